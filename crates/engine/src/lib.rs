@@ -1,0 +1,3 @@
+#![no_std]
+//! Every decision Muster takes: facts in, plans out.
+extern crate alloc;

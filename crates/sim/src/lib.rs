@@ -1,0 +1,1 @@
+//! A seeded, deterministic world around engine and store.

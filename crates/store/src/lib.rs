@@ -1,0 +1,1 @@
+//! Revisions, history and watches: synchronous, no HTTP.
