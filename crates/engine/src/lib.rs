@@ -1,3 +1,5 @@
 #![no_std]
 //! Every decision Muster takes: facts in, plans out.
 extern crate alloc;
+
+pub mod go_json;
