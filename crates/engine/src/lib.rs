@@ -3,3 +3,4 @@
 extern crate alloc;
 
 pub mod go_json;
+pub mod manifest;
