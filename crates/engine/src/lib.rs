@@ -4,3 +4,4 @@ extern crate alloc;
 
 pub mod go_json;
 pub mod manifest;
+pub mod scenario;

@@ -194,7 +194,7 @@ pub fn label_revision_patch(name: &str, uid: &str, resource_version: &str) -> Va
 /// Rule: an automatic toleration takes the place of the template's one with the same key, effect, operator
 /// and value (it may have been for a limited time only), or comes last. The order is kept.
 /// Upstream: `AddOrUpdateTolerationInPodSpec`.
-fn tolerate(spec: &mut Map<String, Value>) {
+pub(crate) fn tolerate(spec: &mut Map<String, Value>) {
     let host_network = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
     let mut tolerations: Vec<Value> = match spec.remove("tolerations") {
         Some(Value::Array(items)) => items,
@@ -229,13 +229,15 @@ fn pin(spec: &mut Map<String, Value>, node: &str) {
     let mut affinity = take_object(spec, "affinity");
     let mut node_affinity = take_object(&mut affinity, "nodeAffinity");
     let mut required = take_object(&mut node_affinity, REQUIRED);
-    required.insert(
-        "nodeSelectorTerms".to_string(),
-        json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]),
-    );
+    required.insert("nodeSelectorTerms".to_string(), json!([only_on(node)]));
     node_affinity.insert(REQUIRED.to_string(), required.into());
     affinity.insert("nodeAffinity".to_string(), node_affinity.into());
     spec.insert("affinity".to_string(), affinity.into());
+}
+
+/// The term that only one node matches.
+pub(crate) fn only_on(node: &str) -> Value {
+    json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]})
 }
 
 /// Takes the object at `key` out, or an empty one where there is none.
