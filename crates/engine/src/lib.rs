@@ -1,3 +1,7 @@
 #![no_std]
 //! Every decision Muster takes: facts in, plans out.
 extern crate alloc;
+
+pub mod go_json;
+pub mod manifest;
+pub mod scenario;
