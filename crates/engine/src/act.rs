@@ -25,21 +25,41 @@ pub enum Call {
     /// LIST of the set's pods by its selector, not from a cache.
     ListPods,
     /// GET of a revision by name, not from a cache.
-    ReadRevision { name: Text },
+    ReadRevision {
+        name: Text,
+    },
     Claim(Claim),
     Step(Step),
-    RelabelPod { pod: Arc<Pod>, hash: Text },
-    DeletePod { pod: Arc<Pod>, why: Why },
-    CreatePod { node: Text, hash: Text, why: Why },
-    DeleteRevision { revision: Arc<Revision> },
+    RelabelPod {
+        pod: Arc<Pod>,
+        hash: Text,
+    },
+    DeletePod {
+        pod: Arc<Pod>,
+        why: Why,
+    },
+    CreatePod {
+        node: Text,
+        hash: Text,
+        why: Why,
+    },
+    DeleteRevision {
+        revision: Arc<Revision>,
+    },
     /// PUT of the status, computed from this version of the set.
-    PutStatus { of: Arc<Set>, status: Status },
+    PutStatus {
+        of: Arc<Set>,
+        status: Status,
+    },
 }
 
 /// What the API server said.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    Wrote { name: Text, resource_version: u64 },
+    Wrote {
+        name: Text,
+        resource_version: u64,
+    },
     Deleted,
     Set(Arc<Set>),
     /// `None`: something that is no DaemonSet has it.
@@ -61,7 +81,9 @@ pub enum Refusal {
     /// 422
     Invalid(String),
     /// 429
-    TooManyRequests { retry_after: Option<Duration> },
+    TooManyRequests {
+        retry_after: Option<Duration>,
+    },
     /// 5xx: not done.
     Server(String),
     /// No answer: done or not, nobody knows.
@@ -303,7 +325,9 @@ impl Act {
         match (call, outcome) {
             (Call::ListPods, Outcome::Pods(pods)) => self.report.confirmed = Some(pods),
             (Call::ReadSet, Outcome::Set(set)) => self.read_set(&set),
-            (Call::ReadRevision { .. }, Outcome::Revision(revision)) => self.read_revision(revision.as_deref()),
+            (Call::ReadRevision { .. }, Outcome::Revision(revision)) => {
+                self.read_revision(revision.as_deref())
+            }
             (Call::Claim(claim), Outcome::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((kind_of(claim), resource_version));
             }

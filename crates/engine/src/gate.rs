@@ -12,7 +12,7 @@ use crate::time::Time;
 /// Creates, patches and status writes are waited for by resource version, deletes by pod UID. A write that cannot come
 /// back (it failed, or changed nothing) is never waited for. Every wait has a timer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Gate {
+pub(crate) struct Gate {
     /// Highest resource version written, by kind.
     wrote: BTreeMap<Kind, u64>,
     deletes: BTreeMap<Text, Delete>,
@@ -121,13 +121,20 @@ impl Gate {
         self.closed_since = Some(since);
         let asked = self.confirmed_at.filter(|it| *it <= now).unwrap_or(since);
         if self.doubt || asked + CONFIRM_AFTER <= now {
-            return Some(Closed::Confirm { relist: since + RELIST_AFTER <= now, again_at: now + CONFIRM_AFTER });
+            return Some(Closed::Confirm {
+                relist: since + RELIST_AFTER <= now,
+                again_at: now + CONFIRM_AFTER,
+            });
         }
         Some(Closed::Wait { writes, again_at: asked + CONFIRM_AFTER })
     }
 
     /// The same question, asked of every event.
-    pub(crate) fn is_open<'a>(&self, seen: impl Fn(Kind) -> u64, pod: impl Fn(&Key) -> Option<&'a Pod>) -> bool {
+    pub(crate) fn is_open<'a>(
+        &self,
+        seen: impl Fn(Kind) -> u64,
+        pod: impl Fn(&Key) -> Option<&'a Pod>,
+    ) -> bool {
         !self.doubt
             && self.wrote.iter().all(|(kind, wrote)| *wrote <= seen(*kind))
             && self.deletes.iter().all(|(uid, delete)| !delete.is_unseen(uid, pod(&delete.key)))

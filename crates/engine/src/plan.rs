@@ -139,7 +139,9 @@ impl fmt::Display for Plan {
         for step in &self.steps {
             match step {
                 Step::Create { name, number, .. } => writeln!(f, "create revision {name} number {number}")?,
-                Step::Renumber { revision, number } => writeln!(f, "renumber {} to {number}", revision.key.name)?,
+                Step::Renumber { revision, number } => {
+                    writeln!(f, "renumber {} to {number}", revision.key.name)?
+                }
                 Step::Label { revision } => writeln!(f, "label revision {}", revision.key.name)?,
             }
         }

@@ -95,9 +95,13 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AnotherNodeIsNamed { named } => write!(f, "the template names node {named}"),
-            Self::SelectorAsksForLabel { key, value } => write!(f, "the node selector asks for {key}={value}"),
+            Self::SelectorAsksForLabel { key, value } => {
+                write!(f, "the node selector asks for {key}={value}")
+            }
             Self::AffinityMatchesNotThisNode => f.write_str("no term of the node affinity matches"),
-            Self::AffinityCannotBeRead { problem } => write!(f, "the node affinity cannot be read: {problem}"),
+            Self::AffinityCannotBeRead { problem } => {
+                write!(f, "the node affinity cannot be read: {problem}")
+            }
             Self::TaintKeepsAway { taint } | Self::TaintSendsOff { taint } => {
                 write!(f, "taint {taint} is not tolerated")
             }

@@ -27,7 +27,11 @@ use objects::Objects;
 pub enum Event {
     Watched(Watched),
     /// A whole list: what is not in it is gone.
-    Listed { kind: Kind, items: Vec<Watched>, resource_version: u64 },
+    Listed {
+        kind: Kind,
+        items: Vec<Watched>,
+        resource_version: u64,
+    },
 }
 
 /// All that is known of the cluster, and what each set needs next.
@@ -395,7 +399,12 @@ impl Cache {
         self.touch_revision(&revision, before.as_ref(), keys);
     }
 
-    fn touch_revision(&mut self, revision: &Revision, before: Option<&Arc<Revision>>, keys: &mut BTreeSet<Key>) {
+    fn touch_revision(
+        &mut self,
+        revision: &Revision,
+        before: Option<&Arc<Revision>>,
+        keys: &mut BTreeSet<Key>,
+    ) {
         let owners = [before.and_then(|it| it.owner.as_ref()), revision.owner.as_ref()];
         let concerned = owners.into_iter().flat_map(|it| self.concerned(it, &revision.key.namespace));
         for key in concerned.collect::<BTreeSet<Key>>() {
@@ -483,11 +492,11 @@ impl Entry {
         self.pods.clear();
         self.carried.clear();
         self.strays.clear();
-        let namespace = self.set.key.namespace.clone();
-        for pod in objects.pods_for(&self.set.uid, &namespace) {
+        let set = self.set.clone();
+        for pod in objects.pods_for(&set.uid, &set.key.namespace) {
             self.meet_pod(&pod);
         }
-        for revision in objects.revisions_for(&self.set.uid, &namespace) {
+        for revision in objects.revisions_for(&set.uid, &set.key.namespace) {
             self.meet_stray_revision(objects, &revision.key.name);
         }
         self.dirty = Dirty::All;
@@ -596,7 +605,8 @@ impl Entry {
         if self.ledger.history.again_at.is_some_and(|at| at <= now) {
             self.dirty = Dirty::All;
         }
-        let Dirty::Nodes(mut nodes) = core::mem::replace(&mut self.dirty, Dirty::Nodes(BTreeSet::new())) else {
+        let Dirty::Nodes(mut nodes) = core::mem::replace(&mut self.dirty, Dirty::Nodes(BTreeSet::new()))
+        else {
             return self.refresh_all(objects, now);
         };
         let Some(current) = self.ledger.history.current.clone() else { return };
@@ -617,7 +627,7 @@ impl Entry {
             .revisions_for(&self.set.uid, &self.set.key.namespace)
             .filter(|it| it.owner.as_ref() == Some(&self.set.uid) && self.set.selector.matches(&it.labels))
             .collect();
-        self.ledger = Ledger { history: revision::history(&self.set, &owned, now), ..Ledger::default() };
+        self.ledger = Ledger::new(revision::history(&self.set, &owned, now));
         let Some(current) = self.ledger.history.current.clone() else { return };
         let nodes: BTreeSet<Text> = objects.nodes().chain(self.pods.keys()).cloned().collect();
         for node in nodes {

@@ -42,6 +42,10 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
+    pub(crate) fn new(history: History) -> Self {
+        Self { history, ..Self::default() }
+    }
+
     pub(crate) fn put(&mut self, current: &Current, node: &Text, cell: Cell) {
         self.remove(current, node);
         let place = (current.order(node), node.clone());
@@ -84,7 +88,6 @@ pub(crate) struct Advance {
 pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// What a decision reads beside the ledger.
-#[derive(Debug)]
 pub(crate) struct Facts<'a> {
     pub(crate) set: &'a Arc<Set>,
     pub(crate) claims: Vec<Claim>,
@@ -173,7 +176,9 @@ fn advance_rollout(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) -> u
     let charged = if mutant::is("B32") { charged / 2 } else { charged };
     let mut left = allowed.saturating_sub(charged);
     let offered = |places: &BTreeSet<(u64, Text)>| -> Vec<(Text, Offer)> {
-        let cells = places.iter().filter_map(|(_, node)| Some((node.clone(), ledger.cells.get(node)?.offer.clone()?)));
+        let cells = places
+            .iter()
+            .filter_map(|(_, node)| Some((node.clone(), ledger.cells.get(node)?.offer.clone()?)));
         cells.take(settings.burst).collect()
     };
     if 0 < left {
@@ -183,8 +188,12 @@ fn advance_rollout(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) -> u
             }
             left -= 1;
             match offer {
-                Offer::Replace(pod, why) if plan.delete.len() < settings.burst => plan.delete.push((pod, why)),
-                Offer::Surge if plan.create.len() < settings.burst => plan.create.push((node, Why::OutOfDate)),
+                Offer::Replace(pod, why) if plan.delete.len() < settings.burst => {
+                    plan.delete.push((pod, why))
+                }
+                Offer::Surge if plan.create.len() < settings.burst => {
+                    plan.create.push((node, Why::OutOfDate))
+                }
                 _ => break,
             }
         }
@@ -251,7 +260,8 @@ fn tell(plan: &mut Plan, facts: &Facts<'_>) {
 /// that was set forward is noticed.
 fn wake_at(facts: &Facts<'_>, settings: &Settings, now: Time) -> Option<Time> {
     let min_ready = facts.set.min_ready + Duration::from_secs(1);
-    let cells = facts.ledger.timers.first().map(|(at, _)| (*at).min(now + min_ready.max(Duration::from_secs(30))));
+    let cells =
+        facts.ledger.timers.first().map(|(at, _)| (*at).min(now + min_ready.max(Duration::from_secs(30))));
     let cells = cells.filter(|_| !mutant::is("B33"));
     let totals = facts.ledger.totals.counts();
     let settled = totals.updated == totals.desired && totals.available == totals.desired;

@@ -35,7 +35,8 @@ impl Current {
     /// spread over racks and zones, and not always the same victims first.
     pub(crate) fn order(&self, node: &str) -> u64 {
         let bytes = self.hash.bytes().chain([0]).chain(node.bytes());
-        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        bytes
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
     }
 }
 
@@ -119,7 +120,9 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
         prunable: old,
         folded,
         // A duplicate from the future is asked about again after one wait.
-        again_at: young.iter().fold(None, |at, it| earliest(at, Some((it.created + FOLD_AFTER).min(now + FOLD_AFTER)))),
+        again_at: young
+            .iter()
+            .fold(None, |at, it| earliest(at, Some((it.created + FOLD_AFTER).min(now + FOLD_AFTER)))),
     }
 }
 

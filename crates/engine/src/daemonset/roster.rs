@@ -33,8 +33,8 @@ pub struct Backoff {
 }
 
 /// Upstream: `NewBackOff(1s, 15min)`.
-pub const BACKOFF_MIN: Duration = Duration::from_secs(1);
-pub const BACKOFF_MAX: Duration = Duration::from_secs(15 * 60);
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(15 * 60);
 
 impl Backoff {
     /// Rule: each failure within the window doubles the wait, from 1 s to 15 min; after twice the longest wait without
@@ -179,7 +179,12 @@ fn one_of_each(roster: &mut Roster, set: &Set, current: &Current, running: Vec<A
 
 /// Rule: an eligible node has a vacancy when no pod of the set is on it. One that is terminating still counts, for its
 /// containers may still run; one that is deleted and finished does not. With surge a terminating pod is no hindrance.
-fn vacancy(set: &Set, current: &Current, pods: &[Arc<Pod>], retry_at: Option<Time>) -> Result<Why, Option<Why>> {
+fn vacancy(
+    set: &Set,
+    current: &Current,
+    pods: &[Arc<Pod>],
+    retry_at: Option<Time>,
+) -> Result<Why, Option<Why>> {
     let mut present = pods.iter().filter(|it| !it.gone() || mutant::is("B65"));
     if let Rollout::Surge(_) = set.rollout {
         if present.clone().any(|it| it.live()) {

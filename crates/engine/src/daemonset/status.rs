@@ -33,7 +33,12 @@ pub(crate) fn up(set: &Set, current: &Current, pod: &Pod, now: Time) -> bool {
 
 /// Rule: all counts of a node come from one pod: an available one of the current revision, else an available old one,
 /// else a ready one, else the newest.
-pub(crate) fn counted<'a>(set: &Set, current: &Current, pods: &'a [Arc<Pod>], now: Time) -> Option<&'a Arc<Pod>> {
+pub(crate) fn counted<'a>(
+    set: &Set,
+    current: &Current,
+    pods: &'a [Arc<Pod>],
+    now: Time,
+) -> Option<&'a Arc<Pod>> {
     let present = || pods.iter().filter(|it| !it.gone());
     if mutant::is("K06") {
         return present().min_by_key(|it| (it.created, it.key.name.clone()));
@@ -47,9 +52,7 @@ pub(crate) fn counted<'a>(set: &Set, current: &Current, pods: &'a [Arc<Pod>], no
             _ => u8::from(!pod.deleting),
         }
     };
-    present().max_by(|a, b| {
-        (rank(a), a.created, &b.key.name).cmp(&(rank(b), b.created, &a.key.name))
-    })
+    present().max_by(|a, b| (rank(a), a.created, &b.key.name).cmp(&(rank(b), b.created, &a.key.name)))
 }
 
 /// What the conditions need to know beside the totals.
@@ -61,9 +64,16 @@ pub(crate) struct Progress {
 
 /// Rule: the status says what is true now. Counts come from the totals; conditions keep the time of their last change;
 /// what others wrote stays. `None` where the stored status is right already.
-pub(crate) fn status(set: &Set, totals: &Totals, progress: &Progress, conditions: bool, now: Time) -> Option<Status> {
+pub(crate) fn status(
+    set: &Set,
+    totals: &Totals,
+    progress: &Progress,
+    conditions: bool,
+    now: Time,
+) -> Option<Status> {
     let counts = totals.counts();
-    let conditions = if conditions { conditions_of(set, totals, progress, now) } else { set.status.conditions.clone() };
+    let conditions =
+        if conditions { conditions_of(set, totals, progress, now) } else { set.status.conditions.clone() };
     let right = set.status.counts == counts
         && set.status.observed_generation >= set.generation
         && same(&set.status.conditions, &conditions);
@@ -83,7 +93,8 @@ fn same(a: &[Condition], b: &[Condition]) -> bool {
     let find = |kind| a.iter().find(|it| it.kind == kind);
     a.len() == b.len()
         && b.iter().all(|b| {
-            find(b.kind).is_some_and(|a| a.status == b.status && a.reason == b.reason && a.message == b.message)
+            find(b.kind)
+                .is_some_and(|a| a.status == b.status && a.reason == b.reason && a.message == b.message)
         })
 }
 
@@ -93,7 +104,13 @@ fn conditions_of(set: &Set, totals: &Totals, progress: &Progress, now: Time) -> 
         .map(|(kind, status, reason, message)| {
             let before = set.status.conditions.iter().find(|it| it.kind == kind);
             let since = before.filter(|it| it.status == status).and_then(|it| it.since);
-            Condition { kind, status, reason: reason.into(), message: message.into(), since: since.or(Some(now)) }
+            Condition {
+                kind,
+                status,
+                reason: reason.into(),
+                message: message.into(),
+                since: since.or(Some(now)),
+            }
         })
         .collect()
 }

@@ -3,7 +3,7 @@
 use alloc::borrow::{Cow, ToOwned};
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -14,9 +14,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{
-    Affinity, Condition, ConditionType, Counts, Effect, Fault, GENERATION_ANNOTATION, Key, Kind, LabelOp, Labels, Node,
-    NodeRequirement, Phase, Pod, Ready, Requirement, Revision, Rollout, Selector, Set, Share, Shared, Status, Taint,
-    Template, Term, Text, Toleration, TolerationOp, Truth,
+    Affinity, Condition, ConditionType, Counts, Effect, Fault, GENERATION_ANNOTATION, Key, Kind, LabelOp,
+    Labels, Node, NodeRequirement, Phase, Pod, Ready, Requirement, Revision, Rollout, Selector, Set, Share,
+    Shared, Status, Taint, Template, Term, Text, Toleration, TolerationOp, Truth,
 };
 use crate::manifest;
 use crate::meaning;
@@ -46,10 +46,19 @@ pub enum Watched {
     Pod(Arc<Pod>),
     Revision(Arc<Revision>),
     /// The object is gone, or has become one that concerns no DaemonSet.
-    Gone { kind: Kind, key: Key, resource_version: u64 },
-    Bookmark { resource_version: u64 },
+    Gone {
+        kind: Kind,
+        key: Key,
+        resource_version: u64,
+    },
+    Bookmark {
+        resource_version: u64,
+    },
     /// The server ended the watch; 410 means that the history was compacted away and a list is due.
-    Error { code: i64, message: String },
+    Error {
+        code: i64,
+        message: String,
+    },
 }
 
 /// Reads one line of a watch: `{"type":…,"object":…}`.
@@ -183,7 +192,11 @@ pub fn pod(json: &[u8], shared: &mut Shared) -> Result<Option<Pod>, Malformed> {
     let status = raw.status.unwrap_or_default();
     let node_name = spec.node_name.as_deref().filter(|it| !it.is_empty());
     let target = node_name.or_else(|| spec.affinity.as_ref()?.pinned_to());
-    let ready = status.conditions.iter().flatten().find(|it| it.kind.as_ref() == "Ready" && it.status.as_ref() == "True");
+    let ready = status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|it| it.kind.as_ref() == "Ready" && it.status.as_ref() == "True");
     let created = raw.metadata.created();
     let tolerations = spec.tolerations.into_iter().flatten().map(|it| it.into_fact(shared)).collect();
     Ok(Some(Pod {
@@ -203,7 +216,8 @@ pub fn pod(json: &[u8], shared: &mut Shared) -> Result<Option<Pod>, Malformed> {
             _ => Phase::Pending,
         },
         // A Ready pod whose time cannot be read has been so since it was made: the earliest it can be.
-        ready_since: ready.map(|it| it.last_transition_time.as_deref().and_then(Time::parse).unwrap_or(created)),
+        ready_since: ready
+            .map(|it| it.last_transition_time.as_deref().and_then(Time::parse).unwrap_or(created)),
         trouble: status.trouble().map(|it| shared.text(it)),
         tolerations: shared.tolerations(tolerations),
     }))
@@ -288,8 +302,12 @@ fn rollout(raw: &RawStrategy<'_>, faults: &mut Vec<Fault>) -> Rollout {
 fn share(field: &'static str, value: Option<&Value>, absent: Share) -> Result<Share, Fault> {
     let read = match value {
         None | Some(Value::Null) => Some(absent),
-        Some(Value::Number(number)) => number.as_u64().and_then(|it| u32::try_from(it).ok()).map(Share::Count),
-        Some(Value::String(text)) => text.strip_suffix('%').and_then(|it| it.parse().ok()).map(Share::Percent),
+        Some(Value::Number(number)) => {
+            number.as_u64().and_then(|it| u32::try_from(it).ok()).map(Share::Count)
+        }
+        Some(Value::String(text)) => {
+            text.strip_suffix('%').and_then(|it| it.parse().ok()).map(Share::Percent)
+        }
         Some(_) => None,
     };
     read.ok_or_else(|| Fault {
@@ -301,7 +319,11 @@ fn share(field: &'static str, value: Option<&Value>, absent: Share) -> Result<Sh
     })
 }
 
-fn template(raw: Option<&RawValue>, shared: &mut Shared, faults: &mut Vec<Fault>) -> Result<Template, Malformed> {
+fn template(
+    raw: Option<&RawValue>,
+    shared: &mut Shared,
+    faults: &mut Vec<Fault>,
+) -> Result<Template, Malformed> {
     let text = raw.map_or("{}", RawValue::get);
     let parsed: RawTemplate<'_> = from_slice(Kind::Sets, text.as_bytes())?;
     let value: Value = from_slice(Kind::Sets, text.as_bytes())?;
@@ -548,7 +570,9 @@ impl RawRequirement<'_> {
             return self.label_op().map(|op| NodeRequirement::Label(Requirement { key: key.into(), op }));
         }
         let values = self.values();
-        let [value] = values.as_slice() else { return Err(format!("{key}: {operator} needs exactly one value")) };
+        let [value] = values.as_slice() else {
+            return Err(format!("{key}: {operator} needs exactly one value"));
+        };
         let than = value.parse().map_err(|_| format!("{key}: {operator} {value:?} is not a whole number"))?;
         Ok(match operator {
             "Gt" => NodeRequirement::Greater { key: key.into(), than },
@@ -622,7 +646,8 @@ impl RawAffinity<'_> {
     fn pinned_to(&self) -> Option<&str> {
         let terms = self.node_affinity.as_ref()?.required.as_ref()?.terms.as_deref()?;
         terms.iter().flat_map(|term| term.match_fields.iter().flatten()).find_map(|it| {
-            let names_a_node = it.key.as_deref() == Some("metadata.name") && it.operator.as_deref() == Some("In");
+            let names_a_node =
+                it.key.as_deref() == Some("metadata.name") && it.operator.as_deref() == Some("In");
             match it.values.as_deref() {
                 Some([node]) if names_a_node => Some(node.as_ref()),
                 _ => None,
@@ -672,7 +697,9 @@ impl RawToleration<'_> {
         Toleration {
             key: shared.text(&self.key.unwrap_or_default()),
             op: match self.operator.as_deref() {
-                None | Some("" | "Equal") => TolerationOp::Equal(shared.text(&self.value.unwrap_or_default())),
+                None | Some("" | "Equal") => {
+                    TolerationOp::Equal(shared.text(&self.value.unwrap_or_default()))
+                }
                 Some("Exists") => TolerationOp::Exists,
                 Some(_) => TolerationOp::Unknown,
             },
@@ -800,10 +827,12 @@ impl RawPodStatus<'_> {
         let containers = self.init_container_statuses.iter().chain(&self.container_statuses).flatten();
         let mut waiting = containers.filter_map(|it| it.state.as_ref()?.waiting.as_ref()?.reason.as_deref());
         let stuck = waiting.find(|reason| !matches!(*reason, "ContainerCreating" | "PodInitializing"));
-        let failed = (self.phase.as_deref() == Some("Failed")).then(|| self.reason.as_deref().unwrap_or("Failed"));
+        let failed =
+            (self.phase.as_deref() == Some("Failed")).then(|| self.reason.as_deref().unwrap_or("Failed"));
         let unschedulable = || {
             let scheduled = self.conditions.iter().flatten().find(|it| it.kind.as_ref() == "PodScheduled")?;
-            (scheduled.status.as_ref() == "False").then(|| scheduled.reason.as_deref().unwrap_or("Unschedulable"))
+            (scheduled.status.as_ref() == "False")
+                .then(|| scheduled.reason.as_deref().unwrap_or("Unschedulable"))
         };
         stuck.or(failed).or_else(unschedulable)
     }

@@ -31,7 +31,8 @@ impl Shared {
     }
 
     pub fn labels<'a>(&mut self, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Labels {
-        let mut pairs: Vec<(Text, Text)> = pairs.map(|(key, value)| (self.text(key), self.text(value))).collect();
+        let mut pairs: Vec<(Text, Text)> =
+            pairs.map(|(key, value)| (self.text(key), self.text(value))).collect();
         pairs.sort();
         pairs.dedup_by(|later, first| later.0 == first.0);
         Labels::shared(once(&mut self.labels, pairs))

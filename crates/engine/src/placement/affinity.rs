@@ -6,7 +6,9 @@ use crate::why::Why;
 pub(super) fn attracted(template: &Template, node: &Node) -> Result<(), Why> {
     let Affinity::AnyOf(terms) = &template.affinity else { return Ok(()) };
     let holds = |term: &Term| match term {
-        Term::AllOf(requirements) => !requirements.is_empty() && requirements.iter().all(|it| required(it, node)),
+        Term::AllOf(requirements) => {
+            !requirements.is_empty() && requirements.iter().all(|it| required(it, node))
+        }
         Term::Unreadable(_) => false,
     };
     if terms.iter().any(holds) {

@@ -6,7 +6,8 @@ use crate::why::Why;
 /// Rule: an untolerated taint keeps new pods away; only `NoExecute` also sends the old ones off. `PreferNoSchedule`
 /// and effects no rule knows do nothing.
 pub(super) fn weigh(tolerations: &[Toleration], node: &Node) -> Verdict {
-    let untolerated = |effect| node.taints.iter().find(|it| it.effect == effect && !tolerates(tolerations, it));
+    let untolerated =
+        |effect| node.taints.iter().find(|it| it.effect == effect && !tolerates(tolerations, it));
     if let Some(taint) = untolerated(Effect::NoExecute) {
         return Verdict::Leave(Why::TaintSendsOff { taint: taint.clone() });
     }
