@@ -4,4 +4,5 @@ extern crate alloc;
 
 pub mod go_json;
 pub mod manifest;
+pub mod meaning;
 pub mod scenario;
