@@ -1,0 +1,239 @@
+//! The table of kinds: all that the server knows of a kind stands in its row, and no other file asks
+//! which kind it has at hand.
+
+use serde_json::Value;
+
+use crate::admit::{self, Cause};
+use crate::columns::{self, Column};
+
+#[derive(Debug)]
+pub(crate) struct Kind {
+    /// Empty for the core group.
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) plural: &'static str,
+    pub(crate) short: &'static [&'static str],
+    pub(crate) namespaced: bool,
+    /// In `kubectl get all`.
+    pub(crate) in_all: bool,
+    pub(crate) status: Status,
+    /// Other subresources than `status`.
+    pub(crate) binding: bool,
+    /// `metadata.generation` counts the changes of `spec`.
+    pub(crate) generation: bool,
+    /// A delete only marks the object while a node still has to stop it.
+    pub(crate) graceful: bool,
+    /// Field selectors besides `metadata.name` and `metadata.namespace`.
+    pub(crate) fields: &'static [&'static str],
+    pub(crate) default: fn(&mut Value),
+    /// What is wrong with the object, given the one that stands.
+    pub(crate) check: fn(&Value, Option<&Value>) -> Vec<Cause>,
+    /// What `kubectl get` shows.
+    pub(crate) columns: &'static [Column],
+}
+
+/// Who writes `status`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// The kind has none, or it is a field like any other.
+    Plain,
+    /// Only through `/status`; at creation it is this JSON.
+    Apart(&'static str),
+    /// Through `/status`, but whoever creates the object may say it: a node registers with its status.
+    ApartButCreated,
+}
+
+const PLAIN: Kind = Kind {
+    group: "",
+    version: "v1",
+    kind: "",
+    plural: "",
+    short: &[],
+    namespaced: true,
+    in_all: false,
+    status: Status::Plain,
+    binding: false,
+    generation: false,
+    graceful: false,
+    fields: &[],
+    default: admit::no_defaults,
+    check: admit::no_checks,
+    columns: columns::NAME_AND_AGE,
+};
+
+pub(crate) static KINDS: &[Kind] = &[
+    Kind {
+        kind: "Namespace",
+        plural: "namespaces",
+        short: &["ns"],
+        namespaced: false,
+        status: Status::Apart(r#"{"phase":"Active"}"#),
+        fields: &["status.phase"],
+        default: admit::default_namespace,
+        columns: columns::NAMESPACE,
+        ..PLAIN
+    },
+    Kind {
+        kind: "Node",
+        plural: "nodes",
+        short: &["no"],
+        namespaced: false,
+        status: Status::ApartButCreated,
+        fields: &["spec.unschedulable"],
+        columns: columns::NODE,
+        ..PLAIN
+    },
+    Kind {
+        kind: "Pod",
+        plural: "pods",
+        short: &["po"],
+        in_all: true,
+        status: Status::Apart(r#"{"phase":"Pending"}"#),
+        binding: true,
+        graceful: true,
+        fields: &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "status.phase",
+            "status.podIP",
+        ],
+        default: admit::default_pod,
+        check: admit::check_pod,
+        columns: columns::POD,
+        ..PLAIN
+    },
+    Kind { kind: "ConfigMap", plural: "configmaps", short: &["cm"], columns: columns::CONFIG_MAP, ..PLAIN },
+    Kind {
+        kind: "Secret",
+        plural: "secrets",
+        fields: &["type"],
+        default: admit::default_secret,
+        columns: columns::SECRET,
+        ..PLAIN
+    },
+    Kind {
+        kind: "ServiceAccount",
+        plural: "serviceaccounts",
+        short: &["sa"],
+        columns: columns::SERVICE_ACCOUNT,
+        ..PLAIN
+    },
+    Kind {
+        kind: "Event",
+        plural: "events",
+        short: &["ev"],
+        fields: &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "type",
+        ],
+        columns: columns::EVENT,
+        ..PLAIN
+    },
+    Kind {
+        kind: "Service",
+        plural: "services",
+        short: &["svc"],
+        in_all: true,
+        status: Status::Apart(r#"{"loadBalancer":{}}"#),
+        columns: columns::SERVICE,
+        ..PLAIN
+    },
+    Kind {
+        group: "apps",
+        kind: "DaemonSet",
+        plural: "daemonsets",
+        short: &["ds"],
+        in_all: true,
+        status: Status::Apart(
+            r#"{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}"#,
+        ),
+        generation: true,
+        default: admit::default_daemonset,
+        check: admit::check_daemonset,
+        columns: columns::DAEMON_SET,
+        ..PLAIN
+    },
+    Kind {
+        group: "apps",
+        kind: "ControllerRevision",
+        plural: "controllerrevisions",
+        columns: columns::CONTROLLER_REVISION,
+        ..PLAIN
+    },
+    Kind { group: "coordination.k8s.io", kind: "Lease", plural: "leases", columns: columns::LEASE, ..PLAIN },
+];
+
+impl Kind {
+    pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
+        KINDS.iter().find(|it| it.group == group && it.version == version && it.plural == plural)
+    }
+
+    /// The kind that the others live in.
+    pub(crate) fn namespace() -> &'static Kind {
+        Self::find("", "v1", "namespaces").expect("it is in the table")
+    }
+
+    /// `apps/v1`, or `v1` in the core group.
+    pub(crate) fn api_version(&self) -> String {
+        group_version(self.group, self.version)
+    }
+
+    /// `daemonsets.apps`: how errors and the store name the resource.
+    pub(crate) fn resource(&self) -> String {
+        join(self.plural, self.group)
+    }
+
+    /// `DaemonSet.apps`: how a validation error names the kind.
+    pub(crate) fn kind_and_group(&self) -> String {
+        join(self.kind, self.group)
+    }
+
+    pub(crate) fn singular(&self) -> String {
+        self.kind.to_lowercase()
+    }
+
+    pub(crate) fn has_status_subresource(&self) -> bool {
+        self.status != Status::Plain
+    }
+
+    /// The part of the store that holds the kind, or one namespace of it.
+    pub(crate) fn prefix(&self, namespace: Option<&str>) -> String {
+        match namespace {
+            Some(namespace) => format!("{}/{namespace}/", self.resource()),
+            None => format!("{}/", self.resource()),
+        }
+    }
+
+    pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> String {
+        format!("{}/{}/{name}", self.resource(), namespace.unwrap_or_default())
+    }
+}
+
+/// The groups and versions that the table speaks of, in its order, each once.
+pub(crate) fn group_versions() -> Vec<(&'static str, &'static str)> {
+    let mut all = Vec::new();
+    for kind in KINDS {
+        if !all.contains(&(kind.group, kind.version)) {
+            all.push((kind.group, kind.version));
+        }
+    }
+    all
+}
+
+pub(crate) fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}
+
+fn join(name: &str, group: &str) -> String {
+    if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
+}

@@ -1,0 +1,142 @@
+//! The API server: real `kubectl` and any Kubernetes client talk to it.
+//!
+//! A request goes this way: `http` (bytes) → `route` (what the path means) → `registry` (the rules of reading
+//! and writing, the same for every kind) → the store. What differs from kind to kind stands in the table of
+//! `kinds`: its defaults and checks are in `admit`, what `kubectl get` shows in `columns`.
+
+mod admit;
+mod columns;
+mod discovery;
+mod http;
+mod kinds;
+mod object;
+mod openapi;
+mod patch;
+mod pki;
+mod refusal;
+mod registry;
+mod route;
+mod selector;
+mod view;
+mod watch;
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use jiff::Timestamp;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::http::{Api, Caller};
+use crate::pki::Pki;
+use crate::registry::Registry;
+
+pub use crate::pki::{PkiError, write_private};
+
+/// A client that has not finished its TLS handshake by then is not one.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long the answers that are under way may take once the server stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    #[error("{address} is in use: is another server running? Choose another with --listen")]
+    InUse { address: SocketAddr },
+    #[error("listen on {address}")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("set up the certificates")]
+    Pki(#[from] PkiError),
+}
+
+/// A server that has its port and its certificates, and does not serve yet.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    pki: Pki,
+}
+
+impl Server {
+    /// The certificates are kept in `data_dir`, which must exist.
+    pub async fn bind(listen: SocketAddr, data_dir: &Path) -> Result<Self, BindError> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::AddrInUse => BindError::InUse { address: listen },
+            _ => BindError::Listen { address: listen, source },
+        };
+        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address, pki: Pki::open(data_dir)? })
+    }
+
+    /// The kubeconfig of the administrator. It stops working when the server's authority is replaced.
+    pub fn kubeconfig(&self) -> Result<String, PkiError> {
+        let ip =
+            if self.address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { self.address.ip() };
+        self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.address.port())))
+    }
+
+    /// Serves until `stop`, and then lets what is under way finish.
+    pub async fn serve(self, stop: CancellationToken) -> Result<(), PkiError> {
+        let ip: IpAddr = self.address.ip();
+        let tls = TlsAcceptor::from(Arc::new(self.pki.server_config(ip)?));
+        let api = Api { registry: Arc::new(Registry::new(Timestamp::now())), stop: stop.clone() };
+        let graceful = Arc::new(GracefulShutdown::new());
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => break,
+                accepted = self.listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, peer)) => {
+                    let (tls, api, watcher) = (tls.clone(), api.clone(), graceful.watcher());
+                    tokio::spawn(async move {
+                        if let Err(error) = connection(stream, tls, api, watcher).await {
+                            tracing::debug!(%peer, error, "a connection ended early");
+                        }
+                    });
+                }
+                Err(error) => {
+                    // Out of file descriptors, most likely: others must go before new ones can come.
+                    tracing::warn!(%error, "accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+        let graceful = Arc::into_inner(graceful).expect("connections have watchers, not the thing itself");
+        if tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown()).await.is_err() {
+            tracing::warn!("some answers were cut short");
+        }
+        Ok(())
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    tls: TlsAcceptor,
+    api: Api,
+    watcher: hyper_util::server::graceful::Watcher,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    // Watch events are small, and someone waits for each.
+    stream.set_nodelay(true)?;
+    let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
+    let has_certificate = stream.get_ref().1.peer_certificates().is_some_and(|it| !it.is_empty());
+    let caller = if has_certificate { Caller::Admin } else { Caller::Anonymous };
+    let service = service_fn(|request: hyper::Request<Incoming>| {
+        let api = api.clone();
+        async move { Ok::<_, std::convert::Infallible>(api.answer(caller, request).await) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new());
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(1000);
+    watcher.watch(builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned()).await
+}

@@ -1,0 +1,138 @@
+//! Every way in which the server says no, as the `Status` object that clients expect.
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use crate::admit::Cause;
+use crate::kinds::Kind;
+
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) code: StatusCode,
+    reason: &'static str,
+    message: String,
+    details: Value,
+}
+
+impl Refusal {
+    pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "NotFound", format!("{} \"{name}\" not found", kind.resource()))
+            .about(kind, name)
+    }
+
+    pub(crate) fn exists(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", kind.resource());
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, name)
+    }
+
+    pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
+        Self::new(StatusCode::CONFLICT, "Conflict", message).about(kind, name)
+    }
+
+    pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
+        let message = format!("{} \"{name}\" is forbidden: {why}", kind.resource());
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(kind, name)
+    }
+
+    pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
+        let said: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
+        let said = if let [one] = &said[..] { one.clone() } else { format!("[{}]", said.join(", ")) };
+        let mut refusal = Self::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "Invalid",
+            format!("{} \"{name}\" is invalid: {said}", kind.kind_and_group()),
+        );
+        let causes: Vec<_> = causes
+            .iter()
+            .map(|it| json!({"reason": it.reason, "message": it.message, "field": it.field}))
+            .collect();
+        refusal.details = json!({"name": name, "group": kind.group, "kind": kind.kind, "causes": causes});
+        refusal
+    }
+
+    /// The options of the request are wrong, rather than its object.
+    pub(crate) fn invalid_options(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
+    }
+
+    pub(crate) fn not_acceptable() -> Self {
+        Self::new(
+            StatusCode::NOT_ACCEPTABLE,
+            "NotAcceptable",
+            "only the following media types are accepted: application/json",
+        )
+    }
+
+    pub(crate) fn unsupported_media(got: &str, accepted: &str) -> Self {
+        Self::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "UnsupportedMediaType",
+            format!(
+                "the body of the request was in an unknown format ({got}) - accepted media types include: {accepted}"
+            ),
+        )
+    }
+
+    pub(crate) fn too_large(bytes_max: usize) -> Self {
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {bytes_max}"),
+        )
+    }
+
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, "Expired", message)
+    }
+
+    pub(crate) fn revision_not_yet(wanted: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {wanted}, current: {current}");
+        let mut refusal = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
+        let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
+        refusal.details = json!({"causes": [cause], "retryAfterSeconds": 1});
+        refusal
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        let mut status = json!({
+            "apiVersion": "v1",
+            "kind": "Status",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "code": self.code.as_u16(),
+        });
+        if !self.details.is_null() {
+            status["details"] = self.details.clone();
+        }
+        status
+    }
+
+    fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: Value::Null }
+    }
+
+    /// `details.kind` is the resource and not the kind: upstream's habit, which clients rely on.
+    fn about(mut self, kind: &Kind, name: &str) -> Self {
+        self.details = json!({"name": name, "group": kind.group, "kind": kind.plural});
+        self
+    }
+}

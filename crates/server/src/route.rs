@@ -1,0 +1,135 @@
+//! What a path of the API means.
+
+use percent_encoding::percent_decode_str;
+
+use crate::kinds::Kind;
+
+#[derive(Debug)]
+pub(crate) enum Route {
+    Health,
+    Version,
+    CoreVersions,
+    Groups,
+    Group(String),
+    Resources { group: String, version: String },
+    OpenApiV2,
+    OpenApiV3Index,
+    OpenApiV3 { group: String, version: String },
+    Collection { kind: &'static Kind, namespace: Option<String> },
+    Object(Target),
+}
+
+/// One object, or a subresource of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) kind: &'static Kind,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+    pub(crate) part: Part,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Whole,
+    Status,
+    Binding,
+}
+
+impl Route {
+    /// Health and version say nothing of the cluster's content, so anyone may ask.
+    pub(crate) fn is_public(&self) -> bool {
+        matches!(self, Self::Health | Self::Version)
+    }
+
+    pub(crate) fn parse(path: &str) -> Option<Self> {
+        let segments: Vec<String> = path
+            .split('/')
+            .filter(|it| !it.is_empty())
+            .map(|it| percent_decode_str(it).decode_utf8().map(|it| it.into_owned()))
+            .collect::<Result<_, _>>()
+            .ok()?;
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        Some(match &segments[..] {
+            ["healthz" | "livez" | "readyz", ..] => Self::Health,
+            ["version"] => Self::Version,
+            ["api"] => Self::CoreVersions,
+            ["apis"] => Self::Groups,
+            ["openapi", "v2"] => Self::OpenApiV2,
+            ["openapi", "v3"] => Self::OpenApiV3Index,
+            ["openapi", "v3", "api", version] => {
+                Self::OpenApiV3 { group: String::new(), version: (*version).to_owned() }
+            }
+            ["openapi", "v3", "apis", group, version] => {
+                Self::OpenApiV3 { group: (*group).to_owned(), version: (*version).to_owned() }
+            }
+            ["api", version, rest @ ..] => resource("", version, rest)?,
+            ["apis", group] => Self::Group((*group).to_owned()),
+            ["apis", group, version, rest @ ..] => resource(group, version, rest)?,
+            _ => return None,
+        })
+    }
+}
+
+fn resource(group: &str, version: &str, rest: &[&str]) -> Option<Route> {
+    match rest {
+        [] => Some(Route::Resources { group: group.to_owned(), version: version.to_owned() }),
+        // A namespace holds resources, and is itself one with a name and subresources.
+        ["namespaces", namespace, plural, rest @ ..]
+            if Kind::find(group, version, plural).is_some_and(|it| it.namespaced) =>
+        {
+            of_kind(Kind::find(group, version, plural)?, Some(namespace), rest)
+        }
+        [plural, rest @ ..] => {
+            let kind = Kind::find(group, version, plural)?;
+            // Across namespaces there are only lists.
+            (!kind.namespaced || rest.is_empty()).then(|| of_kind(kind, None, rest))?
+        }
+    }
+}
+
+fn of_kind(kind: &'static Kind, namespace: Option<&str>, rest: &[&str]) -> Option<Route> {
+    let namespace = namespace.map(str::to_owned);
+    let object = |name: &str, part| {
+        Some(Route::Object(Target { kind, namespace: namespace.clone(), name: name.to_owned(), part }))
+    };
+    match rest {
+        [] => Some(Route::Collection { kind, namespace }),
+        [name] => object(name, Part::Whole),
+        [name, "status"] if kind.has_status_subresource() => object(name, Part::Status),
+        [name, "binding"] if kind.binding => object(name, Part::Binding),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(path: &str, means: &str) {
+        let said = match Route::parse(path) {
+            Some(Route::Collection { kind, namespace }) => format!("{} in {namespace:?}", kind.resource()),
+            Some(Route::Object(it)) => {
+                format!("{} {:?} {} {:?}", it.kind.resource(), it.namespace, it.name, it.part)
+            }
+            other => format!("{other:?}"),
+        };
+        assert_eq!(said, means, "{path}");
+    }
+
+    #[test]
+    fn paths() {
+        check("/api/v1/nodes", "nodes in None");
+        check("/api/v1/nodes/n1/status", "nodes None n1 Status");
+        check("/api/v1/pods", "pods in None");
+        check("/api/v1/namespaces/a/pods", "pods in Some(\"a\")");
+        check("/api/v1/namespaces/a/pods/p/binding", "pods Some(\"a\") p Binding");
+        check("/api/v1/namespaces/a", "namespaces None a Whole");
+        check("/api/v1/namespaces/a/status", "namespaces None a Status");
+        check("/apis/apps/v1/namespaces/a/daemonsets/d%2Ee", "daemonsets.apps Some(\"a\") d.e Whole");
+        check("/apis/apps/v1/namespaces/a/daemonsets/d/scale", "None");
+        check("/apis/apps/v1/daemonsets/d", "None");
+        check("/apis/apps/v2/daemonsets", "None");
+        check("/livez/ping", "Some(Health)");
+        check("/metrics", "None");
+    }
+}
