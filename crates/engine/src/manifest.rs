@@ -1,5 +1,7 @@
 //! Decisions become API objects here, and nowhere else. Templates travel as JSON, so that fields which only
 //! a newer cluster knows survive the way from the set to its pods.
+mod call;
+
 use alloc::{
     format,
     string::{String, ToString},
@@ -7,6 +9,8 @@ use alloc::{
 };
 
 use serde_json::{Map, Value, json};
+
+pub use call::{Patch, Target, Verb, body, label_selector, status_body, target, verb};
 
 use crate::go_json;
 
