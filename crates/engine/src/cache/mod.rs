@@ -1,0 +1,699 @@
+//! Facts by index. `apply(event)` gives back the keys to look at again; `look` gives the plan for one of them.
+//!
+//! An event only says whom to look at; what to do is read from the state. Its cost is that of the cells it touches: a
+//! pod touches one cell of one set, a node one cell of each set, a heartbeat none.
+
+mod objects;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::act::Report;
+use crate::daemonset::cell::{self, Cell};
+use crate::daemonset::revision::{self, Current};
+use crate::daemonset::{self, Advance, Backoff, Ledger};
+use crate::facts::{Key, Kind, Node, Pod, Revision, Set, Text, Watched};
+use crate::gate::{Closed, Gate};
+use crate::mutant;
+use crate::plan::{Claim, Plan, Settings};
+use crate::time::{Time, earliest};
+use crate::why::Why;
+use objects::Objects;
+
+/// What a watch, or a list, has brought.
+#[derive(Debug)]
+pub enum Event {
+    Watched(Watched),
+    /// A whole list: what is not in it is gone.
+    Listed {
+        kind: Kind,
+        items: Vec<Watched>,
+        resource_version: u64,
+    },
+}
+
+/// All that is known of the cluster, and what each set needs next.
+#[derive(Debug, Default)]
+pub struct Cache {
+    settings: Settings,
+    /// How far each kind's watch has come; `None` until its first list.
+    seen: BTreeMap<Kind, u64>,
+    objects: Objects,
+    entries: BTreeMap<Key, Entry>,
+    by_uid: BTreeMap<Text, Key>,
+    /// Sets that wait for their own writes: any event may open their gate.
+    gated: BTreeSet<Key>,
+}
+
+/// One set, and what is worked out and remembered for it. It is the set's by UID: one that was deleted and made anew
+/// starts afresh.
+#[derive(Debug)]
+struct Entry {
+    set: Arc<Set>,
+    /// Pods of the set by target node.
+    pods: BTreeMap<Text, Vec<Arc<Pod>>>,
+    carried: BTreeMap<Text, usize>,
+    /// Objects to be adopted or released.
+    strays: BTreeMap<(Kind, Text), Claim>,
+    ledger: Ledger,
+    dirty: Dirty,
+    looked_at: Option<Time>,
+    memory: Memory,
+}
+
+/// Cells that must be assessed anew.
+#[derive(Debug, PartialEq, Eq)]
+enum Dirty {
+    All,
+    Nodes(BTreeSet<Text>),
+}
+
+impl Dirty {
+    fn node(&mut self, node: &Text) {
+        if let Self::Nodes(nodes) = self {
+            nodes.insert(node.clone());
+        }
+    }
+}
+
+/// What is remembered beside the facts. All of it may be lost in a crash.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Memory {
+    gate: Gate,
+    /// Failed pods by node, of one generation.
+    backoffs: BTreeMap<Text, Backoff>,
+    generation: i64,
+    failures: u32,
+    retry_at: Option<Time>,
+    advance: Option<Advance>,
+    /// The version of the object that standing events were recorded for.
+    told: u64,
+}
+
+/// First wait after a failed call, and the longest; doubled in between.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(30);
+
+impl Cache {
+    pub fn new(settings: Settings) -> Self {
+        Self { settings, ..Self::default() }
+    }
+
+    /// Rule: nothing is decided before all four kinds have been listed once: an empty cache is not an empty cluster.
+    pub fn synced(&self) -> bool {
+        let listed = |kind: &Kind| {
+            let skipped = match kind {
+                Kind::Pods => mutant::is("B01"),
+                Kind::Revisions => mutant::is("B02"),
+                Kind::Sets | Kind::Nodes => false,
+            };
+            self.seen.contains_key(kind) || skipped
+        };
+        Kind::ALL.iter().all(listed)
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Takes an event in, and says which sets to look at again.
+    pub fn apply(&mut self, event: Event) -> Vec<Key> {
+        let mut keys = BTreeSet::new();
+        let seen_all = self.synced();
+        match event {
+            Event::Watched(watched) => self.take(watched, &mut keys),
+            Event::Listed { kind, items, resource_version } => {
+                let listed: BTreeSet<Key> = items.iter().filter_map(key_of).collect();
+                for key in self.known(kind) {
+                    if !listed.contains(&key) {
+                        self.gone(kind, &key, &mut keys);
+                    }
+                }
+                for item in items {
+                    self.take(item, &mut keys);
+                }
+                self.seen.insert(kind, resource_version);
+            }
+        }
+        if !self.synced() {
+            return Vec::new();
+        }
+        if !seen_all {
+            return self.entries.keys().cloned().collect();
+        }
+        keys.extend(self.opened());
+        keys.into_iter().collect()
+    }
+
+    /// Says what to do for one set now. Call it for every key that `apply` gave, again when the plan's `wake_at` has
+    /// come, and again once a plan has been carried out and reported with [`Cache::done`].
+    pub fn look(&mut self, key: &Key, now: Time) -> Option<Plan> {
+        if !self.synced() {
+            return None;
+        }
+        let closed = self.gate(key, now);
+        let entry = self.entries.get_mut(key)?;
+        entry.mind_the_clock(now);
+        if entry.set.deleting && !mutant::is("B48") {
+            return Some(Plan::idle(entry.set.clone()));
+        }
+        if let Some(closed) = closed {
+            return Some(wait(&entry.set, closed));
+        }
+        if let Some(at) = entry.memory.retry_at.filter(|at| now < *at) {
+            let mut plan = Plan::idle(entry.set.clone());
+            plan.waiting = Some(Why::RetryLater { at });
+            plan.wake_at = Some(at);
+            return Some(plan);
+        }
+        entry.refresh(&self.objects, now);
+        entry.note_advance(now);
+        let pods = &entry.pods;
+        let carrying = |hash: &Text| -> Vec<Arc<Pod>> {
+            pods.values().flatten().filter(|it| it.hash() == Some(hash)).cloned().collect()
+        };
+        let facts = daemonset::Facts {
+            set: &entry.set,
+            claims: entry.strays.values().cloned().collect(),
+            ledger: &entry.ledger,
+            carried: &entry.carried,
+            pods_carrying: &carrying,
+            advance: entry.memory.advance.as_ref(),
+            told: entry.memory.told == entry.set.resource_version,
+        };
+        let plan = daemonset::decide(&facts, &self.settings, now);
+        entry.memory.told = entry.set.resource_version;
+        Some(plan)
+    }
+
+    /// Takes in how the calls of a plan went. Look at the set again right after.
+    pub fn done(&mut self, key: &Key, report: &Report, now: Time) {
+        let Some(entry) = self.entries.get_mut(key).filter(|it| it.set.uid == report.uid) else { return };
+        entry.memory.take(report, now);
+        for node in &report.failed_on {
+            let before = entry.memory.backoffs.get(node).copied();
+            entry.memory.backoffs.insert(node.clone(), Backoff::next(before, now));
+            entry.dirty.node(node);
+        }
+        if entry.memory.gate.is_waiting() {
+            self.gated.insert(key.clone());
+        }
+    }
+
+    fn known(&self, kind: Kind) -> Vec<Key> {
+        match kind {
+            Kind::Sets => self.entries.keys().cloned().collect(),
+            kind => self.objects.keys(kind),
+        }
+    }
+
+    /// The sets there are.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.entries.keys()
+    }
+
+    /// What `look` would work from if everything were computed anew: the oracle of the incremental one.
+    pub fn from_scratch(&self) -> Self {
+        let mut scratch = Self { settings: self.settings, ..Self::default() };
+        scratch.seen = self.seen.clone();
+        let mut ignored = BTreeSet::new();
+        let sets = self.entries.values().map(|it| Watched::Set(it.set.clone()));
+        for watched in self.objects.all().into_iter().chain(sets) {
+            scratch.take(watched, &mut ignored);
+        }
+        scratch.seen = self.seen.clone();
+        for (key, entry) in &self.entries {
+            if let Some(fresh) = scratch.entries.get_mut(key) {
+                fresh.memory = entry.memory.clone();
+                fresh.looked_at = entry.looked_at;
+            }
+        }
+        scratch.gated = self.gated.clone();
+        scratch
+    }
+
+    /// Whether two caches hold the same for a set: cells, totals and what is to be done.
+    pub fn agrees_with(&self, other: &Self, key: &Key) -> bool {
+        match (self.entries.get(key), other.entries.get(key)) {
+            (Some(a), Some(b)) => {
+                a.ledger == b.ledger && a.pods == b.pods && a.carried == b.carried && a.strays == b.strays
+            }
+            (a, b) => a.is_none() && b.is_none(),
+        }
+    }
+
+    /// What is true of each node for a set, as of the last look.
+    pub fn explain(&self, key: &Key) -> Vec<Explained> {
+        let cells = self.entries.get(key).into_iter().flat_map(|it| &it.ledger.cells);
+        cells.map(|(node, cell)| explained(node, cell)).collect()
+    }
+
+    fn gate(&mut self, key: &Key, now: Time) -> Option<Closed> {
+        let entry = self.entries.get_mut(key)?;
+        let (seen, objects) = (&self.seen, &self.objects);
+        let seen = |kind: Kind| seen.get(&kind).copied().unwrap_or(0);
+        let closed = entry.memory.gate.closed(seen, |key| objects.pod(key), now);
+        if closed.is_none() {
+            self.gated.remove(key);
+        }
+        closed.filter(|_| !mutant::is("S8"))
+    }
+
+    /// Sets whose gate an event has opened.
+    fn opened(&self) -> Vec<Key> {
+        if self.gated.is_empty() || mutant::is("X02") {
+            return Vec::new();
+        }
+        let seen = |kind: Kind| self.seen.get(&kind).copied().unwrap_or(0);
+        let open = |key: &&Key| {
+            let entry = self.entries.get(*key);
+            entry.is_none_or(|it| it.memory.gate.is_open(seen, |key| self.objects.pod(key)))
+        };
+        self.gated.iter().filter(open).cloned().collect()
+    }
+
+    fn take(&mut self, watched: Watched, keys: &mut BTreeSet<Key>) {
+        match watched {
+            Watched::Set(set) => self.set(set, keys),
+            Watched::Node(node) => self.node(node, keys),
+            Watched::Pod(pod) => self.pod(pod, keys),
+            Watched::Revision(revision) => self.revision(revision, keys),
+            Watched::Gone { kind, key, resource_version } => {
+                self.saw(kind, resource_version);
+                self.gone(kind, &key, keys);
+            }
+            Watched::Bookmark { .. } | Watched::Error { .. } => {}
+        }
+    }
+
+    /// A bookmark: the kind's watch has come this far.
+    pub fn bookmark(&mut self, kind: Kind, resource_version: u64) -> Vec<Key> {
+        self.saw(kind, resource_version);
+        self.opened()
+    }
+
+    fn saw(&mut self, kind: Kind, resource_version: u64) {
+        // Before its first list a kind has not been seen, whatever comes.
+        if let Some(seen) = self.seen.get_mut(&kind) {
+            *seen = (*seen).max(resource_version);
+        }
+    }
+
+    fn set(&mut self, set: Arc<Set>, keys: &mut BTreeSet<Key>) {
+        self.saw(Kind::Sets, set.resource_version);
+        let key = set.key.clone();
+        keys.insert(key.clone());
+        match self.entries.get_mut(&key).filter(|it| it.set.uid == set.uid || mutant::is("B06")) {
+            Some(entry) => {
+                let same_spec = entry.set.generation == set.generation
+                    && entry.set.selector == set.selector
+                    && entry.set.template_generation == set.template_generation
+                    && entry.set.template == set.template;
+                if entry.set.selector != set.selector || entry.set.deleting != set.deleting {
+                    entry.set = set;
+                    entry.gather(&self.objects);
+                } else {
+                    entry.set = set;
+                }
+                if !same_spec {
+                    entry.dirty = Dirty::All;
+                }
+            }
+            None => {
+                let mut entry = Entry::new(set);
+                entry.gather(&self.objects);
+                self.by_uid.insert(entry.set.uid.clone(), key.clone());
+                if let Some(before) = self.entries.insert(key, entry) {
+                    self.by_uid.remove(&before.set.uid);
+                }
+            }
+        }
+    }
+
+    fn node(&mut self, node: Arc<Node>, keys: &mut BTreeSet<Key>) {
+        self.saw(Kind::Nodes, node.resource_version);
+        let name = node.name.clone();
+        let before = self.objects.put_node(node.clone());
+        let ignored = mutant::is("B16") && before.as_ref().is_some_and(|it| it.labels == node.labels);
+        if before.is_some_and(|it| it.looks_like(&node)) || ignored {
+            return;
+        }
+        self.touch_node(&name, keys);
+    }
+
+    fn touch_node(&mut self, name: &Text, keys: &mut BTreeSet<Key>) {
+        for (key, entry) in &mut self.entries {
+            entry.dirty.node(name);
+            keys.insert(key.clone());
+            if mutant::is("B15") {
+                break;
+            }
+        }
+    }
+
+    fn pod(&mut self, pod: Arc<Pod>, keys: &mut BTreeSet<Key>) {
+        self.saw(Kind::Pods, pod.resource_version);
+        let before = self.objects.put_pod(pod.clone());
+        if before.as_ref() == Some(&pod) {
+            return;
+        }
+        if let Some(before) = before {
+            self.forget_pod(&before, keys);
+        }
+        for key in self.concerned(pod.owner.as_ref(), &pod.key.namespace) {
+            if self.entries.get_mut(&key).is_some_and(|it| it.meet_pod(&pod)) {
+                keys.insert(key);
+            }
+        }
+    }
+
+    fn forget_pod(&mut self, pod: &Arc<Pod>, keys: &mut BTreeSet<Key>) {
+        for key in self.concerned(pod.owner.as_ref(), &pod.key.namespace) {
+            if self.entries.get_mut(&key).is_some_and(|it| it.forget_pod(pod)) {
+                keys.insert(key);
+            }
+        }
+    }
+
+    /// Rule: an object that has a controller concerns that set only, found by UID; an orphan concerns the sets of its
+    /// namespace.
+    fn concerned(&self, owner: Option<&Text>, namespace: &Text) -> Vec<Key> {
+        match owner {
+            Some(uid) if !mutant::is("B58") => self.by_uid.get(uid).cloned().into_iter().collect(),
+            _ => {
+                let first = Key::new(namespace.clone(), "");
+                let sets = self.entries.range(first..).map(|(key, _)| key);
+                sets.take_while(|key| key.namespace == *namespace).cloned().collect()
+            }
+        }
+    }
+
+    fn revision(&mut self, revision: Arc<Revision>, keys: &mut BTreeSet<Key>) {
+        self.saw(Kind::Revisions, revision.resource_version);
+        let before = self.objects.put_revision(revision.clone());
+        if before.as_ref() == Some(&revision) {
+            return;
+        }
+        self.touch_revision(&revision, before.as_ref(), keys);
+    }
+
+    fn touch_revision(
+        &mut self,
+        revision: &Revision,
+        before: Option<&Arc<Revision>>,
+        keys: &mut BTreeSet<Key>,
+    ) {
+        let owners = [before.and_then(|it| it.owner.as_ref()), revision.owner.as_ref()];
+        let concerned = owners.into_iter().flat_map(|it| self.concerned(it, &revision.key.namespace));
+        for key in concerned.collect::<BTreeSet<Key>>() {
+            let Some(entry) = self.entries.get_mut(&key) else { continue };
+            let objects = &self.objects;
+            let was_ours = before.is_some_and(|it| it.owner.as_ref() == Some(&entry.set.uid));
+            let is_ours = revision.owner.as_ref() == Some(&entry.set.uid);
+            let stray = entry.meet_stray_revision(objects, &revision.key.name);
+            if was_ours || is_ours {
+                entry.dirty = Dirty::All;
+            }
+            if was_ours || is_ours || stray {
+                keys.insert(key);
+            }
+        }
+    }
+
+    fn gone(&mut self, kind: Kind, key: &Key, keys: &mut BTreeSet<Key>) {
+        match kind {
+            Kind::Sets => {
+                if let Some(entry) = self.entries.remove(key) {
+                    self.by_uid.remove(&entry.set.uid);
+                }
+                self.gated.remove(key);
+            }
+            Kind::Nodes => {
+                if self.objects.remove_node(&key.name) {
+                    self.touch_node(&key.name, keys);
+                }
+            }
+            Kind::Pods => {
+                if let Some(pod) = self.objects.remove_pod(key) {
+                    self.forget_pod(&pod, keys);
+                }
+            }
+            Kind::Revisions => {
+                if let Some(revision) = self.objects.remove_revision(key) {
+                    self.touch_revision(&revision, Some(&revision), keys);
+                }
+            }
+        }
+    }
+}
+
+fn key_of(item: &Watched) -> Option<Key> {
+    match item {
+        Watched::Set(it) => Some(it.key.clone()),
+        Watched::Node(it) => Some(Key::new("", it.name.clone())),
+        Watched::Pod(it) => Some(it.key.clone()),
+        Watched::Revision(it) => Some(it.key.clone()),
+        Watched::Gone { .. } | Watched::Bookmark { .. } | Watched::Error { .. } => None,
+    }
+}
+
+fn wait(set: &Arc<Set>, closed: Closed) -> Plan {
+    let mut plan = Plan::idle(set.clone());
+    match closed {
+        Closed::Wait { writes, again_at } => {
+            plan.waiting = Some(Why::WaitingForOwnWrites { writes });
+            plan.wake_at = Some(again_at).filter(|_| !mutant::is("X02"));
+        }
+        Closed::Confirm { relist, again_at } => {
+            (plan.confirm, plan.relist, plan.wake_at) = (true, relist, Some(again_at));
+        }
+    }
+    plan
+}
+
+impl Entry {
+    fn new(set: Arc<Set>) -> Self {
+        Self {
+            set,
+            pods: BTreeMap::new(),
+            carried: BTreeMap::new(),
+            strays: BTreeMap::new(),
+            ledger: Ledger::default(),
+            dirty: Dirty::All,
+            looked_at: None,
+            memory: Memory::default(),
+        }
+    }
+
+    /// Works out anew which objects of the namespace are the set's, and which it should claim or release.
+    fn gather(&mut self, objects: &Objects) {
+        self.pods.clear();
+        self.carried.clear();
+        self.strays.clear();
+        let set = self.set.clone();
+        for pod in objects.pods_for(&set.uid, &set.key.namespace) {
+            self.meet_pod(&pod);
+        }
+        for revision in objects.revisions_for(&set.uid, &set.key.namespace) {
+            self.meet_stray_revision(objects, &revision.key.name);
+        }
+        self.dirty = Dirty::All;
+    }
+
+    /// Rule: a pod is the set's if its controller is the set, by UID. One of those that the selector no longer matches
+    /// is released; an orphan it matches is adopted, unless it is being deleted. Upstream: `ClaimPods`.
+    fn meet_pod(&mut self, pod: &Arc<Pod>) -> bool {
+        let matches = self.set.selector.matches(&pod.labels) || mutant::is("B61");
+        let stray = match &pod.owner {
+            Some(owner) if *owner != self.set.uid && !mutant::is("B58") => return false,
+            Some(_) if matches => None,
+            Some(_) => Some(Claim::ReleasePod(pod.clone())),
+            None if matches && !pod.deleting => Some(Claim::AdoptPod(pod.clone())),
+            None => return false,
+        };
+        if let Some(claim) = stray {
+            self.strays.insert((Kind::Pods, pod.key.name.clone()), claim);
+            return true;
+        }
+        if let Some(hash) = pod.hash() {
+            *self.carried.entry(hash.clone()).or_default() += 1;
+        }
+        let target = pod.target.clone().filter(|_| pod.bound || !mutant::is("B05"));
+        if let Some(node) = &target {
+            let here = self.pods.entry(node.clone()).or_default();
+            let at = here.partition_point(|it| it.key.name < pod.key.name);
+            here.insert(at, pod.clone());
+            self.dirty.node(node);
+        }
+        true
+    }
+
+    fn forget_pod(&mut self, pod: &Arc<Pod>) -> bool {
+        let was_stray = self.strays.remove(&(Kind::Pods, pod.key.name.clone())).is_some();
+        if was_stray || pod.owner.as_ref() != Some(&self.set.uid) || !self.set.selector.matches(&pod.labels) {
+            return was_stray;
+        }
+        if let Some(hash) = pod.hash()
+            && let Some(count) = self.carried.get_mut(hash)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.carried.remove(hash);
+            }
+        }
+        if let Some(node) = &pod.target
+            && let Some(here) = self.pods.get_mut(node)
+        {
+            here.retain(|it| it.key.name != pod.key.name);
+            if here.is_empty() {
+                self.pods.remove(node);
+            }
+            self.dirty.node(node);
+        }
+        true
+    }
+
+    /// The same rule for revisions.
+    fn meet_stray_revision(&mut self, objects: &Objects, name: &Text) -> bool {
+        let place = (Kind::Revisions, name.clone());
+        let was_stray = self.strays.remove(&place).is_some();
+        let key = Key { namespace: self.set.key.namespace.clone(), name: name.clone() };
+        let Some(revision) = objects.revision(&key) else { return was_stray };
+        let matches = self.set.selector.matches(&revision.labels);
+        let claim = match &revision.owner {
+            Some(owner) if *owner != self.set.uid => None,
+            Some(_) if matches => None,
+            Some(_) => Some(Claim::ReleaseRevision(revision.clone())),
+            None if matches && !revision.deleting => Some(Claim::AdoptRevision(revision.clone())),
+            None => None,
+        };
+        let is_stray = claim.is_some();
+        if let Some(claim) = claim {
+            self.strays.insert(place, claim);
+        }
+        was_stray || is_stray
+    }
+
+    /// A clock that was set back: what time had brought is worked out anew, and no wait grows longer.
+    fn mind_the_clock(&mut self, now: Time) {
+        if self.looked_at.is_some_and(|it| now < it) {
+            self.dirty = Dirty::All;
+            for backoff in self.memory.backoffs.values_mut() {
+                backoff.last = backoff.last.min(now);
+            }
+            self.memory.retry_at = self.memory.retry_at.map(|at| at.min(now + RETRY_MAX));
+            if let Some(advance) = &mut self.memory.advance {
+                advance.at = advance.at.min(now);
+            }
+        }
+        self.looked_at = Some(now);
+        if self.memory.generation != self.set.generation {
+            // Rule: a new generation is a new try: failed pods and failed calls of the old one do not count against it.
+            self.memory.generation = self.set.generation;
+            self.memory.backoffs.clear();
+            (self.memory.failures, self.memory.retry_at) = (0, None);
+            self.dirty = Dirty::All;
+        }
+    }
+
+    fn refresh(&mut self, objects: &Objects, now: Time) {
+        let due = |ledger: &Ledger| -> Option<Text> {
+            ledger.timers.first().filter(|(at, _)| *at <= now).map(|(_, node)| node.clone())
+        };
+        if self.ledger.history.again_at.is_some_and(|at| at <= now) {
+            self.dirty = Dirty::All;
+        }
+        let Dirty::Nodes(mut nodes) = core::mem::replace(&mut self.dirty, Dirty::Nodes(BTreeSet::new()))
+        else {
+            return self.refresh_all(objects, now);
+        };
+        let Some(current) = self.ledger.history.current.clone() else { return };
+        loop {
+            let node = match nodes.pop_first() {
+                Some(node) => node,
+                None => match due(&self.ledger) {
+                    Some(node) => node,
+                    None => break,
+                },
+            };
+            self.refresh_node(objects, &current, &node, now);
+        }
+    }
+
+    fn refresh_all(&mut self, objects: &Objects, now: Time) {
+        let owned: Vec<Arc<Revision>> = objects
+            .revisions_for(&self.set.uid, &self.set.key.namespace)
+            .filter(|it| it.owner.as_ref() == Some(&self.set.uid) && self.set.selector.matches(&it.labels))
+            .collect();
+        self.ledger = Ledger::new(revision::history(&self.set, &owned, now));
+        let Some(current) = self.ledger.history.current.clone() else { return };
+        let nodes: BTreeSet<Text> = objects.nodes().chain(self.pods.keys()).cloned().collect();
+        for node in nodes {
+            self.refresh_node(objects, &current, &node, now);
+        }
+    }
+
+    fn refresh_node(&mut self, objects: &Objects, current: &Current, name: &Text, now: Time) {
+        let node = objects.node(name);
+        let pods = self.pods.get(name).map_or(&[][..], Vec::as_slice);
+        if node.is_none() && pods.is_empty() {
+            return self.ledger.remove(current, name);
+        }
+        let backoff = self.memory.backoffs.get(name).copied();
+        let cell = cell::assess(&self.set, current, node, pods, backoff, now);
+        self.ledger.put(current, name, cell);
+    }
+
+    fn note_advance(&mut self, now: Time) {
+        let Some(current) = &self.ledger.history.current else { return };
+        let counts = self.ledger.totals.counts();
+        let mark = (current.hash.clone(), self.set.generation, counts.updated, counts.available);
+        if self.memory.advance.as_ref().is_none_or(|it| it.mark != mark) {
+            self.memory.advance = Some(Advance { mark, at: now });
+        }
+    }
+}
+
+impl Memory {
+    fn take(&mut self, report: &Report, now: Time) {
+        report.tell(&mut self.gate, now);
+        match report.retry {
+            None => (self.failures, self.retry_at) = (0, None),
+            Some(asked) => {
+                let wait = RETRY_MIN.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX).max(asked);
+                self.failures = self.failures.saturating_add(1);
+                self.retry_at = Some(now + if mutant::is("W14.retry") { Duration::ZERO } else { wait });
+            }
+        }
+    }
+}
+
+/// One line of `explain`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Explained {
+    pub node: Text,
+    pub verdict: Option<crate::placement::Verdict>,
+    pub pod: Option<Text>,
+    pub why: Why,
+    pub wakes_at: Option<Time>,
+}
+
+fn explained(node: &Text, cell: &Cell) -> Explained {
+    let from_verdict = || match &cell.verdict {
+        Some(crate::placement::Verdict::Keep(why) | crate::placement::Verdict::Leave(why)) => why.clone(),
+        Some(crate::placement::Verdict::Run) => Why::NoPodHere,
+        None => Why::NodeIsGone,
+    };
+    let standing = cell.pod.as_ref().map(|(_, why)| why.clone());
+    let runs = cell.verdict == Some(crate::placement::Verdict::Run);
+    let why = cell.waiting.clone().or(standing.filter(|_| runs)).unwrap_or_else(from_verdict);
+    Explained {
+        node: node.clone(),
+        verdict: cell.verdict.clone(),
+        pod: cell.pod.as_ref().map(|(pod, _)| pod.key.name.clone()),
+        why,
+        wakes_at: earliest(cell.again_at, None),
+    }
+}

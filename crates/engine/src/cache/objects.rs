@@ -1,0 +1,122 @@
+//! The objects themselves, by key and by owner.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::facts::{Key, Kind, Node, Pod, Revision, Text, Watched};
+
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    nodes: BTreeMap<Text, Arc<Node>>,
+    pods: BTreeMap<Key, Arc<Pod>>,
+    revisions: BTreeMap<Key, Arc<Revision>>,
+    /// Names of pods and revisions by the set that has them.
+    owned: BTreeMap<(Kind, Text), BTreeSet<Key>>,
+    /// Names of those nobody has, by namespace: a set may adopt them.
+    orphans: BTreeMap<(Kind, Text), BTreeSet<Key>>,
+}
+
+impl Objects {
+    pub(super) fn node(&self, name: &Text) -> Option<&Node> {
+        self.nodes.get(name).map(Arc::as_ref)
+    }
+
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &Text> {
+        self.nodes.keys()
+    }
+
+    pub(super) fn pod(&self, key: &Key) -> Option<&Pod> {
+        self.pods.get(key).map(Arc::as_ref)
+    }
+
+    pub(super) fn revision(&self, key: &Key) -> Option<&Arc<Revision>> {
+        self.revisions.get(key)
+    }
+
+    /// The pods of a set, and the orphans of its namespace.
+    pub(super) fn pods_for(&self, uid: &Text, namespace: &Text) -> impl Iterator<Item = Arc<Pod>> {
+        self.names_for(Kind::Pods, uid, namespace).filter_map(|key| self.pods.get(key).cloned())
+    }
+
+    pub(super) fn revisions_for(&self, uid: &Text, namespace: &Text) -> impl Iterator<Item = Arc<Revision>> {
+        self.names_for(Kind::Revisions, uid, namespace).filter_map(|key| self.revisions.get(key).cloned())
+    }
+
+    fn names_for(&self, kind: Kind, uid: &Text, namespace: &Text) -> impl Iterator<Item = &Key> {
+        let owned = self.owned.get(&(kind, uid.clone()));
+        let orphans = self.orphans.get(&(kind, namespace.clone()));
+        let namespace = namespace.clone();
+        owned.into_iter().chain(orphans).flatten().filter(move |key| key.namespace == namespace)
+    }
+
+    pub(super) fn put_node(&mut self, node: Arc<Node>) -> Option<Arc<Node>> {
+        self.nodes.insert(node.name.clone(), node)
+    }
+
+    pub(super) fn put_pod(&mut self, pod: Arc<Pod>) -> Option<Arc<Pod>> {
+        let before = self.remove_pod(&pod.key);
+        self.index(Kind::Pods, pod.owner.as_ref(), &pod.key).insert(pod.key.clone());
+        self.pods.insert(pod.key.clone(), pod);
+        before
+    }
+
+    pub(super) fn put_revision(&mut self, revision: Arc<Revision>) -> Option<Arc<Revision>> {
+        let before = self.remove_revision(&revision.key);
+        self.index(Kind::Revisions, revision.owner.as_ref(), &revision.key).insert(revision.key.clone());
+        self.revisions.insert(revision.key.clone(), revision);
+        before
+    }
+
+    pub(super) fn remove_node(&mut self, name: &Text) -> bool {
+        self.nodes.remove(name).is_some()
+    }
+
+    pub(super) fn remove_pod(&mut self, key: &Key) -> Option<Arc<Pod>> {
+        let pod = self.pods.remove(key)?;
+        self.unindex(Kind::Pods, pod.owner.as_ref(), key);
+        Some(pod)
+    }
+
+    pub(super) fn remove_revision(&mut self, key: &Key) -> Option<Arc<Revision>> {
+        let revision = self.revisions.remove(key)?;
+        self.unindex(Kind::Revisions, revision.owner.as_ref(), key);
+        Some(revision)
+    }
+
+    fn index(&mut self, kind: Kind, owner: Option<&Text>, key: &Key) -> &mut BTreeSet<Key> {
+        match owner {
+            Some(uid) => self.owned.entry((kind, uid.clone())).or_default(),
+            None => self.orphans.entry((kind, key.namespace.clone())).or_default(),
+        }
+    }
+
+    fn unindex(&mut self, kind: Kind, owner: Option<&Text>, key: &Key) {
+        let (map, place) = match owner {
+            Some(uid) => (&mut self.owned, (kind, uid.clone())),
+            None => (&mut self.orphans, (kind, key.namespace.clone())),
+        };
+        if let Some(keys) = map.get_mut(&place) {
+            keys.remove(key);
+            if keys.is_empty() {
+                map.remove(&place);
+            }
+        }
+    }
+
+    pub(super) fn keys(&self, kind: Kind) -> Vec<Key> {
+        match kind {
+            Kind::Sets => Vec::new(),
+            Kind::Nodes => self.nodes.keys().map(|it| Key::new("", it.clone())).collect(),
+            Kind::Pods => self.pods.keys().cloned().collect(),
+            Kind::Revisions => self.revisions.keys().cloned().collect(),
+        }
+    }
+
+    pub(super) fn all(&self) -> Vec<Watched> {
+        let nodes = self.nodes.values().map(|it| Watched::Node(it.clone()));
+        let pods = self.pods.values().map(|it| Watched::Pod(it.clone()));
+        let revisions = self.revisions.values().map(|it| Watched::Revision(it.clone()));
+        nodes.chain(pods).chain(revisions).collect()
+    }
+}

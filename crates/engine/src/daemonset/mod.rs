@@ -1,0 +1,271 @@
+//! `decide`: roster on every node, rollout within the budget, revision, status.
+
+pub(crate) mod cell;
+pub(crate) mod revision;
+mod rollout;
+pub(crate) mod roster;
+pub(crate) mod status;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+pub use roster::Backoff;
+pub use status::available;
+
+use crate::facts::{Phase, Pod, Rollout, Selector, Set, Text};
+use crate::mutant;
+use crate::plan::{Claim, Event, Plan, Settings};
+use crate::time::{Time, earliest};
+use crate::why::Why;
+use cell::{Cell, Totals};
+use revision::{Current, History};
+use rollout::{Offer, budget};
+use status::Progress;
+
+/// Everything about one set that a decision reads: a cell per node, their totals, and the few sets of cells that need
+/// something. Kept up to date cell by cell.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Ledger {
+    pub(crate) history: History,
+    pub(crate) cells: BTreeMap<Text, Cell>,
+    pub(crate) totals: Totals,
+    /// Cells where something is to be done whatever the budget.
+    wanted: BTreeSet<(u64, Text)>,
+    /// Cells that offer themselves to the rollout.
+    offers: BTreeSet<(u64, Text)>,
+    leavers: BTreeSet<(u64, Text)>,
+    /// When cells change by time alone.
+    pub(crate) timers: BTreeSet<(Time, Text)>,
+}
+
+impl Ledger {
+    pub(crate) fn new(history: History) -> Self {
+        Self { history, ..Self::default() }
+    }
+
+    pub(crate) fn put(&mut self, current: &Current, node: &Text, cell: Cell) {
+        self.remove(current, node);
+        let place = (current.order(node), node.clone());
+        self.totals.add(&cell);
+        if cell.create.is_some() || !cell.delete.is_empty() {
+            self.wanted.insert(place.clone());
+        }
+        match cell.offer {
+            Some(Offer::Replace(..) | Offer::Surge) => drop(self.offers.insert(place)),
+            Some(Offer::Leave(..)) => drop(self.leavers.insert(place)),
+            None => {}
+        }
+        if let Some(at) = cell.again_at {
+            self.timers.insert((at, node.clone()));
+        }
+        self.cells.insert(node.clone(), cell);
+    }
+
+    pub(crate) fn remove(&mut self, current: &Current, node: &Text) {
+        let Some(cell) = self.cells.remove(node) else { return };
+        let place = (current.order(node), node.clone());
+        self.totals.subtract(&cell);
+        self.wanted.remove(&place);
+        self.offers.remove(&place);
+        self.leavers.remove(&place);
+        if let Some(at) = cell.again_at {
+            self.timers.remove(&(at, node.clone()));
+        }
+    }
+}
+
+/// What was last seen to advance, and when.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Advance {
+    pub(crate) mark: (Text, i64, i64, i64),
+    pub(crate) at: Time,
+}
+
+/// Rule: a rollout in which nothing has advanced for this long is stalled.
+pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
+
+/// What a decision reads beside the ledger.
+pub(crate) struct Facts<'a> {
+    pub(crate) set: &'a Arc<Set>,
+    pub(crate) claims: Vec<Claim>,
+    pub(crate) ledger: &'a Ledger,
+    /// How many pods carry each revision label, finished ones included.
+    pub(crate) carried: &'a BTreeMap<Text, usize>,
+    pub(crate) pods_carrying: &'a dyn Fn(&Text) -> Vec<Arc<Pod>>,
+    pub(crate) advance: Option<&'a Advance>,
+    /// The events that hold as long as the object stays as it is were recorded for it already.
+    pub(crate) told: bool,
+}
+
+/// The five steps: claim what is ours, settle which revision is current, fill and clear the roster of every node, move
+/// the rollout on within its budget, say what is true.
+pub(crate) fn decide(facts: &Facts<'_>, settings: &Settings, now: Time) -> Plan {
+    let set = facts.set;
+    let mut plan = Plan::idle(set.clone());
+    // Rule: nothing is written for a set that is being deleted: what is created now the garbage collector must chase.
+    if set.deleting && !mutant::is("B48") {
+        return plan;
+    }
+    if let Err(event) = readable(set) {
+        plan.events.extend(event.filter(|_| !facts.told));
+        return plan;
+    }
+    if !facts.claims.is_empty() {
+        plan.claims.clone_from(&facts.claims);
+        return plan;
+    }
+    let history = &facts.ledger.history;
+    plan.steps.clone_from(&history.steps);
+    let Some(current) = &history.current else { return plan };
+    plan.hash = current.hash.clone();
+    roster_of_all(&mut plan, facts, settings);
+    let allowed = advance_rollout(&mut plan, facts, settings);
+    fold_and_prune(&mut plan, facts);
+    tell(&mut plan, facts);
+    let stalled_since = facts.advance.map(|it| it.at).filter(|at| *at + STALLED_AFTER <= now);
+    let progress = Progress { allowed, stalled_since };
+    plan.status = status::status(set, &facts.ledger.totals, &progress, settings.conditions, now);
+    plan.wake_at = wake_at(facts, settings, now);
+    plan
+}
+
+/// Rule: a set whose selector selects everything, or cannot be read, touches nothing: one event says so.
+fn readable(set: &Set) -> Result<(), Option<Event>> {
+    match &set.selector {
+        Selector::AllOf(_) => Ok(()),
+        Selector::Everything if mutant::is("B61") => Ok(()),
+        Selector::Everything => Err(Some(Event::warning(
+            "SelectingAll",
+            "This daemon set is selecting all pods. A non-empty selector is required.".into(),
+        ))),
+        Selector::Unreadable(problem) => {
+            Err(Some(Event::warning("InvalidSelector", format!("The selector cannot be read: {problem}"))))
+        }
+    }
+}
+
+/// What is to be done on nodes whatever the budget, at most a burst of each.
+fn roster_of_all(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) {
+    for (_, node) in &facts.ledger.wanted {
+        let Some(cell) = facts.ledger.cells.get(node) else { continue };
+        if let Some(why) = cell.create.as_ref().filter(|_| plan.create.len() < settings.burst) {
+            plan.create.push((node.clone(), why.clone()));
+        }
+        for (pod, why) in &cell.delete {
+            if plan.delete.len() < settings.burst || mutant::is("W14.burst") {
+                plan.delete.push((pod.clone(), why.clone()));
+            }
+        }
+        if settings.burst <= plan.create.len() && settings.burst <= plan.delete.len() {
+            break;
+        }
+    }
+}
+
+/// Rule: old pods that are up give way only while the budget allows it, nodes that are down already counted first.
+/// With surge, pods whose node is no longer the set's leave only as more pods are available than are needed.
+/// Gives back how many nodes may be down.
+fn advance_rollout(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) -> usize {
+    let (set, ledger) = (facts.set, facts.ledger);
+    let desired = ledger.totals.counts().desired;
+    let allowed = budget(set, desired);
+    let charged = usize::try_from(ledger.totals.charged).unwrap_or(0);
+    let charged = if mutant::is("B32") { charged / 2 } else { charged };
+    let mut left = allowed.saturating_sub(charged);
+    let offered = |places: &BTreeSet<(u64, Text)>| -> Vec<(Text, Offer)> {
+        let cells = places
+            .iter()
+            .filter_map(|(_, node)| Some((node.clone(), ledger.cells.get(node)?.offer.clone()?)));
+        cells.take(settings.burst).collect()
+    };
+    if 0 < left {
+        for (node, offer) in offered(&ledger.offers) {
+            if left == 0 {
+                break;
+            }
+            left -= 1;
+            match offer {
+                Offer::Replace(pod, why) if plan.delete.len() < settings.burst => {
+                    plan.delete.push((pod, why))
+                }
+                Offer::Surge if plan.create.len() < settings.burst => {
+                    plan.create.push((node, Why::OutOfDate))
+                }
+                _ => break,
+            }
+        }
+    }
+    let surplus = usize::try_from(ledger.totals.available_anywhere - desired).unwrap_or(0);
+    if 0 < surplus && !ledger.leavers.is_empty() {
+        for (_, offer) in offered(&ledger.leavers).into_iter().take(surplus) {
+            if let Offer::Leave(pod, why) = offer
+                && plan.delete.len() < settings.burst
+            {
+                plan.delete.push((pod, why));
+            }
+        }
+    }
+    match set.rollout {
+        Rollout::Drain(_) => allowed,
+        Rollout::OnDelete | Rollout::Surge(_) => 0,
+    }
+}
+
+/// Rule: pods that carry a byte-equal duplicate's label are relabelled, and only those; a duplicate no pod carries goes.
+/// Revisions beyond revisionHistoryLimit go, lowest number first, but never one that a pod still carries, even a
+/// finished one that only a finalizer holds.
+fn fold_and_prune(plan: &mut Plan, facts: &Facts<'_>) {
+    let history = &facts.ledger.history;
+    let is_carried = |hash: Option<&Text>| hash.is_some_and(|it| facts.carried.contains_key(it));
+    for duplicate in &history.folded {
+        match duplicate.hash().filter(|it| is_carried(Some(it)) && **it != plan.hash) {
+            Some(hash) => {
+                let pods = (facts.pods_carrying)(hash).into_iter();
+                plan.relabel.extend(pods.map(|pod| (pod, plan.hash.clone())));
+            }
+            None => plan.prune.push(duplicate.clone()),
+        }
+    }
+    let free = history.prunable.iter().filter(|it| !is_carried(it.hash()) || mutant::is("W15.prune"));
+    plan.prune.extend(free.take(history.too_many).cloned());
+}
+
+/// Rule: what happens to pods for reasons a user should know is told as an event, with upstream's reasons.
+fn tell(plan: &mut Plan, facts: &Facts<'_>) {
+    for (pod, why) in &plan.delete {
+        let (key, node) = (&pod.key, pod.target.as_deref().unwrap_or_default());
+        let event = match (why, pod.phase) {
+            (Why::Failed { .. }, Phase::Failed) => Event::warning(
+                "FailedDaemonPod",
+                format!("Found failed daemon pod {key} on node {node}, will try to kill it"),
+            ),
+            (Why::Succeeded, Phase::Succeeded) => Event::normal(
+                "SucceededDaemonPod",
+                format!("Found succeeded daemon pod {key} on node {node}, will try to delete it"),
+            ),
+            _ => continue,
+        };
+        plan.events.push(event);
+    }
+    if !facts.told {
+        let faults = facts.set.faults.iter();
+        plan.events.extend(faults.map(|it| Event::warning("InvalidSpec", format!("{it}"))));
+    }
+}
+
+/// Rule: while anything changes by time alone, a timer stands. It is never further off than one wait, so that a clock
+/// that was set forward is noticed.
+fn wake_at(facts: &Facts<'_>, settings: &Settings, now: Time) -> Option<Time> {
+    let min_ready = facts.set.min_ready + Duration::from_secs(1);
+    let cells =
+        facts.ledger.timers.first().map(|(at, _)| (*at).min(now + min_ready.max(Duration::from_secs(30))));
+    let cells = cells.filter(|_| !mutant::is("B33"));
+    let totals = facts.ledger.totals.counts();
+    let settled = totals.updated == totals.desired && totals.available == totals.desired;
+    let stall = facts.advance.map(|it| it.at + STALLED_AFTER).filter(|at| now < *at);
+    let stall = stall.filter(|_| settings.conditions && !settled);
+    earliest(earliest(cells, stall), facts.ledger.history.again_at)
+}

@@ -1,0 +1,209 @@
+//! Drain and surge within the budget.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::revision::Current;
+use super::roster::{self, Roster};
+use super::status::{available, up};
+use crate::facts::{Effect, Node, Pod, Ready, Rollout, Set, Taint, Truth};
+use crate::mutant;
+use crate::placement::taints::is_node_trouble;
+use crate::placement::{Verdict, tolerates};
+use crate::time::Time;
+use crate::why::Why;
+
+/// How a node stands towards the budget.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Standing {
+    /// It takes one of the nodes that may be down (or, with surge, that may have two).
+    pub(crate) charged: bool,
+    /// A live pod on it is available, whatever the verdict.
+    pub(crate) available: bool,
+}
+
+/// What the rollout may do on a node when the budget allows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Offer {
+    /// Delete the old pod; the node is down until the new one is up.
+    Replace(Arc<Pod>, Why),
+    /// Create the new pod beside the old one.
+    Surge,
+    /// Delete the old pod once enough others are available: its node is no longer the set's.
+    Leave(Arc<Pod>, Why),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Stand {
+    pub(crate) standing: Standing,
+    pub(crate) offer: Option<Offer>,
+    /// Old pods that are not up: replacing them costs nothing.
+    pub(crate) delete: Vec<(Arc<Pod>, Why)>,
+    /// Surge beside an old pod that is not up: costs nothing either.
+    pub(crate) create: Option<Why>,
+    pub(crate) waiting: Option<Why>,
+}
+
+/// How many nodes may be down, or have two pods, at once.
+pub(crate) fn budget(set: &Set, desired: i64) -> usize {
+    let desired = usize::try_from(desired).unwrap_or(0);
+    match set.rollout {
+        Rollout::OnDelete => 0,
+        Rollout::Drain(share) | Rollout::Surge(share) => share.of(desired),
+    }
+}
+
+/// What keeps a new pod from a node that may keep its old one.
+enum Hold<'a> {
+    /// Nothing: the node is eligible.
+    No,
+    /// Only the node's own trouble.
+    Trouble(&'a Taint),
+    /// Taints that new pods do not tolerate, the node's own trouble left out.
+    Taints(Vec<&'a Taint>),
+    /// The pods here must leave anyway, or the node is gone: nothing for a rollout to do.
+    Leaving,
+}
+
+/// Where one node stands in the rollout, and what may be done there.
+pub(crate) fn stand(
+    set: &Set,
+    current: &Current,
+    node: Option<&Node>,
+    verdict: Option<&Verdict>,
+    pods: &[Arc<Pod>],
+    roster: &Roster,
+    now: Time,
+) -> Stand {
+    let is_available = |pod: &Arc<Pod>| available(set, pod, now).is_ok();
+    let mut stand = Stand::default();
+    stand.standing.available = roster.stay.iter().any(is_available);
+    let hold = hold(set, node, verdict);
+    let lost = node.and_then(|it| lost(it, current));
+    stand.standing.charged = charged(set, current, &hold, lost.is_some(), pods, roster, now);
+    if set.rollout == Rollout::OnDelete {
+        let waits = roster.stay.iter().any(|it| !current.is_new(it));
+        stand.waiting = waits.then_some(Why::UpdatesWaitForDeletion);
+        return stand;
+    }
+    // The rollout looks at nodes that are settled otherwise: one pod, and it is old.
+    let [old] = roster.stay.as_slice() else { return stand };
+    if current.is_new(old) || pods.iter().any(|it| it.live() && current.is_new(it)) {
+        return stand;
+    }
+    if let Some(since) = lost {
+        stand.waiting = Some(Why::NodeIsLost { since });
+        return stand;
+    }
+    let is_up = up(set, current, old, now);
+    match (hold, set.rollout) {
+        (Hold::Leaving, _) | (_, Rollout::OnDelete) => {}
+        (Hold::No, Rollout::Drain(_)) if is_up => {
+            stand.offer = Some(Offer::Replace(old.clone(), Why::OutOfDate));
+            stand.waiting = Some(Why::OutOfDate);
+        }
+        (Hold::No, Rollout::Drain(_)) => {
+            stand.delete.push((old.clone(), Why::OutOfDateAndNotReady));
+            stand.waiting = Some(Why::BeingReplaced);
+        }
+        (Hold::No, Rollout::Surge(_)) => match roster::room_for_new(current, pods, roster.again_at) {
+            Err(why) => stand.waiting = Some(why),
+            Ok(()) if is_up => {
+                stand.offer = Some(Offer::Surge);
+                stand.waiting = Some(Why::OutOfDate);
+            }
+            Ok(()) => {
+                stand.create = Some(Why::OutOfDateAndNotReady);
+                stand.waiting = Some(Why::BeingReplaced);
+            }
+        },
+        (Hold::Taints(taints), rollout) => {
+            let Some(taint) = taints.first().map(|it| (*it).clone()) else { return stand };
+            if !moved(old, &taints) && !mutant::is("X11") {
+                stand.waiting = Some(Why::KeptByTaint { taint });
+            } else {
+                send_off(&mut stand, old, is_up, rollout, Why::TolerationDropped { taint });
+            }
+        }
+        (Hold::Trouble(taint), rollout) => {
+            send_off(&mut stand, old, is_up, rollout, Why::NodeInTrouble { taint: taint.clone() });
+        }
+    }
+    stand
+}
+
+/// Rule: an old pod that no new one can follow yet leaves within the budget; with surge once enough others are
+/// available; and at once where it is not up anyway.
+fn send_off(stand: &mut Stand, old: &Arc<Pod>, is_up: bool, rollout: Rollout, why: Why) {
+    stand.waiting = Some(why.clone());
+    match (is_up, rollout) {
+        (false, _) => stand.delete.push((old.clone(), why)),
+        (true, Rollout::Surge(_)) => stand.offer = Some(Offer::Leave(old.clone(), why)),
+        (true, _) => stand.offer = Some(Offer::Replace(old.clone(), why)),
+    }
+}
+
+/// Rule: what counts against the budget.
+/// *The brake*: a node with a pod of the current revision of which none is available is always charged, whatever its
+/// taints, its readiness or the verdict; so a revision that kills its nodes stops at the budget.
+/// With surge that is all. With drain a node with no pod that is up is charged too, and one whose pod was sent off
+/// because the template moved, until it is gone. A lost node, and one that only keeps its old pod, are not.
+fn charged(
+    set: &Set,
+    current: &Current,
+    hold: &Hold<'_>,
+    lost: bool,
+    pods: &[Arc<Pod>],
+    roster: &Roster,
+    now: Time,
+) -> bool {
+    let mut new = pods.iter().filter(|it| current.is_new(it) && !it.gone()).peekable();
+    let brake = new.peek().is_some() && !new.any(|it| available(set, it, now).is_ok());
+    let brake = brake && !(mutant::is("brake") && !matches!(hold, Hold::No));
+    if brake {
+        return true;
+    }
+    if matches!(set.rollout, Rollout::Surge(_)) || (lost && !mutant::is("K04")) {
+        return false;
+    }
+    let is_up = roster.stay.iter().any(|it| up(set, current, it, now));
+    match hold {
+        Hold::No | Hold::Trouble(_) => !is_up,
+        Hold::Taints(taints) => pods.iter().any(|it| it.deleting && !it.gone() && moved(it, taints)),
+        Hold::Leaving => false,
+    }
+}
+
+fn hold<'a>(set: &Set, node: Option<&'a Node>, verdict: Option<&Verdict>) -> Hold<'a> {
+    let (Some(node), Some(verdict)) = (node, verdict) else { return Hold::Leaving };
+    match verdict {
+        Verdict::Run => Hold::No,
+        Verdict::Leave(_) => Hold::Leaving,
+        Verdict::Keep(_) => {
+            let untolerated = || {
+                let taints = node.taints.iter().filter(|it| it.effect == Effect::NoSchedule);
+                taints.filter(|it| !tolerates(&set.template.tolerations, it))
+            };
+            let real: Vec<&Taint> = untolerated().filter(|it| !is_node_trouble(it)).collect();
+            match untolerated().next() {
+                _ if !real.is_empty() => Hold::Taints(real),
+                Some(taint) => Hold::Trouble(taint),
+                None => Hold::No,
+            }
+        }
+    }
+}
+
+/// Rule: an old pod that tolerates every taint which the new template does not was left behind by the template: the user
+/// moved the set. One that does not tolerate them either was there before the taint, and is kept.
+fn moved(old: &Pod, taints: &[&Taint]) -> bool {
+    taints.iter().all(|it| tolerates(&old.tolerations, it))
+}
+
+/// Rule: a node is lost if its Ready condition has been Unknown since before the current revision became current. Where
+/// that cannot be shown, it is not lost. Ready=False follows the ordinary rules.
+fn lost(node: &Node, current: &Current) -> Option<Time> {
+    let Ready { status: Truth::Unknown, since: Some(since) } = node.ready else { return None };
+    let current_since = current.made_at?;
+    (since < current_since || mutant::is("lost")).then_some(since)
+}

@@ -1,0 +1,181 @@
+//! What is "available", which pod of a node counts, the counts, and the conditions.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::cell::Totals;
+use super::revision::Current;
+use crate::facts::{Condition, ConditionType, Counts, Pod, Rollout, Set, Status, Text, Truth};
+use crate::mutant;
+use crate::time::Time;
+use crate::why::Why;
+
+/// Rule: a pod is available once it has been Ready for minReadySeconds. A Ready time in the future (the kubelet's
+/// clock is ahead) counts from when our clock gets there, and is asked again no later than one wait from now.
+pub fn available(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
+    let not_ready = || Why::NotReady { reason: pod.trouble.clone() };
+    let ready_since = pod.ready_since.filter(|_| pod.live()).ok_or_else(not_ready)?;
+    let until = ready_since + set.min_ready;
+    if set.min_ready.is_zero() || until <= now {
+        return Ok(());
+    }
+    Err(Why::StillSettling { until: until.min(now + set.min_ready) })
+}
+
+/// Rule: a new pod counts as up when it is available; an old one as soon as it is Ready, so that a second update within
+/// minReadySeconds does not take every young pod at once.
+pub(crate) fn up(set: &Set, current: &Current, pod: &Pod, now: Time) -> bool {
+    if current.is_new(pod) || mutant::is("K08") { available(set, pod, now).is_ok() } else { pod.ready() }
+}
+
+/// Rule: all counts of a node come from one pod: an available one of the current revision, else an available old one,
+/// else a ready one, else the newest.
+pub(crate) fn counted<'a>(
+    set: &Set,
+    current: &Current,
+    pods: &'a [Arc<Pod>],
+    now: Time,
+) -> Option<&'a Arc<Pod>> {
+    let present = || pods.iter().filter(|it| !it.gone());
+    if mutant::is("K06") {
+        return present().min_by_key(|it| (it.created, it.key.name.clone()));
+    }
+    let rank = |pod: &Pod| {
+        let is_available = available(set, pod, now).is_ok();
+        match (is_available, current.is_new(pod), pod.ready()) {
+            (true, true, _) => 4,
+            (true, false, _) => 3,
+            (false, _, true) => 2,
+            _ => u8::from(!pod.deleting),
+        }
+    };
+    present().max_by(|a, b| (rank(a), a.created, &b.key.name).cmp(&(rank(b), b.created, &a.key.name)))
+}
+
+/// What the conditions need to know beside the totals.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    pub(crate) allowed: usize,
+    pub(crate) stalled_since: Option<Time>,
+}
+
+/// Rule: the status says what is true now. Counts come from the totals; conditions keep the time of their last change;
+/// what others wrote stays. `None` where the stored status is right already.
+pub(crate) fn status(
+    set: &Set,
+    totals: &Totals,
+    progress: &Progress,
+    conditions: bool,
+    now: Time,
+) -> Option<Status> {
+    let counts = totals.counts();
+    let conditions =
+        if conditions { conditions_of(set, totals, progress, now) } else { set.status.conditions.clone() };
+    let right = set.status.counts == counts
+        && set.status.observed_generation >= set.generation
+        && same(&set.status.conditions, &conditions);
+    if right && !mutant::is("W14.status") {
+        return None;
+    }
+    Some(Status {
+        observed_generation: set.generation.max(set.status.observed_generation),
+        counts,
+        collisions: set.status.collisions,
+        conditions,
+        raw: set.status.raw.clone(),
+    })
+}
+
+fn same(a: &[Condition], b: &[Condition]) -> bool {
+    let find = |kind| a.iter().find(|it| it.kind == kind);
+    a.len() == b.len()
+        && b.iter().all(|b| {
+            find(b.kind)
+                .is_some_and(|a| a.status == b.status && a.reason == b.reason && a.message == b.message)
+        })
+}
+
+fn conditions_of(set: &Set, totals: &Totals, progress: &Progress, now: Time) -> Vec<Condition> {
+    [available_condition(totals, progress), progressing(set, totals, progress), degraded(set, totals)]
+        .into_iter()
+        .map(|(kind, status, reason, message)| {
+            let before = set.status.conditions.iter().find(|it| it.kind == kind);
+            let since = before.filter(|it| it.status == status).and_then(|it| it.since);
+            Condition {
+                kind,
+                status,
+                reason: reason.into(),
+                message: message.into(),
+                since: since.or(Some(now)),
+            }
+        })
+        .collect()
+}
+
+type Finding = (ConditionType, Truth, &'static str, String);
+
+/// Rule: Available is False when more eligible nodes are without an available pod than the budget allows.
+fn available_condition(totals: &Totals, progress: &Progress) -> Finding {
+    let Counts { desired, unavailable, available, .. } = totals.counts();
+    let message = format!("{available} of {desired} nodes have an available pod{}", listed(&totals.waiting));
+    let enough = unavailable <= i64::try_from(progress.allowed).unwrap_or(i64::MAX);
+    if enough {
+        (ConditionType::Available, Truth::True, "EnoughAvailable", message)
+    } else {
+        (ConditionType::Available, Truth::False, "TooFewAvailable", message)
+    }
+}
+
+/// Rule: Progressing is True while a rollout moves; False when it is complete, when it waits for deletes (OnDelete), or
+/// when nothing has advanced for ten minutes.
+fn progressing(set: &Set, totals: &Totals, progress: &Progress) -> Finding {
+    let Counts { desired, updated, available, .. } = totals.counts();
+    let message = format!("{updated} of {desired} nodes are up to date");
+    let complete = updated == desired && available == desired && totals.old_pods == 0;
+    let waits = set.rollout == Rollout::OnDelete && updated < desired && available == desired;
+    let (status, reason) = if complete {
+        (Truth::False, "Complete")
+    } else if waits {
+        (Truth::False, "WaitingForDeletes")
+    } else if progress.stalled_since.is_some() {
+        (Truth::False, "Stalled")
+    } else {
+        (Truth::True, "RollingOut")
+    };
+    let detail = if complete { String::new() } else { listed(&totals.waiting) };
+    (ConditionType::Progressing, status, reason, format!("{message}{detail}"))
+}
+
+/// Rule: Degraded is True when pods fail, cannot start or are misplaced, or when the object itself has faults.
+fn degraded(set: &Set, totals: &Totals) -> Finding {
+    let misplaced = totals.counts().misscheduled;
+    let mut parts: Vec<String> = set.faults.iter().map(|it| format!("{it}")).collect();
+    parts.extend(totals.trouble.iter().map(|(reason, count)| format!("{count} {}: {reason}", nodes(*count))));
+    if 0 < misplaced {
+        parts.push(format!("{misplaced} with a pod that is not meant to be there"));
+    }
+    let reason = if !set.faults.is_empty() {
+        "InvalidSpec"
+    } else if !totals.trouble.is_empty() {
+        "PodsInTrouble"
+    } else if 0 < misplaced {
+        "Misplaced"
+    } else {
+        return (ConditionType::Degraded, Truth::False, "AsExpected", "no pod fails or is misplaced".into());
+    };
+    (ConditionType::Degraded, Truth::True, reason, parts.join("; "))
+}
+
+fn nodes(count: i64) -> &'static str {
+    if count == 1 { "node" } else { "nodes" }
+}
+
+/// `; 3 nodes: pod not ready, 1 node: no pod yet`, by reason.
+fn listed(by_reason: &BTreeMap<Text, i64>) -> String {
+    let parts: Vec<String> =
+        by_reason.iter().map(|(reason, count)| format!("{count} {}: {reason}", nodes(*count))).collect();
+    if parts.is_empty() { String::new() } else { format!("; {}", parts.join(", ")) }
+}

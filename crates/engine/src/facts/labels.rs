@@ -1,0 +1,84 @@
+//! Labels and the selectors over them.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::Text;
+
+/// Labels, sorted by key and shared between the objects that carry the same ones.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Labels(Arc<[(Text, Text)]>);
+
+impl Labels {
+    /// Sorted and without duplicate keys, whatever comes in.
+    pub fn new(mut pairs: Vec<(Text, Text)>) -> Self {
+        pairs.sort();
+        pairs.dedup_by(|later, first| later.0 == first.0);
+        Self(pairs.into())
+    }
+
+    pub(super) fn shared(pairs: Arc<[(Text, Text)]>) -> Self {
+        Self(pairs)
+    }
+
+    pub fn get(&self, key: &str) -> Option<&Text> {
+        let at = self.0.binary_search_by(|(k, _)| k.as_ref().cmp(key)).ok()?;
+        self.0.get(at).map(|(_, value)| value)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// One requirement on a label. A missing label satisfies `NotIn` and `DoesNotExist` only.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Requirement {
+    pub key: Text,
+    pub op: LabelOp,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LabelOp {
+    In(Vec<Text>),
+    NotIn(Vec<Text>),
+    Exists,
+    DoesNotExist,
+}
+
+impl Requirement {
+    /// Rule: what a label requirement asks of labels.
+    pub fn holds(&self, labels: &Labels) -> bool {
+        let value = labels.get(&self.key);
+        match &self.op {
+            LabelOp::In(values) => value.is_some_and(|it| values.contains(it)),
+            LabelOp::NotIn(values) => value.is_none_or(|it| !values.contains(it)),
+            LabelOp::Exists => value.is_some(),
+            LabelOp::DoesNotExist => value.is_none(),
+        }
+    }
+}
+
+/// Which pods are a set's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Selector {
+    AllOf(Vec<Requirement>),
+    /// An empty selector would claim every pod of the namespace, so it claims none.
+    Everything,
+    /// Claims none, and says what could not be read.
+    Unreadable(Text),
+}
+
+impl Selector {
+    /// Rule: only a selector that can be read and asks for something claims anything.
+    pub fn matches(&self, labels: &Labels) -> bool {
+        match self {
+            Self::AllOf(requirements) => requirements.iter().all(|it| it.holds(labels)),
+            Self::Everything | Self::Unreadable(_) => false,
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Strings and small lists are held once, however many objects carry them.
+
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Labels, Taint, Text, Toleration};
+
+/// The shared strings of one cache. What nobody holds any more is swept out when the store has doubled.
+#[derive(Debug, Default)]
+pub struct Shared {
+    texts: BTreeSet<Text>,
+    labels: BTreeSet<Arc<[(Text, Text)]>>,
+    tolerations: BTreeSet<Arc<[Toleration]>>,
+    taints: BTreeSet<Arc<[Taint]>>,
+    sweep_at: usize,
+}
+
+/// Below this many entries a sweep is not worth its walk.
+const SWEEP_MIN: usize = 4096;
+
+impl Shared {
+    pub fn text(&mut self, text: &str) -> Text {
+        if let Some(known) = self.texts.get(text) {
+            return known.clone();
+        }
+        self.sweep_if_due();
+        let new: Text = text.into();
+        self.texts.insert(new.clone());
+        new
+    }
+
+    pub fn labels<'a>(&mut self, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Labels {
+        let mut pairs: Vec<(Text, Text)> =
+            pairs.map(|(key, value)| (self.text(key), self.text(value))).collect();
+        pairs.sort();
+        pairs.dedup_by(|later, first| later.0 == first.0);
+        Labels::shared(once(&mut self.labels, pairs))
+    }
+
+    pub fn tolerations(&mut self, list: Vec<Toleration>) -> Arc<[Toleration]> {
+        once(&mut self.tolerations, list)
+    }
+
+    pub fn taints(&mut self, list: Vec<Taint>) -> Arc<[Taint]> {
+        once(&mut self.taints, list)
+    }
+
+    /// Lists go before texts, for a list holds its texts.
+    fn sweep_if_due(&mut self) {
+        let size = self.texts.len() + self.labels.len() + self.tolerations.len() + self.taints.len();
+        if size < self.sweep_at.max(SWEEP_MIN) {
+            return;
+        }
+        self.labels.retain(|it| 1 < Arc::strong_count(it));
+        self.tolerations.retain(|it| 1 < Arc::strong_count(it));
+        self.taints.retain(|it| 1 < Arc::strong_count(it));
+        self.texts.retain(|it| 1 < Arc::strong_count(it));
+        let left = self.texts.len() + self.labels.len() + self.tolerations.len() + self.taints.len();
+        self.sweep_at = left.saturating_mul(2);
+    }
+}
+
+fn once<T: Ord>(known: &mut BTreeSet<Arc<[T]>>, list: Vec<T>) -> Arc<[T]> {
+    if let Some(same) = known.get(list.as_slice()) {
+        return same.clone();
+    }
+    let new: Arc<[T]> = list.into();
+    known.insert(new.clone());
+    new
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+
+    #[test]
+    fn the_same_text_is_held_once_and_swept_when_nobody_holds_it() {
+        let mut shared = Shared::default();
+        let a = shared.text("zone");
+        assert!(Arc::ptr_eq(&a, &shared.text("zone")));
+        for i in 0..SWEEP_MIN * 2 {
+            shared.text(&format!("pod-{i}"));
+        }
+        assert!(shared.texts.len() <= SWEEP_MIN + 1, "{} texts are kept", shared.texts.len());
+        assert!(Arc::ptr_eq(&a, &shared.text("zone")));
+    }
+}

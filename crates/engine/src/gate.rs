@@ -1,0 +1,146 @@
+//! Do not plan again before your own writes came back.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::time::Duration;
+
+use crate::facts::{Key, Kind, Pod, Text};
+use crate::mutant;
+use crate::time::Time;
+
+/// The writes of one set that its caches have not shown yet.
+///
+/// Creates, patches and status writes are waited for by resource version, deletes by pod UID. A write that cannot come
+/// back (it failed, or changed nothing) is never waited for. Every wait has a timer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Gate {
+    /// Highest resource version written, by kind.
+    wrote: BTreeMap<Kind, u64>,
+    deletes: BTreeMap<Text, Delete>,
+    /// Creates or deletes of pods whose answer never came: a list must say whether they happened.
+    doubt: bool,
+    /// Deletes among those.
+    unsure: BTreeSet<Text>,
+    closed_since: Option<Time>,
+    confirmed_at: Option<Time>,
+}
+
+/// A delete that the cache has not shown yet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Delete {
+    key: Key,
+    /// For a delete that was refused because the pod had changed: the version that was refused. Any other will do.
+    moved_from: Option<u64>,
+}
+
+impl Delete {
+    /// Rule: a delete has come back when the pod of that UID is terminating or gone; a pod that another one of the same
+    /// name has replaced is gone.
+    fn is_unseen(&self, uid: &Text, pod: Option<&Pod>) -> bool {
+        pod.is_some_and(|it| {
+            it.uid == *uid && !it.deleting && self.moved_from.is_none_or(|from| from == it.resource_version)
+        })
+    }
+}
+
+/// After this long the API server is asked which pods there are.
+const CONFIRM_AFTER: Duration = Duration::from_secs(10);
+/// After this long the watches themselves are doubted.
+pub(crate) const RELIST_AFTER: Duration = Duration::from_secs(30);
+
+/// What a closed gate asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Closed {
+    Wait { writes: usize, again_at: Time },
+    Confirm { relist: bool, again_at: Time },
+}
+
+impl Gate {
+    pub(crate) fn wrote(&mut self, kind: Kind, resource_version: u64) {
+        let highest = self.wrote.entry(kind).or_default();
+        *highest = (*highest).max(resource_version);
+    }
+
+    /// The pod of this UID is deleted or gone for certain; the cache will show it.
+    pub(crate) fn deleted(&mut self, pod: &Pod) {
+        if mutant::is("X01") {
+            return;
+        }
+        self.deletes.insert(pod.uid.clone(), Delete { key: pod.key.clone(), moved_from: None });
+    }
+
+    /// The pod has changed since we looked; the cache will show that.
+    pub(crate) fn moved(&mut self, pod: &Pod) {
+        let moved_from = Some(pod.resource_version);
+        self.deletes.insert(pod.uid.clone(), Delete { key: pod.key.clone(), moved_from });
+    }
+
+    /// A create that may have happened.
+    pub(crate) fn doubt(&mut self) {
+        self.doubt = !mutant::is("B12.twice");
+    }
+
+    /// A delete that may have happened.
+    pub(crate) fn doubt_delete(&mut self, pod: &Pod) {
+        self.deleted(pod);
+        self.unsure.insert(pod.uid.clone());
+        self.doubt = true;
+    }
+
+    /// The API server has said which pods of the set there are: `(uid, resource version, deleting)`.
+    pub(crate) fn confirmed(&mut self, pods: &[(Text, u64, bool)], now: Time) {
+        for (_, resource_version, _) in pods {
+            self.wrote(Kind::Pods, *resource_version);
+        }
+        for uid in core::mem::take(&mut self.unsure) {
+            let lives = pods.iter().any(|(it, _, deleting)| *it == uid && !deleting);
+            if lives {
+                self.deletes.remove(&uid);
+            }
+        }
+        self.doubt = false;
+        self.confirmed_at = Some(now);
+    }
+
+    /// Rule: a plan is made only from caches that show all of the set's own writes. `None`: open.
+    pub(crate) fn closed<'a>(
+        &mut self,
+        seen: impl Fn(Kind) -> u64,
+        pod: impl Fn(&Key) -> Option<&'a Pod>,
+        now: Time,
+    ) -> Option<Closed> {
+        self.wrote.retain(|kind, wrote| seen(*kind) < *wrote);
+        self.deletes.retain(|uid, delete| delete.is_unseen(uid, pod(&delete.key)));
+        let writes = self.wrote.len() + self.deletes.len();
+        if writes == 0 && !self.doubt {
+            (self.closed_since, self.confirmed_at) = (None, None);
+            self.unsure.clear();
+            return None;
+        }
+        // A clock that was set back must not make a wait longer.
+        let since = self.closed_since.filter(|it| *it <= now).unwrap_or(now);
+        self.closed_since = Some(since);
+        let asked = self.confirmed_at.filter(|it| *it <= now).unwrap_or(since);
+        if self.doubt || asked + CONFIRM_AFTER <= now {
+            return Some(Closed::Confirm {
+                relist: since + RELIST_AFTER <= now,
+                again_at: now + CONFIRM_AFTER,
+            });
+        }
+        Some(Closed::Wait { writes, again_at: asked + CONFIRM_AFTER })
+    }
+
+    /// The same question, asked of every event.
+    pub(crate) fn is_open<'a>(
+        &self,
+        seen: impl Fn(Kind) -> u64,
+        pod: impl Fn(&Key) -> Option<&'a Pod>,
+    ) -> bool {
+        !self.doubt
+            && self.wrote.iter().all(|(kind, wrote)| *wrote <= seen(*kind))
+            && self.deletes.iter().all(|(uid, delete)| !delete.is_unseen(uid, pod(&delete.key)))
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.wrote.is_empty() || !self.deletes.is_empty() || self.doubt
+    }
+}

@@ -1,0 +1,212 @@
+//! JSON text as Go's `encoding/json` writes it. Upstream compares revisions by their bytes, so a revision
+//! that is to be found equal by upstream has to be written in Go's spelling.
+use alloc::{collections::BTreeMap, format, string::String};
+use core::fmt::Write;
+
+use serde_json::{Number, Value};
+
+/// Rule: the text is what `json.Marshal` gives for a value that upstream's `util/json.Unmarshal` read into
+/// `interface{}`: keys in order of their bytes, no spaces, Go's escapes, whole numbers of 64 bits as they
+/// are and every other number as a float64.
+pub fn to_string(value: &Value) -> String {
+    let mut out = String::new();
+    write_value(&mut out, value);
+    out
+}
+
+fn write_value(out: &mut String, value: &Value) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(true) => out.push_str("true"),
+        Value::Bool(false) => out.push_str("false"),
+        Value::Number(number) => write_number(out, number),
+        Value::String(text) => write_text(out, text),
+        Value::Array(items) => {
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                write_value(out, item);
+            }
+            out.push(']');
+        }
+        Value::Object(fields) => {
+            // Sorted here and not trusted to the map: a `preserve_order` switched on by any crate of the
+            // build would otherwise change every revision we write.
+            let sorted: BTreeMap<&str, &Value> =
+                fields.iter().map(|(key, value)| (key.as_str(), value)).collect();
+            out.push('{');
+            for (at, (key, value)) in sorted.into_iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                write_text(out, key);
+                out.push(':');
+                write_value(out, value);
+            }
+            out.push('}');
+        }
+    }
+}
+
+/// Rule: a 64-bit integer is written whole; any other number as the shortest decimal that reads back the
+/// same float64, plain from 1e-6 up to 1e21 and with an exponent outside.
+///
+/// Plain `encoding/json` would read every number as a float64 and lose digits above 2^53; upstream's own
+/// package preserves integers, and it is the one that writes revisions.
+fn write_number(out: &mut String, number: &Number) {
+    if let Some(whole) = number.as_i64() {
+        out.push_str(&format!("{whole}"));
+        return;
+    }
+    let float = number.as_f64().unwrap_or(0.0);
+    let size = float.abs();
+    if size == 0.0 || (1e-6..1e21).contains(&size) {
+        out.push_str(&format!("{float}"));
+        return;
+    }
+    let text = format!("{float:e}");
+    match text.split_once('e') {
+        Some((digits, exponent)) if !exponent.starts_with('-') => {
+            out.push_str(digits);
+            out.push_str("e+");
+            out.push_str(exponent);
+        }
+        _ => out.push_str(&text),
+    }
+}
+
+/// Rule: besides what JSON must escape, Go escapes `<`, `>`, `&` (for HTML), U+2028 and U+2029 (for JavaScript).
+fn write_text(out: &mut String, text: &str) {
+    out.push('"');
+    for letter in text.chars() {
+        match letter {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                // Writing into a String cannot fail.
+                let _ = write!(out, "\\u{:04x}", letter as u32);
+            }
+            _ => out.push(letter),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::{string::ToString, vec::Vec};
+
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(value: Value, want: Expect) {
+        want.assert_eq(&to_string(&value));
+    }
+
+    #[test]
+    fn keys_are_sorted_by_bytes_at_every_depth() {
+        check(
+            json!({"b": {"z": 1, "a": 2}, "B": [], "$patch": {}, "é": null, "a-b": true, "a": false}),
+            expect![[r#"{"$patch":{},"B":[],"a":false,"a-b":true,"b":{"a":2,"z":1},"é":null}"#]],
+        );
+    }
+
+    #[test]
+    fn html_and_javascript_are_escaped() {
+        check(
+            json!({"a<b": "x > y && z\u{2028}\u{2029}"}),
+            expect![[r#"{"a\u003cb":"x \u003e y \u0026\u0026 z\u2028\u2029"}"#]],
+        );
+    }
+
+    #[test]
+    fn control_characters() {
+        let all: String = (0u8..0x20).map(char::from).collect();
+        check(
+            json!(all),
+            expect![[
+                r#""\u0000\u0001\u0002\u0003\u0004\u0005\u0006\u0007\b\t\n\u000b\f\r\u000e\u000f\u0010\u0011\u0012\u0013\u0014\u0015\u0016\u0017\u0018\u0019\u001a\u001b\u001c\u001d\u001e\u001f""#
+            ]],
+        );
+    }
+
+    #[test]
+    fn nothing_else_is_escaped() {
+        check(
+            json!("\"\\/'`\u{7f}\u{80}é漢😀\u{202a}"),
+            expect![["\"\\\"\\\\/'`\u{7f}\u{80}é漢😀\u{202a}\""]],
+        );
+    }
+
+    #[test]
+    fn whole_numbers_keep_every_digit() {
+        check(
+            json!([0, -17, 9007199254740993i64, i64::MAX, i64::MIN]),
+            expect!["[0,-17,9007199254740993,9223372036854775807,-9223372036854775808]"],
+        );
+        // Past 64 bits Go falls back to float64.
+        check(json!(u64::MAX), expect!["18446744073709552000"]);
+    }
+
+    #[test]
+    fn floats() {
+        check(json!([0.0, -0.0, 1.0, -1e2, 0.1, 1.5]), expect!["[0,-0,1,-100,0.1,1.5]"]);
+        check(json!([1e-6, 1e-7, 1.23e-9, -1e-10, 5e-324]), expect!["[0.000001,1e-7,1.23e-9,-1e-10,5e-324]"]);
+        check(
+            json!([1e20, 1e21, -12.5e30, f64::MAX]),
+            expect!["[100000000000000000000,1e+21,-1.25e+31,1.7976931348623157e+308]"],
+        );
+    }
+
+    fn ordinary() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            // Fractions that any parser reads exactly: serde_json's is an ulp off for some of the others.
+            (-100_000i32..100_000).prop_map(|it| Value::from(f64::from(it) + 0.5)),
+            any::<String>().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 64, 8, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..8).prop_map(Value::from),
+                prop::collection::vec((any::<String>(), inner), 0..8).prop_map(|it| it.into_iter().collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back(value in ordinary()) {
+            let text = to_string(&value);
+            prop_assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+        }
+
+        #[test]
+        fn any_number_reads_back_as_the_same_float(bits in any::<u64>()) {
+            let float = f64::from_bits(bits);
+            prop_assume!(float.is_finite());
+            let text = to_string(&json!(float));
+            prop_assert_eq!(text.parse::<f64>().unwrap().to_bits(), bits);
+            let plain = float == 0.0 || (1e-6..1e21).contains(&float.abs());
+            prop_assert_eq!(!text.contains('e'), plain);
+        }
+
+        #[test]
+        fn escaped_text_is_safe_in_a_page(text in any::<String>()) {
+            let out = to_string(&json!(text));
+            let banned: Vec<char> = "<>&\u{2028}\u{2029}".to_string().chars().collect();
+            prop_assert!(!out.contains(&banned[..]));
+        }
+    }
+}

@@ -1,0 +1,34 @@
+use crate::facts::{Affinity, Node, NodeRequirement, Template, Term};
+use crate::why::Why;
+
+/// Rule: one term of the required node affinity must hold, whole; an empty term, an empty list and a term that cannot
+/// be read hold nowhere. Preferred affinity is the scheduler's business.
+pub(super) fn attracted(template: &Template, node: &Node) -> Result<(), Why> {
+    let Affinity::AnyOf(terms) = &template.affinity else { return Ok(()) };
+    let holds = |term: &Term| match term {
+        Term::AllOf(requirements) => {
+            !requirements.is_empty() && requirements.iter().all(|it| required(it, node))
+        }
+        Term::Unreadable(_) => false,
+    };
+    if terms.iter().any(holds) {
+        return Ok(());
+    }
+    let unreadable = terms.iter().find_map(|term| match term {
+        Term::Unreadable(problem) => Some(problem.clone()),
+        Term::AllOf(_) => None,
+    });
+    Err(unreadable.map_or(Why::AffinityMatchesNotThisNode, |problem| Why::AffinityCannotBeRead { problem }))
+}
+
+/// Rule: `Gt` and `Lt` compare whole numbers; a label that is missing or no number satisfies neither.
+fn required(requirement: &NodeRequirement, node: &Node) -> bool {
+    let number = |key: &str| node.labels.get(key).and_then(|value| value.parse::<i64>().ok());
+    match requirement {
+        NodeRequirement::Label(label) => label.holds(&node.labels),
+        NodeRequirement::Greater { key, than } => number(key).is_some_and(|it| it > *than),
+        NodeRequirement::Less { key, than } => number(key).is_some_and(|it| it < *than),
+        NodeRequirement::NameIs(name) => *name == node.name,
+        NodeRequirement::NameIsNot(name) => *name != node.name,
+    }
+}

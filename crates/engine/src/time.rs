@@ -1,0 +1,92 @@
+//! A point in time, as a small number. There is no clock in this crate: `now` always comes in as an argument.
+
+use alloc::string::{String, ToString};
+use core::fmt;
+use core::ops::{Add, Sub};
+use core::time::Duration;
+
+/// Microseconds since 1970. All arithmetic saturates, so a time out of an API object cannot overflow anything.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time(i64);
+
+impl Time {
+    pub const fn from_micros(micros: i64) -> Self {
+        Self(micros)
+    }
+
+    pub const fn from_secs(secs: i64) -> Self {
+        Self(secs.saturating_mul(1_000_000))
+    }
+
+    pub const fn as_micros(self) -> i64 {
+        self.0
+    }
+
+    /// Reads RFC 3339, as the Kubernetes API writes it. `None` where the text is no time.
+    pub fn parse(text: &str) -> Option<Self> {
+        let timestamp: jiff::Timestamp = text.parse().ok()?;
+        Some(Self(timestamp.as_microsecond()))
+    }
+
+    /// RFC 3339 in whole seconds, which is all that `metav1.Time` keeps.
+    pub fn to_rfc3339(self) -> String {
+        let secs = self.0.div_euclid(1_000_000);
+        jiff::Timestamp::from_second(secs)
+            .map_or_else(|_| String::from("1970-01-01T00:00:00Z"), |timestamp| timestamp.to_string())
+    }
+
+    /// How long from `earlier` until this; nothing where it is not later.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Self;
+    fn add(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(span.as_micros()).unwrap_or(i64::MAX)))
+    }
+}
+
+impl Sub<Duration> for Time {
+    type Output = Self;
+    fn sub(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(span.as_micros()).unwrap_or(i64::MAX)))
+    }
+}
+
+impl fmt::Debug for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.to_rfc3339())
+    }
+}
+
+/// The earlier of two optional times; `None` means "never".
+pub fn earliest(a: Option<Time>, b: Option<Time>) -> Option<Time> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_and_writes_what_the_api_writes() {
+        let time = Time::parse("2026-01-02T03:04:05Z").unwrap();
+        assert_eq!(time.to_rfc3339(), "2026-01-02T03:04:05Z");
+        assert_eq!(Time::parse("2026-01-02T03:04:05.000001Z").unwrap(), time + Duration::from_micros(1));
+        assert_eq!(Time::parse("yesterday"), None);
+    }
+
+    #[test]
+    fn arithmetic_saturates() {
+        let end = Time::from_micros(i64::MAX);
+        assert_eq!(end + Duration::MAX, end);
+        assert_eq!(Time::from_micros(i64::MIN) - Duration::MAX, Time::from_micros(i64::MIN));
+        assert_eq!(Time::from_secs(1).since(Time::from_secs(2)), Duration::ZERO);
+        assert_eq!(end.to_rfc3339(), "1970-01-01T00:00:00Z");
+    }
+}
