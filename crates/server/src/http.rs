@@ -228,7 +228,9 @@ impl Api {
         }
         let Some(wanted) = query.number("resourceVersion")? else { return Ok(()) };
         let mut heads = self.registry.heads();
-        let came = tokio::time::timeout(REVISION_WAIT, heads.wait_for(|head| wanted <= *head)).await;
+        let came = heads.wait_for(|head| wanted <= *head);
+        // The head is let go at once: a writer that holds the store waits for it.
+        let came = tokio::time::timeout(REVISION_WAIT, came).await.map(drop);
         let current: Revision = self.registry.revision();
         if came.is_err() {
             return Err(Refusal::revision_not_yet(wanted, current));

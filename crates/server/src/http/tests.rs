@@ -331,6 +331,28 @@ async fn a_list_waits_for_the_revision_its_client_has_seen() {
     );
 }
 
+/// A list that waits looks at the head and then at the store; a write goes the other way round.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_and_writes_do_not_wait_for_each_other() {
+    let server = Arc::new(Server::new());
+    server.json("POST", MAPS, map("a", "x")).await;
+    let lists = tokio::spawn({
+        let server = server.clone();
+        async move {
+            for _ in 0..3000 {
+                assert_eq!(server.get(&format!("{MAPS}?resourceVersion=0")).await.0, 200);
+            }
+        }
+    });
+    let writes = tokio::spawn(async move {
+        for at in 0..3000 {
+            assert_eq!(server.merge(&format!("{MAPS}/a"), map("a", &at.to_string())).await.0, 200);
+        }
+    });
+    lists.await.unwrap();
+    writes.await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_tells_each_change_once() {
     let server = Server::new();
