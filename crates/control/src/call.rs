@@ -1,43 +1,36 @@
 //! The engine's calls as HTTP requests, and the server's answers as the engine's outcomes.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONTENT_TYPE;
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use kube::Client;
 use muster_engine::act::{Call, Outcome, Refusal};
-use muster_engine::facts::{self, Key, LabelOp, Requirement, Selector, Set, Shared, Text};
+use muster_engine::facts::{self, Kind, Set, Shared, Text};
 use muster_engine::go_json;
-use muster_engine::manifest::{self, Binding, Owner};
-use muster_engine::plan::{Claim, Step};
+use muster_engine::manifest::{self, Binding, Verb};
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 /// A call that takes longer counts as unanswered.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 const JSON: &str = "application/json";
-const MERGE: &str = "application/merge-patch+json";
-const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
 /// Makes the calls of one plan.
 pub(crate) struct Caller {
     client: Client,
     set: Arc<Set>,
-    template: Value,
     binding: Binding,
 }
 
 impl Caller {
     pub(crate) fn new(client: Client, set: Arc<Set>, binding: Binding) -> Self {
-        let template = serde_json::from_str(&set.template.raw).expect("facts keep the template as it came");
-        Self { client, set, template, binding }
+        Self { client, set, binding }
     }
 
     pub(crate) async fn make(&self, call: &Call) -> Outcome {
-        let request = self.request(call);
+        let Some(request) = request(&self.set, call, self.binding) else { return Outcome::Pods(Vec::new()) };
         match tokio::time::timeout(CALL_TIMEOUT, self.client.request_text(request)).await {
             Err(_) => Outcome::Refused(Refusal::NoAnswer),
             Ok(Err(error)) => Outcome::Refused(refusal(error)),
@@ -45,95 +38,39 @@ impl Caller {
             Ok(Ok(answer)) => read(call, &answer).unwrap_or(Outcome::Refused(Refusal::NoAnswer)),
         }
     }
-
-    fn request(&self, call: &Call) -> Request<Vec<u8>> {
-        let namespace = &self.set.key.namespace;
-        let set = || format!("/apis/apps/v1/namespaces/{namespace}/daemonsets/{}", self.set.key.name);
-        let pods = || format!("/api/v1/namespaces/{namespace}/pods");
-        let pod = |key: &Key| format!("{}/{}", pods(), key.name);
-        let revisions = || format!("/apis/apps/v1/namespaces/{namespace}/controllerrevisions");
-        let revision = |name: &Text| format!("{}/{name}", revisions());
-        match call {
-            Call::ReadSet => request(Method::GET, set(), "", None),
-            Call::ReadRevision { name } => request(Method::GET, revision(name), "", None),
-            Call::ListPods => {
-                let mut query = form_urlencoded::Serializer::new(String::new());
-                query.append_pair("labelSelector", &selector(&self.set.selector));
-                request(Method::GET, format!("{}?{}", pods(), query.finish()), "", None)
-            }
-            Call::Claim(claim) => {
-                let (path, uid, version, adopts) = match claim {
-                    Claim::AdoptPod(it) => (pod(&it.key), &it.uid, it.resource_version, true),
-                    Claim::ReleasePod(it) => (pod(&it.key), &it.uid, it.resource_version, false),
-                    Claim::AdoptRevision(it) => (revision(&it.key.name), &it.uid, it.resource_version, true),
-                    Claim::ReleaseRevision(it) => {
-                        (revision(&it.key.name), &it.uid, it.resource_version, false)
-                    }
-                };
-                let version = version.to_string();
-                let patch = if adopts {
-                    manifest::adopt_patch(self.owner(), uid, &version)
-                } else {
-                    manifest::release_patch(&self.set.uid, uid, &version)
-                };
-                request(Method::PATCH, path, STRATEGIC, Some(&patch))
-            }
-            Call::Step(Step::Create { hash, number, .. }) => {
-                let annotations = serde_json::from_str(&self.set.annotations).unwrap_or_default();
-                let body =
-                    manifest::controller_revision(self.owner(), &annotations, &self.template, hash, *number);
-                request(Method::POST, revisions(), JSON, Some(&body))
-            }
-            Call::Step(Step::Renumber { revision: it, number }) => {
-                let patch = manifest::renumber_patch(*number, &it.uid, &it.resource_version.to_string());
-                request(Method::PATCH, revision(&it.key.name), MERGE, Some(&patch))
-            }
-            Call::Step(Step::Label { revision: it }) => {
-                let version = it.resource_version.to_string();
-                let patch = manifest::label_revision_patch(&it.key.name, &it.uid, &version);
-                request(Method::PATCH, revision(&it.key.name), MERGE, Some(&patch))
-            }
-            Call::RelabelPod { pod: it, hash } => {
-                let patch = manifest::relabel_patch(hash, &it.uid, &it.resource_version.to_string());
-                request(Method::PATCH, pod(&it.key), MERGE, Some(&patch))
-            }
-            Call::CreatePod { node, hash, .. } => {
-                let generation = self.set.template_generation;
-                let body =
-                    manifest::daemon_pod(self.owner(), &self.template, node, hash, generation, self.binding);
-                request(Method::POST, pods(), JSON, Some(&body))
-            }
-            Call::DeletePod { pod: it, .. } => {
-                request(Method::DELETE, pod(&it.key), JSON, Some(&only_if_uid(&it.uid)))
-            }
-            Call::DeleteRevision { revision: it } => {
-                request(Method::DELETE, revision(&it.key.name), JSON, Some(&only_if_uid(&it.uid)))
-            }
-            Call::PutStatus { of, status } => {
-                let body = manifest::set_with_status(of, status);
-                request(Method::PUT, format!("{}/status", set()), JSON, Some(&body))
-            }
-        }
-    }
-
-    fn owner(&self) -> Owner<'_> {
-        Owner { namespace: &self.set.key.namespace, name: &self.set.key.name, uid: &self.set.uid }
-    }
 }
 
-/// A delete must never hit another object of the same name.
-fn only_if_uid(uid: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}})
-}
-
-fn request(method: Method, path: String, media_type: &str, body: Option<&Value>) -> Request<Vec<u8>> {
-    let mut request = Request::builder().method(method).uri(path).header(http::header::ACCEPT, JSON);
-    if body.is_some() {
-        request = request.header(CONTENT_TYPE, media_type);
+/// `None`: a list of the pods of a set that selects none.
+fn request(set: &Set, call: &Call, binding: Binding) -> Option<Request<Vec<u8>>> {
+    let verb = manifest::verb(call);
+    let (method, media_type) = match verb {
+        Verb::Get | Verb::List => (Method::GET, JSON),
+        Verb::Create => (Method::POST, JSON),
+        Verb::Update => (Method::PUT, JSON),
+        Verb::Delete => (Method::DELETE, JSON),
+        Verb::Patch(patch) => (Method::PATCH, patch.content_type()),
+    };
+    let target = manifest::target(set, call);
+    let (group, plural) = match target.kind {
+        Kind::Sets => ("/apis/apps/v1", "daemonsets"),
+        Kind::Nodes => unreachable!("the engine never writes to nodes"),
+        Kind::Pods => ("/api/v1", "pods"),
+        Kind::Revisions => ("/apis/apps/v1", "controllerrevisions"),
+    };
+    let mut path = format!("{group}/namespaces/{}/{plural}", set.key.namespace);
+    for part in target.name.as_deref().into_iter().chain(target.subresource) {
+        path = format!("{path}/{part}");
+    }
+    if verb == Verb::List {
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.append_pair("labelSelector", &manifest::label_selector(set)?);
+        path = format!("{path}?{}", query.finish());
     }
     // In Go's spelling, because the bytes of a revision are compared.
-    let body = body.map(go_json::to_string).unwrap_or_default();
-    request.body(body.into_bytes()).expect("names of objects make valid paths")
+    let body = manifest::body(set, call, binding).as_ref().map(go_json::to_string).unwrap_or_default();
+    let request =
+        Request::builder().method(method).uri(path).header(ACCEPT, JSON).header(CONTENT_TYPE, media_type);
+    Some(request.body(body.into_bytes()).expect("names of objects make valid paths"))
 }
 
 #[derive(Deserialize)]
@@ -212,31 +149,12 @@ fn refusal(error: kube::Error) -> Refusal {
     }
 }
 
-/// As the API takes it in a query.
-fn selector(selector: &Selector) -> String {
-    let requirements: &[Requirement] = match selector {
-        Selector::AllOf(requirements) => requirements,
-        Selector::Everything | Selector::Unreadable(_) => &[],
-    };
-    let mut text = String::new();
-    for Requirement { key, op } in requirements {
-        if !text.is_empty() {
-            text.push(',');
-        }
-        let written = match op {
-            LabelOp::In(values) => write!(text, "{key} in ({})", values.join(",")),
-            LabelOp::NotIn(values) => write!(text, "{key} notin ({})", values.join(",")),
-            LabelOp::Exists => write!(text, "{key}"),
-            LabelOp::DoesNotExist => write!(text, "!{key}"),
-        };
-        written.expect("a string takes all");
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
+    use expect_test::expect;
     use kube::core::Status;
+    use muster_engine::why::Why;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -263,22 +181,25 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_as_a_query_has_it() {
+    fn a_call_as_http_has_it() {
         let set = json!({
-            "metadata": {"name": "d"},
-            "spec": {
-                "selector": {
-                    "matchLabels": {"a": "b"},
-                    "matchExpressions": [
-                        {"key": "c", "operator": "NotIn", "values": ["d", "e"]},
-                        {"key": "f", "operator": "Exists"},
-                        {"key": "g", "operator": "DoesNotExist"},
-                    ],
-                },
-                "template": {},
-            },
+            "metadata": {"name": "d", "namespace": "a"},
+            "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": {}},
         });
-        let set = facts::set(set.to_string().as_bytes(), &mut Shared::default()).unwrap();
-        assert_eq!(selector(&set.selector), "a in (b),c notin (d,e),f,!g");
+        let set = Arc::new(facts::set(set.to_string().as_bytes(), &mut Shared::default()).unwrap());
+        let said = |call: &Call| {
+            let request = request(&set, call, Binding::Direct).unwrap();
+            format!("{} {} {:?}", request.method(), request.uri(), request.headers()[CONTENT_TYPE])
+        };
+        let status = Call::PutStatus { of: set.clone(), status: set.status.clone() };
+        let create = Call::CreatePod { node: "n".into(), hash: "h".into(), why: Why::NoPodHere };
+        let all = [Call::ReadSet, Call::ListPods, Call::ReadRevision { name: "r".into() }, create, status];
+        expect![[r#"
+            GET /apis/apps/v1/namespaces/a/daemonsets/d "application/json"
+            GET /api/v1/namespaces/a/pods?labelSelector=app+in+%28d%29 "application/json"
+            GET /apis/apps/v1/namespaces/a/controllerrevisions/r "application/json"
+            POST /api/v1/namespaces/a/pods "application/json"
+            PUT /apis/apps/v1/namespaces/a/daemonsets/d/status "application/json""#]]
+        .assert_eq(&all.each_ref().map(said).join("\n"));
     }
 }

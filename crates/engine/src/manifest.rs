@@ -1,5 +1,7 @@
 //! Decisions become API objects here, and nowhere else. Templates travel as JSON, so that fields which only
 //! a newer cluster knows survive the way from the set to its pods.
+mod call;
+
 use alloc::{
     format,
     string::{String, ToString},
@@ -8,9 +10,9 @@ use alloc::{
 
 use serde_json::{Map, Value, json};
 
-use crate::facts::{Condition, ConditionType, Set, Status};
+pub use call::{Patch, Target, Verb, body, label_selector, status_body, target, verb};
+
 use crate::go_json;
-use crate::time::Time;
 
 /// The label that says of which revision a pod, or a ControllerRevision, is.
 pub const HASH_LABEL: &str = "controller-revision-hash";
@@ -191,60 +193,6 @@ pub fn renumber_patch(revision: i64, uid: &str, resource_version: &str) -> Value
 /// A merge patch. Upstream: `constructHistory`.
 pub fn label_revision_patch(name: &str, uid: &str, resource_version: &str) -> Value {
     relabel_patch(name, uid, resource_version)
-}
-
-/// Rule: a status is put on top of what others wrote into it, with the set's metadata as it came: its version makes
-/// the write fail on a set that has changed since. A number that Go leaves out when it is zero is left out.
-pub fn set_with_status(set: &Set, status: &Status) -> Value {
-    let parse = |text: &str| serde_json::from_str::<Value>(text).ok();
-    let raw = status.raw.as_deref().and_then(parse);
-    let mut fields = raw.and_then(|it| it.as_object().cloned()).unwrap_or_default();
-    let counts = &status.counts;
-    let always = [
-        ("currentNumberScheduled", counts.current),
-        ("desiredNumberScheduled", counts.desired),
-        ("numberMisscheduled", counts.misscheduled),
-        ("numberReady", counts.ready),
-    ];
-    let unless_zero = [
-        ("observedGeneration", status.observed_generation),
-        ("numberAvailable", counts.available),
-        ("numberUnavailable", counts.unavailable),
-        ("updatedNumberScheduled", counts.updated),
-    ];
-    for (name, count) in always.into_iter().chain(unless_zero) {
-        fields.insert(name.to_string(), count.into());
-    }
-    fields.retain(|name, value| *value != 0 || !unless_zero.iter().any(|(it, _)| it == name));
-    if let Some(collisions) = status.collisions {
-        fields.insert("collisionCount".to_string(), collisions.into());
-    }
-    let mut conditions: Vec<Value> = match fields.remove("conditions") {
-        Some(Value::Array(all)) => all,
-        _ => Vec::new(),
-    };
-    let is_ours = |it: &Value| it["type"].as_str().and_then(ConditionType::parse).is_some();
-    conditions.retain(|it| !is_ours(it));
-    conditions.extend(status.conditions.iter().map(condition));
-    if !conditions.is_empty() {
-        fields.insert("conditions".to_string(), conditions.into());
-    }
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": parse(&set.metadata),
-        "status": fields,
-    })
-}
-
-fn condition(condition: &Condition) -> Value {
-    json!({
-        "type": condition.kind.as_str(),
-        "status": condition.status.as_str(),
-        "reason": &*condition.reason,
-        "message": &*condition.message,
-        "lastTransitionTime": condition.since.map(Time::to_rfc3339),
-    })
 }
 
 /// Rule: an automatic toleration takes the place of the template's one with the same key, effect, operator
@@ -760,64 +708,6 @@ mod tests {
         // What a revision carries, written in Go's spelling, is that very text.
         let revision = controller_revision(OWNER, &Value::Null, &template, "abc", 1);
         assert!(go_json::to_string(&revision).contains(&text));
-    }
-
-    #[test]
-    fn a_status_keeps_what_others_wrote() {
-        let stored = json!({
-            "metadata": {"name": "web", "namespace": "ops", "uid": "u-1", "resourceVersion": "7", "labels": {"a": "b"}},
-            "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template()},
-            "status": {
-                "numberUnavailable": 2,
-                "theirs": 1,
-                "conditions": [{"type": "Theirs", "status": "True"}, {"type": "Degraded", "status": "True"}],
-            },
-        });
-        let set =
-            crate::facts::set(stored.to_string().as_bytes(), &mut crate::facts::Shared::default()).unwrap();
-        let mut status = set.status.clone();
-        status.observed_generation = 3;
-        (status.counts.desired, status.counts.ready, status.counts.unavailable) = (2, 2, 0);
-        status.collisions = Some(1);
-        status.conditions[0].reason = "Why".into();
-        status.conditions[0].since = Time::parse("2026-01-02T03:04:05Z");
-        expect![[r#"
-            {
-              "apiVersion": "apps/v1",
-              "kind": "DaemonSet",
-              "metadata": {
-                "labels": {
-                  "a": "b"
-                },
-                "name": "web",
-                "namespace": "ops",
-                "resourceVersion": "7",
-                "uid": "u-1"
-              },
-              "status": {
-                "collisionCount": 1,
-                "conditions": [
-                  {
-                    "status": "True",
-                    "type": "Theirs"
-                  },
-                  {
-                    "lastTransitionTime": "2026-01-02T03:04:05Z",
-                    "message": "",
-                    "reason": "Why",
-                    "status": "True",
-                    "type": "Degraded"
-                  }
-                ],
-                "currentNumberScheduled": 0,
-                "desiredNumberScheduled": 2,
-                "numberMisscheduled": 0,
-                "numberReady": 2,
-                "observedGeneration": 3,
-                "theirs": 1
-              }
-            }"#]]
-        .assert_eq(&pretty(&set_with_status(&set, &status)));
     }
 
     #[test]

@@ -52,6 +52,24 @@ pub enum Kind {
 
 impl Kind {
     pub const ALL: [Self; 4] = [Self::Sets, Self::Nodes, Self::Pods, Self::Revisions];
+
+    /// The API group; empty for the first one.
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::Sets | Self::Revisions => "apps",
+            Self::Nodes | Self::Pods => "",
+        }
+    }
+
+    /// The resource, as paths and roles name it.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Sets => "daemonsets",
+            Self::Nodes => "nodes",
+            Self::Pods => "pods",
+            Self::Revisions => "controllerrevisions",
+        }
+    }
 }
 
 /// A DaemonSet.
