@@ -215,6 +215,7 @@ impl Act {
         &self.plan.set
     }
 
+    #[expect(clippy::should_implement_trait, reason = "`Wait` is no end: it comes before more calls")]
     pub fn next(&mut self) -> Next {
         loop {
             if let Some(call) = self.ready.pop_front() {
