@@ -307,17 +307,14 @@ impl Cache {
         keys.insert(key.clone());
         match self.entries.get_mut(&key).filter(|it| it.set.uid == set.uid || mutant::is("B06")) {
             Some(entry) => {
-                let same_spec = entry.set.generation == set.generation
-                    && entry.set.selector == set.selector
-                    && entry.set.template_generation == set.template_generation
-                    && entry.set.template == set.template;
+                let same = reads_the_same(&entry.set, &set);
                 if entry.set.selector != set.selector || entry.set.deleting != set.deleting {
                     entry.set = set;
                     entry.gather(&self.objects);
                 } else {
                     entry.set = set;
                 }
-                if !same_spec {
+                if !same {
                     entry.dirty = Dirty::All;
                 }
             }
@@ -447,6 +444,19 @@ impl Cache {
             }
         }
     }
+}
+
+/// Whether cells and history come out the same for both. The collision count is in the name of the next revision:
+/// without it a taken name would be tried, and the count raised, again and again.
+fn reads_the_same(a: &Set, b: &Set) -> bool {
+    a.generation == b.generation
+        && a.selector == b.selector
+        && a.rollout == b.rollout
+        && a.min_ready == b.min_ready
+        && a.history_max == b.history_max
+        && a.template == b.template
+        && a.template_generation == b.template_generation
+        && a.status.collisions == b.status.collisions
 }
 
 fn key_of(item: &Watched) -> Option<Key> {
