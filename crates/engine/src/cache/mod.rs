@@ -374,11 +374,14 @@ impl Cache {
         }
     }
 
-    /// Rule: an object that has a controller concerns that set only, found by UID; an orphan concerns the sets of its
-    /// namespace.
+    /// Rule: an object that has a controller concerns that set only, found by UID, and only in the set's own namespace;
+    /// an orphan concerns the sets of its namespace.
     fn concerned(&self, owner: Option<&Text>, namespace: &Text) -> Vec<Key> {
         match owner {
-            Some(uid) if !mutant::is("B58") => self.by_uid.get(uid).cloned().into_iter().collect(),
+            Some(uid) if !mutant::is("B58") => {
+                let owner = self.by_uid.get(uid).filter(|key| key.namespace == *namespace);
+                owner.cloned().into_iter().collect()
+            }
             _ => {
                 let first = Key::new(namespace.clone(), "");
                 let sets = self.entries.range(first..).map(|(key, _)| key);
