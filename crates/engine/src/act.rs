@@ -179,6 +179,11 @@ impl Report {
         }
     }
 
+    /// Whether the API server was asked what there is.
+    pub(crate) fn confirms(&self) -> bool {
+        self.confirmed.is_some()
+    }
+
     fn retry(&mut self, after: Duration) {
         self.retry = Some(self.retry.unwrap_or_default().max(after));
     }

@@ -159,14 +159,15 @@ impl Cache {
         if entry.set.deleting && !mutant::is("B48") {
             return Some(Plan::idle(entry.set.clone()));
         }
-        if let Some(closed) = closed {
-            return Some(wait(&entry.set, closed));
-        }
+        // Before the gate, which asks for calls too: a list that fails is not tried again at once.
         if let Some(at) = entry.memory.retry_at.filter(|at| now < *at) {
             let mut plan = Plan::idle(entry.set.clone());
             plan.waiting = Some(Why::RetryLater { at });
             plan.wake_at = Some(at);
             return Some(plan);
+        }
+        if let Some(closed) = closed {
+            return Some(wait(&entry.set, closed));
         }
         entry.refresh(&self.objects, now);
         entry.note_advance(now);
@@ -673,6 +674,8 @@ impl Memory {
     fn take(&mut self, report: &Report, now: Time) {
         report.tell(&mut self.gate, now);
         match report.retry {
+            // A list that only asks how a call went says nothing of the next try.
+            None if report.confirms() => self.retry_at = None,
             None => (self.failures, self.retry_at) = (0, None),
             Some(asked) => {
                 let wait = RETRY_MIN.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX).max(asked);
