@@ -88,8 +88,8 @@ pub(crate) struct Memory {
     failures: u32,
     retry_at: Option<Time>,
     advance: Option<Advance>,
-    /// The version of the object that standing events were recorded for.
-    told: u64,
+    /// The generation that standing events were recorded for.
+    told: Option<i64>,
 }
 
 /// First wait after a failed call, and the longest; doubled in between.
@@ -182,10 +182,10 @@ impl Cache {
             carried: &entry.carried,
             pods_carrying: &carrying,
             advance: entry.memory.advance.as_ref(),
-            told: entry.memory.told == entry.set.resource_version,
+            told: entry.memory.told == Some(entry.set.generation),
         };
         let plan = daemonset::decide(&facts, &self.settings, now);
-        entry.memory.told = entry.set.resource_version;
+        entry.memory.told = Some(entry.set.generation);
         Some(plan)
     }
 
