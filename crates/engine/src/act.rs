@@ -126,8 +126,9 @@ pub struct Act {
     batch: usize,
     at: usize,
     batch_failed: bool,
-    /// Nothing more than what must be is written after a failure.
     failed: bool,
+    /// Something that the pods depend on failed: nothing after it is tried.
+    stopped: bool,
     status_tries: u8,
     report: Report,
 }
@@ -206,6 +207,7 @@ impl Act {
             at: 0,
             batch_failed: false,
             failed: false,
+            stopped: false,
             status_tries: 0,
             report,
         }
@@ -269,8 +271,7 @@ impl Act {
     /// Where the first of these fail the rest is not tried; where pods fail the status still says what is true.
     fn fill(&mut self) {
         let plan = &self.plan;
-        let before_pods = self.stage < Stage::Delete;
-        if self.failed && (before_pods || plan.hash.is_empty()) {
+        if self.stopped {
             return;
         }
         match self.stage {
@@ -390,7 +391,7 @@ impl Act {
             self.report.doubt = false;
             return;
         }
-        self.failed = true;
+        self.fail();
         self.batch_failed |= matches!(call, Call::CreatePod { .. });
         let after = match refusal {
             Refusal::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),
@@ -398,6 +399,11 @@ impl Act {
         };
         self.report.retry(after);
         self.tell_failure(call, refusal);
+    }
+
+    fn fail(&mut self) {
+        self.failed = true;
+        self.stopped |= self.stage < Stage::Delete;
     }
 
     fn note_finished(&mut self, pod: &Pod, why: &Why) {
@@ -431,7 +437,7 @@ impl Act {
             Stage::Status if same => self.put_status_again(fresh),
             // Deleted, or another one of its name: the watch will show it.
             _ => {
-                self.failed = true;
+                self.fail();
                 self.report.retry(Duration::ZERO);
             }
         }
@@ -452,7 +458,7 @@ impl Act {
 
     /// Rule: the count goes up only if the set still has the count that the name was made from.
     fn bump_collisions(&mut self, fresh: &Arc<Set>) {
-        self.failed = true;
+        self.fail();
         self.report.retry(Duration::ZERO);
         if fresh.status.collisions != self.plan.set.status.collisions && !mutant::is("B52") {
             return;
@@ -475,7 +481,7 @@ impl Act {
             self.ready.push_back(Call::ReadSet);
             return;
         }
-        self.failed = true;
+        self.fail();
         let after = match refusal {
             Refusal::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),
             _ => Duration::ZERO,
