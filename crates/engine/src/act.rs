@@ -443,15 +443,22 @@ impl Act {
         }
     }
 
-    /// Rule: a revision of that name with the very data is the one we wanted, made earlier by us. One with other data,
-    /// or somebody else's, is a collision: the set's collision count goes up by one and the name changes.
+    /// Rule: a revision of that name with the very data is the one we wanted, made earlier by us, or one that we shall
+    /// adopt. One with other data, or somebody else's, is a collision: the set's collision count goes up by one and the
+    /// name changes. Either way the cache will show more, and is given time to: one that is being deleted is there for as
+    /// long as a finalizer likes.
     fn read_revision(&mut self, found: Option<&Revision>) {
-        let ours = |it: &Revision| {
-            let owner = it.owner.as_ref();
-            owner.is_none_or(|uid| *uid == self.plan.set.uid) && it.data == self.plan.set.template.data
+        let set = &self.plan.set;
+        let ours = |it: &&Revision| {
+            let owned = it.owner.as_ref().map(|uid| *uid == set.uid);
+            owned.unwrap_or_else(|| set.selector.matches(&it.labels)) && it.data == set.template.data
         };
-        match found.filter(|it| ours(it)) {
-            Some(revision) => self.report.wrote.push((Kind::Revisions, revision.resource_version)),
+        match found.filter(ours) {
+            Some(revision) => {
+                self.report.wrote.push((Kind::Revisions, revision.resource_version));
+                self.fail();
+                self.report.retry(Duration::ZERO);
+            }
             None => self.ready.push_back(Call::ReadSet),
         }
     }
