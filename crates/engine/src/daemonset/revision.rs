@@ -125,10 +125,7 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
         too_many: old.len().saturating_sub(set.history_max),
         prunable: old,
         folded,
-        // A duplicate from the future is asked about again after one wait.
-        again_at: young
-            .iter()
-            .fold(None, |at, it| earliest(at, Some((it.created + FOLD_AFTER).min(now + FOLD_AFTER)))),
+        again_at: young.iter().fold(None, |at, it| earliest(at, Some(it.created + FOLD_AFTER))),
     }
 }
 
