@@ -39,7 +39,7 @@ impl fmt::Display for Malformed {
 impl core::error::Error for Malformed {}
 
 /// One line of a watch.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Watched {
     Set(Arc<Set>),
     Node(Arc<Node>),

@@ -128,8 +128,8 @@ pub fn body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
         Call::CreatePod { node, hash, .. } => {
             daemon_pod(owner, &template(), node, hash, set.template_generation, binding)
         }
-        Call::DeletePod { pod, .. } => delete_options(&pod.uid),
-        Call::DeleteRevision { revision } => delete_options(&revision.uid),
+        Call::DeletePod { pod, .. } => delete_options(&pod.uid, pod.resource_version),
+        Call::DeleteRevision { revision } => delete_options(&revision.uid, revision.resource_version),
         Call::PutStatus { of, status } => status_body(of, status),
     })
 }
@@ -214,8 +214,9 @@ fn condition_body(condition: &Condition, before: Option<&Value>, status: &Status
 }
 
 /// Rule: only the very object that was looked at is deleted, never another one that has taken its name.
-fn delete_options(uid: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}})
+fn delete_options(uid: &str, resource_version: u64) -> Value {
+    let preconditions = json!({"uid": uid, "resourceVersion": resource_version.to_string()});
+    json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
 }
 
 /// The selector as a list call spells it. `None`: it claims nothing, so there is nothing to list.

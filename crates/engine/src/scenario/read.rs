@@ -1,0 +1,512 @@
+//! Text to lines, and lines to objects.
+use super::*;
+use crate::manifest::{Binding, Owner};
+
+pub(super) fn world(text: &str) -> Result<World, Error> {
+    let lines = read_lines(text)?;
+    let of = |kind| lines.iter().filter(move |it| it.kind == kind);
+    let mut world = World::default();
+    for line in of(Kind::Now) {
+        world.now = line.seconds_of("now", line.name)?;
+    }
+    for line in of(Kind::Set) {
+        world.sets.push(parse_set(line, world.now)?);
+    }
+    for line in of(Kind::Node) {
+        world.nodes.push(parse_node(line, world.now)?);
+    }
+    for line in of(Kind::Rev) {
+        world.revisions.push(parse_revision(line, &world)?);
+    }
+    for line in of(Kind::Pod) {
+        world.pods.push(parse_pod(line, &world)?);
+    }
+    Ok(world)
+}
+
+struct Line<'a> {
+    at: usize,
+    kind: Kind,
+    name: &'a str,
+    words: Vec<(&'a str, Option<&'a str>)>,
+}
+
+fn read_lines(text: &str) -> Result<Vec<Line<'_>>, Error> {
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    for (at, raw) in text.lines().enumerate() {
+        let at = at + 1;
+        let wrong = |word: &str, problem: String| Error { line: at, word: word.to_string(), problem };
+        let mut parts = raw.split_whitespace().take_while(|it| !it.starts_with('#'));
+        let Some(kind_text) = parts.next() else { continue };
+        let Some(&(_, kind)) = KINDS.iter().find(|it| it.0 == kind_text) else {
+            return Err(wrong(kind_text, format!("not a kind of line; allowed: {}", first_of(&KINDS))));
+        };
+        let Some(name) = parts.next() else {
+            let wants = if kind == Kind::Now { "a time, in seconds" } else { "a name" };
+            return Err(wrong(kind_text, format!("wants {wants}")));
+        };
+        let mut line = Line { at, kind, name, words: Vec::new() };
+        for part in parts {
+            line.take_word(part)?;
+        }
+        let same = |it: &&Line<'_>| it.kind == kind && (kind == Kind::Now || it.id() == line.id());
+        if let Some(first) = lines.iter().find(same) {
+            return Err(wrong(name, format!("said twice; first on line {}", first.at)));
+        }
+        lines.push(line);
+    }
+    Ok(lines)
+}
+
+impl<'a> Line<'a> {
+    fn take_word(&mut self, part: &'a str) -> Result<(), Error> {
+        let (key, value) = match part.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (part, None),
+        };
+        let own = match self.kind {
+            Kind::Now => &[],
+            Kind::Set => SET_WORDS,
+            Kind::Node => NODE_WORDS,
+            Kind::Pod => POD_WORDS,
+            Kind::Rev => REV_WORDS,
+        };
+        let any = if self.kind == Kind::Now { &[] } else { ANY_WORDS };
+        let Some(&(key, takes)) = own.iter().chain(any).find(|it| it.0 == key) else {
+            let allowed = match self.kind {
+                Kind::Now => "nothing more".to_string(),
+                _ => format!("{}, {}", first_of(own), first_of(any)),
+            };
+            return Err(self.wrong(part, format!("not a word of this line; allowed: {allowed}")));
+        };
+        match (takes, value) {
+            (Nothing, Some(_)) => return Err(self.wrong(part, format!("`{key}` stands alone"))),
+            (One | Many, None | Some("")) | (Maybe, Some("")) => {
+                return Err(self.wrong(part, format!("wants a value: `{key}=…`")));
+            }
+            _ => {}
+        }
+        if takes != Many && self.has(key) {
+            return Err(self.wrong(part, "said twice".to_string()));
+        }
+        for group in EXCLUSIVE.iter().filter(|it| it.contains(&key)) {
+            if let Some(other) = group.iter().find(|it| **it != key && self.has(it)) {
+                let allowed = group.join(", ");
+                return Err(self.wrong(part, format!("contradicts `{other}`; allowed is one of: {allowed}")));
+            }
+        }
+        self.words.push((key, value));
+        Ok(())
+    }
+
+    fn wrong(&self, word: &str, problem: impl Into<String>) -> Error {
+        Error { line: self.at, word: word.to_string(), problem: problem.into() }
+    }
+
+    fn wrong_value(&self, key: &str, value: &str, wants: &str) -> Error {
+        let word = if self.kind == Kind::Now { value.to_string() } else { format!("{key}={value}") };
+        self.wrong(&word, format!("wants {wants}"))
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.words.iter().any(|it| it.0 == key)
+    }
+
+    fn value(&self, key: &str) -> Option<&'a str> {
+        self.words.iter().find(|it| it.0 == key).and_then(|it| it.1)
+    }
+
+    fn values(&self, key: &str) -> impl Iterator<Item = &'a str> {
+        self.words.iter().filter(move |it| it.0 == key).filter_map(|it| it.1)
+    }
+
+    fn number(&self, key: &str) -> Result<Option<i64>, Error> {
+        self.value(key).map(|text| self.number_of(key, text)).transpose()
+    }
+
+    fn number_of(&self, key: &str, text: &str) -> Result<i64, Error> {
+        text.parse().map_err(|_| self.wrong_value(key, text, "a whole number"))
+    }
+
+    fn seconds(&self, key: &str) -> Result<Option<i64>, Error> {
+        self.value(key).map(|text| self.seconds_of(key, text)).transpose()
+    }
+
+    fn seconds_of(&self, key: &str, text: &str) -> Result<i64, Error> {
+        let wrong = || self.wrong_value(key, text, "a time, in seconds");
+        let second: i64 = text.parse().map_err(|_| wrong())?;
+        Timestamp::from_second(EPOCH_S.saturating_add(second)).map_err(|_| wrong())?;
+        Ok(second)
+    }
+
+    /// `25%`, or a number.
+    fn share(&self, key: &str) -> Result<Option<Value>, Error> {
+        let Some(text) = self.value(key) else { return Ok(None) };
+        let digits = text.strip_suffix('%').unwrap_or(text);
+        let number: u32 =
+            digits.parse().map_err(|_| self.wrong_value(key, text, "a number, or a share such as 25%"))?;
+        Ok(Some(if digits == text { number.into() } else { format!("{number}%").into() }))
+    }
+
+    fn pairs(&self, key: &str) -> Result<Map<String, Value>, Error> {
+        let pair = |text: &'a str| match text.split_once(':') {
+            Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.into())),
+            _ => Err(self.wrong_value(key, text, "KEY:VALUE")),
+        };
+        self.values(key).map(pair).collect()
+    }
+
+    fn taints(&self) -> Result<Vec<Value>, Error> {
+        let taint = |text| {
+            let wrong = |wants| self.wrong_value("taint", text, wants);
+            let mark = Mark::read(text).ok_or_else(|| wrong(Mark::WANTS))?;
+            let mut taint = Map::new();
+            taint.insert("key".to_string(), mark.key.into());
+            put(&mut taint, "value", mark.value);
+            let effect = mark.effect.ok_or_else(|| wrong(Mark::WANTS))?;
+            taint.insert("effect".to_string(), effect.into());
+            put(&mut taint, "timeAdded", mark.at.map(time));
+            Ok(taint.into())
+        };
+        self.values("taint").map(taint).collect()
+    }
+
+    fn tolerations(&self) -> Result<Vec<Value>, Error> {
+        let toleration = |text| {
+            let mark = Mark::read(text).ok_or_else(|| self.wrong_value("tolerate", text, Mark::WANTS))?;
+            let mut toleration = Map::new();
+            put(&mut toleration, "key", Some(mark.key).filter(|it| *it != "*"));
+            let operator = if mark.value.is_some() { "Equal" } else { "Exists" };
+            toleration.insert("operator".to_string(), operator.into());
+            put(&mut toleration, "value", mark.value);
+            put(&mut toleration, "effect", mark.effect);
+            put(&mut toleration, "tolerationSeconds", mark.at);
+            Ok(toleration.into())
+        };
+        self.values("tolerate").filter(|it| *it != NONE).map(toleration).collect()
+    }
+
+    fn terms(&self) -> Result<Vec<Value>, Error> {
+        self.values("affinity").map(|text| self.term(text)).collect()
+    }
+
+    fn term(&self, text: &str) -> Result<Value, Error> {
+        let mut term = Map::new();
+        for part in text.split('+') {
+            let mut pieces = part.splitn(3, ':');
+            let key = pieces.next().unwrap_or_default();
+            let operator = pieces.next().and_then(|it| OPERATORS.iter().find(|pair| pair.0 == it));
+            let (Some((_, operator)), false) = (operator, key.is_empty()) else {
+                let wants = format!("KEY:OPERATOR:V,V with operator one of: {}", first_of(&OPERATORS));
+                return Err(self.wrong_value("affinity", text, &wants));
+            };
+            let mut requirement = Map::new();
+            requirement.insert("key".to_string(), key.into());
+            requirement.insert("operator".to_string(), (*operator).into());
+            put(&mut requirement, "values", pieces.next().map(|it| it.split(',').collect::<Vec<_>>()));
+            let list = if key == "metadata.name" { "matchFields" } else { "matchExpressions" };
+            if let Value::Array(items) = term.entry(list).or_insert(json!([])) {
+                items.push(requirement.into());
+            }
+        }
+        Ok(term.into())
+    }
+
+    /// The set that this pod or revision is of.
+    fn set<'w>(&self, world: &'w World) -> Result<Option<&'w Value>, Error> {
+        let here = |set: &&Value| self.value("ns").is_none_or(|ns| text(set, NAMESPACE) == ns);
+        let named = |set: &&Value| self.value("of").is_none_or(|name| text(set, NAME) == name);
+        let found: Vec<&Value> = world.sets.iter().filter(here).filter(named).collect();
+        match (self.value("of"), &found[..]) {
+            (Some(NONE), _) | (None, []) => Ok(None),
+            (_, [set]) => Ok(Some(set)),
+            (of, _) => {
+                let word = of.map_or_else(|| self.name.to_string(), |it| format!("of={it}"));
+                let mut allowed = alloc::vec!["of=none".to_string()];
+                let sets = world.sets.iter();
+                allowed.extend(sets.map(|it| format!("of={} ns={}", text(it, NAME), text(it, NAMESPACE))));
+                Err(self.wrong(&word, format!("of which set? allowed: {}", allowed.join(", "))))
+            }
+        }
+    }
+
+    fn id(&self) -> (&'a str, &'a str) {
+        (self.value("ns").unwrap_or("default"), self.name)
+    }
+
+    fn metadata(&self, namespace: Option<&str>, now: i64) -> Result<Map<String, Value>, Error> {
+        let mut metadata = Map::new();
+        metadata.insert("name".to_string(), self.name.into());
+        put(&mut metadata, "namespace", namespace);
+        let uid = self
+            .value("uid")
+            .map_or_else(|| default_uid(self.kind, namespace, self.name), ToString::to_string);
+        metadata.insert("uid".to_string(), uid.into());
+        metadata.insert("resourceVersion".to_string(), self.value("rv").unwrap_or("1").into());
+        let made = self.seconds("made")?.unwrap_or(0);
+        metadata.insert("creationTimestamp".to_string(), time(made).into());
+        if self.has("deleting") {
+            metadata.insert(
+                "deletionTimestamp".to_string(),
+                time(self.seconds("deleting")?.unwrap_or(now)).into(),
+            );
+            let grace_s = if self.kind == Kind::Pod { 30 } else { 0 };
+            metadata.insert("deletionGracePeriodSeconds".to_string(), grace_s.into());
+        }
+        let finalizers: Vec<&str> = self.values("finalizer").collect();
+        put(&mut metadata, "finalizers", Some(finalizers).filter(|it| !it.is_empty()));
+        Ok(metadata)
+    }
+}
+
+fn parse_set(line: &Line<'_>, now: i64) -> Result<Value, Error> {
+    let mut select = line.pairs("select")?;
+    if select.is_empty() {
+        select.insert("app".to_string(), line.name.into());
+    }
+    let mut labels = select.clone();
+    labels.extend(line.pairs("pod-label")?);
+    let number = line.number("template")?.unwrap_or(1);
+    let mut template = bare_template(line.name, number);
+    if let Some(spec) = object_mut(&mut template, "/spec") {
+        put(spec, "hostNetwork", line.has("host-network").then_some(true));
+        put(spec, "nodeName", line.value("node-name"));
+        put(spec, "nodeSelector", Some(line.pairs("node-selector")?).filter(|it| !it.is_empty()));
+        put(spec, "tolerations", Some(line.tolerations()?).filter(|it| !it.is_empty()));
+        let required = |terms| {
+            json!({"nodeAffinity":
+                {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}})
+        };
+        put(spec, "affinity", Some(line.terms()?).filter(|it| !it.is_empty()).map(required));
+    }
+    put_at(&mut template, "/metadata", "labels", labels);
+
+    let surge = line.share("max-surge")?.unwrap_or(json!(0));
+    let unavailable = line.share("max-unavailable")?.unwrap_or(json!(if surge == 0 { 1 } else { 0 }));
+    let strategy = match line.has("on-delete") {
+        true => json!({"type": "OnDelete"}),
+        false => {
+            json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}})
+        }
+    };
+
+    let mut metadata = line.metadata(Some(line.id().0), now)?;
+    let generation = line.number("gen")?.unwrap_or(number);
+    metadata.insert("generation".to_string(), generation.into());
+    if let Some(generation) = line.number("template-generation")? {
+        let annotations = json!({TEMPLATE_GENERATION: generation.to_string()});
+        metadata.insert("annotations".to_string(), annotations);
+    }
+
+    let mut status = Map::new();
+    status.insert("observedGeneration".to_string(), line.number("observed")?.unwrap_or(generation).into());
+    put(&mut status, "collisionCount", line.number("collisions")?);
+    status.extend(COUNTS.iter().map(|it| (it.1.to_string(), 0.into())));
+    for part in line.value("status").into_iter().flat_map(|it| it.split(',')) {
+        let count = part.split_once(':').and_then(|(name, count)| {
+            let (_, field) = COUNTS.iter().find(|it| it.0 == name)?;
+            Some((field.to_string(), Value::from(count.parse::<u32>().ok()?)))
+        });
+        let Some((field, count)) = count else {
+            let wants = format!("NAME:COUNT,… with names of: {}", first_of(&COUNTS));
+            return Err(line.wrong_value("status", part, &wants));
+        };
+        status.insert(field, count);
+    }
+
+    Ok(json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": metadata,
+        "spec": {
+            "selector": {"matchLabels": select},
+            "template": template,
+            "updateStrategy": strategy,
+            "minReadySeconds": line.number("min-ready")?.unwrap_or(0),
+            "revisionHistoryLimit": line.number("history")?.unwrap_or(10),
+        },
+        "status": status,
+    }))
+}
+
+fn parse_node(line: &Line<'_>, now: i64) -> Result<Value, Error> {
+    let mut metadata = line.metadata(None, now)?;
+    metadata.insert("labels".to_string(), line.pairs("label")?.into());
+    let mut spec = Map::new();
+    put(&mut spec, "unschedulable", line.has("cordoned").then_some(true));
+    put(&mut spec, "taints", Some(line.taints()?).filter(|it| !it.is_empty()));
+    let since = time(line.seconds("since")?.or(line.seconds("made")?).unwrap_or(0));
+    let ready = NODE_STATES.iter().find(|it| line.has(it.0)).unwrap_or(&NODE_STATES[0]).1;
+    let conditions = match line.has("new") {
+        true => json!([]),
+        false => {
+            json!([{"type": "Ready", "status": ready, "lastTransitionTime": since, "lastHeartbeatTime": since}])
+        }
+    };
+    if line.has("new") && line.has("since") {
+        return Err(line.wrong("since", "a new node has no condition that could have a time"));
+    }
+    let room = json!({"cpu": "4", "memory": "8Gi", "pods": "110"});
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": metadata,
+        "spec": spec,
+        "status": {"capacity": room, "allocatable": room, "conditions": conditions},
+    }))
+}
+
+fn parse_revision(line: &Line<'_>, world: &World) -> Result<Value, Error> {
+    let set = line.set(world)?;
+    let number = line.number("template")?.unwrap_or_else(|| set.map_or(1, template_number));
+    let template = set.map_or_else(|| bare_template(NONE, number), |set| template_of(set, number));
+    let hash = match line.value("hash") {
+        Some(hash) => hash.to_string(),
+        None => computed_hash(set, &template),
+    };
+    let owner = owner_of(line, set);
+    let annotations = set.map_or(&Value::Null, |it| &it["metadata"]["annotations"]);
+    let revision = line.number("number")?.unwrap_or(number);
+    let mut made = manifest::controller_revision(owner, annotations, &template, &hash, revision);
+    finish(&mut made, line, set, world)?;
+    if hash == NONE
+        && let Some(labels) = object_mut(&mut made, "/metadata/labels")
+    {
+        labels.remove(HASH_LABEL);
+    }
+    Ok(made)
+}
+
+fn parse_pod(line: &Line<'_>, world: &World) -> Result<Value, Error> {
+    let set = line.set(world)?;
+    let mut pod = match set {
+        Some(set) => daemon_pod(line, set, world)?,
+        None => stray_pod(line)?,
+    };
+    finish(&mut pod, line, set, world)?;
+    put_at(&mut pod, "/metadata", "generation", 1);
+    if let Some(labels) = object_mut(&mut pod, "/metadata/labels") {
+        labels.extend(line.pairs("label")?);
+        line.values("unlabel").for_each(|key| drop(labels.remove(key)));
+    }
+
+    let bound = pod["spec"]["nodeName"].is_string();
+    if !bound && let Some(word) = NEEDS_NODE.iter().find(|it| line.has(it)) {
+        return Err(line.wrong(word, "wants a node: say on="));
+    }
+    let waiting = |reason: &str| json!({"waiting": {"reason": reason}});
+    let made = line.seconds("made")?.unwrap_or(0);
+    let since = time(line.seconds("since")?.unwrap_or(made));
+    let (phase, container) = match (line.value("waiting"), line.value("failed")) {
+        // A container that crashed has been running, and so has its pod; one with any other trouble has not.
+        (Some(CRASHED), _) => ("Running", waiting(CRASHED)),
+        (Some(reason), _) => ("Pending", waiting(reason)),
+        _ if line.has("ready") || line.has("unready") => {
+            ("Running", json!({"running": {"startedAt": since}}))
+        }
+        _ if line.has("failed") => ("Failed", json!({"terminated": {"exitCode": 1, "finishedAt": since}})),
+        _ if line.has("succeeded") => {
+            ("Succeeded", json!({"terminated": {"exitCode": 0, "finishedAt": since}}))
+        }
+        _ => ("Pending", waiting(STARTING)),
+    };
+    let mut status = Map::new();
+    status.insert("phase".to_string(), phase.into());
+    put(&mut status, "reason", line.value("failed"));
+    if bound {
+        let ready = if line.has("ready") { "True" } else { "False" };
+        let image = pod["spec"]["containers"][0]["image"].clone();
+        let name = pod["spec"]["containers"][0]["name"].clone();
+        status.insert("startTime".to_string(), time(made).into());
+        status.insert(
+            "conditions".to_string(),
+            json!([
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": time(made)},
+                {"type": "Ready", "status": ready, "lastTransitionTime": since},
+            ]),
+        );
+        status.insert(
+            "containerStatuses".to_string(),
+            json!([{"name": name, "image": image, "ready": line.has("ready"), "restartCount": 0, "state": container}]),
+        );
+    }
+    if let Some(pod) = object_mut(&mut pod, "") {
+        pod.insert("status".to_string(), status.into());
+    }
+    Ok(pod)
+}
+
+/// A pod as the engine itself would make it, on the way to its node or already there.
+fn daemon_pod(line: &Line<'_>, set: &Value, world: &World) -> Result<Value, Error> {
+    let number = line.number("rev")?.unwrap_or_else(|| template_number(set));
+    let mut template = template_of(set, number);
+    if line.has("tolerate") {
+        put_at(&mut template, "/spec", "tolerations", line.tolerations()?);
+    }
+    let hash = match line.value("hash") {
+        Some(NONE) => String::new(),
+        Some(hash) => hash.to_string(),
+        None => default_hash(set, number, world),
+    };
+    if line.has("direct") && !line.has("on") {
+        return Err(line.wrong("direct", "wants a node: say on="));
+    }
+    let node = line.value("for").or(line.value("on"));
+    let binding = if line.has("direct") { Binding::Direct } else { Binding::Scheduler };
+    let generation = line.number("generation-label")?;
+    let mut pod = manifest::daemon_pod(
+        owner_of(line, Some(set)),
+        &template,
+        node.unwrap_or_default(),
+        &hash,
+        generation,
+        binding,
+    );
+    if let Some(spec) = object_mut(&mut pod, "/spec") {
+        put(spec, "nodeName", line.value("on"));
+        if node.is_none() {
+            spec.remove("affinity");
+            put(spec, "affinity", template["spec"].get("affinity").cloned());
+        }
+    }
+    Ok(pod)
+}
+
+/// A pod that no set knows.
+fn stray_pod(line: &Line<'_>) -> Result<Value, Error> {
+    if let Some(word) = NEEDS_SET.iter().find(|it| line.has(it)) {
+        return Err(line.wrong(word, "wants a set: say of="));
+    }
+    let mut spec = Map::new();
+    spec.insert("containers".to_string(), containers(NONE, 1));
+    put(&mut spec, "nodeName", line.value("on"));
+    put(&mut spec, "tolerations", Some(line.tolerations()?).filter(|it| !it.is_empty()));
+    let mut pod = manifest::daemon_pod(owner_of(line, None), &json!({}), "", "", None, Binding::Direct);
+    if let Some(pod) = object_mut(&mut pod, "") {
+        pod.insert("spec".to_string(), spec.into());
+    }
+    Ok(pod)
+}
+
+/// What every pod and revision says of itself.
+fn finish(made: &mut Value, line: &Line<'_>, set: Option<&Value>, world: &World) -> Result<(), Error> {
+    let namespace = set.map_or(line.id().0, |it| text(it, NAMESPACE));
+    let said = line.metadata(Some(namespace), world.now)?;
+    if let Some(metadata) = object_mut(made, "/metadata") {
+        metadata.extend(said);
+        let owned = if set.is_some() { !line.has("orphan") } else { line.has("owner") };
+        if !owned {
+            metadata.remove("ownerReferences");
+        }
+    }
+    Ok(())
+}
+
+fn owner_of<'a>(line: &Line<'a>, set: Option<&'a Value>) -> Owner<'a> {
+    let of_set = |at| set.map_or(NONE, |it| text(it, at));
+    Owner {
+        namespace: of_set(NAMESPACE),
+        name: of_set(NAME),
+        uid: line.value("owner").unwrap_or(of_set(UID)),
+    }
+}

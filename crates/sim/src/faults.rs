@@ -1,0 +1,129 @@
+//! What may go wrong. Each seed draws its own mix, so that some runs are quiet in one way and wild in another.
+
+use crate::rng::Rng;
+
+/// What happens to a controller's write.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum WriteFault {
+    Conflict,
+    TooManyRequests,
+    Server,
+    Forbidden,
+    Invalid,
+    /// Done, but the answer is lost.
+    LostApplied,
+    /// Not done, and no answer.
+    LostNotApplied,
+    /// Done, and the controller dies before it hears of it.
+    CrashAfter,
+    /// The controller dies before it is done.
+    CrashBefore,
+}
+
+impl WriteFault {
+    pub const ALL: [Self; 9] = [
+        Self::Conflict,
+        Self::TooManyRequests,
+        Self::Server,
+        Self::Forbidden,
+        Self::Invalid,
+        Self::LostApplied,
+        Self::LostNotApplied,
+        Self::CrashAfter,
+        Self::CrashBefore,
+    ];
+}
+
+/// What happens to an event on its way into a controller's cache.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum WatchFault {
+    /// Delivered twice.
+    Duplicate,
+    /// Later changes of the same object swallow it.
+    Coalesce,
+    /// The watch breaks, and a list replaces it.
+    Relist,
+    /// The watch breaks, and a list from an API server that lags behind replaces it.
+    StaleRelist,
+    /// This kind stands still for a while, the others go on.
+    Freeze,
+}
+
+impl WatchFault {
+    pub const ALL: [Self; 5] = [Self::Duplicate, Self::Coalesce, Self::Relist, Self::StaleRelist, Self::Freeze];
+}
+
+/// How often each fault strikes, per mille of its occasions.
+#[derive(Clone, Debug, Default)]
+pub struct Mix {
+    writes: [u64; 9],
+    watches: [u64; 5],
+    pub crash: u64,
+    pub freeze_process: u64,
+    pub cut_off: u64,
+    pub clock_step: u64,
+    /// How far replicas' and kubelets' clocks are off, in seconds.
+    pub skew_s: u64,
+    pub lag_ms: u64,
+    pub node_trouble: u64,
+    pub user: u64,
+}
+
+impl Mix {
+    pub fn none() -> Self {
+        Self { lag_ms: 5, ..Self::default() }
+    }
+
+    /// Swarm: each fault is off, rare or frequent, independently of the others.
+    pub fn draw(rng: &mut Rng) -> Self {
+        let mut level = |rare: u64, often: u64| match rng.below(4) {
+            0 | 1 => 0,
+            2 => rare,
+            _ => often,
+        };
+        let mut mix = Self {
+            crash: level(3, 15),
+            freeze_process: level(2, 8),
+            cut_off: level(2, 8),
+            clock_step: level(2, 8),
+            skew_s: level(1, 5),
+            lag_ms: 0,
+            node_trouble: level(10, 60),
+            user: level(30, 120),
+            ..Self::default()
+        };
+        for it in &mut mix.writes {
+            *it = level(5, 40);
+        }
+        for it in &mut mix.watches {
+            *it = level(5, 40);
+        }
+        mix.lag_ms = [2, 20, 200, 2000][usize::try_from(rng.below(4)).unwrap_or(0)];
+        mix
+    }
+
+    /// The same world with nothing going wrong any more.
+    pub fn heal(&mut self) {
+        *self = Self { skew_s: self.skew_s, lag_ms: self.lag_ms.min(50), ..Self::default() };
+    }
+
+    pub fn write_fault(&self, rng: &mut Rng) -> Option<WriteFault> {
+        draw(&WriteFault::ALL, &self.writes, rng)
+    }
+
+    pub fn watch_fault(&self, rng: &mut Rng) -> Option<WatchFault> {
+        draw(&WatchFault::ALL, &self.watches, rng)
+    }
+}
+
+fn draw<T: Copy>(of: &[T], per_mille: &[u64], rng: &mut Rng) -> Option<T> {
+    let at = rng.below(1000);
+    let mut sum = 0;
+    for (fault, rate) in of.iter().zip(per_mille) {
+        sum += rate;
+        if at < sum {
+            return Some(*fault);
+        }
+    }
+    None
+}

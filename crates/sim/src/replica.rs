@@ -1,0 +1,602 @@
+//! A controller replica: the shipped cache, gate and act, with lagging watches, a lease, and a process that can die,
+//! freeze or be cut off.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_engine::act::{Act, Call, Next, Outcome, Refusal};
+use muster_engine::cache::{Cache, Event};
+use muster_engine::facts::{Key, Kind, Set, Watched};
+use muster_engine::manifest;
+use muster_engine::mutant;
+use muster_engine::plan::{Claim, Plan, Step};
+use muster_engine::time::Time;
+
+use crate::faults::{WatchFault, WriteFault};
+use crate::invariants::Decided;
+use crate::rng::Rng;
+use crate::server::{Actor, prefix};
+use crate::world::{Task, World};
+
+/// Upstream's defaults.
+pub const LEASE: Duration = Duration::from_secs(15);
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+const RENEW_EVERY: Duration = Duration::from_secs(2);
+/// Below the slack between the two: a write that is slower than this is not done at all.
+const WRITE_LIMIT: Duration = Duration::from_secs(4);
+
+#[derive(Clone, Debug, Default)]
+pub struct Lease {
+    pub holder: Option<(usize, u64)>,
+    pub until: Time,
+}
+
+#[derive(Debug)]
+pub struct Replica {
+    pub alive: bool,
+    /// Counts its processes: what belonged to a dead one is ignored.
+    pub life: u64,
+    /// How far its clock is off, in microseconds.
+    skew: i64,
+    frozen: bool,
+    /// What it would have done while frozen.
+    held: Vec<Task>,
+    cut_off_until: Time,
+    pub leading: bool,
+    renewed_at: Time,
+    pub cache: Cache,
+    cursors: BTreeMap<Kind, u64>,
+    delivering: BTreeSet<Kind>,
+    stuck_until: BTreeMap<Kind, Time>,
+    queue: BTreeSet<Key>,
+    working: bool,
+    acts: BTreeMap<Key, Acting>,
+    calls: Vec<Flight>,
+    timers: BTreeMap<Key, Time>,
+}
+
+#[derive(Debug)]
+struct Acting {
+    act: Act,
+    decided: Decided,
+}
+
+/// A call under way.
+#[derive(Debug)]
+struct Flight {
+    key: Key,
+    set: Arc<Set>,
+    call: Call,
+    sent_at: Time,
+    outcome: Option<Outcome>,
+    decided: Decided,
+}
+
+impl Replica {
+    pub fn new(rng: &mut Rng, skew_s: u64) -> Self {
+        let micros = i64::try_from(skew_s * 1_000_000).unwrap_or(0);
+        let skew = i64::try_from(rng.below(2 * skew_s * 1_000_000 + 1)).unwrap_or(0) - micros;
+        Self {
+            alive: false,
+            life: 0,
+            skew,
+            frozen: false,
+            held: Vec::new(),
+            cut_off_until: Time::default(),
+            leading: false,
+            renewed_at: Time::default(),
+            cache: Cache::default(),
+            cursors: BTreeMap::new(),
+            delivering: BTreeSet::new(),
+            stuck_until: BTreeMap::new(),
+            queue: BTreeSet::new(),
+            working: false,
+            acts: BTreeMap::new(),
+            calls: Vec::new(),
+            timers: BTreeMap::new(),
+        }
+    }
+
+    /// What its own clock says.
+    pub fn clock(&self, now: Time) -> Time {
+        Time::from_micros(now.as_micros() + self.skew)
+    }
+
+    pub fn is_quiet(&self) -> bool {
+        !self.leading || (self.queue.is_empty() && self.acts.is_empty())
+    }
+
+    pub fn timer_stands(&self) -> bool {
+        !self.timers.is_empty()
+    }
+
+    fn snapshot(&self) -> BTreeMap<Kind, u64> {
+        self.cursors.clone()
+    }
+}
+
+impl World {
+    /// A new process: cold caches, listed from the store or from an API server that lags.
+    pub fn start_replica(&mut self, index: usize) {
+        let settings = self.settings;
+        let replica = &mut self.replicas[index];
+        replica.life += 1;
+        let skew = replica.skew;
+        *replica = Replica {
+            alive: true,
+            life: replica.life,
+            skew,
+            cache: Cache::new(settings),
+            ..Replica::new(&mut Rng::new(0), 0)
+        };
+        replica.skew = skew;
+        let life = replica.life;
+        for kind in Kind::ALL {
+            let lag = if self.mix.watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) { 20 } else { 0 };
+            let skipped = (mutant::is("B01") && kind == Kind::Pods) || (mutant::is("B02") && kind == Kind::Revisions);
+            if !skipped {
+                self.relist(index, kind, self.server.revision().saturating_sub(lag).max(1));
+            }
+        }
+        let delay = self.soon();
+        self.after(delay, Task::Renew { replica: index, life });
+    }
+
+    pub fn crash_replica(&mut self, index: usize) {
+        let replica = &mut self.replicas[index];
+        if !replica.alive {
+            return;
+        }
+        self.trace.say(self.now, || format!("replica {index} dies"));
+        (replica.alive, replica.leading) = (false, false);
+        replica.life += 1;
+        self.checks.forget_replica(index);
+        let delay = Duration::from_millis(self.rng.between(100, 20_000));
+        self.after(delay, Task::Restart { replica: index });
+    }
+
+    /// The process stands still, its clock with it: it does not know that time has passed.
+    pub fn freeze_replica(&mut self, index: usize, span: Duration) {
+        let replica = &mut self.replicas[index];
+        if replica.alive && !replica.frozen {
+            replica.frozen = true;
+            self.trace.say(self.now, || format!("replica {index} freezes for {span:?}"));
+            self.after(span, Task::Resume { replica: index });
+        }
+    }
+
+    pub fn resume(&mut self, index: usize) {
+        let replica = &mut self.replicas[index];
+        replica.frozen = false;
+        let held = std::mem::take(&mut replica.held);
+        self.trace.say(self.now, || format!("replica {index} goes on"));
+        for task in held {
+            let delay = self.soon();
+            self.after(delay, task);
+        }
+    }
+
+    pub fn cut_off(&mut self, index: usize, span: Duration) {
+        self.replicas[index].cut_off_until = self.now + span;
+    }
+
+    pub fn step_clock(&mut self, index: usize, micros: i64) {
+        self.replicas[index].skew += micros;
+        self.trace.say(self.now, || format!("the clock of replica {index} steps by {micros} us"));
+    }
+
+    fn lives(&mut self, index: usize, life: u64, task: impl FnOnce() -> Task) -> bool {
+        let replica = &mut self.replicas[index];
+        if !replica.alive || replica.life != life {
+            return false;
+        }
+        if replica.frozen {
+            let task = task();
+            replica.held.push(task);
+            return false;
+        }
+        true
+    }
+
+    pub fn relist(&mut self, index: usize, kind: Kind, revision: u64) {
+        let items = self.server.list(kind, revision);
+        let replica = &mut self.replicas[index];
+        replica.cursors.insert(kind, revision);
+        let keys = replica.cache.apply(Event::Listed { kind, items, resource_version: revision });
+        replica.queue.extend(keys);
+        self.trace.say(self.now, || format!("replica {index} lists {kind:?} at r{revision}"));
+        self.expect_delivery(index, kind);
+        self.wake_worker(index);
+    }
+
+    pub fn expect_delivery(&mut self, index: usize, kind: Kind) {
+        let replica = &mut self.replicas[index];
+        let Some(cursor) = replica.cursors.get(&kind).copied() else { return };
+        if !replica.alive || replica.delivering.contains(&kind) {
+            return;
+        }
+        if self.server.store.since(prefix(kind), cursor).is_ok_and(|mut it| it.next().is_none()) {
+            return;
+        }
+        let life = replica.life;
+        replica.delivering.insert(kind);
+        let stuck = replica.stuck_until.get(&kind).copied().unwrap_or_default().since(self.now);
+        let delay = self.soon() + stuck;
+        self.after(delay, Task::Deliver { replica: index, life, kind });
+    }
+
+    pub fn deliver(&mut self, index: usize, life: u64, kind: Kind) {
+        if !self.lives(index, life, || Task::Deliver { replica: index, life, kind }) {
+            return;
+        }
+        self.replicas[index].delivering.remove(&kind);
+        if self.now < self.replicas[index].cut_off_until {
+            self.replicas[index].stuck_until.insert(kind, self.replicas[index].cut_off_until);
+            return self.expect_delivery(index, kind);
+        }
+        self.deliveries += 1;
+        let fault = match self.strike.watch {
+            Some((at, fault)) if at == self.deliveries => Some(fault),
+            _ => self.mix.watch_fault(&mut self.rng),
+        };
+        match fault {
+            Some(WatchFault::Relist) => return self.relist(index, kind, self.server.revision()),
+            Some(WatchFault::StaleRelist) => {
+                let behind = self.rng.between(1, 30);
+                let revision = self.server.revision().saturating_sub(behind).max(1);
+                return self.relist(index, kind, revision);
+            }
+            Some(WatchFault::Freeze) => {
+                let until = self.now + Duration::from_millis(self.rng.between(500, 15_000));
+                self.replicas[index].stuck_until.insert(kind, until);
+                return self.expect_delivery(index, kind);
+            }
+            _ => {}
+        }
+        let Some(mut next) = self.next_event(index, kind) else { return };
+        if fault == Some(WatchFault::Coalesce) {
+            while let Some(later) = self.event_after(kind, next).filter(|it| self.same_object(next, *it)) {
+                next = later;
+            }
+        }
+        self.hand_over(index, next);
+        if fault == Some(WatchFault::Duplicate) {
+            self.hand_over(index, next);
+        }
+        self.expect_delivery(index, kind);
+        self.wake_worker(index);
+    }
+
+    /// The place in the log of the next commit that a replica has not seen.
+    fn next_event(&mut self, index: usize, kind: Kind) -> Option<usize> {
+        let cursor = self.replicas[index].cursors.get(&kind).copied()?;
+        self.event_after_revision(kind, cursor)
+    }
+
+    fn event_after(&self, kind: Kind, at: usize) -> Option<usize> {
+        self.event_after_revision(kind, self.server.log[at].revision)
+    }
+
+    /// What the watch gives, checked against what was really committed.
+    fn event_after_revision(&self, kind: Kind, revision: u64) -> Option<usize> {
+        let event = self.server.store.since(prefix(kind), revision).ok()?.next()?.revision;
+        self.server.log.binary_search_by_key(&event, |it| it.revision).ok()
+    }
+
+    fn same_object(&self, a: usize, b: usize) -> bool {
+        self.server.log[a].key == self.server.log[b].key
+    }
+
+    fn hand_over(&mut self, index: usize, at: usize) {
+        let commit = self.server.log[at].clone();
+        let gone = Watched::Gone { kind: commit.kind, key: commit.key.clone(), resource_version: commit.revision };
+        self.checks.delivered(&self.server, index, commit.kind, self.replicas[index].cursors[&commit.kind], commit.revision);
+        let replica = &mut self.replicas[index];
+        let watched = commit.fact.clone().unwrap_or(gone);
+        let keys = replica.cache.apply(Event::Watched(watched));
+        replica.cursors.insert(commit.kind, commit.revision);
+        self.trace.say(self.now, || format!("replica {index} sees {:?} {} r{}", commit.kind, commit.key, commit.revision));
+        self.replicas[index].queue.extend(keys);
+    }
+
+    fn wake_worker(&mut self, index: usize) {
+        let replica = &mut self.replicas[index];
+        let waits = replica.queue.iter().any(|key| !replica.acts.contains_key(key));
+        if replica.alive && replica.leading && !replica.working && waits {
+            replica.working = true;
+            let life = replica.life;
+            let delay = Duration::from_micros(self.rng.between(50, 2_000));
+            self.after(delay, Task::Work { replica: index, life });
+        }
+    }
+
+    pub fn work(&mut self, index: usize, life: u64) {
+        if !self.lives(index, life, || Task::Work { replica: index, life }) {
+            return;
+        }
+        let now = self.now;
+        let replica = &mut self.replicas[index];
+        replica.working = false;
+        let next = replica.queue.iter().find(|key| !replica.acts.contains_key(*key)).cloned();
+        let Some(key) = next.filter(|_| replica.leading) else { return };
+        replica.queue.remove(&key);
+        replica.timers.remove(&key);
+        let clock = replica.clock(now);
+        let plan = replica.cache.look(&key, clock);
+        let snapshot = replica.snapshot();
+        if let Some(plan) = plan {
+            self.trace.say(now, || format!("replica {index} looks at {key}: {}", one_line(&plan)));
+            self.checks.planned(&self.server, index, &self.replicas[index].cache, &plan, &snapshot, now);
+            self.carry_out(index, plan, snapshot, clock);
+        }
+        self.wake_worker(index);
+    }
+
+    fn carry_out(&mut self, index: usize, plan: Plan, snapshot: BTreeMap<Kind, u64>, clock: Time) {
+        let key = plan.set.key.clone();
+        if plan.relist {
+            for kind in Kind::ALL {
+                self.relist(index, kind, self.server.revision());
+            }
+        }
+        if plan.is_idle() {
+            if let Some(at) = plan.wake_at {
+                let (now, life) = (self.now, self.replicas[index].life);
+                let delay = at.since(clock);
+                self.replicas[index].timers.insert(key.clone(), now + delay);
+                self.after(delay, Task::Timer { replica: index, life, key });
+            }
+            return;
+        }
+        let decided = Decided { replica: index, snapshot, clock, plan: Arc::new(plan.clone()), rechecked: None };
+        self.checks.begun(&decided);
+        self.replicas[index].acts.insert(key.clone(), Acting { act: Act::new(plan), decided });
+        self.pump(index, &key);
+    }
+
+    /// Sends every call that may be sent now.
+    fn pump(&mut self, index: usize, key: &Key) {
+        loop {
+            let (now, life) = (self.now, self.replicas[index].life);
+            let may_write = self.may_write(index);
+            let replica = &mut self.replicas[index];
+            let Some(acting) = replica.acts.get_mut(key) else { return };
+            match acting.act.next() {
+                Next::Call(_) if !may_write => {
+                    // It can no longer be sure to be the leader: it stops in the middle.
+                    replica.acts.remove(key);
+                    replica.leading = false;
+                    return;
+                }
+                Next::Call(call) => {
+                    let flight = Flight {
+                        key: key.clone(),
+                        set: acting.act.set().clone(),
+                        call,
+                        sent_at: now,
+                        outcome: None,
+                        decided: acting.decided.clone(),
+                    };
+                    replica.calls.push(flight);
+                    let call = replica.calls.len() - 1;
+                    let delay = self.soon();
+                    self.after(delay, Task::Call { replica: index, life, call });
+                }
+                Next::Wait => return,
+                Next::Done => break,
+            }
+        }
+        let replica = &mut self.replicas[index];
+        let Some(acting) = replica.acts.remove(key) else { return };
+        let clock = replica.clock(self.now);
+        let report = acting.act.finish();
+        replica.cache.done(key, &report, clock);
+        replica.queue.insert(key.clone());
+        self.checks.finished(&acting.decided, &report);
+        self.wake_worker(index);
+    }
+
+    fn may_write(&self, index: usize) -> bool {
+        let replica = &self.replicas[index];
+        let fresh = replica.clock(self.now).since(replica.renewed_at) <= RENEW_DEADLINE;
+        replica.leading && (fresh || mutant::is("W12"))
+    }
+
+    /// The call reaches the server, whether or not the one who sent it still lives.
+    pub fn call(&mut self, index: usize, life: u64, at: usize) {
+        if self.replicas[index].life != life && self.replicas[index].calls.len() <= at {
+            return;
+        }
+        let is_read = matches!(
+            self.replicas[index].calls[at].call,
+            Call::ReadSet | Call::ListPods | Call::ReadRevision { .. }
+        );
+        let (key, set, call, sent_at, decided) = {
+            let it = &self.replicas[index].calls[at];
+            (it.key.clone(), it.set.clone(), it.call.clone(), it.sent_at, it.decided.clone())
+        };
+        let fault = self.draw_write_fault(is_read);
+        let too_late = sent_at + WRITE_LIMIT < self.now || self.now < self.replicas[index].cut_off_until;
+        let outcome = match fault {
+            _ if too_late => Outcome::Refused(Refusal::NoAnswer),
+            Some(WriteFault::CrashBefore) => {
+                self.crash_replica(index);
+                return;
+            }
+            Some(WriteFault::LostNotApplied) => Outcome::Refused(Refusal::NoAnswer),
+            Some(WriteFault::Conflict) => Outcome::Refused(Refusal::Conflict),
+            Some(WriteFault::TooManyRequests) => {
+                Outcome::Refused(Refusal::TooManyRequests { retry_after: Some(Duration::from_secs(1)) })
+            }
+            Some(WriteFault::Server) => Outcome::Refused(Refusal::Server("etcd is away".into())),
+            Some(WriteFault::Forbidden) => Outcome::Refused(Refusal::Forbidden("denied".into())),
+            Some(WriteFault::Invalid) => Outcome::Refused(Refusal::Invalid("invalid".into())),
+            Some(WriteFault::LostApplied | WriteFault::CrashAfter) | None => {
+                let before = self.server.revision();
+                self.checks.before_call(&self.server, &decided, &set, &call, self.now);
+                let outcome = self.apply(index, &key, &set, &call);
+                self.trace.say(self.now, || format!("replica {index} {call:?} -> {outcome:?}"));
+                self.checks.after_call(&self.server, &decided, &set, &call, &outcome, before, self.now);
+                outcome
+            }
+        };
+        self.checks.answered(&decided, &call, &outcome, fault);
+        let lost = matches!(fault, Some(WriteFault::LostApplied)) || outcome == Outcome::Refused(Refusal::NoAnswer);
+        if fault == Some(WriteFault::CrashAfter) {
+            self.crash_replica(index);
+            return;
+        }
+        let delay = if lost { (sent_at + WRITE_LIMIT + Duration::from_millis(500)).since(self.now) } else { self.soon() };
+        self.replicas[index].calls[at].outcome =
+            Some(if lost { Outcome::Refused(Refusal::NoAnswer) } else { outcome });
+        self.after(delay, Task::Answer { replica: index, life, call: at });
+    }
+
+    fn draw_write_fault(&mut self, is_read: bool) -> Option<WriteFault> {
+        let fault = if is_read {
+            self.mix.write_fault(&mut self.rng)
+        } else {
+            self.writes += 1;
+            match self.strike.write {
+                Some((at, fault)) if at == self.writes => Some(fault),
+                _ => self.mix.write_fault(&mut self.rng),
+            }
+        };
+        let possible_for_read = !matches!(fault, Some(WriteFault::Conflict | WriteFault::Invalid | WriteFault::LostApplied));
+        fault.filter(|_| !is_read || possible_for_read)
+    }
+
+    pub fn answer(&mut self, index: usize, life: u64, at: usize) {
+        if !self.lives(index, life, || Task::Answer { replica: index, life, call: at }) {
+            return;
+        }
+        let replica = &mut self.replicas[index];
+        let flight = &mut replica.calls[at];
+        let (key, call) = (flight.key.clone(), flight.call.clone());
+        let Some(outcome) = flight.outcome.take() else { return };
+        let Some(acting) = replica.acts.get_mut(&key) else { return };
+        if let Outcome::Set(set) = &outcome {
+            acting.decided.rechecked = Some((set.uid.clone(), set.deleting));
+        }
+        acting.act.outcome(&call, outcome);
+        self.pump(index, &key);
+    }
+
+    pub fn timer(&mut self, index: usize, life: u64, key: &Key) {
+        if !self.lives(index, life, || Task::Timer { replica: index, life, key: key.clone() }) {
+            return;
+        }
+        let replica = &mut self.replicas[index];
+        if replica.timers.get(key).is_some_and(|at| *at <= self.now) {
+            replica.timers.remove(key);
+            replica.queue.insert(key.clone());
+            self.wake_worker(index);
+        }
+    }
+
+    pub fn renew(&mut self, index: usize, life: u64) {
+        if !self.lives(index, life, || Task::Renew { replica: index, life }) {
+            return;
+        }
+        self.after(RENEW_EVERY, Task::Renew { replica: index, life });
+        let clock = self.replicas[index].clock(self.now);
+        if self.now < self.replicas[index].cut_off_until {
+            if RENEW_DEADLINE < clock.since(self.replicas[index].renewed_at) {
+                self.step_down(index);
+            }
+            return;
+        }
+        let mine = self.lease.holder == Some((index, life));
+        let free = self.lease.holder.is_none() || self.lease.until <= self.now;
+        if !mine && !free {
+            return self.step_down(index);
+        }
+        self.checks.renewed(self.lease.holder, (index, life), self.now, self.lease.until);
+        self.lease = Lease { holder: Some((index, life)), until: self.now + LEASE };
+        self.replicas[index].renewed_at = clock;
+        if !self.replicas[index].leading {
+            self.trace.say(self.now, || format!("replica {index} leads"));
+            self.replicas[index].leading = true;
+            // What the last leader did must be seen, wherever this one's caches are.
+            if !mutant::is("B03") {
+                for kind in Kind::ALL {
+                    let skipped = (mutant::is("B01") && kind == Kind::Pods) || (mutant::is("B02") && kind == Kind::Revisions);
+                    if !skipped {
+                        self.relist(index, kind, self.server.revision());
+                    }
+                }
+            }
+            let keys: Vec<Key> = self.replicas[index].cache.keys().cloned().collect();
+            self.replicas[index].queue.extend(keys);
+            self.wake_worker(index);
+        }
+    }
+
+    fn step_down(&mut self, index: usize) {
+        let replica = &mut self.replicas[index];
+        replica.leading = false;
+        replica.acts.clear();
+        replica.queue.clear();
+        replica.timers.clear();
+    }
+
+    /// What the server does with a call. Bodies are those that go over the wire.
+    fn apply(&mut self, index: usize, key: &Key, set: &Set, call: &Call) -> Outcome {
+        let actor = Actor::Controller(index);
+        let body = manifest::body(set, call, self.settings.binding).unwrap_or_default();
+        let namespace = key.namespace.clone();
+        let of = |name: &str| Key::new(namespace.clone(), name);
+        let wrote = |world: &Self, kind: Kind, key: &Key| Outcome::Wrote {
+            name: key.name.clone(),
+            resource_version: world.server.resource_version(kind, key),
+        };
+        let result = match call {
+            Call::ReadSet => return self.server.sets.get(key).map_or(Outcome::Refused(Refusal::NotFound), |it| Outcome::Set(it.clone())),
+            Call::ListPods => {
+                let pods = self.server.pods.values().filter(|it| it.key.namespace == namespace && set.selector.matches(&it.labels));
+                return Outcome::Pods(pods.map(|it| (it.uid.clone(), it.resource_version, it.deleting)).collect());
+            }
+            Call::ReadRevision { name } => {
+                let key = of(name);
+                return match self.server.object(Kind::Revisions, &key) {
+                    None => Outcome::Refused(Refusal::NotFound),
+                    Some(_) => Outcome::Revision(self.server.revisions.get(&key).cloned()),
+                };
+            }
+            Call::Claim(Claim::AdoptPod(it) | Claim::ReleasePod(it)) | Call::RelabelPod { pod: it, .. } => {
+                self.server.patch(Kind::Pods, &it.key, &body, actor).map(|_| wrote(self, Kind::Pods, &it.key))
+            }
+            Call::Claim(Claim::AdoptRevision(it) | Claim::ReleaseRevision(it))
+            | Call::Step(Step::Renumber { revision: it, .. } | Step::Label { revision: it }) => {
+                self.server.patch(Kind::Revisions, &it.key, &body, actor).map(|_| wrote(self, Kind::Revisions, &it.key))
+            }
+            Call::Step(Step::Create { .. }) => {
+                self.server.create(Kind::Revisions, body, actor).map(|key| wrote(self, Kind::Revisions, &key))
+            }
+            Call::CreatePod { .. } => self.server.create(Kind::Pods, body, actor).map(|key| wrote(self, Kind::Pods, &key)),
+            Call::DeletePod { pod, .. } => {
+                let guards = &body["preconditions"];
+                let version = guards["resourceVersion"].as_str().and_then(|it| it.parse().ok());
+                self.server
+                    .delete(Kind::Pods, &pod.key, guards["uid"].as_str(), version, false, actor)
+                    .map(|()| Outcome::Deleted)
+            }
+            Call::DeleteRevision { revision } => {
+                let uid = body["preconditions"]["uid"].as_str();
+                self.server.delete(Kind::Revisions, &revision.key, uid, None, false, actor).map(|()| Outcome::Deleted)
+            }
+            Call::PutStatus { of, .. } => {
+                self.server.put_status(&of.key, &body, actor).map(|_| wrote(self, Kind::Sets, &of.key))
+            }
+        };
+        result.unwrap_or_else(Outcome::Refused)
+    }
+}
+
+fn one_line(plan: &Plan) -> String {
+    let text = plan.to_string();
+    let text = text.trim_end().replace('\n', " | ");
+    let status = if plan.status.is_some() { " +status" } else { "" };
+    if text.is_empty() && status.is_empty() { "nothing".to_owned() } else { format!("{text}{status}") }
+}

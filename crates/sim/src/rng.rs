@@ -1,0 +1,38 @@
+//! A small seeded generator: the only source of chance in the simulator.
+
+/// SplitMix64: tiny, fast, and the same on every machine.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`; 0 where `end` is 0.
+    pub fn below(&mut self, end: u64) -> u64 {
+        if end == 0 { 0 } else { self.next() % end }
+    }
+
+    pub fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high.saturating_sub(low) + 1)
+    }
+
+    /// True once in a thousand times `per_mille`.
+    pub fn chance(&mut self, per_mille: u64) -> bool {
+        0 < per_mille && self.below(1000) < per_mille
+    }
+
+    pub fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
+        let len = u64::try_from(of.len()).unwrap_or(0);
+        of.get(usize::try_from(self.below(len)).unwrap_or(0))
+    }
+}

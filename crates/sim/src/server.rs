@@ -1,0 +1,379 @@
+//! The API server in miniature: objects as JSON on the real store, with the semantics that the rules lean on
+//! (optimistic concurrency, generations, graceful deletion, finalizers, strategic merge of owner references).
+//!
+//! Whoever checks the controllers reads here and nowhere else: this is the one authoritative state.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use muster_engine::act::Refusal;
+use muster_engine::facts::{self, Key, Kind, Node, Pod, Revision, Set, Shared, Text, Watched};
+use muster_engine::scenario;
+use muster_engine::time::Time;
+use muster_store::{Expect, Store};
+use serde_json::{Value, json};
+
+/// Who made a change.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Actor {
+    Controller(usize),
+    Scheduler,
+    Kubelet,
+    NodeLifecycle,
+    Garbage,
+    User,
+}
+
+/// One change of the authoritative state.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    pub revision: u64,
+    pub kind: Kind,
+    pub key: Key,
+    pub actor: Actor,
+    pub at: Time,
+    /// `None`: deleted.
+    pub fact: Option<Watched>,
+}
+
+#[derive(Debug)]
+pub struct Server {
+    pub store: Store,
+    shared: Shared,
+    objects: BTreeMap<(Kind, Key), Arc<Value>>,
+    pub sets: BTreeMap<Key, Arc<Set>>,
+    pub nodes: BTreeMap<Text, Arc<Node>>,
+    pub pods: BTreeMap<Key, Arc<Pod>>,
+    pub revisions: BTreeMap<Key, Arc<Revision>>,
+    /// Every version of every object, for questions about the past.
+    versions: BTreeMap<(Kind, Key), Vec<(u64, Option<Watched>)>>,
+    pub log: Vec<Commit>,
+    uids: u64,
+    names: u64,
+    /// Most pods that may exist; creates beyond are refused as a quota would.
+    pub quota: Option<usize>,
+    pub namespace_terminating: bool,
+    now: Time,
+}
+
+/// More than any run commits: compaction is a fault of its own, not an accident.
+const HISTORY_MAX: usize = 100_000;
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            store: Store::new(HISTORY_MAX),
+            shared: Shared::default(),
+            objects: BTreeMap::new(),
+            sets: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            revisions: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            log: Vec::new(),
+            uids: 0,
+            names: 0,
+            quota: None,
+            namespace_terminating: false,
+            now: Time::default(),
+        }
+    }
+}
+
+pub fn prefix(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Sets => "daemonsets.apps/",
+        Kind::Nodes => "nodes/",
+        Kind::Pods => "pods/",
+        Kind::Revisions => "controllerrevisions.apps/",
+    }
+}
+
+fn path(kind: Kind, key: &Key) -> String {
+    format!("{}{}/{}", prefix(kind), key.namespace, key.name)
+}
+
+impl Server {
+    pub fn set_now(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    pub fn revision(&self) -> u64 {
+        self.store.revision()
+    }
+
+    pub fn object(&self, kind: Kind, key: &Key) -> Option<&Arc<Value>> {
+        self.objects.get(&(kind, key.clone()))
+    }
+
+    pub fn objects(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
+        self.objects.iter().filter(move |((it, _), _)| *it == kind).map(|((_, key), value)| (key, value))
+    }
+
+    /// The fact as it was at a revision; `None` where there was no such object then.
+    pub fn at(&self, kind: Kind, key: &Key, revision: u64) -> Option<&Watched> {
+        let versions = self.versions.get(&(kind, key.clone()))?;
+        versions.iter().rev().find(|(at, _)| *at <= revision).and_then(|(_, fact)| fact.as_ref())
+    }
+
+    /// Every version that held at some moment between two revisions, both included.
+    pub fn between(&self, kind: Kind, key: &Key, from: u64, to: u64) -> Vec<Option<&Watched>> {
+        let Some(versions) = self.versions.get(&(kind, key.clone())) else { return vec![None] };
+        let first = versions.iter().rposition(|(at, _)| *at <= from);
+        let mut found: Vec<Option<&Watched>> = Vec::new();
+        if first.is_none() {
+            found.push(None);
+        }
+        let held = versions.iter().enumerate().filter(|(i, (at, _))| Some(*i) >= first && *at <= to);
+        found.extend(held.map(|(_, (_, fact))| fact.as_ref()));
+        found
+    }
+
+    /// What a list at a revision gives: the current one, or an older one from an API server that lags.
+    pub fn list(&self, kind: Kind, revision: u64) -> Vec<Watched> {
+        let of_kind = self.versions.iter().filter(|((it, _), _)| *it == kind);
+        of_kind.filter_map(|((kind, key), _)| self.at(*kind, key, revision).cloned()).collect()
+    }
+
+    pub fn create(&mut self, kind: Kind, mut object: Value, actor: Actor) -> Result<Key, Refusal> {
+        if kind == Kind::Pods {
+            if self.namespace_terminating {
+                return Err(Refusal::NamespaceTerminating);
+            }
+            if self.quota.is_some_and(|max| max <= self.pods.len()) {
+                return Err(Refusal::Forbidden("exceeded quota".into()));
+            }
+        }
+        let meta = &mut object["metadata"];
+        if meta["name"].as_str().is_none_or(str::is_empty) {
+            self.names += 1;
+            let generated = format!("{}{}", meta["generateName"].as_str().unwrap_or("x-"), base(self.names));
+            meta["name"] = generated.into();
+        }
+        let key = Key::new(meta["namespace"].as_str().unwrap_or_default(), meta["name"].as_str().unwrap_or_default());
+        if self.objects.contains_key(&(kind, key.clone())) {
+            return Err(Refusal::AlreadyExists);
+        }
+        if meta["uid"].as_str().is_none_or(str::is_empty) {
+            self.uids += 1;
+            meta["uid"] = format!("u-{}-{}", key.name, self.uids).into();
+        }
+        if meta["creationTimestamp"].is_null() {
+            meta["creationTimestamp"] = self.now.to_rfc3339().into();
+        }
+        if kind == Kind::Sets && meta["generation"].is_null() {
+            meta["generation"] = 1.into();
+        }
+        if kind == Kind::Pods && object["status"].is_null() {
+            object["status"] = json!({"phase": "Pending"});
+        }
+        self.commit(kind, &key, Some(object), actor);
+        Ok(key)
+    }
+
+    /// Changes an object in place. Nothing is committed where nothing changed.
+    pub fn update(&mut self, kind: Kind, key: &Key, actor: Actor, change: impl FnOnce(&mut Value)) -> Result<u64, Refusal> {
+        let before = self.objects.get(&(kind, key.clone())).cloned().ok_or(Refusal::NotFound)?;
+        let mut object = (*before).clone();
+        change(&mut object);
+        if object == *before {
+            return Ok(self.resource_version(kind, key));
+        }
+        if kind == Kind::Sets && object["spec"] != before["spec"] {
+            object["metadata"]["generation"] = (before["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into();
+        }
+        let no_finalizers = object["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
+        let last_finalizer_went = no_finalizers
+            && !before["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty)
+            && !object["metadata"]["deletionTimestamp"].is_null();
+        if last_finalizer_went && (kind != Kind::Pods || pod_may_go(&object)) {
+            self.commit(kind, key, None, actor);
+        } else {
+            self.commit(kind, key, Some(object), actor);
+        }
+        Ok(self.revision())
+    }
+
+    /// A patch whose metadata may carry uid and resourceVersion as preconditions.
+    pub fn patch(&mut self, kind: Kind, key: &Key, patch: &Value, actor: Actor) -> Result<u64, Refusal> {
+        let before = self.objects.get(&(kind, key.clone())).ok_or(Refusal::NotFound)?;
+        let meta = &patch["metadata"];
+        for guard in ["uid", "resourceVersion"] {
+            if !meta[guard].is_null() && meta[guard] != before["metadata"][guard] {
+                return Err(Refusal::Conflict);
+            }
+        }
+        self.update(kind, key, actor, |object| merge(object, patch))
+    }
+
+    /// PUT of the status: uid and resourceVersion must be those of the object.
+    pub fn put_status(&mut self, key: &Key, body: &Value, actor: Actor) -> Result<u64, Refusal> {
+        let before = self.objects.get(&(Kind::Sets, key.clone())).ok_or(Refusal::NotFound)?;
+        for guard in ["uid", "resourceVersion"] {
+            if body["metadata"][guard] != before["metadata"][guard] {
+                return Err(Refusal::Conflict);
+            }
+        }
+        self.update(Kind::Sets, key, actor, |object| object["status"] = body["status"].clone())
+    }
+
+    /// Rule of the API server: a pod that may still run is only marked; the kubelet removes it when it has stopped.
+    pub fn delete(
+        &mut self,
+        kind: Kind,
+        key: &Key,
+        uid: Option<&str>,
+        resource_version: Option<u64>,
+        force: bool,
+        actor: Actor,
+    ) -> Result<(), Refusal> {
+        let before = self.objects.get(&(kind, key.clone())).cloned().ok_or(Refusal::NotFound)?;
+        let moved = uid.is_some_and(|it| before["metadata"]["uid"] != *it)
+            || resource_version.is_some_and(|it| it != self.resource_version(kind, key));
+        if moved {
+            return Err(Refusal::Conflict);
+        }
+        let held = !before["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
+        let at_once = force || kind != Kind::Pods || pod_may_go(&before);
+        if at_once && !held {
+            self.commit(kind, key, None, actor);
+            return Ok(());
+        }
+        if !before["metadata"]["deletionTimestamp"].is_null() {
+            return Ok(());
+        }
+        let mut object = (*before).clone();
+        object["metadata"]["deletionTimestamp"] = self.now.to_rfc3339().into();
+        if kind == Kind::Sets {
+            object["metadata"]["generation"] = (object["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into();
+        }
+        self.commit(kind, key, Some(object), actor);
+        Ok(())
+    }
+
+    pub fn resource_version(&self, kind: Kind, key: &Key) -> u64 {
+        self.store.get(&path(kind, key)).map_or(0, |it| it.modified)
+    }
+
+    pub fn uid(&self, kind: Kind, key: &Key) -> Option<&str> {
+        self.object(kind, key)?["metadata"]["uid"].as_str()
+    }
+
+    /// The world as text, ready to paste into a test.
+    pub fn scenario(&self) -> String {
+        let of = |kind| self.objects(kind).map(|(_, it)| (**it).clone()).collect();
+        scenario::print(&scenario::World {
+            now: self.now.as_micros() / 1_000_000 - scenario::EPOCH_S,
+            sets: of(Kind::Sets),
+            nodes: of(Kind::Nodes),
+            pods: of(Kind::Pods),
+            revisions: of(Kind::Revisions),
+        })
+    }
+
+    fn commit(&mut self, kind: Kind, key: &Key, object: Option<Value>, actor: Actor) {
+        let path = path(kind, key);
+        let bytes = |object: &Value| Bytes::from(serde_json::to_vec(object).expect("JSON"));
+        let revision = match object {
+            Some(mut object) => {
+                let revision = self.store.revision() + 1;
+                object["metadata"]["resourceVersion"] = revision.to_string().into();
+                let value = bytes(&object);
+                let record = self.store.put(&path, Expect::Any, |_| value).expect("no precondition");
+                assert_eq!(record.modified, revision);
+                self.objects.insert((kind, key.clone()), Arc::new(object));
+                self.note(kind, key, Some(&record.value));
+                revision
+            }
+            None => {
+                let last = self.objects.remove(&(kind, key.clone())).expect("it was there");
+                let event = self.store.delete(&path, Expect::Any, |_| bytes(&last)).expect("it was there");
+                self.note(kind, key, None);
+                event.revision
+            }
+        };
+        let fact = self.versions.get(&(kind, key.clone())).and_then(|it| it.last()).and_then(|it| it.1.clone());
+        self.log.push(Commit { revision, kind, key: key.clone(), actor, at: self.now, fact });
+    }
+
+    /// Keeps the parsed fact of the newest version.
+    fn note(&mut self, kind: Kind, key: &Key, json: Option<&[u8]>) {
+        let shared = &mut self.shared;
+        let parsed = json.and_then(|json| match kind {
+            Kind::Sets => Some(Watched::Set(Arc::new(facts::set(json, shared).expect("a set")))),
+            Kind::Nodes => Some(Watched::Node(Arc::new(facts::node(json, shared).expect("a node")))),
+            Kind::Pods => facts::pod(json, shared).expect("a pod").map(|it| Watched::Pod(Arc::new(it))),
+            Kind::Revisions => {
+                facts::revision(json, shared).expect("a revision").map(|it| Watched::Revision(Arc::new(it)))
+            }
+        });
+        match (&parsed, kind) {
+            (Some(Watched::Set(it)), _) => drop(self.sets.insert(key.clone(), it.clone())),
+            (Some(Watched::Node(it)), _) => drop(self.nodes.insert(key.name.clone(), it.clone())),
+            (Some(Watched::Pod(it)), _) => drop(self.pods.insert(key.clone(), it.clone())),
+            (Some(Watched::Revision(it)), _) => drop(self.revisions.insert(key.clone(), it.clone())),
+            (_, Kind::Sets) => drop(self.sets.remove(key)),
+            (_, Kind::Nodes) => drop(self.nodes.remove(&key.name)),
+            (_, Kind::Pods) => drop(self.pods.remove(key)),
+            (_, Kind::Revisions) => drop(self.revisions.remove(key)),
+        }
+        let revision = self.store.revision();
+        self.versions.entry((kind, key.clone())).or_default().push((revision, parsed));
+    }
+}
+
+/// Nothing runs for it: it was never bound, or it has finished.
+fn pod_may_go(pod: &Value) -> bool {
+    let unbound = pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
+    unbound || matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+/// A merge patch, but that `metadata.ownerReferences` is merged by uid, as a strategic merge patch does it.
+fn merge(object: &mut Value, patch: &Value) {
+    let Some(fields) = patch.as_object() else {
+        *object = patch.clone();
+        return;
+    };
+    for (name, change) in fields {
+        match (name.as_str(), change) {
+            ("uid" | "resourceVersion", _) => {}
+            ("ownerReferences", Value::Array(references)) => merge_owners(object, references),
+            (_, Value::Null) => {
+                if let Some(it) = object.as_object_mut() {
+                    it.remove(name);
+                }
+            }
+            (_, Value::Object(_)) => {
+                if !object[name].is_object() {
+                    object[name] = json!({});
+                }
+                merge(&mut object[name], change);
+            }
+            _ => object[name] = change.clone(),
+        }
+    }
+}
+
+fn merge_owners(metadata: &mut Value, references: &[Value]) {
+    let mut owners = metadata["ownerReferences"].as_array().cloned().unwrap_or_default();
+    for reference in references {
+        owners.retain(|it| it["uid"] != reference["uid"]);
+        if reference["$patch"] != "delete" {
+            owners.push(reference.clone());
+        }
+    }
+    metadata["ownerReferences"] = owners.into();
+}
+
+/// A name's tail, from the alphabet that Kubernetes uses.
+fn base(mut number: u64) -> String {
+    const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut out = String::new();
+    for _ in 0..4 {
+        let len = ALPHABET.len() as u64;
+        out.insert(0, char::from(ALPHABET[usize::try_from(number % len).expect("small")]));
+        number /= len;
+    }
+    out
+}

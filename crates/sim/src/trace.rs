@@ -1,0 +1,56 @@
+//! What happened, as a number that two runs can be compared by, and as lines for a reader.
+
+use std::fmt::Write as _;
+
+use muster_engine::scenario;
+use muster_engine::time::Time;
+
+use crate::server::Commit;
+use crate::world::Task;
+
+#[derive(Clone, Debug)]
+pub struct Trace {
+    hash: u64,
+    pub steps: u64,
+    pub lines: Option<Vec<String>>,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self { hash: 0xcbf2_9ce4_8422_2325, steps: 0, lines: None }
+    }
+}
+
+impl Trace {
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub fn step(&mut self, now: Time, task: &Task) {
+        self.steps += 1;
+        let mut text = String::new();
+        let _ = write!(text, "{} {task:?}", now.as_micros());
+        self.mix(&text);
+    }
+
+    pub fn commit(&mut self, commit: &Commit) {
+        let what = if commit.fact.is_some() { "wrote" } else { "removed" };
+        self.say(commit.at, || format!("{:?} {what} {:?} {} r{}", commit.actor, commit.kind, commit.key, commit.revision));
+        let text = format!("{} {:?} {}", commit.revision, commit.kind, commit.key);
+        self.mix(&text);
+    }
+
+    /// A line for the reader of a replay.
+    pub fn say(&mut self, now: Time, line: impl FnOnce() -> String) {
+        if let Some(lines) = &mut self.lines {
+            let micros = now.as_micros() - scenario::EPOCH_S * 1_000_000;
+            lines.push(format!("{:>6}.{:06}  {}", micros / 1_000_000, micros % 1_000_000, line()));
+        }
+    }
+
+    fn mix(&mut self, text: &str) {
+        for byte in text.bytes() {
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}

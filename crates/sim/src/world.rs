@@ -1,0 +1,270 @@
+//! A world on one thread with virtual time: the server, controller replicas, a scheduler, kubelets, garbage collection
+//! and users, and a queue of who moves next. One seed, one history.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use muster_engine::facts::{Key, Kind, Text};
+use muster_engine::plan::Settings;
+use muster_engine::scenario;
+use muster_engine::time::Time;
+
+use crate::actors::kubelet::{Kubelet, Nature};
+use crate::faults::{Mix, WatchFault, WriteFault};
+use crate::invariants::{Checks, Violation};
+use crate::replica::{Lease, Replica};
+use crate::rng::Rng;
+use crate::server::Server;
+use crate::trace::Trace;
+
+/// Who moves next.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Task {
+    /// The next event of a kind reaches a replica's cache.
+    Deliver { replica: usize, life: u64, kind: Kind },
+    /// A replica looks at the next key of its queue.
+    Work { replica: usize, life: u64 },
+    /// A replica's call reaches the server.
+    Call { replica: usize, life: u64, call: usize },
+    /// The server's answer reaches the replica.
+    Answer { replica: usize, life: u64, call: usize },
+    Timer { replica: usize, life: u64, key: Key },
+    Renew { replica: usize, life: u64 },
+    Restart { replica: usize },
+    Resume { replica: usize },
+    Schedule,
+    Kubelet(Text),
+    NodeLifecycle,
+    Garbage,
+    /// Trouble for nodes and processes.
+    Chaos,
+    User,
+}
+
+/// A fault that strikes at one place only: the n-th write, or the n-th delivered event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Strike {
+    pub write: Option<(usize, WriteFault)>,
+    pub watch: Option<(usize, WatchFault)>,
+}
+
+#[derive(Debug)]
+pub struct World {
+    pub now: Time,
+    pub rng: Rng,
+    pub server: Server,
+    pub replicas: Vec<Replica>,
+    pub lease: Lease,
+    pub kubelets: BTreeMap<Text, Kubelet>,
+    /// What containers of each image do.
+    pub natures: BTreeMap<String, Nature>,
+    pub mix: Mix,
+    pub strike: Strike,
+    pub settings: Settings,
+    pub checks: Checks,
+    pub trace: Trace,
+    tasks: BTreeMap<(Time, u64), Task>,
+    sequence: u64,
+    seen_commits: usize,
+    /// Controllers' writes and delivered events so far: what a strike counts by.
+    pub writes: usize,
+    pub deliveries: usize,
+    scheduling: bool,
+    pub woken: BTreeSet<Text>,
+    pub scheduler_runs: bool,
+    pub garbage_runs: bool,
+    pub user_budget: u64,
+}
+
+impl World {
+    pub fn new(seed: u64, replicas: usize, mix: Mix) -> Self {
+        let start = Time::from_secs(scenario::EPOCH_S + 1000);
+        let mut rng = Rng::new(seed);
+        let skew_s = mix.skew_s;
+        let mut world = Self {
+            now: start,
+            server: Server::default(),
+            replicas: (0..replicas).map(|_| Replica::new(&mut rng, skew_s)).collect(),
+            lease: Lease::default(),
+            kubelets: BTreeMap::new(),
+            natures: BTreeMap::new(),
+            mix,
+            strike: Strike::default(),
+            settings: Settings::default(),
+            checks: Checks::default(),
+            trace: Trace::default(),
+            tasks: BTreeMap::new(),
+            sequence: 0,
+            seen_commits: 0,
+            writes: 0,
+            deliveries: 0,
+            scheduling: false,
+            woken: BTreeSet::new(),
+            scheduler_runs: true,
+            garbage_runs: true,
+            user_budget: 0,
+            rng,
+        };
+        world.server.set_now(start);
+        world
+    }
+
+    /// Starts every process. Objects that exist by then were there before.
+    pub fn start(&mut self) {
+        for replica in 0..self.replicas.len() {
+            self.start_replica(replica);
+        }
+        self.after(Duration::from_secs(1), Task::NodeLifecycle);
+        self.after(Duration::from_secs(1), Task::Garbage);
+        self.after(Duration::from_millis(500), Task::Chaos);
+        self.spread_commits();
+    }
+
+    pub fn after(&mut self, delay: Duration, task: Task) {
+        self.sequence += 1;
+        self.tasks.insert((self.now + delay, self.sequence), task);
+    }
+
+    /// A delay within the world's usual latency.
+    pub fn soon(&mut self) -> Duration {
+        Duration::from_micros(self.rng.between(100, self.mix.lag_ms.max(1) * 1000))
+    }
+
+    /// One move. `false` where nobody will ever move again.
+    pub fn step(&mut self) -> bool {
+        let Some(((at, _), task)) = self.tasks.pop_first() else { return false };
+        self.now = self.now.max(at);
+        self.server.set_now(self.now);
+        self.trace.step(self.now, &task);
+        match task {
+            Task::Deliver { replica, life, kind } => self.deliver(replica, life, kind),
+            Task::Work { replica, life } => self.work(replica, life),
+            Task::Call { replica, life, call } => self.call(replica, life, call),
+            Task::Answer { replica, life, call } => self.answer(replica, life, call),
+            Task::Timer { replica, life, key } => self.timer(replica, life, &key),
+            Task::Renew { replica, life } => self.renew(replica, life),
+            Task::Restart { replica } => self.start_replica(replica),
+            Task::Resume { replica } => self.resume(replica),
+            Task::Schedule => {
+                self.scheduling = false;
+                self.schedule();
+            }
+            Task::Kubelet(node) => self.kubelet(&node),
+            Task::NodeLifecycle => self.node_lifecycle(),
+            Task::Garbage => self.garbage(),
+            Task::Chaos => self.chaos(),
+            Task::User => self.user(),
+        }
+        self.spread_commits();
+        true
+    }
+
+    /// Lets everybody who watches know of what was committed since the last time.
+    pub fn spread_commits(&mut self) {
+        while let Some(commit) = self.server.log.get(self.seen_commits).cloned() {
+            self.seen_commits += 1;
+            self.trace.commit(&commit);
+            self.checks.committed(&self.server, &commit, self.now);
+            for replica in 0..self.replicas.len() {
+                self.expect_delivery(replica, commit.kind);
+            }
+            match commit.kind {
+                Kind::Pods => {
+                    self.wake_scheduler();
+                    let fact = match &commit.fact {
+                        Some(muster_engine::facts::Watched::Pod(pod)) => pod.target.clone().filter(|_| pod.bound),
+                        _ => None,
+                    };
+                    if let Some(node) = fact {
+                        self.wake_kubelet(&node);
+                    }
+                }
+                Kind::Nodes => {
+                    self.wake_scheduler();
+                    self.wake_kubelet(&commit.key.name);
+                }
+                Kind::Sets | Kind::Revisions => {}
+            }
+        }
+        self.checks.after_step(&self.server, self.now);
+    }
+
+    fn wake_scheduler(&mut self) {
+        if self.scheduler_runs && !self.scheduling {
+            self.scheduling = true;
+            let delay = self.soon();
+            self.after(delay, Task::Schedule);
+        }
+    }
+
+    pub fn wake_kubelet(&mut self, node: &Text) {
+        if self.kubelets.contains_key(node) && self.woken.insert(node.clone()) {
+            let delay = self.soon();
+            self.after(delay, Task::Kubelet(node.clone()));
+        }
+    }
+
+    /// Runs for so long, or until a check fails.
+    pub fn run_for(&mut self, span: Duration) {
+        let end = self.now + span;
+        while self.violation().is_none() {
+            match self.tasks.first_key_value() {
+                Some(((at, _), _)) if *at <= end => {}
+                _ => break,
+            }
+            if !self.step() {
+                break;
+            }
+        }
+        if self.violation().is_none() {
+            self.now = self.now.max(end);
+            self.server.set_now(self.now);
+        }
+    }
+
+    pub fn violation(&self) -> Option<&Violation> {
+        self.checks.violation.as_ref()
+    }
+
+    pub fn has_user_task(&self) -> bool {
+        self.tasks.values().any(|it| *it == Task::User)
+    }
+
+    /// Whether anything but the standing rounds and timers is still to happen.
+    pub fn is_quiet(&self) -> bool {
+        self.replicas.iter().all(Replica::is_quiet)
+            && !self.tasks.values().any(|task| {
+                matches!(task, Task::Deliver { .. } | Task::Call { .. } | Task::Answer { .. } | Task::Schedule)
+            })
+    }
+
+    /// What stands where, one line per node: what tests assert.
+    pub fn pods_by_node(&self) -> String {
+        let mut lines: BTreeMap<Text, Vec<String>> =
+            self.server.nodes.keys().map(|it| (it.clone(), Vec::new())).collect();
+        for pod in self.server.pods.values() {
+            let set = self.server.sets.values().find(|it| pod.owner.as_ref() == Some(&it.uid));
+            let name = set.map_or_else(|| format!("({})", pod.key.name), |it| it.key.name.to_string());
+            let image = self.server.object(Kind::Pods, &pod.key).map(|it| it["spec"]["containers"][0]["image"].clone());
+            let image = image.as_ref().and_then(|it| it.as_str()).unwrap_or("?").to_owned();
+            let version = image.rsplit(':').next().unwrap_or("?").to_owned();
+            let state = match (pod.deleting, pod.phase, pod.ready(), pod.bound) {
+                (true, ..) => "leaving",
+                (_, muster_engine::facts::Phase::Failed, ..) => "failed",
+                (_, muster_engine::facts::Phase::Succeeded, ..) => "ended",
+                (_, _, true, _) => "ready",
+                (_, _, _, true) => "starting",
+                _ => "pending",
+            };
+            let node = pod.target.clone().unwrap_or_else(|| Text::from("?"));
+            lines.entry(node).or_default().push(format!("{name}@{version} {state}"));
+        }
+        let mut out = String::new();
+        for (node, mut pods) in lines {
+            pods.sort();
+            let pods = if pods.is_empty() { "-".to_owned() } else { pods.join(", ") };
+            out += &format!("{node}  {pods}\n");
+        }
+        out
+    }
+}
