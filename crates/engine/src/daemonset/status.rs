@@ -155,7 +155,7 @@ fn degraded(set: &Set, totals: &Totals) -> Finding {
     let mut parts: Vec<String> = set.faults.iter().map(|it| format!("{it}")).collect();
     parts.extend(totals.trouble.iter().map(|(reason, count)| format!("{count} {}: {reason}", nodes(*count))));
     if 0 < misplaced {
-        parts.push(format!("{misplaced} with a pod that is not meant to be there"));
+        parts.push(format!("{misplaced} {} with a pod that is not meant to be there", nodes(misplaced)));
     }
     let reason = if !set.faults.is_empty() {
         "InvalidSpec"

@@ -118,7 +118,7 @@ fn failed_pods_go_and_none_is_created_in_the_same_plan() {
     check(
         "set d\nrev d-1\nnode a\npod d-1 on=a failed\npod d-2 on=a ready made=1\npod d-3 on=a ready made=2\npod d-4 on=a ready made=3",
         expect![[r#"
-            a  delete d-1  failed: Failed
+            a  delete d-1  failed
             a  delete d-3  one pod is enough, d-2 stays
             a  delete d-4  one pod is enough, d-2 stays
             event FailedDaemonPod: Found failed daemon pod default/d-1 on node a, will try to kill it
@@ -131,7 +131,7 @@ fn a_failed_pod_never_costs_a_running_one_its_place() {
     check(
         "set d\nrev d-1\nnode a\npod f on=a failed made=1\npod x on=a ready made=2\npod y on=a ready made=3",
         expect![[r#"
-            a  delete f  failed: Failed
+            a  delete f  failed
             a  delete y  one pod is enough, x stays
             event FailedDaemonPod: Found failed daemon pod default/f on node a, will try to kill it
         "#]],
