@@ -445,36 +445,17 @@ fn a_pod_that_is_not_found_is_as_good_as_deleted() {
 }
 
 #[test]
-fn a_pod_that_has_changed_is_looked_at_again_when_the_cache_shows_it() {
+fn a_pod_that_has_changed_is_only_tried_again_and_nobody_is_told() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a taint=x:NoExecute\npod x on=a ready");
-    let plan = scene.look();
-    scene.act(plan, |call| {
-        if matches!(call, Call::DeletePod { .. }) { refused(Refusal::Conflict) } else { ok(call) }
+    let (_, report) = carry_out(scene.look(), |call| match call {
+        Call::DeletePod { .. } => refused(Refusal::Conflict),
+        call => ok(call),
     });
-    expect![[r#"
-        wait  1 own writes have not come back yet
-        wake at 10
-    "#]]
-    .assert_eq(&text(&scene.look()));
-    scene.then("set d\nrev d-1\nnode a taint=x:NoExecute\npod x on=a rv=2 unready");
-    expect![[r#"
-        a  delete x  taint x:NoExecute is not tolerated
-    "#]]
-    .assert_eq(&text(&scene.look()));
-}
-
-#[test]
-fn a_pod_that_did_not_change_after_all_is_not_waited_for_for_ever() {
-    let mut scene = Scene::of("set d\nrev d-1\nnode a taint=x:NoExecute\npod x on=a ready uid=u");
-    let plan = scene.look();
-    scene.act(plan, |call| {
-        if matches!(call, Call::DeletePod { .. }) { refused(Refusal::Conflict) } else { ok(call) }
-    });
-    assert!(scene.look().waiting.is_some());
-    scene.now = at(10);
-    let plan = scene.look();
-    assert!(plan.confirm);
-    scene.act(plan, |_| Outcome::Pods(vec![("u".into(), 1, false)]));
+    assert_eq!(report.events, []);
+    let key = scene.key();
+    scene.cache.done(&key, &report, scene.now);
+    assert_eq!(scene.look().wake_at.expect("a timer").since(scene.now), Duration::from_millis(100));
+    scene.now = at(1);
     assert_eq!(scene.look().delete.len(), 1);
 }
 

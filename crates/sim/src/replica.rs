@@ -37,8 +37,9 @@ pub struct Replica {
     pub alive: bool,
     /// Counts its processes: what belonged to a dead one is ignored.
     pub life: u64,
-    /// How far its clock is off, in microseconds.
+    /// How far its clock is off, in microseconds, and how far it is when nobody has set it.
     skew: i64,
+    usual_skew: i64,
     frozen: bool,
     /// What it would have done while frozen.
     held: Vec<Task>,
@@ -81,6 +82,7 @@ impl Replica {
             alive: false,
             life: 0,
             skew,
+            usual_skew: skew,
             frozen: false,
             held: Vec::new(),
             cut_off_until: Time::default(),
@@ -122,19 +124,21 @@ impl World {
         let settings = self.settings;
         let replica = &mut self.replicas[index];
         replica.life += 1;
-        let skew = replica.skew;
+        let (skew, usual_skew) = (replica.skew, replica.usual_skew);
         *replica = Replica {
             alive: true,
             life: replica.life,
             skew,
+            usual_skew,
             cache: Cache::new(settings),
             ..Replica::new(&mut Rng::new(0), 0)
         };
-        replica.skew = skew;
         let life = replica.life;
         for kind in Kind::ALL {
-            let lag = if self.mix.watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) { 20 } else { 0 };
-            let skipped = (mutant::is("B01") && kind == Kind::Pods) || (mutant::is("B02") && kind == Kind::Revisions);
+            let lag =
+                if self.mix.watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) { 20 } else { 0 };
+            let skipped =
+                (mutant::is("B01") && kind == Kind::Pods) || (mutant::is("B02") && kind == Kind::Revisions);
             if !skipped {
                 self.relist(index, kind, self.server.revision().saturating_sub(lag).max(1));
             }
@@ -232,7 +236,8 @@ impl World {
         }
         self.replicas[index].delivering.remove(&kind);
         if self.now < self.replicas[index].cut_off_until {
-            self.replicas[index].stuck_until.insert(kind, self.replicas[index].cut_off_until);
+            let until = self.replicas[index].cut_off_until;
+            self.replicas[index].stuck_until.insert(kind, until);
             return self.expect_delivery(index, kind);
         }
         self.deliveries += 1;
@@ -290,13 +295,22 @@ impl World {
 
     fn hand_over(&mut self, index: usize, at: usize) {
         let commit = self.server.log[at].clone();
-        let gone = Watched::Gone { kind: commit.kind, key: commit.key.clone(), resource_version: commit.revision };
-        self.checks.delivered(&self.server, index, commit.kind, self.replicas[index].cursors[&commit.kind], commit.revision);
+        let gone =
+            Watched::Gone { kind: commit.kind, key: commit.key.clone(), resource_version: commit.revision };
+        self.checks.delivered(
+            &self.server,
+            index,
+            commit.kind,
+            self.replicas[index].cursors[&commit.kind],
+            commit.revision,
+        );
         let replica = &mut self.replicas[index];
         let watched = commit.fact.clone().unwrap_or(gone);
         let keys = replica.cache.apply(Event::Watched(watched));
         replica.cursors.insert(commit.kind, commit.revision);
-        self.trace.say(self.now, || format!("replica {index} sees {:?} {} r{}", commit.kind, commit.key, commit.revision));
+        self.trace.say(self.now, || {
+            format!("replica {index} sees {:?} {} r{}", commit.kind, commit.key, commit.revision)
+        });
         self.replicas[index].queue.extend(keys);
     }
 
@@ -327,7 +341,15 @@ impl World {
         let snapshot = replica.snapshot();
         if let Some(plan) = plan {
             self.trace.say(now, || format!("replica {index} looks at {key}: {}", one_line(&plan)));
-            self.checks.planned(&self.server, index, &self.replicas[index].cache, &plan, &snapshot, now);
+            self.checks.planned(
+                &self.server,
+                index,
+                &self.replicas[index].cache,
+                &plan,
+                &snapshot,
+                now,
+                clock,
+            );
             self.carry_out(index, plan, snapshot, clock);
         }
         self.wake_worker(index);
@@ -349,7 +371,14 @@ impl World {
             }
             return;
         }
-        let decided = Decided { replica: index, snapshot, clock, plan: Arc::new(plan.clone()), rechecked: None };
+        let decided = Decided {
+            replica: index,
+            life: self.replicas[index].life,
+            snapshot,
+            clock,
+            plan: Arc::new(plan.clone()),
+            rechecked: None,
+        };
         self.checks.begun(&decided);
         self.replicas[index].acts.insert(key.clone(), Acting { act: Act::new(plan), decided });
         self.pump(index, &key);
@@ -365,9 +394,7 @@ impl World {
             match acting.act.next() {
                 Next::Call(_) if !may_write => {
                     // It can no longer be sure to be the leader: it stops in the middle.
-                    replica.acts.remove(key);
-                    replica.leading = false;
-                    return;
+                    return self.step_down(index);
                 }
                 Next::Call(call) => {
                     let flight = Flight {
@@ -436,18 +463,24 @@ impl World {
                 let before = self.server.revision();
                 self.checks.before_call(&self.server, &decided, &set, &call, self.now);
                 let outcome = self.apply(index, &key, &set, &call);
-                self.trace.say(self.now, || format!("replica {index} {call:?} -> {outcome:?}"));
+                self.trace
+                    .say(self.now, || format!("replica {index} {} -> {}", named(&call), answered(&outcome)));
                 self.checks.after_call(&self.server, &decided, &set, &call, &outcome, before, self.now);
                 outcome
             }
         };
         self.checks.answered(&decided, &call, &outcome, fault);
-        let lost = matches!(fault, Some(WriteFault::LostApplied)) || outcome == Outcome::Refused(Refusal::NoAnswer);
+        let lost =
+            matches!(fault, Some(WriteFault::LostApplied)) || outcome == Outcome::Refused(Refusal::NoAnswer);
         if fault == Some(WriteFault::CrashAfter) {
             self.crash_replica(index);
             return;
         }
-        let delay = if lost { (sent_at + WRITE_LIMIT + Duration::from_millis(500)).since(self.now) } else { self.soon() };
+        let delay = if lost {
+            (sent_at + WRITE_LIMIT + Duration::from_millis(500)).since(self.now)
+        } else {
+            self.soon()
+        };
         self.replicas[index].calls[at].outcome =
             Some(if lost { Outcome::Refused(Refusal::NoAnswer) } else { outcome });
         self.after(delay, Task::Answer { replica: index, life, call: at });
@@ -463,7 +496,8 @@ impl World {
                 _ => self.mix.write_fault(&mut self.rng),
             }
         };
-        let possible_for_read = !matches!(fault, Some(WriteFault::Conflict | WriteFault::Invalid | WriteFault::LostApplied));
+        let possible_for_read =
+            !matches!(fault, Some(WriteFault::Conflict | WriteFault::Invalid | WriteFault::LostApplied));
         fault.filter(|_| !is_read || possible_for_read)
     }
 
@@ -521,7 +555,8 @@ impl World {
             // What the last leader did must be seen, wherever this one's caches are.
             if !mutant::is("B03") {
                 for kind in Kind::ALL {
-                    let skipped = (mutant::is("B01") && kind == Kind::Pods) || (mutant::is("B02") && kind == Kind::Revisions);
+                    let skipped = (mutant::is("B01") && kind == Kind::Pods)
+                        || (mutant::is("B02") && kind == Kind::Revisions);
                     if !skipped {
                         self.relist(index, kind, self.server.revision());
                     }
@@ -533,12 +568,11 @@ impl World {
         }
     }
 
+    /// A process that has lost its lease ends, and a new one takes its place.
     fn step_down(&mut self, index: usize) {
-        let replica = &mut self.replicas[index];
-        replica.leading = false;
-        replica.acts.clear();
-        replica.queue.clear();
-        replica.timers.clear();
+        if self.replicas[index].leading {
+            self.crash_replica(index);
+        }
     }
 
     /// What the server does with a call. Bodies are those that go over the wire.
@@ -552,10 +586,22 @@ impl World {
             resource_version: world.server.resource_version(kind, key),
         };
         let result = match call {
-            Call::ReadSet => return self.server.sets.get(key).map_or(Outcome::Refused(Refusal::NotFound), |it| Outcome::Set(it.clone())),
+            Call::ReadSet => {
+                return self
+                    .server
+                    .sets
+                    .get(key)
+                    .map_or(Outcome::Refused(Refusal::NotFound), |it| Outcome::Set(it.clone()));
+            }
             Call::ListPods => {
-                let pods = self.server.pods.values().filter(|it| it.key.namespace == namespace && set.selector.matches(&it.labels));
-                return Outcome::Pods(pods.map(|it| (it.uid.clone(), it.resource_version, it.deleting)).collect());
+                let pods = self
+                    .server
+                    .pods
+                    .values()
+                    .filter(|it| it.key.namespace == namespace && set.selector.matches(&it.labels));
+                return Outcome::Pods(
+                    pods.map(|it| (it.uid.clone(), it.resource_version, it.deleting)).collect(),
+                );
             }
             Call::ReadRevision { name } => {
                 let key = of(name);
@@ -568,13 +614,16 @@ impl World {
                 self.server.patch(Kind::Pods, &it.key, &body, actor).map(|_| wrote(self, Kind::Pods, &it.key))
             }
             Call::Claim(Claim::AdoptRevision(it) | Claim::ReleaseRevision(it))
-            | Call::Step(Step::Renumber { revision: it, .. } | Step::Label { revision: it }) => {
-                self.server.patch(Kind::Revisions, &it.key, &body, actor).map(|_| wrote(self, Kind::Revisions, &it.key))
-            }
+            | Call::Step(Step::Renumber { revision: it, .. } | Step::Label { revision: it }) => self
+                .server
+                .patch(Kind::Revisions, &it.key, &body, actor)
+                .map(|_| wrote(self, Kind::Revisions, &it.key)),
             Call::Step(Step::Create { .. }) => {
                 self.server.create(Kind::Revisions, body, actor).map(|key| wrote(self, Kind::Revisions, &key))
             }
-            Call::CreatePod { .. } => self.server.create(Kind::Pods, body, actor).map(|key| wrote(self, Kind::Pods, &key)),
+            Call::CreatePod { .. } => {
+                self.server.create(Kind::Pods, body, actor).map(|key| wrote(self, Kind::Pods, &key))
+            }
             Call::DeletePod { pod, .. } => {
                 let guards = &body["preconditions"];
                 let version = guards["resourceVersion"].as_str().and_then(|it| it.parse().ok());
@@ -584,7 +633,9 @@ impl World {
             }
             Call::DeleteRevision { revision } => {
                 let uid = body["preconditions"]["uid"].as_str();
-                self.server.delete(Kind::Revisions, &revision.key, uid, None, false, actor).map(|()| Outcome::Deleted)
+                self.server
+                    .delete(Kind::Revisions, &revision.key, uid, None, false, actor)
+                    .map(|()| Outcome::Deleted)
             }
             Call::PutStatus { of, .. } => {
                 self.server.put_status(&of.key, &body, actor).map(|_| wrote(self, Kind::Sets, &of.key))
@@ -594,9 +645,93 @@ impl World {
     }
 }
 
+fn named(call: &Call) -> String {
+    match call {
+        Call::ReadSet => "reads the set".to_owned(),
+        Call::ListPods => "lists the set's pods".to_owned(),
+        Call::ReadRevision { name } => format!("reads revision {name}"),
+        Call::Claim(Claim::AdoptPod(it)) => format!("adopts {}", it.key.name),
+        Call::Claim(Claim::ReleasePod(it)) => format!("releases {}", it.key.name),
+        Call::Claim(Claim::AdoptRevision(it)) => format!("adopts {}", it.key.name),
+        Call::Claim(Claim::ReleaseRevision(it)) => format!("releases {}", it.key.name),
+        Call::Step(Step::Create { name, number, .. }) => format!("creates revision {name} number {number}"),
+        Call::Step(Step::Renumber { revision, number }) => {
+            format!("renumbers {} to {number}", revision.key.name)
+        }
+        Call::Step(Step::Label { revision }) => format!("labels {}", revision.key.name),
+        Call::RelabelPod { pod, hash } => format!("relabels {} to {hash}", pod.key.name),
+        Call::DeletePod { pod, why } => format!("deletes {}: {why}", pod.key.name),
+        Call::CreatePod { node, hash, why } => format!("creates a pod of {hash} on {node}: {why}"),
+        Call::DeleteRevision { revision } => format!("deletes revision {}", revision.key.name),
+        Call::PutStatus { status, .. } => {
+            let it = status.counts;
+            let conditions: Vec<String> = status
+                .conditions
+                .iter()
+                .map(|it| format!("{}={} {}", it.kind.as_str(), it.status.as_str(), it.reason))
+                .collect();
+            format!(
+                "writes status desired={} current={} ready={} updated={} available={} observed={} {conditions:?}",
+                it.desired, it.current, it.ready, it.updated, it.available, status.observed_generation
+            )
+        }
+    }
+}
+
+fn answered(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Wrote { name, resource_version } => format!("{name} r{resource_version}"),
+        Outcome::Deleted => "deleted".to_owned(),
+        Outcome::Set(it) => {
+            format!("r{}{}", it.resource_version, if it.deleting { ", deleting" } else { "" })
+        }
+        Outcome::Revision(it) => {
+            it.as_ref().map_or_else(|| "somebody else's".to_owned(), |it| format!("r{}", it.resource_version))
+        }
+        Outcome::Pods(pods) => format!("{} pods", pods.len()),
+        Outcome::Refused(refusal) => format!("refused: {refusal}"),
+    }
+}
+
 fn one_line(plan: &Plan) -> String {
     let text = plan.to_string();
     let text = text.trim_end().replace('\n', " | ");
     let status = if plan.status.is_some() { " +status" } else { "" };
     if text.is_empty() && status.is_empty() { "nothing".to_owned() } else { format!("{text}{status}") }
+}
+
+impl World {
+    /// Faults are over for this replica too.
+    pub fn mend_replica(&mut self, index: usize) {
+        let now = self.now;
+        let replica = &mut self.replicas[index];
+        replica.skew = replica.usual_skew;
+        replica.cut_off_until = now;
+        replica.stuck_until.clear();
+    }
+
+    pub fn stick(&mut self, kind: Kind, span: Duration) {
+        let until = self.now + span;
+        for replica in &mut self.replicas {
+            replica.stuck_until.insert(kind, until);
+        }
+    }
+
+    /// Every set is looked at again, a hundred times over: nothing may come of it.
+    pub fn resync(&mut self) {
+        for index in 0..self.replicas.len() {
+            let keys: Vec<Key> = self.replicas[index].cache.keys().cloned().collect();
+            if self.replicas[index].leading {
+                self.replicas[index].queue.extend(keys);
+                self.wake_worker(index);
+            }
+        }
+    }
+
+    pub fn set_scheduler(&mut self, runs: bool) {
+        self.scheduler_runs = runs;
+        if runs {
+            self.after(Duration::from_millis(1), Task::Schedule);
+        }
+    }
 }

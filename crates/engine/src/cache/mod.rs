@@ -40,6 +40,8 @@ pub struct Cache {
     settings: Settings,
     /// How far each kind's watch has come; `None` until its first list.
     seen: BTreeMap<Kind, u64>,
+    /// How far it had ever come. A list from an API server that lags behind leads back in time.
+    newest: BTreeMap<Kind, u64>,
     objects: Objects,
     entries: BTreeMap<Key, Entry>,
     by_uid: BTreeMap<Text, Key>,
@@ -101,7 +103,8 @@ impl Cache {
         Self { settings, ..Self::default() }
     }
 
-    /// Rule: nothing is decided before all four kinds have been listed once: an empty cache is not an empty cluster.
+    /// Rule: nothing is decided before all four kinds have been listed once: an empty cache is not an empty cluster. Nor
+    /// while one of them shows an older state than it has shown before: the past was acted on already.
     pub fn synced(&self) -> bool {
         let listed = |kind: &Kind| {
             let skipped = match kind {
@@ -109,7 +112,9 @@ impl Cache {
                 Kind::Revisions => mutant::is("B02"),
                 Kind::Sets | Kind::Nodes => false,
             };
-            self.seen.contains_key(kind) || skipped
+            let newest = self.newest.get(kind).copied().unwrap_or(0);
+            let in_the_past = |seen: &u64| *seen < newest && !mutant::is("B03");
+            self.seen.get(kind).is_some_and(|it| !in_the_past(it)) || skipped
         };
         Kind::ALL.iter().all(listed)
     }
@@ -123,18 +128,17 @@ impl Cache {
         let mut keys = BTreeSet::new();
         let seen_all = self.synced();
         match event {
-            Event::Watched(watched) => self.take(watched, &mut keys),
+            Event::Watched(watched) => match place_of(&watched) {
+                Some((kind, at)) if self.is_old_news(kind, at) => self.saw(kind, at),
+                _ => self.take(watched, &mut keys),
+            },
             Event::Listed { kind, items, resource_version } => {
-                let listed: BTreeSet<Key> = items.iter().filter_map(key_of).collect();
-                for key in self.known(kind) {
-                    if !listed.contains(&key) {
-                        self.gone(kind, &key, &mut keys);
-                    }
-                }
-                for item in items {
-                    self.take(item, &mut keys);
+                let leads_back = resource_version < self.newest.get(&kind).copied().unwrap_or(0);
+                if !leads_back || mutant::is("B03") {
+                    self.replace(kind, items, &mut keys);
                 }
                 self.seen.insert(kind, resource_version);
+                self.saw(kind, resource_version);
             }
         }
         if !self.synced() {
@@ -203,11 +207,34 @@ impl Cache {
         }
     }
 
+    /// Rule: what is not newer than what was seen of its kind is in the cache already. Taking it in again would lead back
+    /// in time, and forget what is remembered of a set that was not there yet.
+    fn is_old_news(&self, kind: Kind, resource_version: u64) -> bool {
+        resource_version <= self.newest.get(&kind).copied().unwrap_or(0) && !mutant::is("B03")
+    }
+
+    fn replace(&mut self, kind: Kind, items: Vec<Watched>, keys: &mut BTreeSet<Key>) {
+        let listed: BTreeSet<Key> = items.iter().filter_map(key_of).collect();
+        for key in self.known(kind) {
+            if !listed.contains(&key) {
+                self.gone(kind, &key, keys);
+            }
+        }
+        for item in items {
+            self.take(item, keys);
+        }
+    }
+
     fn known(&self, kind: Kind) -> Vec<Key> {
         match kind {
             Kind::Sets => self.entries.keys().cloned().collect(),
             kind => self.objects.keys(kind),
         }
+    }
+
+    /// The sets as they are cached.
+    pub fn sets(&self) -> impl Iterator<Item = &Arc<Set>> {
+        self.entries.values().map(|it| &it.set)
     }
 
     /// The sets there are.
@@ -225,6 +252,7 @@ impl Cache {
             scratch.take(watched, &mut ignored);
         }
         scratch.seen = self.seen.clone();
+        scratch.newest = self.newest.clone();
         for (key, entry) in &self.entries {
             if let Some(fresh) = scratch.entries.get_mut(key) {
                 fresh.memory = entry.memory.clone();
@@ -299,6 +327,8 @@ impl Cache {
         // Before its first list a kind has not been seen, whatever comes.
         if let Some(seen) = self.seen.get_mut(&kind) {
             *seen = (*seen).max(resource_version);
+            let newest = self.newest.entry(kind).or_default();
+            *newest = (*newest).max(*seen);
         }
     }
 
@@ -461,6 +491,17 @@ fn reads_the_same(a: &Set, b: &Set) -> bool {
         && a.template == b.template
         && a.template_generation == b.template_generation
         && a.status.collisions == b.status.collisions
+}
+
+fn place_of(item: &Watched) -> Option<(Kind, u64)> {
+    match item {
+        Watched::Set(it) => Some((Kind::Sets, it.resource_version)),
+        Watched::Node(it) => Some((Kind::Nodes, it.resource_version)),
+        Watched::Pod(it) => Some((Kind::Pods, it.resource_version)),
+        Watched::Revision(it) => Some((Kind::Revisions, it.resource_version)),
+        Watched::Gone { kind, resource_version, .. } => Some((*kind, *resource_version)),
+        Watched::Bookmark { .. } | Watched::Error { .. } => None,
+    }
 }
 
 fn key_of(item: &Watched) -> Option<Key> {
