@@ -605,7 +605,9 @@ impl Entry {
             if here.is_empty() {
                 self.pods.remove(node);
             }
-            self.dirty.node(node);
+            if !mutant::is("stale-cell") {
+                self.dirty.node(node);
+            }
         }
         true
     }
@@ -655,7 +657,8 @@ impl Entry {
 
     fn refresh(&mut self, objects: &Objects, now: Time) {
         let due = |ledger: &Ledger| -> Option<Text> {
-            ledger.timers.first().filter(|(at, _)| *at <= now).map(|(_, node)| node.clone())
+            let first = ledger.timers.first().filter(|(at, _)| *at <= now && !mutant::is("stale-timer"));
+            first.map(|(_, node)| node.clone())
         };
         if self.ledger.history.again_at.is_some_and(|at| at <= now) {
             self.dirty = Dirty::All;
