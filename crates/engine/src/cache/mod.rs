@@ -283,7 +283,9 @@ impl Cache {
         let entry = self.entries.get_mut(key)?;
         let (seen, objects) = (&self.seen, &self.objects);
         let seen = |kind: Kind| seen.get(&kind).copied().unwrap_or(0);
-        let closed = entry.memory.gate.closed(seen, |key| objects.pod(key), now);
+        let set = entry.set.clone();
+        let pod = |key: &Key| objects.pod(key).filter(|it| is_counted(&set, it));
+        let closed = entry.memory.gate.closed(seen, pod, now);
         if closed.is_none() {
             self.gated.remove(key);
         }
@@ -298,7 +300,10 @@ impl Cache {
         let seen = |kind: Kind| self.seen.get(&kind).copied().unwrap_or(0);
         let open = |key: &&Key| {
             let entry = self.entries.get(*key);
-            entry.is_none_or(|it| it.memory.gate.is_open(seen, |key| self.objects.pod(key)))
+            entry.is_none_or(|entry| {
+                let pod = |key: &Key| self.objects.pod(key).filter(|it| is_counted(&entry.set, it));
+                entry.memory.gate.is_open(seen, pod)
+            })
         };
         self.gated.iter().filter(open).cloned().collect()
     }
@@ -491,6 +496,11 @@ fn reads_the_same(a: &Set, b: &Set) -> bool {
         && a.template == b.template
         && a.template_generation == b.template_generation
         && a.status.collisions == b.status.collisions
+}
+
+/// Whether a pod is among those that decisions for the set are made from.
+fn is_counted(set: &Set, pod: &Pod) -> bool {
+    pod.owner.as_ref() == Some(&set.uid) && set.selector.matches(&pod.labels)
 }
 
 fn place_of(item: &Watched) -> Option<(Kind, u64)> {

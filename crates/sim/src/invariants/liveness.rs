@@ -220,7 +220,11 @@ impl World {
     fn is_braked(&self, view: &View, set: &Set) -> bool {
         let clock = self.replicas.iter().find(|it| it.leading).map_or(self.now, |it| it.clock(self.now));
         let desired = view.eligible_nodes(set).count();
-        oracle::budget(set, desired) <= view.charged(set, clock)
+        let dead = |pod: &Pod| {
+            pod.target.as_ref().is_some_and(|it| self.kubelets.get(it).is_none_or(|it| !it.alive))
+        };
+        let for_good = view.pods_of(set).any(|it| self.is_hopeless(it) || dead(it));
+        for_good && oracle::budget(set, desired) <= view.charged(set, clock)
     }
 
     /// L7: the history is within its limit, and W16: the current revision has the highest number.
