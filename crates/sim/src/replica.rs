@@ -232,7 +232,8 @@ impl World {
         }
         self.replicas[index].delivering.remove(&kind);
         if self.now < self.replicas[index].cut_off_until {
-            self.replicas[index].stuck_until.insert(kind, self.replicas[index].cut_off_until);
+            let until = self.replicas[index].cut_off_until;
+            self.replicas[index].stuck_until.insert(kind, until);
             return self.expect_delivery(index, kind);
         }
         self.deliveries += 1;
@@ -327,7 +328,7 @@ impl World {
         let snapshot = replica.snapshot();
         if let Some(plan) = plan {
             self.trace.say(now, || format!("replica {index} looks at {key}: {}", one_line(&plan)));
-            self.checks.planned(&self.server, index, &self.replicas[index].cache, &plan, &snapshot, now);
+            self.checks.planned(&self.server, index, &self.replicas[index].cache, &plan, &snapshot, now, clock);
             self.carry_out(index, plan, snapshot, clock);
         }
         self.wake_worker(index);
@@ -349,7 +350,7 @@ impl World {
             }
             return;
         }
-        let decided = Decided { replica: index, snapshot, clock, plan: Arc::new(plan.clone()), rechecked: None };
+        let decided = Decided { replica: index, life: self.replicas[index].life, snapshot, clock, plan: Arc::new(plan.clone()), rechecked: None };
         self.checks.begun(&decided);
         self.replicas[index].acts.insert(key.clone(), Acting { act: Act::new(plan), decided });
         self.pump(index, &key);
@@ -599,4 +600,39 @@ fn one_line(plan: &Plan) -> String {
     let text = text.trim_end().replace('\n', " | ");
     let status = if plan.status.is_some() { " +status" } else { "" };
     if text.is_empty() && status.is_empty() { "nothing".to_owned() } else { format!("{text}{status}") }
+}
+
+impl World {
+    /// Faults are over for this replica too.
+    pub fn mend_replica(&mut self, index: usize) {
+        let now = self.now;
+        let replica = &mut self.replicas[index];
+        replica.cut_off_until = now;
+        replica.stuck_until.clear();
+    }
+
+    pub fn stick(&mut self, kind: Kind, span: Duration) {
+        let until = self.now + span;
+        for replica in &mut self.replicas {
+            replica.stuck_until.insert(kind, until);
+        }
+    }
+
+    /// Every set is looked at again, a hundred times over: nothing may come of it.
+    pub fn resync(&mut self) {
+        for index in 0..self.replicas.len() {
+            let keys: Vec<Key> = self.replicas[index].cache.keys().cloned().collect();
+            if self.replicas[index].leading {
+                self.replicas[index].queue.extend(keys);
+                self.wake_worker(index);
+            }
+        }
+    }
+
+    pub fn set_scheduler(&mut self, runs: bool) {
+        self.scheduler_runs = runs;
+        if runs {
+            self.after(Duration::from_millis(1), Task::Schedule);
+        }
+    }
 }

@@ -209,6 +209,11 @@ impl Cache {
         }
     }
 
+    /// The sets as they are cached.
+    pub fn sets(&self) -> impl Iterator<Item = &Arc<Set>> {
+        self.entries.values().map(|it| &it.set)
+    }
+
     /// The sets there are.
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.entries.keys()

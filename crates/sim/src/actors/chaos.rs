@@ -1,0 +1,60 @@
+//! Trouble for processes and machines, as often as the seed's mix says.
+
+use std::time::Duration;
+
+use muster_engine::facts::Text;
+
+use crate::world::{Task, World};
+
+impl World {
+    pub fn chaos(&mut self) {
+        self.after(Duration::from_millis(500), Task::Chaos);
+        for replica in 0..self.replicas.len() {
+            if self.rng.chance(self.mix.crash) {
+                self.crash_replica(replica);
+            }
+            if self.rng.chance(self.mix.freeze_process) {
+                let span = Duration::from_millis(self.rng.between(500, 40_000));
+                self.freeze_replica(replica, span);
+            }
+            if self.rng.chance(self.mix.cut_off) {
+                let span = Duration::from_millis(self.rng.between(500, 30_000));
+                self.cut_off(replica, span);
+            }
+            if self.rng.chance(self.mix.clock_step) {
+                let seconds = i64::try_from(self.rng.below(7200)).unwrap_or(0) - 3600;
+                self.step_clock(replica, seconds * 1_000_000);
+            }
+        }
+        if self.rng.chance(self.mix.node_trouble) {
+            let nodes: Vec<Text> = self.kubelets.keys().cloned().collect();
+            let Some(node) = self.rng.pick(&nodes).cloned() else { return };
+            let dead = self.kubelets.get(&node).is_some_and(|it| !it.alive);
+            if dead { self.revive_node(&node) } else { self.kill_node(&node) }
+        }
+        if self.rng.chance(self.mix.user) && 0 < self.user_budget {
+            self.user_budget -= 1;
+            self.user();
+        }
+    }
+
+    /// Every fault is over: whoever was down comes back, whoever misbehaved behaves.
+    pub fn heal(&mut self) {
+        self.mix.heal();
+        self.user_budget = 0;
+        self.natures.clear();
+        self.server.quota = None;
+        (self.scheduler_runs, self.garbage_runs) = (true, true);
+        for index in 0..self.replicas.len() {
+            self.mend_replica(index);
+        }
+        let nodes: Vec<Text> = self.kubelets.keys().cloned().collect();
+        for node in nodes {
+            self.revive_node(&node);
+            if let Some(kubelet) = self.kubelets.get_mut(&node) {
+                kubelet.shutting_down = false;
+            }
+            self.wake_kubelet(&node);
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Everybody but the controllers.
+
+pub mod chaos;
+mod cluster;
+pub mod kubelet;
+pub mod users;

@@ -1,0 +1,513 @@
+//! What people do to a cluster: by chance, or by a script, one deed a line.
+
+use std::time::Duration;
+
+use muster_engine::facts::{Key, Kind, Rollout, Text};
+use muster_engine::scenario;
+use serde_json::{Value, json};
+
+use super::kubelet::Nature;
+use crate::server::Actor;
+use crate::world::World;
+
+/// One thing a user, an administrator or fate does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Deed {
+    Template { set: String, number: u64 },
+    Strategy { set: String, strategy: String },
+    MinReady { set: String, seconds: u64 },
+    History { set: String, limit: u64 },
+    /// `None` takes them away.
+    Tolerate { set: String, key: Option<String> },
+    NodeSelector { set: String, label: Option<(String, String)> },
+    /// A condition in the status that is somebody else's.
+    ForeignCondition { set: String },
+    DeleteSet { set: String, how: Propagation },
+    /// A line of a scenario: a set, a node, a pod or a revision.
+    Add { line: String },
+    DeletePod { pod: PodRef, force: bool },
+    OrphanPod { pod: PodRef },
+    RelabelPod { pod: PodRef },
+    HoldPod { pod: PodRef },
+    FreePod { pod: PodRef },
+    /// A bare pod with a set's labels.
+    Impostor { set: String, node: String },
+    DuplicateRevision { set: String },
+    DeleteRevision { set: String },
+    OrphanRevision { set: String },
+    /// Another template under the name that the next one of this number would get.
+    SquatRevision { set: String, number: u64 },
+    Label { node: String, key: String, value: Option<String> },
+    Taint { node: String, key: String, effect: String },
+    Untaint { node: String, key: String },
+    RemoveNode { node: String },
+    Kill { node: String },
+    Revive { node: String },
+    ShutDown { node: String },
+    Nature { image: String, nature: Nature },
+    Quota { max: Option<usize> },
+    Terminate { terminating: bool },
+    Scheduler { runs: bool },
+    Garbage { runs: bool },
+    Crash,
+    Freeze { seconds: u64 },
+    /// One kind of one replica's watches stands still.
+    Stick { kind: Kind, seconds: u64 },
+    StepClock { seconds: i64 },
+    Resync,
+    Wait { seconds: u64 },
+    /// Until nothing more happens.
+    Settle,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// A pod by its set and node: `d@a`, or by name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PodRef {
+    Of { set: String, node: String },
+    Named(String),
+}
+
+impl Deed {
+    /// Reads one line of a script.
+    pub fn parse(line: &str) -> Result<Self, String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let own = |it: &str| it.to_owned();
+        let number = |it: &str| it.parse::<u64>().map_err(|_| format!("{it:?} is not a number"));
+        let pod = |it: &str| match it.split_once('@') {
+            Some((set, node)) => PodRef::Of { set: own(set), node: own(node) },
+            None => PodRef::Named(own(it)),
+        };
+        Ok(match words.as_slice() {
+            ["template", set, n] => Self::Template { set: own(set), number: number(n)? },
+            ["strategy", set, how] => Self::Strategy { set: own(set), strategy: own(how) },
+            ["min-ready", set, n] => Self::MinReady { set: own(set), seconds: number(n)? },
+            ["history", set, n] => Self::History { set: own(set), limit: number(n)? },
+            ["tolerate", set, "nothing"] => Self::Tolerate { set: own(set), key: None },
+            ["tolerate", set, key] => Self::Tolerate { set: own(set), key: Some(own(key)) },
+            ["node-selector", set, "none"] => Self::NodeSelector { set: own(set), label: None },
+            ["node-selector", set, label] => {
+                let (key, value) = label.split_once('=').ok_or("node-selector SET KEY=VALUE")?;
+                Self::NodeSelector { set: own(set), label: Some((own(key), own(value))) }
+            }
+            ["condition", set] => Self::ForeignCondition { set: own(set) },
+            ["delete-set", set] => Self::DeleteSet { set: own(set), how: Propagation::Background },
+            ["delete-set", set, "foreground"] => Self::DeleteSet { set: own(set), how: Propagation::Foreground },
+            ["delete-set", set, "orphan"] => Self::DeleteSet { set: own(set), how: Propagation::Orphan },
+            ["add", ..] => Self::Add { line: line.trim().trim_start_matches("add").trim().to_owned() },
+            ["delete", it] => Self::DeletePod { pod: pod(it), force: false },
+            ["force-delete", it] => Self::DeletePod { pod: pod(it), force: true },
+            ["orphan", it] => Self::OrphanPod { pod: pod(it) },
+            ["relabel", it] => Self::RelabelPod { pod: pod(it) },
+            ["hold", it] => Self::HoldPod { pod: pod(it) },
+            ["free", it] => Self::FreePod { pod: pod(it) },
+            ["impostor", set, node] => Self::Impostor { set: own(set), node: own(node) },
+            ["duplicate-revision", set] => Self::DuplicateRevision { set: own(set) },
+            ["delete-revision", set] => Self::DeleteRevision { set: own(set) },
+            ["orphan-revision", set] => Self::OrphanRevision { set: own(set) },
+            ["squat-revision", set, n] => Self::SquatRevision { set: own(set), number: number(n)? },
+            ["label", node, label] => {
+                let (key, value) = label.split_once('=').ok_or("label NODE KEY=VALUE")?;
+                Self::Label { node: own(node), key: own(key), value: Some(own(value)) }
+            }
+            ["unlabel", node, key] => Self::Label { node: own(node), key: own(key), value: None },
+            ["taint", node, taint] => {
+                let (key, effect) = taint.split_once(':').ok_or("taint NODE KEY:EFFECT")?;
+                Self::Taint { node: own(node), key: own(key), effect: own(effect) }
+            }
+            ["untaint", node, key] => Self::Untaint { node: own(node), key: own(key) },
+            ["remove-node", node] => Self::RemoveNode { node: own(node) },
+            ["kill", node] => Self::Kill { node: own(node) },
+            ["revive", node] => Self::Revive { node: own(node) },
+            ["shut-down", node] => Self::ShutDown { node: own(node) },
+            ["image", image, nature] => Self::Nature { image: own(image), nature: nature_of(nature)? },
+            ["quota", "none"] => Self::Quota { max: None },
+            ["quota", n] => Self::Quota { max: usize::try_from(number(n)?).ok() },
+            ["terminate-namespace"] => Self::Terminate { terminating: true },
+            ["no-scheduler"] => Self::Scheduler { runs: false },
+            ["scheduler"] => Self::Scheduler { runs: true },
+            ["no-garbage-collection"] => Self::Garbage { runs: false },
+            ["garbage-collection"] => Self::Garbage { runs: true },
+            ["crash"] => Self::Crash,
+            ["freeze", n] => Self::Freeze { seconds: number(n)? },
+            ["stick", kind, n] => Self::Stick { kind: kind_of(kind)?, seconds: number(n)? },
+            ["step-clock", n] => Self::StepClock { seconds: n.parse().map_err(|_| "step-clock SECONDS")? },
+            ["resync"] => Self::Resync,
+            ["wait", n] => Self::Wait { seconds: number(n)? },
+            ["settle"] => Self::Settle,
+            _ => return Err(format!("{line:?} is no deed; see `Deed::parse` for those there are")),
+        })
+    }
+}
+
+fn nature_of(text: &str) -> Result<Nature, String> {
+    Ok(match text {
+        "good" => Nature::Good,
+        "never-ready" => Nature::NeverReady,
+        "fails" => Nature::Fails,
+        "ends" => Nature::Ends,
+        "kills-its-node" => Nature::KillsNode,
+        "crashes" => Nature::Crashes,
+        other => return Err(format!("{other:?} is not good, never-ready, fails, ends, kills-its-node or crashes")),
+    })
+}
+
+fn kind_of(text: &str) -> Result<Kind, String> {
+    Ok(match text {
+        "sets" => Kind::Sets,
+        "nodes" => Kind::Nodes,
+        "pods" => Kind::Pods,
+        "revisions" => Kind::Revisions,
+        other => return Err(format!("{other:?} is not sets, nodes, pods or revisions")),
+    })
+}
+
+/// The namespace of everything that is not said to be elsewhere.
+fn ours(name: &str) -> Key {
+    match name.split_once('/') {
+        Some((namespace, name)) => Key::new(namespace, name),
+        None => Key::new("default", name),
+    }
+}
+
+impl World {
+    /// Does one deed. What cannot be done (no such pod) is not done.
+    pub fn does(&mut self, deed: &Deed) {
+        self.trace.say(self.now, || format!("user: {deed:?}"));
+        match deed {
+            Deed::Template { set, number } => self.edit_set(set, |it| {
+                let name = it["metadata"]["name"].as_str().unwrap_or_default();
+                it["spec"]["template"]["spec"]["containers"][0]["image"] = format!("{name}:{number}").into();
+            }),
+            Deed::Strategy { set, strategy } => {
+                let strategy = strategy.clone();
+                self.edit_set(set, |it| it["spec"]["updateStrategy"] = strategy_of(&strategy));
+            }
+            Deed::MinReady { set, seconds } => self.edit_set(set, |it| it["spec"]["minReadySeconds"] = (*seconds).into()),
+            Deed::History { set, limit } => self.edit_set(set, |it| it["spec"]["revisionHistoryLimit"] = (*limit).into()),
+            Deed::Tolerate { set, key } => self.edit_set(set, |it| {
+                it["spec"]["template"]["spec"]["tolerations"] =
+                    key.iter().map(|key| json!({"key": key, "operator": "Exists"})).collect();
+            }),
+            Deed::NodeSelector { set, label } => self.edit_set(set, |it| {
+                it["spec"]["template"]["spec"]["nodeSelector"] =
+                    label.as_ref().map_or_else(|| json!({}), |(key, value)| json!({ key: value }));
+            }),
+            Deed::ForeignCondition { set } => self.edit_set(set, |it| {
+                let mut conditions = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
+                conditions.retain(|it| it["type"] != "StatusUpdate");
+                conditions.push(json!({"type": "StatusUpdate", "status": "True", "reason": "E2E", "message": "set from outside"}));
+                it["status"]["conditions"] = conditions.into();
+            }),
+            Deed::DeleteSet { set, how } => self.delete_set(&ours(set), *how),
+            Deed::Add { line } => self.add(line),
+            Deed::DeletePod { pod, force } => {
+                if let Some(key) = self.find_pod(pod) {
+                    let _ = self.server.delete(Kind::Pods, &key, None, None, *force, Actor::User);
+                }
+            }
+            Deed::OrphanPod { pod } => self.edit_pod(pod, |it| it["metadata"]["ownerReferences"] = json!([])),
+            Deed::RelabelPod { pod } => self.edit_pod(pod, |it| it["metadata"]["labels"]["app"] = "debug".into()),
+            Deed::HoldPod { pod } => self.edit_pod(pod, |it| it["metadata"]["finalizers"] = json!(["example.com/hold"])),
+            Deed::FreePod { pod } => self.edit_pod(pod, |it| it["metadata"]["finalizers"] = json!([])),
+            Deed::Impostor { set, node } => self.impostor(set, node),
+            Deed::DuplicateRevision { set } => self.duplicate_revision(set),
+            Deed::DeleteRevision { set } => {
+                if let Some(key) = self.newest_revision(set) {
+                    let _ = self.server.delete(Kind::Revisions, &key, None, None, false, Actor::User);
+                }
+            }
+            Deed::OrphanRevision { set } => {
+                if let Some(key) = self.newest_revision(set) {
+                    let _ = self.server.update(Kind::Revisions, &key, Actor::User, |it| {
+                        it["metadata"]["ownerReferences"] = json!([]);
+                    });
+                }
+            }
+            Deed::SquatRevision { set, number } => self.squat_revision(set, *number),
+            Deed::Label { node, key, value } => self.edit_node(node, |it| match value {
+                Some(value) => it["metadata"]["labels"][key] = value.as_str().into(),
+                None => drop(it["metadata"]["labels"].as_object_mut().and_then(|it| it.remove(key))),
+            }),
+            Deed::Taint { node, key, effect } => self.edit_node(node, |it| {
+                let mut taints = it["spec"]["taints"].as_array().cloned().unwrap_or_default();
+                taints.retain(|it| it["key"] != **key || it["effect"] != **effect);
+                taints.push(json!({"key": key, "effect": effect}));
+                it["spec"]["taints"] = taints.into();
+            }),
+            Deed::Untaint { node, key } => self.edit_node(node, |it| {
+                let mut taints = it["spec"]["taints"].as_array().cloned().unwrap_or_default();
+                taints.retain(|it| it["key"] != **key);
+                it["spec"]["taints"] = taints.into();
+            }),
+            Deed::RemoveNode { node } => {
+                let name = Text::from(node.as_str());
+                let _ = self.server.delete(Kind::Nodes, &Key::new("", name.clone()), None, None, true, Actor::User);
+                self.kubelets.remove(&name);
+            }
+            Deed::Kill { node } => self.kill_node(&Text::from(node.as_str())),
+            Deed::Revive { node } => self.revive_node(&Text::from(node.as_str())),
+            Deed::ShutDown { node } => {
+                if let Some(kubelet) = self.kubelets.get_mut(node.as_str()) {
+                    kubelet.shutting_down = true;
+                }
+                self.wake_kubelet(&Text::from(node.as_str()));
+            }
+            Deed::Nature { image, nature } => {
+                self.natures.insert(image.clone(), *nature);
+                let nodes: Vec<Text> = self.kubelets.keys().cloned().collect();
+                nodes.iter().for_each(|it| self.wake_kubelet(it));
+            }
+            Deed::Quota { max } => self.server.quota = *max,
+            Deed::Terminate { terminating } => self.server.namespace_terminating = *terminating,
+            Deed::Scheduler { runs } => self.set_scheduler(*runs),
+            Deed::Garbage { runs } => self.garbage_runs = *runs,
+            Deed::Crash => {
+                for index in 0..self.replicas.len() {
+                    self.crash_replica(index);
+                }
+            }
+            Deed::Freeze { seconds } => {
+                let leader = self.replicas.iter().position(|it| it.leading).unwrap_or(0);
+                self.freeze_replica(leader, Duration::from_secs(*seconds));
+            }
+            Deed::Stick { kind, seconds } => self.stick(*kind, Duration::from_secs(*seconds)),
+            Deed::StepClock { seconds } => {
+                for index in 0..self.replicas.len() {
+                    self.step_clock(index, seconds * 1_000_000);
+                }
+            }
+            Deed::Resync => self.resync(),
+            Deed::Wait { seconds } => self.run_for(Duration::from_secs(*seconds)),
+            Deed::Settle => self.settle(),
+        }
+        self.spread_commits();
+    }
+
+    /// One deed by chance.
+    pub fn user(&mut self) {
+        let Some(deed) = self.some_deed() else { return };
+        self.does(&deed);
+    }
+
+    fn some_deed(&mut self) -> Option<Deed> {
+        let sets: Vec<String> = self.server.sets.keys().map(|it| it.name.to_string()).collect();
+        let nodes: Vec<String> = self.server.nodes.keys().map(|it| it.to_string()).collect();
+        let pods: Vec<String> = self.server.pods.keys().map(|it| it.name.to_string()).collect();
+        let set = self.rng.pick(&sets).cloned();
+        let node = self.rng.pick(&nodes).cloned();
+        let pod = self.rng.pick(&pods).cloned().map(PodRef::Named);
+        let taint = || "gpu".to_owned();
+        Some(match self.rng.below(34) {
+            0..=5 => Deed::Template { set: set?, number: self.rng.between(1, 4) },
+            6 => Deed::Strategy { set: set?, strategy: self.some_strategy() },
+            7 => Deed::MinReady { set: set?, seconds: self.rng.below(3) * 5 },
+            8 => Deed::History { set: set?, limit: self.rng.below(4) },
+            9 => {
+                let key = self.rng.chance(500).then(taint);
+                Deed::Tolerate { set: set?, key }
+            }
+            10 => Deed::ForeignCondition { set: set? },
+            11..=13 => Deed::DeletePod { pod: pod?, force: self.rng.chance(300) },
+            14 => Deed::OrphanPod { pod: pod? },
+            15 => Deed::RelabelPod { pod: pod? },
+            16 => Deed::HoldPod { pod: pod? },
+            17 | 18 => Deed::FreePod { pod: pod? },
+            19 => Deed::Impostor { set: set?, node: node? },
+            20 => Deed::DuplicateRevision { set: set? },
+            21 => Deed::DeleteRevision { set: set? },
+            22 => Deed::OrphanRevision { set: set? },
+            23 => Deed::SquatRevision { set: set?, number: self.rng.between(1, 4) },
+            24 => {
+                let value = self.rng.chance(700).then(|| "a".to_owned());
+                Deed::Label { node: node?, key: "zone".into(), value }
+            }
+            25 => {
+                let effect = if self.rng.chance(600) { "NoSchedule" } else { "NoExecute" };
+                Deed::Taint { node: node?, key: taint(), effect: effect.into() }
+            }
+            26 | 27 => Deed::Untaint { node: node?, key: taint() },
+            28 => Deed::RemoveNode { node: node? },
+            29 => {
+                let number = self.rng.below(6);
+                let name = format!("n{number}");
+                if nodes.contains(&name) {
+                    return None;
+                }
+                Deed::Add { line: format!("node {name} label=zone:a") }
+            }
+            30 => {
+                let image = format!("{}:{}", set?, self.rng.between(1, 4));
+                let natures = [Nature::Good, Nature::NeverReady, Nature::Fails, Nature::Ends, Nature::KillsNode, Nature::Crashes];
+                Deed::Nature { image, nature: *self.rng.pick(&natures)? }
+            }
+            31 => {
+                let label = self.rng.chance(500).then(|| ("zone".to_owned(), "a".to_owned()));
+                Deed::NodeSelector { set: set?, label }
+            }
+            32 => {
+                let how = [Propagation::Background, Propagation::Foreground, Propagation::Orphan];
+                Deed::DeleteSet { set: set?, how: *self.rng.pick(&how)? }
+            }
+            _ => {
+                let name = ["d", "e"][usize::try_from(self.rng.below(2)).unwrap_or(0)];
+                if sets.iter().any(|it| it == name) {
+                    return None;
+                }
+                Deed::Add { line: format!("set {name} template={}", self.rng.between(1, 4)) }
+            }
+        })
+    }
+
+    pub fn some_strategy(&mut self) -> String {
+        let strategies = ["max-unavailable=1", "max-unavailable=2", "max-unavailable=50%", "max-surge=1", "max-surge=50%", "on-delete"];
+        (*self.rng.pick(&strategies).unwrap_or(&"max-unavailable=1")).to_owned()
+    }
+
+    fn edit_set(&mut self, set: &str, change: impl FnOnce(&mut Value)) {
+        let _ = self.server.update(Kind::Sets, &ours(set), Actor::User, change);
+    }
+
+    fn edit_node(&mut self, node: &str, change: impl FnOnce(&mut Value)) {
+        let _ = self.server.update(Kind::Nodes, &Key::new("", node), Actor::User, change);
+    }
+
+    fn edit_pod(&mut self, pod: &PodRef, change: impl FnOnce(&mut Value)) {
+        if let Some(key) = self.find_pod(pod) {
+            let _ = self.server.update(Kind::Pods, &key, Actor::User, change);
+        }
+    }
+
+    fn find_pod(&self, pod: &PodRef) -> Option<Key> {
+        match pod {
+            PodRef::Named(name) => Some(ours(name)).filter(|it| self.server.object(Kind::Pods, it).is_some()),
+            PodRef::Of { set, node } => {
+                let uid = &self.server.sets.get(&ours(set))?.uid;
+                let mut pods = self.server.pods.values();
+                let found = pods.find(|it| it.owner.as_ref() == Some(uid) && it.target.as_deref() == Some(node));
+                found.map(|it| it.key.clone())
+            }
+        }
+    }
+
+    fn delete_set(&mut self, key: &Key, how: Propagation) {
+        let finalizer = match how {
+            Propagation::Background => None,
+            Propagation::Foreground => Some("foregroundDeletion"),
+            Propagation::Orphan => Some("orphan"),
+        };
+        if let Some(finalizer) = finalizer {
+            let _ = self.server.update(Kind::Sets, key, Actor::User, |it| it["metadata"]["finalizers"] = json!([finalizer]));
+        }
+        let _ = self.server.delete(Kind::Sets, key, None, None, false, Actor::User);
+    }
+
+    /// Adds the objects of scenario lines. Where the server gives out uids and names, it does so here too.
+    pub fn add(&mut self, text: &str) {
+        let lines = format!("now {}\n{}", self.now.as_micros() / 1_000_000 - scenario::EPOCH_S, text);
+        let world = scenario::parse(&lines).unwrap_or_else(|it| panic!("{it}"));
+        self.load(world);
+    }
+
+    pub fn load(&mut self, world: scenario::World) {
+        let fresh = |mut object: Value| {
+            if let Some(meta) = object["metadata"].as_object_mut() {
+                meta.remove("resourceVersion");
+            }
+            object
+        };
+        for object in world.nodes {
+            let name = Text::from(object["metadata"]["name"].as_str().unwrap_or_default());
+            let _ = self.server.create(Kind::Nodes, fresh(object), Actor::User);
+            self.add_kubelet(&name);
+        }
+        for mut object in world.sets {
+            // Sets that come later are new ones, even under an old name.
+            let taken = self.server.log.iter().any(|it| it.kind == Kind::Sets && object["metadata"]["name"] == *it.key.name);
+            if taken {
+                object["metadata"]["uid"] = Value::Null;
+            }
+            let _ = self.server.create(Kind::Sets, fresh(object), Actor::User);
+        }
+        for object in world.revisions {
+            let _ = self.server.create(Kind::Revisions, fresh(object), Actor::User);
+        }
+        for object in world.pods {
+            let _ = self.server.create(Kind::Pods, fresh(object), Actor::User);
+        }
+    }
+
+    fn impostor(&mut self, set: &str, node: &str) {
+        let Some(object) = self.server.object(Kind::Sets, &ours(set)) else { return };
+        let template = object["spec"]["template"].clone();
+        let mut spec = template["spec"].clone();
+        spec["nodeName"] = node.into();
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"generateName": "impostor-", "namespace": "default", "labels": template["metadata"]["labels"]},
+            "spec": spec,
+        });
+        let _ = self.server.create(Kind::Pods, pod, Actor::User);
+    }
+
+    fn newest_revision(&self, set: &str) -> Option<Key> {
+        let uid = &self.server.sets.get(&ours(set))?.uid;
+        let mine = self.server.revisions.values().filter(|it| it.owner.as_ref() == Some(uid));
+        mine.max_by_key(|it| it.number).map(|it| it.key.clone())
+    }
+
+    fn duplicate_revision(&mut self, set: &str) {
+        let Some(key) = self.newest_revision(set) else { return };
+        let Some(object) = self.server.object(Kind::Revisions, &key) else { return };
+        let mut copy = (**object).clone();
+        let name = format!("{}-copy", key.name);
+        copy["metadata"] = json!({
+            "name": name, "namespace": key.namespace.as_ref(),
+            "labels": object["metadata"]["labels"], "ownerReferences": object["metadata"]["ownerReferences"],
+        });
+        copy["metadata"]["labels"]["controller-revision-hash"] = "copy".into();
+        copy["revision"] = (object["revision"].as_i64().unwrap_or(0) + 1).into();
+        let _ = self.server.create(Kind::Revisions, copy, Actor::User);
+    }
+
+    fn squat_revision(&mut self, set: &str, number: u64) {
+        let Some(object) = self.server.object(Kind::Sets, &ours(set)) else { return };
+        let mut template = object["spec"]["template"].clone();
+        template["spec"]["containers"][0]["image"] = format!("{set}:{number}").into();
+        let collisions = object["status"]["collisionCount"].as_i64().and_then(|it| i32::try_from(it).ok());
+        let hash = muster_engine::manifest::revision_hash(&template, collisions);
+        let mut other = template.clone();
+        other["spec"]["containers"][0]["image"] = format!("{set}:squatter").into();
+        let owner = muster_engine::manifest::Owner {
+            namespace: "default",
+            name: set,
+            uid: object["metadata"]["uid"].as_str().unwrap_or_default(),
+        };
+        let revision = muster_engine::manifest::controller_revision(owner, &json!({}), &other, &hash, 1);
+        let _ = self.server.create(Kind::Revisions, revision, Actor::User);
+    }
+
+    /// How many pods of a set may be down, for whoever checks.
+    pub fn is_surge(&self, key: &Key) -> bool {
+        self.server.sets.get(key).is_some_and(|it| matches!(it.rollout, Rollout::Surge(_)))
+    }
+}
+
+fn strategy_of(text: &str) -> Value {
+    let amount = |it: &str| it.parse::<u64>().map_or_else(|_| it.into(), Value::from);
+    match text.split_once('=') {
+        Some(("max-unavailable", it)) => {
+            json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": amount(it), "maxSurge": 0}})
+        }
+        Some(("max-surge", it)) => {
+            json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": amount(it)}})
+        }
+        _ => json!({"type": "OnDelete"}),
+    }
+}

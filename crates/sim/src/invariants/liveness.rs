@@ -1,0 +1,255 @@
+//! L: once faults have stopped, the world gets to where it should be, says so, and stays there.
+
+use std::time::Duration;
+
+use muster_engine::facts::{Key, Kind, Pod, Rollout, Selector, Set, Text};
+use muster_engine::time::Time;
+
+use super::oracle::{self, View};
+use super::{Checks, Violation};
+use crate::world::World;
+
+/// Far beyond what healing takes: the longest back-off of a failed pod is fifteen minutes.
+const SETTLED_WITHIN: Duration = Duration::from_secs(2400);
+
+impl World {
+    /// Runs until all is as it should be, or says what is not.
+    pub fn settle(&mut self) {
+        let end = self.now + SETTLED_WITHIN;
+        let mut wait = Duration::from_secs(1);
+        while self.now < end && self.violation().is_none() {
+            self.run_for(wait);
+            if self.is_quiet() && self.unsettled().is_none() {
+                return;
+            }
+            wait = (wait * 2).min(Duration::from_secs(60));
+        }
+        if self.violation().is_none()
+            && let Some(violation) = self.unsettled()
+        {
+            // L5: work remains, and nothing will wake anybody.
+            let asleep = self.is_quiet() && self.replicas.iter().all(|it| !it.leading || !it.timer_stands());
+            let detail = violation.detail.clone();
+            if asleep {
+                self.checks.fail("L5", || format!("all sleep, and {}: {detail}", violation.invariant));
+            } else {
+                self.checks.violation = Some(violation);
+            }
+        }
+    }
+
+    /// The first thing that is not as it should be.
+    pub fn unsettled(&self) -> Option<Violation> {
+        let view = View::now(&self.server);
+        let leader = self.replicas.iter().find(|it| it.leading)?;
+        let clock = leader.clock(self.now);
+        let fail = |invariant, detail| Some(Violation { invariant, detail });
+        for pod in view.pods.values().filter(|it| !it.bound && it.live()) {
+            let node = pod.target.as_ref().and_then(|it| view.nodes.get(it));
+            let fits = node.is_some_and(|node| {
+                node.taints.iter().all(|it| {
+                    !matches!(it.effect.as_str(), "NoSchedule" | "NoExecute") || oracle::tolerated(&pod.tolerations, it)
+                })
+            });
+            if fits && self.scheduler_runs {
+                return fail("L11", format!("{} fits its node and is not bound", pod.key));
+            }
+        }
+        for set in view.sets.values() {
+            if set.deleting {
+                if self.garbage_runs && !self.held(set) {
+                    return fail("L6", format!("{} is being deleted and does not go", set.key));
+                }
+                continue;
+            }
+            if !matches!(set.selector, Selector::AllOf(_)) {
+                continue;
+            }
+            if let Some(violation) = self.unsettled_set(&view, set, clock) {
+                return Some(violation);
+            }
+        }
+        for kubelet in self.kubelets.values().filter(|it| it.alive) {
+            for (uid, running) in &kubelet.running {
+                let there = view.pods.get(&running.key).is_some_and(|it| it.uid == *uid)
+                    || self.server.object(Kind::Pods, &running.key).is_some_and(|it| it["metadata"]["uid"] == **uid);
+                if !there {
+                    return fail("S6", format!("containers of {} run, and there is no such pod", running.key));
+                }
+            }
+        }
+        None
+    }
+
+    /// A pod or revision with a finalizer holds the set.
+    fn held(&self, set: &Set) -> bool {
+        [Kind::Pods, Kind::Revisions].into_iter().any(|kind| {
+            self.server.objects(kind).any(|(_, object)| {
+                let owners = object["metadata"]["ownerReferences"].as_array();
+                let ours = owners.into_iter().flatten().any(|it| it["uid"] == *set.uid);
+                ours && !object["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty)
+            })
+        })
+    }
+
+    fn unsettled_set(&self, view: &View, set: &Set, clock: Time) -> Option<Violation> {
+        let fail = |invariant, detail| Some(Violation { invariant, detail });
+        let stray = view.pods.values().find(|it| {
+            it.key.namespace == set.key.namespace && it.owner.is_none() && !it.deleting && oracle::selects(set, &it.labels)
+        });
+        if let Some(pod) = stray {
+            return fail("L1", format!("{} is {}'s and is not adopted", pod.key, set.key));
+        }
+        let released = view.pods_of(set).find(|it| !oracle::selects(set, &it.labels));
+        if let Some(pod) = released {
+            return fail("L1", format!("{} is no longer {}'s and is not released", pod.key, set.key));
+        }
+        for node in view.nodes.values() {
+            if let Some(violation) = self.unsettled_node(view, set, &node.name) {
+                return Some(violation);
+            }
+        }
+        let pending = view.pods_of(set).find(|it| {
+            let node = it.target.as_ref();
+            !it.bound && !it.deleting && node.is_some_and(|node| !view.nodes.contains_key(node))
+        });
+        if let Some(pod) = pending {
+            return fail("L1", format!("{} waits for a node that is gone", pod.key));
+        }
+        let counts = view.counts(set, clock);
+        if set.status.counts != counts || set.status.observed_generation < set.generation {
+            return fail("L2", format!(
+                "{}: status {:?} observed {}, and it is {counts:?} at generation {}",
+                set.key, set.status.counts, set.status.observed_generation, set.generation
+            ));
+        }
+        if counts.ready != counts.available {
+            return fail("L2", format!("{}: {} ready, {} available", set.key, counts.ready, counts.available));
+        }
+        self.unsettled_history(view, set)
+    }
+
+    /// L1 for one node, and L3 where only the revision is wrong.
+    fn unsettled_node(&self, view: &View, set: &Set, name: &Text) -> Option<Violation> {
+        let fail = |invariant, detail| Some(Violation { invariant, detail });
+        let node = view.nodes.get(name)?;
+        let dead = self.kubelets.get(name).is_none_or(|it| !it.alive);
+        let here: Vec<&Pod> = view.pods_on(set, name).map(|it| it.as_ref()).filter(|it| !oracle::gone(it)).collect();
+        if !oracle::keeps(set, node) {
+            let stays = here.iter().find(|it| !dead || !it.deleting);
+            return stays.and_then(|it| fail("L1", format!("{} is still on {name}", it.key)));
+        }
+        if !oracle::eligible(set, node) {
+            let surplus = 1 < here.iter().filter(|it| oracle::live(it)).count();
+            let moved = here.iter().find(|it| {
+                let left_behind = !view.is_new(set, it) && oracle::live(it) && !dead;
+                let tolerates = node.taints.iter().all(|taint| {
+                    taint.effect.as_str() != "NoSchedule" || oracle::tolerated(&it.tolerations, taint)
+                });
+                left_behind && tolerates && set.rollout != Rollout::OnDelete
+            });
+            return match moved {
+                _ if surplus => fail("L1", format!("several pods on {name}")),
+                Some(it) => fail("L3", format!("{} was left behind on {name} and does not go", it.key)),
+                None => None,
+            };
+        }
+        if dead {
+            return None;
+        }
+        match here.as_slice() {
+            [pod] if oracle::live(pod) && pod.ready_since.is_none() && self.is_hopeless(pod) => None,
+            [pod] if !oracle::live(pod) && self.is_hopeless(pod) => None,
+            [pod] if !oracle::live(pod) => fail("L1", format!("{} on {name} is {:?} and not replaced", pod.key, pod.phase)),
+            [pod] if pod.ready_since.is_none() => fail("L1", format!("{} on {name} is not ready", pod.key)),
+            [pod] if !view.is_new(set, pod) && set.rollout != Rollout::OnDelete && !self.is_braked(view, set) => {
+                fail("L3", format!("{} on {name} is out of date", pod.key))
+            }
+            [_] => None,
+            [] if self.server.quota.is_some() => None,
+            [] => fail("L1", format!("no pod of {} on {name}", set.key)),
+            several if self.is_braked(view, set) && matches!(set.rollout, Rollout::Surge(_)) && several.len() == 2 => None,
+            several => fail("L1", format!("{} pods of {} on {name}", several.len(), set.key)),
+        }
+    }
+
+    /// Its image will never be ready.
+    fn is_hopeless(&self, pod: &Pod) -> bool {
+        let image = self.image(&pod.key);
+        let node = pod.target.as_ref().and_then(|it| self.kubelets.get(it));
+        self.natures.get(&image).copied().unwrap_or_default() != crate::actors::kubelet::Nature::Good
+            || node.is_some_and(|it| it.shutting_down)
+    }
+
+    /// The budget is spent on nodes that do not come back: the rollout rightly stands still.
+    fn is_braked(&self, view: &View, set: &Set) -> bool {
+        let clock = self.replicas.iter().find(|it| it.leading).map_or(self.now, |it| it.clock(self.now));
+        let desired = view.eligible_nodes(set).count();
+        oracle::budget(set, desired) <= view.charged(set, clock)
+    }
+
+    /// L7: the history is within its limit, and W16: the current revision has the highest number.
+    fn unsettled_history(&self, view: &View, set: &Set) -> Option<Violation> {
+        let fail = |invariant, detail| Some(Violation { invariant, detail });
+        let same = view.revisions_of(set).filter(|it| !it.deleting && oracle::means(set, it));
+        let Some(current) = same.max_by_key(|it| (it.data == set.template.data, it.number, it.key.name.clone())) else {
+            return fail("L7", format!("{} has no revision of its template", set.key));
+        };
+        let carried: std::collections::BTreeSet<_> = view.pods_of(set).filter_map(|it| it.hash().cloned()).collect();
+        let others: Vec<_> =
+            view.revisions_of(set).filter(|it| !it.deleting && it.uid != current.uid && it.data != current.data).collect();
+        let free = others.iter().filter(|it| !it.hash().is_some_and(|it| carried.contains(it))).count();
+        if 0 < others.len().saturating_sub(set.history_max).min(free) {
+            return fail("L7", format!("{} keeps {} old revisions, {} may be", set.key, others.len(), set.history_max));
+        }
+        if others.iter().any(|it| current.number <= it.number) {
+            return fail("W16", format!("{} is current and has not the highest number", current.key));
+        }
+        let duplicate = view.revisions_of(set).any(|it| !it.deleting && it.uid != current.uid && it.data == current.data);
+        if duplicate {
+            return fail("L7", format!("{} has a duplicate", current.key));
+        }
+        None
+    }
+
+    /// L9: a settled world is left alone, by the same process and by a new one.
+    pub fn stays_settled(&mut self) {
+        if self.violation().is_some() {
+            return;
+        }
+        let before = self.checks.controller_writes;
+        self.run_for(Duration::from_secs(60));
+        self.resync();
+        self.run_for(Duration::from_secs(30));
+        for index in 0..self.replicas.len() {
+            self.crash_replica(index);
+        }
+        self.run_for(Duration::from_secs(120));
+        let writes = self.checks.controller_writes - before;
+        if 0 < writes {
+            let last: Vec<String> = self
+                .server
+                .log
+                .iter()
+                .rev()
+                .filter(|it| matches!(it.actor, crate::server::Actor::Controller(_)))
+                .take(3)
+                .map(|it| format!("{:?} {}", it.kind, it.key))
+                .collect();
+            self.checks.fail("L9", || format!("{writes} writes in a settled world, the last ones to {last:?}"));
+        }
+        if self.violation().is_none()
+            && let Some(violation) = self.unsettled()
+        {
+            self.checks.violation = Some(violation);
+        }
+    }
+
+    pub fn checks(&self) -> &Checks {
+        &self.checks
+    }
+
+    pub fn set_keys(&self) -> Vec<Key> {
+        self.server.sets.keys().cloned().collect()
+    }
+}

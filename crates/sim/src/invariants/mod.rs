@@ -1,0 +1,210 @@
+//! What must hold, checked on the authoritative state: W when a controller plans and writes, S after every step, L after
+//! faults have stopped. The ids are those of the invariants' list in ARCHITECTURE.md.
+
+pub mod liveness;
+pub mod oracle;
+mod plans;
+mod states;
+mod writes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use muster_engine::act::{Call, Outcome, Refusal, Report};
+use muster_engine::cache::Cache;
+use muster_engine::facts::{Key, Kind, Set, Text};
+use muster_engine::plan::Plan;
+use muster_engine::time::Time;
+
+use crate::faults::WriteFault;
+use crate::server::{Actor, Commit, Server};
+
+/// An invariant that was broken, and how.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    pub invariant: &'static str,
+    pub detail: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.detail)
+    }
+}
+
+/// What a write was decided on.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    pub replica: usize,
+    pub life: u64,
+    pub snapshot: BTreeMap<Kind, u64>,
+    /// What the replica's clock said.
+    pub clock: Time,
+    pub plan: Arc<Plan>,
+    /// UID and deletion of the set as read past the caches, where that was done.
+    pub rechecked: Option<(Text, bool)>,
+}
+
+#[derive(Debug, Default)]
+pub struct Checks {
+    pub violation: Option<Violation>,
+    /// Who holds the lease, and until when an earlier holder's late writes excuse what they broke.
+    holder: Option<(usize, u64)>,
+    rogue_until: Option<Time>,
+    /// Cells in which somebody else put or changed pods, or whose set changed its strategy: two pods may be there.
+    excused: BTreeSet<(Text, Text)>,
+    /// Available pods that a rollout took, by set and node, until one is available there again.
+    taken: BTreeMap<(Text, Text), u64>,
+    /// Writes that the server has acknowledged, by replica and set.
+    acknowledged: BTreeMap<(usize, Text), Acknowledged>,
+    /// Deletes of finished pods: by replica's life, set, generation and node, when and how long the wait was.
+    failures: BTreeMap<(usize, u64, Text, i64, Text), (Time, u32)>,
+    /// Creates of acts under way, by set: for slow start.
+    batches: BTreeMap<(usize, Key), Batches>,
+    leader_gone_at: Option<Time>,
+    /// Writes by controllers, for whoever asks whether all is quiet.
+    pub controller_writes: u64,
+    /// Creates and deletes of pods by controllers, by node: what two runs are compared by.
+    pub summary: BTreeMap<(Text, &'static str), u64>,
+}
+
+#[derive(Debug, Default)]
+struct Acknowledged {
+    wrote: BTreeMap<Kind, u64>,
+    deleted: BTreeMap<Text, Key>,
+}
+
+#[derive(Debug, Default)]
+struct Batches {
+    in_flight: usize,
+    batch: usize,
+    sent_in_batch: usize,
+    failed: bool,
+    status_puts: usize,
+}
+
+impl Checks {
+    pub fn fail(&mut self, invariant: &'static str, detail: impl FnOnce() -> String) {
+        if self.violation.is_none() {
+            self.violation = Some(Violation { invariant, detail: detail() });
+        }
+    }
+
+    fn is_excused(&self, now: Time) -> bool {
+        self.rogue_until.is_some_and(|until| now <= until)
+    }
+
+    /// A process has died: what it remembered is gone.
+    pub fn forget_replica(&mut self, replica: usize) {
+        self.acknowledged.retain(|(it, _), _| *it != replica);
+        self.batches.retain(|(it, _), _| *it != replica);
+    }
+
+    pub fn renewed(&mut self, before: Option<(usize, u64)>, by: (usize, u64), now: Time, free_at: Time) {
+        // L10: a lease that runs out is taken within one retry of whoever lives.
+        if before != Some(by) {
+            self.leader_gone_at = Some(free_at.min(now));
+        }
+        self.holder = Some(by);
+    }
+
+    pub fn committed(&mut self, server: &Server, commit: &Commit, now: Time) {
+        self.note_strangers(server, commit);
+        self.check_commit(server, commit, now);
+    }
+
+    pub fn begun(&mut self, decided: &Decided) {
+        let key = (decided.replica, decided.plan.set.key.clone());
+        self.batches.insert(key, Batches { batch: 1, ..Batches::default() });
+    }
+
+    pub fn finished(&mut self, decided: &Decided, _report: &Report) {
+        self.batches.remove(&(decided.replica, decided.plan.set.key.clone()));
+    }
+
+    pub fn planned(
+        &mut self,
+        server: &Server,
+        replica: usize,
+        cache: &Cache,
+        plan: &Plan,
+        snapshot: &BTreeMap<Kind, u64>,
+        now: Time,
+        clock: Time,
+    ) {
+        self.check_gate(server, replica, plan, snapshot);
+        self.check_cache(server, cache, snapshot);
+        if !plan.is_idle() {
+            self.check_plan(server, plan, snapshot, clock, now);
+        }
+    }
+
+    /// The server's answer is on its way: from now on the replica may be held to it.
+    pub fn answered(&mut self, decided: &Decided, call: &Call, outcome: &Outcome, fault: Option<WriteFault>) {
+        let lost = matches!(fault, Some(WriteFault::LostApplied | WriteFault::CrashAfter));
+        if lost || matches!(outcome, Outcome::Refused(_)) {
+            return;
+        }
+        let entry = self.acknowledged.entry((decided.replica, decided.plan.set.uid.clone())).or_default();
+        match (call, outcome) {
+            (Call::DeletePod { pod, .. }, Outcome::Deleted) => {
+                entry.deleted.insert(pod.uid.clone(), pod.key.clone());
+            }
+            (_, Outcome::Wrote { resource_version, .. }) => {
+                let kind = kind_of(call);
+                let highest = entry.wrote.entry(kind).or_default();
+                *highest = (*highest).max(*resource_version);
+            }
+            _ => {}
+        }
+    }
+
+    /// Remembers where others than the controllers have put pods.
+    fn note_strangers(&mut self, server: &Server, commit: &Commit) {
+        if let Actor::Controller(_) = commit.actor {
+            self.controller_writes += 1;
+            return;
+        }
+        if !matches!(commit.actor, Actor::User | Actor::Garbage) {
+            return;
+        }
+        match commit.kind {
+            Kind::Pods => {
+                let target = server.pods.get(&commit.key).and_then(|it| it.target.clone());
+                let Some(node) = target else { return };
+                for set in server.sets.values() {
+                    self.excused.insert((set.uid.clone(), node.clone()));
+                }
+            }
+            Kind::Sets => {
+                let Some(set) = server.sets.get(&commit.key) else { return };
+                for node in server.nodes.keys() {
+                    self.excused.insert((set.uid.clone(), node.clone()));
+                }
+            }
+            Kind::Nodes | Kind::Revisions => {}
+        }
+    }
+}
+
+fn kind_of(call: &Call) -> Kind {
+    use muster_engine::plan::Claim;
+    match call {
+        Call::Step(_) | Call::DeleteRevision { .. } | Call::ReadRevision { .. } => Kind::Revisions,
+        Call::Claim(Claim::AdoptRevision(_) | Claim::ReleaseRevision(_)) => Kind::Revisions,
+        Call::PutStatus { .. } | Call::ReadSet => Kind::Sets,
+        _ => Kind::Pods,
+    }
+}
+
+fn is_refused(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Refused(_))
+}
+
+fn is_wait(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::NamespaceTerminating)
+}
+
+fn describe(set: &Set) -> String {
+    set.key.to_string()
+}

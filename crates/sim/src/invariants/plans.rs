@@ -1,0 +1,306 @@
+//! W, where a plan is made: judged on the state at the revisions it was made from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_engine::cache::Cache;
+use muster_engine::facts::{Kind, Pod, Rollout, Set};
+use muster_engine::plan::{Claim, Plan, Step};
+use muster_engine::time::Time;
+use muster_engine::why::Why;
+
+use super::oracle::{self, View};
+use super::{Checks, describe};
+use crate::server::Server;
+
+/// Upstream's `BurstReplicas`, or what the settings say.
+const BURST_MAX: usize = 250;
+
+impl Checks {
+    /// S8: a plan is made only from caches that show every write that was acknowledged to this replica.
+    /// S7: and it waits for nothing else: caches that show everything there is leave nothing to wait for.
+    pub(super) fn check_gate(&mut self, server: &Server, replica: usize, plan: &Plan, snapshot: &BTreeMap<Kind, u64>) {
+        let waits = matches!(plan.waiting, Some(Why::WaitingForOwnWrites { .. }));
+        if waits && plan.wake_at.is_none() {
+            self.fail("L5", || format!("{} waits for its own writes and no timer stands", plan.set.key));
+        }
+        let caught_up = Kind::ALL.iter().all(|kind| {
+            let seen = snapshot.get(kind).copied().unwrap_or(0);
+            server.store.since(crate::server::prefix(*kind), seen).is_ok_and(|mut it| it.next().is_none())
+        });
+        if waits && caught_up {
+            self.fail("S7", || format!("{} waits for writes although its caches show everything", plan.set.key));
+        }
+        if plan.is_idle() || plan.confirm {
+            return;
+        }
+        let Some(writes) = self.acknowledged.get_mut(&(replica, plan.set.uid.clone())) else { return };
+        let seen = |kind: &Kind| snapshot.get(kind).copied().unwrap_or(0);
+        let unseen = writes.wrote.iter().find(|(kind, wrote)| seen(kind) < **wrote).map(|(kind, at)| (*kind, *at));
+        let pods_at = seen(&Kind::Pods);
+        let undeleted = writes.deleted.iter().find_map(|(uid, key)| match server.at(Kind::Pods, key, pods_at) {
+            Some(muster_engine::facts::Watched::Pod(pod)) if pod.uid == *uid && !pod.deleting => Some(key.clone()),
+            _ => None,
+        });
+        let undeleted = undeleted.filter(|_| unseen.is_none());
+        if let Some((kind, at)) = unseen {
+            self.fail("S8", || format!("{} was planned before its write r{at} to {kind:?} came back", plan.set.key));
+        }
+        if let Some(key) = undeleted {
+            self.fail("S8", || format!("{} was planned before its delete of {key} came back", plan.set.key));
+        }
+    }
+
+    /// W13: what a cache holds is what the server had at that version, whatever rules have read it.
+    pub(super) fn check_cache(&mut self, server: &Server, cache: &Cache, snapshot: &BTreeMap<Kind, u64>) {
+        for set in cache.sets() {
+            let at = snapshot.get(&Kind::Sets).copied().unwrap_or(0);
+            let true_one = match server.at(Kind::Sets, &set.key, at) {
+                Some(muster_engine::facts::Watched::Set(it)) => Some(it),
+                _ => None,
+            };
+            if true_one.is_some_and(|it| it.resource_version == set.resource_version && **it != **set) {
+                self.fail("W13", || format!("the cached {} is not what the server had", set.key));
+            }
+        }
+    }
+
+    pub(super) fn check_plan(
+        &mut self,
+        server: &Server,
+        plan: &Plan,
+        snapshot: &BTreeMap<Kind, u64>,
+        clock: Time,
+        _now: Time,
+    ) {
+        let view = View::at(server, snapshot);
+        let name = describe(&plan.set);
+        let Some(set) = view.sets.get(&plan.set.key).filter(|it| it.uid == plan.set.uid).cloned() else {
+            return self.fail("W1", || format!("a plan for {name}, which is not there"));
+        };
+        if set.deleting {
+            return self.fail("W8", || format!("a plan for {name}, which is being deleted"));
+        }
+        self.check_claims(&view, &set, plan);
+        self.check_history(&view, &set, plan);
+        self.check_creates(&view, &set, plan, clock);
+        self.check_deletes(&view, &set, plan, clock);
+        if BURST_MAX < plan.create.len() || BURST_MAX < plan.delete.len() {
+            self.fail("W14", || format!("{} creates and {} deletes in one plan", plan.create.len(), plan.delete.len()));
+        }
+        let again: BTreeSet<_> = plan.delete.iter().map(|(pod, _)| pod.uid.clone()).collect();
+        if again.len() != plan.delete.len() {
+            self.fail("W4", || format!("{name}: a pod is deleted twice in one plan"));
+        }
+        if let Some(status) = &plan.status {
+            let right = view.counts(&set, clock);
+            if status.counts != right {
+                self.fail("L2", || format!("{name}: status {:?}, and it is {right:?}", status.counts));
+            }
+            if status.counts == set.status.counts
+                && status.observed_generation == set.status.observed_generation
+                && status.conditions == set.status.conditions
+            {
+                self.fail("W14", || format!("{name}: a status is written that is there already"));
+            }
+        }
+    }
+
+    /// W1 and W6.
+    fn check_creates(&mut self, view: &View, set: &Set, plan: &Plan, clock: Time) {
+        let mut surged = 0;
+        for (node, _) in &plan.create {
+            let Some(node) = view.nodes.get(node) else {
+                self.fail("W1", || format!("create on {node}, which is not there"));
+                continue;
+            };
+            if !oracle::eligible(set, node) {
+                self.fail("W1", || format!("create on {}, which is not eligible", node.name));
+            }
+            let old_is_up = view.pods_on(set, &node.name).any(|it| {
+                oracle::live(it) && oracle::ready(it) && !view.is_new(set, it)
+            });
+            surged += usize::from(old_is_up);
+        }
+        let desired = view.eligible_nodes(set).count();
+        let charged = view.charged(set, clock);
+        let allowed = oracle::budget(set, desired).saturating_sub(charged);
+        if matches!(set.rollout, Rollout::Surge(_)) && allowed < surged {
+            self.fail("W6", || format!("{surged} nodes surge, {charged} are charged already, {allowed} are left"));
+        }
+    }
+
+    /// W4, W5 and W7.
+    fn check_deletes(&mut self, view: &View, set: &Set, plan: &Plan, clock: Time) {
+        let desired = view.eligible_nodes(set).count();
+        let charged = view.charged(set, clock);
+        let mut replaced = 0;
+        let mut left = 0;
+        for (pod, why) in &plan.delete {
+            let current = view.pods.get(&pod.key).filter(|it| it.uid == pod.uid);
+            let Some(pod) = current else {
+                self.fail("W4", || format!("{} is deleted, but is not there", pod.key));
+                continue;
+            };
+            if pod.deleting || pod.owner.as_ref() != Some(&set.uid) {
+                self.fail("W4", || format!("{} is deleted: it is going already, or is not the set's", pod.key));
+            }
+            match reason(view, set, pod, clock) {
+                None => self.fail("W4", || format!("{} on {:?} is deleted without a reason ({why})", pod.key, pod.target)),
+                Some(Reason::Replace) => replaced += 1,
+                Some(Reason::Moved) => left += 1,
+                Some(Reason::Free | Reason::SupersededAvailable) => {}
+                Some(Reason::SupersededTooEarly) => {
+                    self.fail("W7", || format!("{} is available and its successor is not", pod.key));
+                }
+            }
+        }
+        let allowed = oracle::budget(set, desired).saturating_sub(charged);
+        if matches!(set.rollout, Rollout::Drain(_)) && allowed < replaced {
+            self.fail("W5", || format!("{replaced} pods that are up go, {charged} nodes are charged already, {allowed} may"));
+        }
+        let up_anywhere = view.nodes.keys().filter(|node| {
+            view.pods_on(set, node).any(|it| oracle::available(set, it, clock))
+        });
+        let spare = up_anywhere.count().saturating_sub(desired);
+        if matches!(set.rollout, Rollout::Surge(_)) && spare < left {
+            self.fail("W7", || format!("{left} pods leave nodes that are no longer the set's, {spare} can be spared"));
+        }
+    }
+
+    /// W9 and W10.
+    fn check_claims(&mut self, view: &View, set: &Set, plan: &Plan) {
+        for claim in &plan.claims {
+            let right = match claim {
+                Claim::AdoptPod(it) => it.owner.is_none() && !it.deleting && oracle::selects(set, &it.labels),
+                Claim::AdoptRevision(it) => it.owner.is_none() && !it.deleting && oracle::selects(set, &it.labels),
+                Claim::ReleasePod(it) => it.owner.as_ref() == Some(&set.uid) && !oracle::selects(set, &it.labels),
+                Claim::ReleaseRevision(it) => it.owner.as_ref() == Some(&set.uid) && !oracle::selects(set, &it.labels),
+            };
+            let namespace = match claim {
+                Claim::AdoptPod(it) | Claim::ReleasePod(it) => &it.key.namespace,
+                Claim::AdoptRevision(it) | Claim::ReleaseRevision(it) => &it.key.namespace,
+            };
+            let id = if claim.adopts() { "W9" } else { "W10" };
+            if !right || *namespace != set.key.namespace {
+                self.fail(id, || format!("{claim:?} is not {}'s to make", set.key));
+            }
+        }
+        let _ = view;
+    }
+
+    /// W15 and W16.
+    fn check_history(&mut self, view: &View, set: &Set, plan: &Plan) {
+        for step in &plan.steps {
+            match step {
+                Step::Create { number, .. } => {
+                    if view.revisions_of(set).any(|it| !it.deleting && oracle::means(set, it)) {
+                        self.fail("W15", || format!("{}: a revision is made although one means the same", set.key));
+                    }
+                    if view.revisions_of(set).any(|it| *number <= it.number) {
+                        self.fail("W16", || format!("{}: number {number} is not the highest", set.key));
+                    }
+                }
+                Step::Renumber { revision, number } => {
+                    if !oracle::means(set, revision) || view.revisions_of(set).any(|it| *number <= it.number && it.uid != revision.uid && it.data != revision.data) {
+                        self.fail("W16", || format!("{} is renumbered to {number} wrongly", revision.key));
+                    }
+                }
+                Step::Label { .. } => {}
+            }
+        }
+        let carried: BTreeSet<_> = view.pods_of(set).filter_map(|it| it.hash().cloned()).collect();
+        let old = view.revisions_of(set).filter(|it| !it.deleting && !oracle::means(set, it)).count();
+        let same_meaning = view.revisions_of(set).filter(|it| !it.deleting && oracle::means(set, it)).count();
+        let mut pruned = 0;
+        for revision in &plan.prune {
+            let duplicate = view.revisions_of(set).any(|it| it.uid != revision.uid && it.data == revision.data && !it.deleting);
+            if revision.hash().is_some_and(|it| carried.contains(it)) {
+                self.fail("W15", || format!("{} is pruned although a pod carries it", revision.key));
+            }
+            if oracle::means(set, revision) && !duplicate && same_meaning < 2 {
+                self.fail("W15", || format!("{} is pruned although it is current", revision.key));
+            }
+            pruned += usize::from(!duplicate);
+        }
+        if 0 < pruned && (old + same_meaning.saturating_sub(1)).saturating_sub(pruned) < set.history_max {
+            self.fail("W15", || format!("{}: {pruned} revisions are pruned, {old} old ones are there", set.key));
+        }
+        for (pod, _) in &plan.relabel {
+            let of_a_duplicate = view.revisions_of(set).any(|it| it.hash() == pod.hash() && oracle::means(set, it));
+            if !of_a_duplicate {
+                self.fail("W15", || format!("{} is relabelled although its template is another", pod.key));
+            }
+        }
+    }
+}
+
+enum Reason {
+    /// It costs nobody anything.
+    Free,
+    /// It is up, and its node will be down.
+    Replace,
+    SupersededAvailable,
+    SupersededTooEarly,
+    /// Its node is no longer the set's.
+    Moved,
+}
+
+/// R1 to R7.
+fn reason(view: &View, set: &Set, pod: &Pod, clock: Time) -> Option<Reason> {
+    let target = pod.target.as_deref()?;
+    if oracle::term(pod) {
+        return Some(Reason::Free);
+    }
+    let Some(node) = view.nodes.get(target) else { return (!pod.bound).then_some(Reason::Free) };
+    if !oracle::keeps(set, node) {
+        return Some(Reason::Free);
+    }
+    let is_new = view.is_new(set, pod);
+    let others: Vec<_> = view.pods_on(set, target).filter(|it| it.uid != pod.uid && oracle::live(it)).collect();
+    let senior = |a: &Pod, b: &Pod| (!a.bound, a.created, &a.key.name) < (!b.bound, b.created, &b.key.name);
+    match set.rollout {
+        Rollout::Surge(_) => {
+            if others.iter().any(|it| view.is_new(set, it) == is_new && senior(it, pod)) {
+                return Some(Reason::Free);
+            }
+            if is_new {
+                return None;
+            }
+            let new: Vec<_> = others.iter().filter(|it| view.is_new(set, it)).collect();
+            if new.iter().any(|it| oracle::available(set, it, clock)) {
+                return Some(Reason::SupersededAvailable);
+            }
+            if !new.is_empty() {
+                return Some(if oracle::ready(pod) { Reason::SupersededTooEarly } else { Reason::Free });
+            }
+            let kept = kept_by_taint(view, set, pod, clock);
+            (!oracle::eligible(set, node) && !kept).then(|| if oracle::ready(pod) { Reason::Moved } else { Reason::Free })
+        }
+        Rollout::Drain(_) | Rollout::OnDelete => {
+            if others.iter().any(|it| senior(it, pod)) {
+                return Some(Reason::Free);
+            }
+            if is_new || set.rollout == Rollout::OnDelete || kept_by_taint(view, set, pod, clock) {
+                return None;
+            }
+            if oracle::lost(node, view.current_since(set)) {
+                return None;
+            }
+            Some(if oracle::ready(pod) { Reason::Replace } else { Reason::Free })
+        }
+    }
+}
+
+/// An old pod that does not tolerate its node's taint either is kept where it is.
+fn kept_by_taint(view: &View, set: &Set, pod: &Pod, _clock: Time) -> bool {
+    let Some(node) = pod.target.as_ref().and_then(|it| view.nodes.get(it)) else { return false };
+    if oracle::eligible(set, node) {
+        return false;
+    }
+    node.taints.iter().any(|it| {
+        it.effect == muster_engine::facts::Effect::NoSchedule
+            && !matches!(it.key.as_ref(), "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
+            && !oracle::tolerated(&pod.tolerations, it)
+            && !oracle::tolerated(&set.template.tolerations, it)
+    })
+}

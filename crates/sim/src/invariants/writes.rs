@@ -1,0 +1,375 @@
+//! W, where a write reaches the server: judged on the state as it is then.
+
+use std::time::Duration;
+
+use muster_engine::act::{Call, Outcome, Refusal};
+use muster_engine::facts::{Kind, Rollout, Set};
+use muster_engine::manifest::{self, Binding};
+use muster_engine::plan::Step;
+use muster_engine::time::Time;
+use muster_engine::why::Why;
+use serde_json::{Value, json};
+
+use super::oracle::{self, View};
+use super::{Checks, Decided, is_refused, is_wait};
+use crate::server::{Actor, Server};
+
+/// How long what a late writer broke may take to heal.
+const HEALED_WITHIN: Duration = Duration::from_secs(90);
+
+/// What the controller may do: the role that its manifests ask for. Verb, kind, subresource.
+const ROLE: &[(&str, Kind, Option<&str>)] = &[
+    ("get", Kind::Sets, None),
+    ("update", Kind::Sets, Some("status")),
+    ("list", Kind::Pods, None),
+    ("create", Kind::Pods, None),
+    ("delete", Kind::Pods, None),
+    ("patch", Kind::Pods, None),
+    ("get", Kind::Revisions, None),
+    ("create", Kind::Revisions, None),
+    ("delete", Kind::Revisions, None),
+    ("patch", Kind::Revisions, None),
+];
+
+impl Checks {
+    pub fn before_call(&mut self, server: &Server, decided: &Decided, set: &Set, call: &Call, now: Time) {
+        self.check_permission(set, call);
+        if self.holder != Some((decided.replica, decided.life)) {
+            self.rogue_until = Some(now + HEALED_WITHIN);
+        }
+        match call {
+            Call::CreatePod { node, .. } => {
+                self.check_at_most_one(server, decided, set, node, now);
+                self.check_slow_start(decided, set);
+                let body = manifest::body(set, call, Binding::Scheduler).unwrap_or_default();
+                self.check_shape(set, node, &body);
+                self.check_hash(server, decided, set, &body);
+            }
+            Call::DeletePod { pod, why } => {
+                if let Why::Failed { .. } | Why::Succeeded = why {
+                    self.check_backoff(server, decided, set, pod);
+                }
+                let body = manifest::body(set, call, Binding::Scheduler).unwrap_or_default();
+                if body["preconditions"]["uid"] != *pod.uid {
+                    self.fail("W4", || format!("{} is deleted without its UID", pod.key));
+                }
+            }
+            Call::Claim(claim) if claim.adopts() => {
+                let alive = decided.rechecked.as_ref().is_some_and(|(uid, deleting)| *uid == set.uid && !deleting);
+                if !alive {
+                    self.fail("W9", || format!("{claim:?} without reading the set first"));
+                }
+            }
+            Call::PutStatus { of, .. } => {
+                let body = manifest::body(set, call, Binding::Scheduler).unwrap_or_default();
+                self.check_status(server, decided, of, &body);
+            }
+            _ => {}
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub fn after_call(
+        &mut self,
+        server: &Server,
+        decided: &Decided,
+        set: &Set,
+        call: &Call,
+        outcome: &Outcome,
+        before: u64,
+        now: Time,
+    ) {
+        let key = (decided.replica, decided.plan.set.key.clone());
+        if let (Call::CreatePod { node, .. }, Some(batches)) = (call, self.batches.get_mut(&key)) {
+            batches.in_flight = batches.in_flight.saturating_sub(1);
+            batches.failed |= is_refused(outcome);
+            if !is_refused(outcome) {
+                *self.summary.entry((node.clone(), "create")).or_default() += 1;
+            }
+        }
+        if let (Call::DeletePod { pod, .. }, false) = (call, is_refused(outcome)) {
+            let node = pod.target.clone().unwrap_or_default();
+            *self.summary.entry((node, "delete")).or_default() += 1;
+            self.check_budget(server, set, pod, decided.clock, now);
+        }
+        if let Outcome::Refused(refusal) = outcome
+            && is_wait(refusal)
+        {
+            return;
+        }
+        let changed = before < server.revision();
+        if !changed && matches!(call, Call::Claim(_) | Call::RelabelPod { .. } | Call::Step(_)) && !is_refused(outcome) {
+            self.fail("L9", || format!("{call:?} changed nothing"));
+        }
+        let collided = matches!(outcome, Outcome::Refused(Refusal::AlreadyExists));
+        if let (Call::Step(Step::Create { name, .. }), false, false) = (call, is_refused(outcome), collided) {
+            let expected = name.starts_with(&format!("{}-", set.key.name));
+            let named = server.revisions.values().any(|it| it.key.name == *name && it.hash().is_some_and(|hash| name.ends_with(hash.as_ref())));
+            if !expected || !named {
+                self.fail("W15", || format!("revision {name} is not named after set and hash"));
+            }
+        }
+    }
+
+    /// W17.
+    fn check_permission(&mut self, set: &Set, call: &Call) {
+        let (verb, target) = (manifest::verb(call), manifest::target(set, call));
+        let asked = (verb.as_str(), target.kind, target.subresource);
+        if !ROLE.contains(&asked) {
+            self.fail("W17", || format!("{asked:?} is not in the role"));
+        }
+    }
+
+    /// W2: at most one pod per node, whoever crashed and whatever was seen. Pods that somebody else put there after the
+    /// plan was made are not held against it.
+    fn check_at_most_one(&mut self, server: &Server, decided: &Decided, set: &Set, node: &str, now: Time) {
+        if self.is_excused(now) {
+            return;
+        }
+        let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid) else { return };
+        let view = View::now(server);
+        let pods_at = decided.snapshot.get(&Kind::Pods).copied().unwrap_or(0);
+        let theirs = |key: &muster_engine::facts::Key| {
+            let mut later = server.log.iter().rev().take_while(|it| pods_at < it.revision).filter(|it| it.key == *key);
+            later.any(|it| matches!(it.actor, Actor::User | Actor::Garbage))
+        };
+        let here: Vec<_> =
+            view.pods_on(current, node).filter(|it| !oracle::gone(it) && !theirs(&it.key)).cloned().collect();
+        let both_surge = matches!(set.rollout, Rollout::Surge(_));
+        let hash = &decided.plan.hash;
+        let crowded = if both_surge {
+            let live: Vec<_> = here.iter().filter(|it| oracle::live(it)).collect();
+            1 < live.len() || live.iter().any(|it| it.hash() == Some(hash))
+        } else {
+            !here.is_empty()
+        };
+        if crowded {
+            let names: Vec<_> = here.iter().map(|it| it.key.name.to_string()).collect();
+            self.fail("W2", || format!("a pod of {} is made on {node}, where {names:?} are", set.key));
+        }
+    }
+
+    /// W5, the weak form, whatever anybody knew: nodes whose available pod a rollout took, and that have had none since.
+    fn check_budget(&mut self, server: &Server, set: &Set, pod: &muster_engine::facts::Pod, clock: Time, now: Time) {
+        let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
+        let view = View::now(server);
+        let is_up = |pod: &muster_engine::facts::Pod| oracle::available(&current, pod, clock);
+        let eligible: std::collections::BTreeSet<_> = view.eligible_nodes(&current).map(|it| it.name.clone()).collect();
+        self.taken.retain(|(uid, node), _| {
+            *uid != current.uid || (eligible.contains(node) && !view.pods_on(&current, node).any(|it| is_up(it)))
+        });
+        let Some(node) = pod.target.clone().filter(|it| eligible.contains(it)) else { return };
+        let was_up = oracle::available(&current, pod, clock) && !view.is_new(&current, pod);
+        let drained = matches!(set.rollout, Rollout::Drain(_)) && set.generation == current.generation;
+        let still_up = view.pods_on(&current, &node).any(|it| is_up(it));
+        if was_up && drained && !still_up {
+            self.taken.insert((current.uid.clone(), node), server.revision());
+        }
+        if !drained {
+            return;
+        }
+        let taken = self.taken.keys().filter(|(uid, _)| *uid == current.uid).count();
+        let desired = eligible.len();
+        let allowed = oracle::budget(set, desired).max(1);
+        if allowed < taken && !self.is_excused(now) && !self.shrunk(server, set) {
+            self.fail("W5", || format!("{taken} nodes of {} are down by our hand, {allowed} may be", set.key));
+        }
+    }
+
+    /// A share of fewer nodes, or a smaller budget, is no fault of the deletes that were made under a larger one.
+    fn shrunk(&self, server: &Server, set: &Set) -> bool {
+        let edited = server.log.iter().any(|it| it.kind == Kind::Sets && it.key == set.key && it.actor == Actor::User && 1 < set.generation);
+        let percent = matches!(set.rollout, Rollout::Drain(muster_engine::facts::Share::Percent(_)));
+        let resized = edited && strategies(server, set) > 1;
+        percent || resized
+    }
+
+    /// W3.
+    fn check_shape(&mut self, set: &Set, node: &str, body: &Value) {
+        let template: Value = serde_json::from_str(&set.template.raw).unwrap_or_default();
+        let meta = &body["metadata"];
+        let mut labels = template["metadata"]["labels"].clone();
+        labels["controller-revision-hash"] = meta["labels"]["controller-revision-hash"].clone();
+        if let Some(generation) = set.template_generation {
+            labels["pod-template-generation"] = generation.to_string().into();
+        }
+        let owner = json!([{
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "name": set.key.name.as_ref(), "uid": set.uid.as_ref(),
+            "controller": true, "blockOwnerDeletion": true,
+        }]);
+        let affinity = &body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+        let pinned = json!({"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]});
+        let tolerations = body["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+        let tolerates = |key: &str, effect: &str| {
+            tolerations.iter().any(|it| it["key"] == key && it["effect"] == effect && it["operator"] == "Exists")
+        };
+        let automatic = [
+            ("node.kubernetes.io/not-ready", "NoExecute"),
+            ("node.kubernetes.io/unreachable", "NoExecute"),
+            ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+            ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+            ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+            ("node.kubernetes.io/unschedulable", "NoSchedule"),
+        ];
+        let missing = automatic.iter().find(|(key, effect)| !tolerates(key, effect));
+        let rest = |spec: &Value| {
+            let mut spec = spec.clone();
+            if let Some(it) = spec.as_object_mut() {
+                it.remove("tolerations");
+                it.remove("affinity");
+            }
+            spec
+        };
+        let wrong = if meta["labels"] != labels {
+            Some("labels")
+        } else if meta["ownerReferences"] != owner {
+            Some("owner")
+        } else if *affinity != pinned {
+            Some("affinity")
+        } else if missing.is_some() {
+            Some("tolerations")
+        } else if rest(&body["spec"]) != rest(&template["spec"]) {
+            Some("the template's own part")
+        } else if meta["namespace"] != *set.key.namespace || meta["generateName"] != format!("{}-", set.key.name) {
+            Some("name")
+        } else {
+            None
+        };
+        if let Some(wrong) = wrong {
+            self.fail("W3", || format!("a pod for {node} is of the wrong shape: {wrong}: {body}"));
+        }
+    }
+
+    /// S5: a new pod's hash names a revision that records its very template.
+    fn check_hash(&mut self, server: &Server, decided: &Decided, set: &Set, body: &Value) {
+        let hash = body["metadata"]["labels"]["controller-revision-hash"].as_str().unwrap_or_default();
+        let view = View::at(server, &decided.snapshot);
+        let found = view.revisions_of(set).any(|it| it.hash().map(|it| it.as_ref()) == Some(hash) && oracle::means(set, it));
+        if !found {
+            self.fail("S5", || format!("the hash {hash} of a new pod of {} names no revision of its template", set.key));
+        }
+    }
+
+    /// W11 and S3.
+    fn check_status(&mut self, server: &Server, decided: &Decided, of: &Set, body: &Value) {
+        let guards = &body["metadata"];
+        if guards["uid"] != *of.uid || guards["resourceVersion"] != of.resource_version.to_string() {
+            self.fail("W11", || format!("the status of {} is written without uid and resourceVersion", of.key));
+        }
+        let status = &body["status"];
+        let number = |name: &str| status[name].as_i64().unwrap_or(0);
+        let observed = number("observedGeneration");
+        if observed < of.status.observed_generation || of.generation < observed {
+            self.fail("W11", || format!("observedGeneration {observed}, was {}, generation {}", of.status.observed_generation, of.generation));
+        }
+        let raised = of.status.observed_generation < observed;
+        if raised && (observed != decided.plan.set.generation || decided.plan.hash.is_empty()) {
+            self.fail("W11", || format!("observedGeneration {observed} was not fully handled"));
+        }
+        let collisions = status["collisionCount"].as_i64().unwrap_or(0);
+        let before = i64::from(of.status.collisions.unwrap_or(0));
+        if collisions < before || before + 1 < collisions {
+            self.fail("W15", || format!("collisionCount goes from {before} to {collisions}"));
+        }
+        if before < collisions {
+            self.check_collision(server, decided, of);
+        }
+        let there = server.object(Kind::Sets, &of.key).map(|it| it["status"].clone()).unwrap_or_default();
+        let foreign = there["conditions"].as_array().into_iter().flatten().filter(|it| it["type"] == "StatusUpdate");
+        let kept = |it: &Value| status["conditions"].as_array().into_iter().flatten().any(|ours| ours == it);
+        let same_version = server.resource_version(Kind::Sets, &of.key) == of.resource_version;
+        if same_version && !foreign.clone().all(kept) {
+            self.fail("W11", || format!("a condition that somebody else wrote is lost: {status}"));
+        }
+        let (desired, current) = (number("desiredNumberScheduled"), number("currentNumberScheduled"));
+        let (ready, available) = (number("numberReady"), number("numberAvailable"));
+        let (updated, unavailable) = (number("updatedNumberScheduled"), number("numberUnavailable"));
+        let ordered = 0 <= available && available <= ready && ready <= current && current <= desired;
+        if !ordered || current < updated || unavailable != desired - available || number("numberMisscheduled") < 0 {
+            self.fail("S3", || format!("the counts do not fit together: {status}"));
+        }
+        let key = (decided.replica, decided.plan.set.key.clone());
+        if let Some(batches) = self.batches.get_mut(&key) {
+            batches.status_puts += 1;
+            if 2 < batches.status_puts {
+                self.fail("W14", || format!("a third status of {} in one round", of.key));
+            }
+        }
+    }
+
+    /// W15: the count goes up only over a revision of that name which is not the one wanted.
+    fn check_collision(&mut self, server: &Server, decided: &Decided, of: &Set) {
+        let name = decided.plan.steps.iter().find_map(|it| match it {
+            Step::Create { name, .. } => Some(name.clone()),
+            _ => None,
+        });
+        let Some(name) = name else {
+            return self.fail("W15", || format!("{}: a collision without a new revision", of.key));
+        };
+        if of.status.collisions != decided.plan.set.status.collisions {
+            self.fail("W15", || format!("{}: the count had gone up already", of.key));
+        }
+        let existing = server.revisions.values().find(|it| it.key.name == name && it.key.namespace == of.key.namespace);
+        let ours = existing.is_some_and(|it| it.owner.as_ref() == Some(&of.uid) && it.data == decided.plan.set.template.data);
+        if ours {
+            self.fail("W15", || format!("{name} is the revision that was wanted"));
+        }
+    }
+
+    /// W14: creates go 1, 2, 4 …, and stop after the first batch in which one failed.
+    fn check_slow_start(&mut self, decided: &Decided, set: &Set) {
+        let key = (decided.replica, set.key.clone());
+        let Some(batches) = self.batches.get_mut(&key) else { return };
+        if batches.in_flight == 0 && batches.sent_in_batch == batches.batch {
+            // The last batch is through.
+            let failed = batches.failed;
+            batches.batch *= 2;
+            batches.sent_in_batch = 0;
+            if failed {
+                return self.fail("W14", || format!("{}: creates go on after a batch that failed", set.key));
+            }
+        }
+        batches.in_flight += 1;
+        batches.sent_in_batch += 1;
+        if batches.batch < batches.sent_in_batch {
+            let batch = batches.batch;
+            self.fail("W14", || format!("{}: more than {batch} creates in one batch", set.key));
+        }
+    }
+
+    /// W14: a node's finished pods are deleted after 1 s, 2 s, 4 s …, as long as the same process remembers.
+    fn check_backoff(&mut self, server: &Server, decided: &Decided, set: &Set, pod: &muster_engine::facts::Pod) {
+        let Some(node) = pod.target.clone() else { return };
+        if server.pods.get(&pod.key).is_none_or(|it| it.uid != pod.uid || it.resource_version != pod.resource_version) {
+            return;
+        }
+        let id = (decided.replica, decided.life, set.uid.clone(), set.generation, node.clone());
+        let now = decided.clock;
+        match self.failures.get(&id).copied() {
+            Some((last, doublings)) if now.since(last) <= Duration::from_secs(1800) && last <= now => {
+                let wait = Duration::from_secs(1 << doublings.min(9)).min(Duration::from_secs(900));
+                // The wait began when the answer came, a little after the delete.
+                if now.since(last) + Duration::from_millis(1) < wait {
+                    self.fail("W14", || format!("a failed pod on {node} is deleted after {:?}, not {wait:?}", now.since(last)));
+                }
+                self.failures.insert(id, (now, doublings + 1));
+            }
+            _ => drop(self.failures.insert(id, (now, 0))),
+        }
+    }
+}
+
+/// How many strategies a set has had.
+fn strategies(server: &Server, set: &Set) -> usize {
+    let versions = server.between(Kind::Sets, &set.key, 0, u64::MAX);
+    let mut seen: Vec<Rollout> = Vec::new();
+    for fact in versions.into_iter().flatten() {
+        if let muster_engine::facts::Watched::Set(it) = fact
+            && it.uid == set.uid
+            && !seen.contains(&it.rollout)
+        {
+            seen.push(it.rollout);
+        }
+    }
+    seen.len()
+}

@@ -1,0 +1,84 @@
+//! One seed, from its first draw to its verdict.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use crate::actors::kubelet::Nature;
+use crate::faults::Mix;
+use crate::invariants::Violation;
+use crate::rng::Rng;
+use crate::world::World;
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Verdict {
+    pub seed: u64,
+    pub violation: Option<Violation>,
+    pub hash: u64,
+    pub steps: u64,
+    pub writes: usize,
+    /// The world when it ended, as a scenario.
+    pub scenario: String,
+    pub trace: Vec<String>,
+}
+
+/// How long faults go on.
+const TROUBLED: Duration = Duration::from_secs(120);
+
+pub fn run(seed: u64, verbose: bool) -> Verdict {
+    let mut world = draw(seed);
+    world.trace.lines = verbose.then(Vec::new);
+    // S9: nothing panics, and where it does, the seed says so.
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        world.start();
+        world.run_for(TROUBLED);
+        world.heal();
+        world.settle();
+        world.stays_settled();
+    }));
+    if let Err(panic) = outcome {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
+        world.checks.fail("S9", || text.unwrap_or_else(|| "a panic".to_owned()));
+    }
+    Verdict {
+        seed,
+        violation: world.violation().cloned(),
+        hash: world.trace.hash(),
+        steps: world.trace.steps,
+        writes: world.writes,
+        scenario: world.server.scenario(),
+        trace: world.trace.lines.take().unwrap_or_default(),
+    }
+}
+
+/// The seed's world: a few nodes, one to three sets, one or two replicas.
+fn draw(seed: u64) -> World {
+    let mut rng = Rng::new(seed);
+    let mix = Mix::draw(&mut rng);
+    let replicas = usize::try_from(rng.between(1, 2)).unwrap_or(1);
+    let mut world = World::new(seed, replicas, mix);
+    let nodes = rng.between(1, 5);
+    let mut text = String::new();
+    for node in 0..nodes {
+        let zone = if rng.chance(700) { " label=zone:a" } else { "" };
+        let taint = if rng.chance(100) { " taint=gpu:NoSchedule" } else { "" };
+        text += &format!("node n{node}{zone}{taint}\n");
+    }
+    for name in ["d", "e"].iter().take(usize::try_from(rng.between(1, 2)).unwrap_or(1)) {
+        let strategy = world.some_strategy();
+        let min_ready = rng.below(3) * 5;
+        let history = rng.below(4);
+        let tolerate = if rng.chance(200) { " tolerate=gpu:NoSchedule" } else { "" };
+        text += &format!("set {name} {strategy} min-ready={min_ready} history={history}{tolerate}\n");
+    }
+    world.add(&text);
+    if rng.chance(250) {
+        let natures = [Nature::NeverReady, Nature::Fails, Nature::Ends, Nature::KillsNode, Nature::Crashes];
+        let nature = rng.pick(&natures).copied().unwrap_or_default();
+        world.natures.insert(format!("d:{}", rng.between(1, 4)), nature);
+    }
+    world.settings.burst = usize::try_from([1, 3, 250][usize::try_from(rng.below(3)).unwrap_or(0)]).unwrap_or(250);
+    world.user_budget = rng.between(0, 25);
+    world
+}
