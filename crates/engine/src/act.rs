@@ -152,7 +152,6 @@ pub struct Report {
     pub(crate) uid: Text,
     wrote: Vec<(Kind, u64)>,
     deleted: Vec<Arc<Pod>>,
-    moved: Vec<Arc<Pod>>,
     doubt: bool,
     doubted: Vec<Arc<Pod>>,
     confirmed: Option<Vec<(Text, u64, bool)>>,
@@ -172,7 +171,6 @@ impl Report {
             gate.wrote(*kind, *resource_version);
         }
         self.deleted.iter().for_each(|pod| gate.deleted(pod));
-        self.moved.iter().for_each(|pod| gate.moved(pod));
         self.doubted.iter().for_each(|pod| gate.doubt_delete(pod));
         if self.doubt {
             gate.doubt();
@@ -370,9 +368,16 @@ impl Act {
                 self.note_finished(pod, why);
                 return self.report.deleted.push(pod.clone());
             }
-            (Call::DeletePod { pod, .. }, Refusal::Conflict) => return self.report.moved.push(pod.clone()),
+            // The pod, or what it was, has changed since we looked: the watch will show it, and nothing was done.
+            (Call::DeletePod { .. } | Call::DeleteRevision { .. }, Refusal::Conflict) => {
+                self.failed = true;
+                return self.report.retry(Duration::ZERO);
+            }
             (Call::DeleteRevision { .. }, Refusal::NotFound) => return,
-            (Call::DeletePod { pod, .. }, Refusal::NoAnswer) => self.report.doubted.push(pod.clone()),
+            (Call::DeletePod { pod, why }, Refusal::NoAnswer) => {
+                self.note_finished(pod, why);
+                self.report.doubted.push(pod.clone());
+            }
             (Call::CreatePod { .. }, Refusal::NoAnswer) => self.report.doubt = true,
             (Call::CreatePod { .. }, Refusal::NamespaceTerminating) => {
                 self.batch_failed = true;

@@ -15,7 +15,8 @@ use crate::time::Time;
 pub(crate) struct Gate {
     /// Highest resource version written, by kind.
     wrote: BTreeMap<Kind, u64>,
-    deletes: BTreeMap<Text, Delete>,
+    /// Deletes that the cache has not shown yet, by the pod's UID.
+    deletes: BTreeMap<Text, Key>,
     /// Creates or deletes of pods whose answer never came: a list must say whether they happened.
     doubt: bool,
     /// Deletes among those.
@@ -24,22 +25,10 @@ pub(crate) struct Gate {
     confirmed_at: Option<Time>,
 }
 
-/// A delete that the cache has not shown yet.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Delete {
-    key: Key,
-    /// For a delete that was refused because the pod had changed: the version that was refused. Any other will do.
-    moved_from: Option<u64>,
-}
-
-impl Delete {
-    /// Rule: a delete has come back when the pod of that UID is terminating or gone; a pod that another one of the same
-    /// name has replaced is gone.
-    fn is_unseen(&self, uid: &Text, pod: Option<&Pod>) -> bool {
-        pod.is_some_and(|it| {
-            it.uid == *uid && !it.deleting && self.moved_from.is_none_or(|from| from == it.resource_version)
-        })
-    }
+/// Rule: a delete has come back when the pod of that UID is terminating or gone; a pod that another one of the same name
+/// has replaced is gone.
+fn is_unseen(uid: &Text, pod: Option<&Pod>) -> bool {
+    pod.is_some_and(|it| it.uid == *uid && !it.deleting)
 }
 
 /// After this long the API server is asked which pods there are.
@@ -65,13 +54,7 @@ impl Gate {
         if mutant::is("X01") {
             return;
         }
-        self.deletes.insert(pod.uid.clone(), Delete { key: pod.key.clone(), moved_from: None });
-    }
-
-    /// The pod has changed since we looked; the cache will show that.
-    pub(crate) fn moved(&mut self, pod: &Pod) {
-        let moved_from = Some(pod.resource_version);
-        self.deletes.insert(pod.uid.clone(), Delete { key: pod.key.clone(), moved_from });
+        self.deletes.insert(pod.uid.clone(), pod.key.clone());
     }
 
     /// A create that may have happened.
@@ -109,7 +92,7 @@ impl Gate {
         now: Time,
     ) -> Option<Closed> {
         self.wrote.retain(|kind, wrote| seen(*kind) < *wrote);
-        self.deletes.retain(|uid, delete| delete.is_unseen(uid, pod(&delete.key)));
+        self.deletes.retain(|uid, key| is_unseen(uid, pod(key)));
         let writes = self.wrote.len() + self.deletes.len();
         if writes == 0 && !self.doubt {
             (self.closed_since, self.confirmed_at) = (None, None);
@@ -137,7 +120,7 @@ impl Gate {
     ) -> bool {
         !self.doubt
             && self.wrote.iter().all(|(kind, wrote)| *wrote <= seen(*kind))
-            && self.deletes.iter().all(|(uid, delete)| !delete.is_unseen(uid, pod(&delete.key)))
+            && self.deletes.iter().all(|(uid, key)| !is_unseen(uid, pod(key)))
     }
 
     pub(crate) fn is_waiting(&self) -> bool {

@@ -50,7 +50,8 @@ pub enum WatchFault {
 }
 
 impl WatchFault {
-    pub const ALL: [Self; 5] = [Self::Duplicate, Self::Coalesce, Self::Relist, Self::StaleRelist, Self::Freeze];
+    pub const ALL: [Self; 5] =
+        [Self::Duplicate, Self::Coalesce, Self::Relist, Self::StaleRelist, Self::Freeze];
 }
 
 /// How often each fault strikes, per mille of its occasions.

@@ -37,8 +37,9 @@ pub struct Replica {
     pub alive: bool,
     /// Counts its processes: what belonged to a dead one is ignored.
     pub life: u64,
-    /// How far its clock is off, in microseconds.
+    /// How far its clock is off, in microseconds, and how far it is when nobody has set it.
     skew: i64,
+    usual_skew: i64,
     frozen: bool,
     /// What it would have done while frozen.
     held: Vec<Task>,
@@ -81,6 +82,7 @@ impl Replica {
             alive: false,
             life: 0,
             skew,
+            usual_skew: skew,
             frozen: false,
             held: Vec::new(),
             cut_off_until: Time::default(),
@@ -122,19 +124,21 @@ impl World {
         let settings = self.settings;
         let replica = &mut self.replicas[index];
         replica.life += 1;
-        let skew = replica.skew;
+        let (skew, usual_skew) = (replica.skew, replica.usual_skew);
         *replica = Replica {
             alive: true,
             life: replica.life,
             skew,
+            usual_skew,
             cache: Cache::new(settings),
             ..Replica::new(&mut Rng::new(0), 0)
         };
-        replica.skew = skew;
         let life = replica.life;
         for kind in Kind::ALL {
-            let lag = if self.mix.watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) { 20 } else { 0 };
-            let skipped = (mutant::is("B01") && kind == Kind::Pods) || (mutant::is("B02") && kind == Kind::Revisions);
+            let lag =
+                if self.mix.watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) { 20 } else { 0 };
+            let skipped =
+                (mutant::is("B01") && kind == Kind::Pods) || (mutant::is("B02") && kind == Kind::Revisions);
             if !skipped {
                 self.relist(index, kind, self.server.revision().saturating_sub(lag).max(1));
             }
@@ -291,13 +295,22 @@ impl World {
 
     fn hand_over(&mut self, index: usize, at: usize) {
         let commit = self.server.log[at].clone();
-        let gone = Watched::Gone { kind: commit.kind, key: commit.key.clone(), resource_version: commit.revision };
-        self.checks.delivered(&self.server, index, commit.kind, self.replicas[index].cursors[&commit.kind], commit.revision);
+        let gone =
+            Watched::Gone { kind: commit.kind, key: commit.key.clone(), resource_version: commit.revision };
+        self.checks.delivered(
+            &self.server,
+            index,
+            commit.kind,
+            self.replicas[index].cursors[&commit.kind],
+            commit.revision,
+        );
         let replica = &mut self.replicas[index];
         let watched = commit.fact.clone().unwrap_or(gone);
         let keys = replica.cache.apply(Event::Watched(watched));
         replica.cursors.insert(commit.kind, commit.revision);
-        self.trace.say(self.now, || format!("replica {index} sees {:?} {} r{}", commit.kind, commit.key, commit.revision));
+        self.trace.say(self.now, || {
+            format!("replica {index} sees {:?} {} r{}", commit.kind, commit.key, commit.revision)
+        });
         self.replicas[index].queue.extend(keys);
     }
 
@@ -328,7 +341,15 @@ impl World {
         let snapshot = replica.snapshot();
         if let Some(plan) = plan {
             self.trace.say(now, || format!("replica {index} looks at {key}: {}", one_line(&plan)));
-            self.checks.planned(&self.server, index, &self.replicas[index].cache, &plan, &snapshot, now, clock);
+            self.checks.planned(
+                &self.server,
+                index,
+                &self.replicas[index].cache,
+                &plan,
+                &snapshot,
+                now,
+                clock,
+            );
             self.carry_out(index, plan, snapshot, clock);
         }
         self.wake_worker(index);
@@ -350,7 +371,14 @@ impl World {
             }
             return;
         }
-        let decided = Decided { replica: index, life: self.replicas[index].life, snapshot, clock, plan: Arc::new(plan.clone()), rechecked: None };
+        let decided = Decided {
+            replica: index,
+            life: self.replicas[index].life,
+            snapshot,
+            clock,
+            plan: Arc::new(plan.clone()),
+            rechecked: None,
+        };
         self.checks.begun(&decided);
         self.replicas[index].acts.insert(key.clone(), Acting { act: Act::new(plan), decided });
         self.pump(index, &key);
@@ -443,12 +471,17 @@ impl World {
             }
         };
         self.checks.answered(&decided, &call, &outcome, fault);
-        let lost = matches!(fault, Some(WriteFault::LostApplied)) || outcome == Outcome::Refused(Refusal::NoAnswer);
+        let lost =
+            matches!(fault, Some(WriteFault::LostApplied)) || outcome == Outcome::Refused(Refusal::NoAnswer);
         if fault == Some(WriteFault::CrashAfter) {
             self.crash_replica(index);
             return;
         }
-        let delay = if lost { (sent_at + WRITE_LIMIT + Duration::from_millis(500)).since(self.now) } else { self.soon() };
+        let delay = if lost {
+            (sent_at + WRITE_LIMIT + Duration::from_millis(500)).since(self.now)
+        } else {
+            self.soon()
+        };
         self.replicas[index].calls[at].outcome =
             Some(if lost { Outcome::Refused(Refusal::NoAnswer) } else { outcome });
         self.after(delay, Task::Answer { replica: index, life, call: at });
@@ -464,7 +497,8 @@ impl World {
                 _ => self.mix.write_fault(&mut self.rng),
             }
         };
-        let possible_for_read = !matches!(fault, Some(WriteFault::Conflict | WriteFault::Invalid | WriteFault::LostApplied));
+        let possible_for_read =
+            !matches!(fault, Some(WriteFault::Conflict | WriteFault::Invalid | WriteFault::LostApplied));
         fault.filter(|_| !is_read || possible_for_read)
     }
 
@@ -522,7 +556,8 @@ impl World {
             // What the last leader did must be seen, wherever this one's caches are.
             if !mutant::is("B03") {
                 for kind in Kind::ALL {
-                    let skipped = (mutant::is("B01") && kind == Kind::Pods) || (mutant::is("B02") && kind == Kind::Revisions);
+                    let skipped = (mutant::is("B01") && kind == Kind::Pods)
+                        || (mutant::is("B02") && kind == Kind::Revisions);
                     if !skipped {
                         self.relist(index, kind, self.server.revision());
                     }
@@ -553,10 +588,22 @@ impl World {
             resource_version: world.server.resource_version(kind, key),
         };
         let result = match call {
-            Call::ReadSet => return self.server.sets.get(key).map_or(Outcome::Refused(Refusal::NotFound), |it| Outcome::Set(it.clone())),
+            Call::ReadSet => {
+                return self
+                    .server
+                    .sets
+                    .get(key)
+                    .map_or(Outcome::Refused(Refusal::NotFound), |it| Outcome::Set(it.clone()));
+            }
             Call::ListPods => {
-                let pods = self.server.pods.values().filter(|it| it.key.namespace == namespace && set.selector.matches(&it.labels));
-                return Outcome::Pods(pods.map(|it| (it.uid.clone(), it.resource_version, it.deleting)).collect());
+                let pods = self
+                    .server
+                    .pods
+                    .values()
+                    .filter(|it| it.key.namespace == namespace && set.selector.matches(&it.labels));
+                return Outcome::Pods(
+                    pods.map(|it| (it.uid.clone(), it.resource_version, it.deleting)).collect(),
+                );
             }
             Call::ReadRevision { name } => {
                 let key = of(name);
@@ -569,13 +616,16 @@ impl World {
                 self.server.patch(Kind::Pods, &it.key, &body, actor).map(|_| wrote(self, Kind::Pods, &it.key))
             }
             Call::Claim(Claim::AdoptRevision(it) | Claim::ReleaseRevision(it))
-            | Call::Step(Step::Renumber { revision: it, .. } | Step::Label { revision: it }) => {
-                self.server.patch(Kind::Revisions, &it.key, &body, actor).map(|_| wrote(self, Kind::Revisions, &it.key))
-            }
+            | Call::Step(Step::Renumber { revision: it, .. } | Step::Label { revision: it }) => self
+                .server
+                .patch(Kind::Revisions, &it.key, &body, actor)
+                .map(|_| wrote(self, Kind::Revisions, &it.key)),
             Call::Step(Step::Create { .. }) => {
                 self.server.create(Kind::Revisions, body, actor).map(|key| wrote(self, Kind::Revisions, &key))
             }
-            Call::CreatePod { .. } => self.server.create(Kind::Pods, body, actor).map(|key| wrote(self, Kind::Pods, &key)),
+            Call::CreatePod { .. } => {
+                self.server.create(Kind::Pods, body, actor).map(|key| wrote(self, Kind::Pods, &key))
+            }
             Call::DeletePod { pod, .. } => {
                 let guards = &body["preconditions"];
                 let version = guards["resourceVersion"].as_str().and_then(|it| it.parse().ok());
@@ -585,7 +635,9 @@ impl World {
             }
             Call::DeleteRevision { revision } => {
                 let uid = body["preconditions"]["uid"].as_str();
-                self.server.delete(Kind::Revisions, &revision.key, uid, None, false, actor).map(|()| Outcome::Deleted)
+                self.server
+                    .delete(Kind::Revisions, &revision.key, uid, None, false, actor)
+                    .map(|()| Outcome::Deleted)
             }
             Call::PutStatus { of, .. } => {
                 self.server.put_status(&of.key, &body, actor).map(|_| wrote(self, Kind::Sets, &of.key))
@@ -607,6 +659,7 @@ impl World {
     pub fn mend_replica(&mut self, index: usize) {
         let now = self.now;
         let replica = &mut self.replicas[index];
+        replica.skew = replica.usual_skew;
         replica.cut_off_until = now;
         replica.stuck_until.clear();
     }

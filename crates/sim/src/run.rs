@@ -78,7 +78,8 @@ fn draw(seed: u64) -> World {
         let nature = rng.pick(&natures).copied().unwrap_or_default();
         world.natures.insert(format!("d:{}", rng.between(1, 4)), nature);
     }
-    world.settings.burst = usize::try_from([1, 3, 250][usize::try_from(rng.below(3)).unwrap_or(0)]).unwrap_or(250);
+    world.settings.burst =
+        usize::try_from([1, 3, 250][usize::try_from(rng.below(3)).unwrap_or(0)]).unwrap_or(250);
     world.user_budget = rng.between(0, 25);
     world
 }

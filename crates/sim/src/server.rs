@@ -151,7 +151,10 @@ impl Server {
             let generated = format!("{}{}", meta["generateName"].as_str().unwrap_or("x-"), base(self.names));
             meta["name"] = generated.into();
         }
-        let key = Key::new(meta["namespace"].as_str().unwrap_or_default(), meta["name"].as_str().unwrap_or_default());
+        let key = Key::new(
+            meta["namespace"].as_str().unwrap_or_default(),
+            meta["name"].as_str().unwrap_or_default(),
+        );
         if self.objects.contains_key(&(kind, key.clone())) {
             return Err(Refusal::AlreadyExists);
         }
@@ -173,7 +176,13 @@ impl Server {
     }
 
     /// Changes an object in place. Nothing is committed where nothing changed.
-    pub fn update(&mut self, kind: Kind, key: &Key, actor: Actor, change: impl FnOnce(&mut Value)) -> Result<u64, Refusal> {
+    pub fn update(
+        &mut self,
+        kind: Kind,
+        key: &Key,
+        actor: Actor,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<u64, Refusal> {
         let before = self.objects.get(&(kind, key.clone())).cloned().ok_or(Refusal::NotFound)?;
         let mut object = (*before).clone();
         change(&mut object);
@@ -181,7 +190,8 @@ impl Server {
             return Ok(self.resource_version(kind, key));
         }
         if kind == Kind::Sets && object["spec"] != before["spec"] {
-            object["metadata"]["generation"] = (before["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into();
+            object["metadata"]["generation"] =
+                (before["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into();
         }
         let no_finalizers = object["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty);
         let last_finalizer_went = no_finalizers
@@ -246,7 +256,8 @@ impl Server {
         let mut object = (*before).clone();
         object["metadata"]["deletionTimestamp"] = self.now.to_rfc3339().into();
         if kind == Kind::Sets {
-            object["metadata"]["generation"] = (object["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into();
+            object["metadata"]["generation"] =
+                (object["metadata"]["generation"].as_i64().unwrap_or(0) + 1).into();
         }
         self.commit(kind, key, Some(object), actor);
         Ok(())
@@ -293,7 +304,8 @@ impl Server {
                 event.revision
             }
         };
-        let fact = self.versions.get(&(kind, key.clone())).and_then(|it| it.last()).and_then(|it| it.1.clone());
+        let fact =
+            self.versions.get(&(kind, key.clone())).and_then(|it| it.last()).and_then(|it| it.1.clone());
         self.log.push(Commit { revision, kind, key: key.clone(), actor, at: self.now, fact });
     }
 

@@ -35,7 +35,9 @@ impl Trace {
 
     pub fn commit(&mut self, commit: &Commit) {
         let what = if commit.fact.is_some() { "wrote" } else { "removed" };
-        self.say(commit.at, || format!("{:?} {what} {:?} {} r{}", commit.actor, commit.kind, commit.key, commit.revision));
+        self.say(commit.at, || {
+            format!("{:?} {what} {:?} {} r{}", commit.actor, commit.kind, commit.key, commit.revision)
+        });
         let text = format!("{} {:?} {}", commit.revision, commit.kind, commit.key);
         self.mix(&text);
     }

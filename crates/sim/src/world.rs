@@ -21,17 +21,43 @@ use crate::trace::Trace;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Task {
     /// The next event of a kind reaches a replica's cache.
-    Deliver { replica: usize, life: u64, kind: Kind },
+    Deliver {
+        replica: usize,
+        life: u64,
+        kind: Kind,
+    },
     /// A replica looks at the next key of its queue.
-    Work { replica: usize, life: u64 },
+    Work {
+        replica: usize,
+        life: u64,
+    },
     /// A replica's call reaches the server.
-    Call { replica: usize, life: u64, call: usize },
+    Call {
+        replica: usize,
+        life: u64,
+        call: usize,
+    },
     /// The server's answer reaches the replica.
-    Answer { replica: usize, life: u64, call: usize },
-    Timer { replica: usize, life: u64, key: Key },
-    Renew { replica: usize, life: u64 },
-    Restart { replica: usize },
-    Resume { replica: usize },
+    Answer {
+        replica: usize,
+        life: u64,
+        call: usize,
+    },
+    Timer {
+        replica: usize,
+        life: u64,
+        key: Key,
+    },
+    Renew {
+        replica: usize,
+        life: u64,
+    },
+    Restart {
+        replica: usize,
+    },
+    Resume {
+        replica: usize,
+    },
     Schedule,
     Kubelet(Text),
     NodeLifecycle,
@@ -172,7 +198,9 @@ impl World {
                 Kind::Pods => {
                     self.wake_scheduler();
                     let fact = match &commit.fact {
-                        Some(muster_engine::facts::Watched::Pod(pod)) => pod.target.clone().filter(|_| pod.bound),
+                        Some(muster_engine::facts::Watched::Pod(pod)) => {
+                            pod.target.clone().filter(|_| pod.bound)
+                        }
                         _ => None,
                     };
                     if let Some(node) = fact {
@@ -234,7 +262,10 @@ impl World {
     pub fn is_quiet(&self) -> bool {
         self.replicas.iter().all(Replica::is_quiet)
             && !self.tasks.values().any(|task| {
-                matches!(task, Task::Deliver { .. } | Task::Call { .. } | Task::Answer { .. } | Task::Schedule)
+                matches!(
+                    task,
+                    Task::Deliver { .. } | Task::Call { .. } | Task::Answer { .. } | Task::Schedule
+                )
             })
     }
 
@@ -245,7 +276,10 @@ impl World {
         for pod in self.server.pods.values() {
             let set = self.server.sets.values().find(|it| pod.owner.as_ref() == Some(&it.uid));
             let name = set.map_or_else(|| format!("({})", pod.key.name), |it| it.key.name.to_string());
-            let image = self.server.object(Kind::Pods, &pod.key).map(|it| it["spec"]["containers"][0]["image"].clone());
+            let image = self
+                .server
+                .object(Kind::Pods, &pod.key)
+                .map(|it| it["spec"]["containers"][0]["image"].clone());
             let image = image.as_ref().and_then(|it| it.as_str()).unwrap_or("?").to_owned();
             let version = image.rsplit(':').next().unwrap_or("?").to_owned();
             let state = match (pod.deleting, pod.phase, pod.ready(), pod.bound) {

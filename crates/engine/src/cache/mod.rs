@@ -40,6 +40,8 @@ pub struct Cache {
     settings: Settings,
     /// How far each kind's watch has come; `None` until its first list.
     seen: BTreeMap<Kind, u64>,
+    /// How far it had ever come. A list from an API server that lags behind leads back in time.
+    newest: BTreeMap<Kind, u64>,
     objects: Objects,
     entries: BTreeMap<Key, Entry>,
     by_uid: BTreeMap<Text, Key>,
@@ -101,7 +103,8 @@ impl Cache {
         Self { settings, ..Self::default() }
     }
 
-    /// Rule: nothing is decided before all four kinds have been listed once: an empty cache is not an empty cluster.
+    /// Rule: nothing is decided before all four kinds have been listed once: an empty cache is not an empty cluster. Nor
+    /// while one of them shows an older state than it has shown before: the past was acted on already.
     pub fn synced(&self) -> bool {
         let listed = |kind: &Kind| {
             let skipped = match kind {
@@ -109,7 +112,9 @@ impl Cache {
                 Kind::Revisions => mutant::is("B02"),
                 Kind::Sets | Kind::Nodes => false,
             };
-            self.seen.contains_key(kind) || skipped
+            let newest = self.newest.get(kind).copied().unwrap_or(0);
+            let in_the_past = |seen: &u64| *seen < newest && !mutant::is("B03");
+            self.seen.get(kind).is_some_and(|it| !in_the_past(it)) || skipped
         };
         Kind::ALL.iter().all(listed)
     }
@@ -135,6 +140,7 @@ impl Cache {
                     self.take(item, &mut keys);
                 }
                 self.seen.insert(kind, resource_version);
+                self.saw(kind, resource_version);
             }
         }
         if !self.synced() {
@@ -229,6 +235,7 @@ impl Cache {
             scratch.take(watched, &mut ignored);
         }
         scratch.seen = self.seen.clone();
+        scratch.newest = self.newest.clone();
         for (key, entry) in &self.entries {
             if let Some(fresh) = scratch.entries.get_mut(key) {
                 fresh.memory = entry.memory.clone();
@@ -303,6 +310,8 @@ impl Cache {
         // Before its first list a kind has not been seen, whatever comes.
         if let Some(seen) = self.seen.get_mut(&kind) {
             *seen = (*seen).max(resource_version);
+            let newest = self.newest.entry(kind).or_default();
+            *newest = (*newest).max(*seen);
         }
     }
 

@@ -36,7 +36,9 @@ impl World {
             if mutant::is("L11") {
                 continue;
             }
-            let _ = self.server.update(Kind::Pods, &key, Actor::Scheduler, |it| it["spec"]["nodeName"] = node.as_ref().into());
+            let _ = self.server.update(Kind::Pods, &key, Actor::Scheduler, |it| {
+                it["spec"]["nodeName"] = node.as_ref().into()
+            });
         }
     }
 
@@ -73,7 +75,9 @@ impl World {
             .map(|it| it.key.clone())
             .collect();
         for key in on_node {
-            let _ = self.server.update(Kind::Pods, &key, Actor::NodeLifecycle, |it| set_ready(it, "Running", false, clock));
+            let _ = self
+                .server
+                .update(Kind::Pods, &key, Actor::NodeLifecycle, |it| set_ready(it, "Running", false, clock));
         }
     }
 
@@ -94,7 +98,9 @@ impl World {
             .server
             .pods
             .values()
-            .filter(|it| it.bound && it.target.as_ref().is_some_and(|node| !self.server.nodes.contains_key(node)))
+            .filter(|it| {
+                it.bound && it.target.as_ref().is_some_and(|node| !self.server.nodes.contains_key(node))
+            })
             .map(|it| it.key.clone())
             .collect();
         for key in gone {
@@ -107,15 +113,15 @@ impl World {
 
     /// Background deletion: what was owned by a set that is gone goes.
     fn collect_orphans(&mut self) {
-        let sets: BTreeSet<&str> =
-            self.server.sets.values().map(|it| it.uid.as_ref()).collect();
+        let sets: BTreeSet<&str> = self.server.sets.values().map(|it| it.uid.as_ref()).collect();
         let mut gone = Vec::new();
         for kind in [Kind::Pods, Kind::Revisions] {
             for (key, object) in self.server.objects(kind) {
                 let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-                let dead = owners.iter().filter(|it| it["kind"] == "DaemonSet").any(|it| {
-                    it["uid"].as_str().is_some_and(|uid| !sets.contains(uid))
-                });
+                let dead = owners
+                    .iter()
+                    .filter(|it| it["kind"] == "DaemonSet")
+                    .any(|it| it["uid"].as_str().is_some_and(|uid| !sets.contains(uid)));
                 if dead {
                     gone.push((kind, key.clone()));
                 }
@@ -136,14 +142,17 @@ impl World {
             .map(|it| {
                 let object = self.server.object(Kind::Sets, &it.key);
                 let finalizers = object.and_then(|it| it["metadata"]["finalizers"].as_array().cloned());
-                let finalizers = finalizers.into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned));
+                let finalizers =
+                    finalizers.into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned));
                 (it.key.clone(), it.uid.clone(), finalizers.collect())
             })
             .collect();
         for (key, uid, finalizers) in deleting {
             let mine: Vec<(Kind, Key)> = [Kind::Pods, Kind::Revisions]
                 .into_iter()
-                .flat_map(|kind| self.server.objects(kind).map(move |(key, object)| (kind, key.clone(), object.clone())))
+                .flat_map(|kind| {
+                    self.server.objects(kind).map(move |(key, object)| (kind, key.clone(), object.clone()))
+                })
                 .filter(|(_, _, object)| owned_by(object, &uid))
                 .map(|(kind, key, _)| (kind, key))
                 .collect();
@@ -165,7 +174,9 @@ impl World {
     }
 
     fn drop_finalizers(&mut self, key: &Key) {
-        let _ = self.server.update(Kind::Sets, key, Actor::Garbage, |it| it["metadata"]["finalizers"] = json!([]));
+        let _ = self
+            .server
+            .update(Kind::Sets, key, Actor::Garbage, |it| it["metadata"]["finalizers"] = json!([]));
     }
 
     /// Taint eviction: a pod that does not tolerate a NoExecute taint of its node goes.

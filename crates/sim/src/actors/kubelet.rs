@@ -52,7 +52,8 @@ pub struct Running {
 impl World {
     pub fn add_kubelet(&mut self, node: &Text) {
         let skew_s = self.mix.skew_s * 1_000_000;
-        let skew = i64::try_from(self.rng.below(2 * skew_s + 1)).unwrap_or(0) - i64::try_from(skew_s).unwrap_or(0);
+        let skew =
+            i64::try_from(self.rng.below(2 * skew_s + 1)).unwrap_or(0) - i64::try_from(skew_s).unwrap_or(0);
         let start = Duration::from_millis(self.rng.between(20, 1500));
         let stop = Duration::from_millis(self.rng.between(20, 3000));
         let kubelet = Kubelet { alive: true, skew, start, stop, ..Kubelet::default() };
@@ -64,7 +65,8 @@ impl World {
     pub fn kubelet(&mut self, node: &Text) {
         self.woken.remove(node);
         let Some(kubelet) = self.kubelets.get(node).filter(|it| it.alive) else { return };
-        let (now, start, stop, shutting_down) = (self.now, kubelet.start, kubelet.stop, kubelet.shutting_down);
+        let (now, start, stop, shutting_down) =
+            (self.now, kubelet.start, kubelet.stop, kubelet.shutting_down);
         if !self.server.nodes.contains_key(node) {
             return;
         }
@@ -94,7 +96,11 @@ impl World {
         for (key, uid, deleting, phase, ready) in bound {
             let running = self.kubelets.get(node).and_then(|it| it.running.get(&uid)).cloned();
             let image = self.image(&key);
-            let nature = if shutting_down { Nature::Fails } else { self.natures.get(&image).copied().unwrap_or_default() };
+            let nature = if shutting_down {
+                Nature::Fails
+            } else {
+                self.natures.get(&image).copied().unwrap_or_default()
+            };
             match (running, deleting) {
                 (None, true) => self.remove_pod(&key, &uid),
                 (Some(running), true) => {
@@ -105,7 +111,8 @@ impl World {
                         }
                         self.remove_pod(&key, &uid);
                     } else {
-                        if let Some(it) = self.kubelets.get_mut(node).and_then(|it| it.running.get_mut(&uid)) {
+                        if let Some(it) = self.kubelets.get_mut(node).and_then(|it| it.running.get_mut(&uid))
+                        {
                             it.stopping_since = Some(since);
                         }
                         at(since + stop);
@@ -123,8 +130,12 @@ impl World {
                     at(now + start);
                 }
                 (Some(running), false) if running.since + start <= now => match nature {
-                    Nature::Good if !ready || phase != Phase::Running => self.set_phase(&key, "Running", true, node),
-                    Nature::NeverReady if ready || phase != Phase::Running => self.set_phase(&key, "Running", false, node),
+                    Nature::Good if !ready || phase != Phase::Running => {
+                        self.set_phase(&key, "Running", true, node)
+                    }
+                    Nature::NeverReady if ready || phase != Phase::Running => {
+                        self.set_phase(&key, "Running", false, node)
+                    }
                     Nature::Crashes => self.set_crashing(&key),
                     Nature::Fails => {
                         self.stop_container(node, &uid);
@@ -180,9 +191,10 @@ impl World {
     }
 
     fn remove_pod(&mut self, key: &Key, uid: &Text) {
-        let finish = self.server.object(Kind::Pods, key).is_some_and(|it| {
-            !it["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty)
-        });
+        let finish = self
+            .server
+            .object(Kind::Pods, key)
+            .is_some_and(|it| !it["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty));
         if finish {
             // A finalizer holds the object; the kubelet only says that nothing runs any more.
             let _ = self.server.update(Kind::Pods, key, Actor::Kubelet, |it| {
@@ -204,7 +216,8 @@ impl World {
         let clock = self.now.to_rfc3339();
         let _ = self.server.update(Kind::Pods, key, Actor::Kubelet, |it| {
             set_ready(it, "Running", false, &clock);
-            it["status"]["containerStatuses"] = json!([{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]);
+            it["status"]["containerStatuses"] =
+                json!([{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]);
         });
     }
 }
@@ -221,7 +234,8 @@ pub fn set_ready(pod: &mut Value, phase: &str, ready: bool, clock: &str) {
     let before = conditions.into_iter().flatten().find(|it| it["type"] == "Ready").cloned();
     pod["status"]["phase"] = phase.into();
     if before.is_none_or(|it| it["status"] != status) {
-        pod["status"]["conditions"] = json!([{"type": "Ready", "status": status, "lastTransitionTime": clock}]);
+        pod["status"]["conditions"] =
+            json!([{"type": "Ready", "status": status, "lastTransitionTime": clock}]);
     }
     if let Some(status) = pod["status"].as_object_mut() {
         status.remove("containerStatuses");

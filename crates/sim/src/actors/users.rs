@@ -13,49 +13,136 @@ use crate::world::World;
 /// One thing a user, an administrator or fate does.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Deed {
-    Template { set: String, number: u64 },
-    Strategy { set: String, strategy: String },
-    MinReady { set: String, seconds: u64 },
-    History { set: String, limit: u64 },
+    Template {
+        set: String,
+        number: u64,
+    },
+    Strategy {
+        set: String,
+        strategy: String,
+    },
+    MinReady {
+        set: String,
+        seconds: u64,
+    },
+    History {
+        set: String,
+        limit: u64,
+    },
     /// `None` takes them away.
-    Tolerate { set: String, key: Option<String> },
-    NodeSelector { set: String, label: Option<(String, String)> },
+    Tolerate {
+        set: String,
+        key: Option<String>,
+    },
+    NodeSelector {
+        set: String,
+        label: Option<(String, String)>,
+    },
     /// A condition in the status that is somebody else's.
-    ForeignCondition { set: String },
-    DeleteSet { set: String, how: Propagation },
+    ForeignCondition {
+        set: String,
+    },
+    DeleteSet {
+        set: String,
+        how: Propagation,
+    },
     /// A line of a scenario: a set, a node, a pod or a revision.
-    Add { line: String },
-    DeletePod { pod: PodRef, force: bool },
-    OrphanPod { pod: PodRef },
-    RelabelPod { pod: PodRef },
-    HoldPod { pod: PodRef },
-    FreePod { pod: PodRef },
+    Add {
+        line: String,
+    },
+    DeletePod {
+        pod: PodRef,
+        force: bool,
+    },
+    OrphanPod {
+        pod: PodRef,
+    },
+    RelabelPod {
+        pod: PodRef,
+    },
+    HoldPod {
+        pod: PodRef,
+    },
+    FreePod {
+        pod: PodRef,
+    },
     /// A bare pod with a set's labels.
-    Impostor { set: String, node: String },
-    DuplicateRevision { set: String },
-    DeleteRevision { set: String },
-    OrphanRevision { set: String },
+    Impostor {
+        set: String,
+        node: String,
+    },
+    DuplicateRevision {
+        set: String,
+    },
+    DeleteRevision {
+        set: String,
+    },
+    OrphanRevision {
+        set: String,
+    },
     /// Another template under the name that the next one of this number would get.
-    SquatRevision { set: String, number: u64 },
-    Label { node: String, key: String, value: Option<String> },
-    Taint { node: String, key: String, effect: String },
-    Untaint { node: String, key: String },
-    RemoveNode { node: String },
-    Kill { node: String },
-    Revive { node: String },
-    ShutDown { node: String },
-    Nature { image: String, nature: Nature },
-    Quota { max: Option<usize> },
-    Terminate { terminating: bool },
-    Scheduler { runs: bool },
-    Garbage { runs: bool },
+    SquatRevision {
+        set: String,
+        number: u64,
+    },
+    Label {
+        node: String,
+        key: String,
+        value: Option<String>,
+    },
+    Taint {
+        node: String,
+        key: String,
+        effect: String,
+    },
+    Untaint {
+        node: String,
+        key: String,
+    },
+    RemoveNode {
+        node: String,
+    },
+    Kill {
+        node: String,
+    },
+    Revive {
+        node: String,
+    },
+    ShutDown {
+        node: String,
+    },
+    Nature {
+        image: String,
+        nature: Nature,
+    },
+    Quota {
+        max: Option<usize>,
+    },
+    Terminate {
+        terminating: bool,
+    },
+    Scheduler {
+        runs: bool,
+    },
+    Garbage {
+        runs: bool,
+    },
     Crash,
-    Freeze { seconds: u64 },
+    Freeze {
+        seconds: u64,
+    },
     /// One kind of one replica's watches stands still.
-    Stick { kind: Kind, seconds: u64 },
-    StepClock { seconds: i64 },
+    Stick {
+        kind: Kind,
+        seconds: u64,
+    },
+    StepClock {
+        seconds: i64,
+    },
     Resync,
-    Wait { seconds: u64 },
+    Wait {
+        seconds: u64,
+    },
     /// Until nothing more happens.
     Settle,
 }
@@ -98,7 +185,9 @@ impl Deed {
             }
             ["condition", set] => Self::ForeignCondition { set: own(set) },
             ["delete-set", set] => Self::DeleteSet { set: own(set), how: Propagation::Background },
-            ["delete-set", set, "foreground"] => Self::DeleteSet { set: own(set), how: Propagation::Foreground },
+            ["delete-set", set, "foreground"] => {
+                Self::DeleteSet { set: own(set), how: Propagation::Foreground }
+            }
             ["delete-set", set, "orphan"] => Self::DeleteSet { set: own(set), how: Propagation::Orphan },
             ["add", ..] => Self::Add { line: line.trim().trim_start_matches("add").trim().to_owned() },
             ["delete", it] => Self::DeletePod { pod: pod(it), force: false },
@@ -154,7 +243,9 @@ fn nature_of(text: &str) -> Result<Nature, String> {
         "ends" => Nature::Ends,
         "kills-its-node" => Nature::KillsNode,
         "crashes" => Nature::Crashes,
-        other => return Err(format!("{other:?} is not good, never-ready, fails, ends, kills-its-node or crashes")),
+        other => {
+            return Err(format!("{other:?} is not good, never-ready, fails, ends, kills-its-node or crashes"));
+        }
     })
 }
 
@@ -344,7 +435,14 @@ impl World {
             }
             30 => {
                 let image = format!("{}:{}", set?, self.rng.between(1, 4));
-                let natures = [Nature::Good, Nature::NeverReady, Nature::Fails, Nature::Ends, Nature::KillsNode, Nature::Crashes];
+                let natures = [
+                    Nature::Good,
+                    Nature::NeverReady,
+                    Nature::Fails,
+                    Nature::Ends,
+                    Nature::KillsNode,
+                    Nature::Crashes,
+                ];
                 Deed::Nature { image, nature: *self.rng.pick(&natures)? }
             }
             31 => {
@@ -366,7 +464,14 @@ impl World {
     }
 
     pub fn some_strategy(&mut self) -> String {
-        let strategies = ["max-unavailable=1", "max-unavailable=2", "max-unavailable=50%", "max-surge=1", "max-surge=50%", "on-delete"];
+        let strategies = [
+            "max-unavailable=1",
+            "max-unavailable=2",
+            "max-unavailable=50%",
+            "max-surge=1",
+            "max-surge=50%",
+            "on-delete",
+        ];
         (*self.rng.pick(&strategies).unwrap_or(&"max-unavailable=1")).to_owned()
     }
 
@@ -390,7 +495,8 @@ impl World {
             PodRef::Of { set, node } => {
                 let uid = &self.server.sets.get(&ours(set))?.uid;
                 let mut pods = self.server.pods.values();
-                let found = pods.find(|it| it.owner.as_ref() == Some(uid) && it.target.as_deref() == Some(node));
+                let found =
+                    pods.find(|it| it.owner.as_ref() == Some(uid) && it.target.as_deref() == Some(node));
                 found.map(|it| it.key.clone())
             }
         }
@@ -403,7 +509,9 @@ impl World {
             Propagation::Orphan => Some("orphan"),
         };
         if let Some(finalizer) = finalizer {
-            let _ = self.server.update(Kind::Sets, key, Actor::User, |it| it["metadata"]["finalizers"] = json!([finalizer]));
+            let _ = self
+                .server
+                .update(Kind::Sets, key, Actor::User, |it| it["metadata"]["finalizers"] = json!([finalizer]));
         }
         let _ = self.server.delete(Kind::Sets, key, None, None, false, Actor::User);
     }
@@ -429,7 +537,11 @@ impl World {
         }
         for mut object in world.sets {
             // Sets that come later are new ones, even under an old name.
-            let taken = self.server.log.iter().any(|it| it.kind == Kind::Sets && object["metadata"]["name"] == *it.key.name);
+            let taken = self
+                .server
+                .log
+                .iter()
+                .any(|it| it.kind == Kind::Sets && object["metadata"]["name"] == *it.key.name);
             if taken {
                 object["metadata"]["uid"] = Value::Null;
             }

@@ -53,7 +53,10 @@ fn one(seed: u64) -> ExitCode {
 
 fn report(verdict: &Verdict) {
     let Some(violation) = &verdict.violation else {
-        println!("seed {} held: {} steps, {} writes, trace {:016x}", verdict.seed, verdict.steps, verdict.writes, verdict.hash);
+        println!(
+            "seed {} held: {} steps, {} writes, trace {:016x}",
+            verdict.seed, verdict.steps, verdict.writes, verdict.hash
+        );
         return;
     };
     println!("seed {} broke {violation}", verdict.seed);

@@ -48,7 +48,8 @@ impl World {
             let node = pod.target.as_ref().and_then(|it| view.nodes.get(it));
             let fits = node.is_some_and(|node| {
                 node.taints.iter().all(|it| {
-                    !matches!(it.effect.as_str(), "NoSchedule" | "NoExecute") || oracle::tolerated(&pod.tolerations, it)
+                    !matches!(it.effect.as_str(), "NoSchedule" | "NoExecute")
+                        || oracle::tolerated(&pod.tolerations, it)
                 })
             });
             if fits && self.scheduler_runs {
@@ -72,9 +73,15 @@ impl World {
         for kubelet in self.kubelets.values().filter(|it| it.alive) {
             for (uid, running) in &kubelet.running {
                 let there = view.pods.get(&running.key).is_some_and(|it| it.uid == *uid)
-                    || self.server.object(Kind::Pods, &running.key).is_some_and(|it| it["metadata"]["uid"] == **uid);
+                    || self
+                        .server
+                        .object(Kind::Pods, &running.key)
+                        .is_some_and(|it| it["metadata"]["uid"] == **uid);
                 if !there {
-                    return fail("S6", format!("containers of {} run, and there is no such pod", running.key));
+                    return fail(
+                        "S6",
+                        format!("containers of {} run, and there is no such pod", running.key),
+                    );
                 }
             }
         }
@@ -95,7 +102,10 @@ impl World {
     fn unsettled_set(&self, view: &View, set: &Set, clock: Time) -> Option<Violation> {
         let fail = |invariant, detail| Some(Violation { invariant, detail });
         let stray = view.pods.values().find(|it| {
-            it.key.namespace == set.key.namespace && it.owner.is_none() && !it.deleting && oracle::selects(set, &it.labels)
+            it.key.namespace == set.key.namespace
+                && it.owner.is_none()
+                && !it.deleting
+                && oracle::selects(set, &it.labels)
         });
         if let Some(pod) = stray {
             return fail("L1", format!("{} is {}'s and is not adopted", pod.key, set.key));
@@ -118,13 +128,19 @@ impl World {
         }
         let counts = view.counts(set, clock);
         if set.status.counts != counts || set.status.observed_generation < set.generation {
-            return fail("L2", format!(
-                "{}: status {:?} observed {}, and it is {counts:?} at generation {}",
-                set.key, set.status.counts, set.status.observed_generation, set.generation
-            ));
+            return fail(
+                "L2",
+                format!(
+                    "{}: status {:?} observed {}, and it is {counts:?} at generation {}",
+                    set.key, set.status.counts, set.status.observed_generation, set.generation
+                ),
+            );
         }
         if counts.ready != counts.available {
-            return fail("L2", format!("{}: {} ready, {} available", set.key, counts.ready, counts.available));
+            return fail(
+                "L2",
+                format!("{}: {} ready, {} available", set.key, counts.ready, counts.available),
+            );
         }
         self.unsettled_history(view, set)
     }
@@ -134,7 +150,8 @@ impl World {
         let fail = |invariant, detail| Some(Violation { invariant, detail });
         let node = view.nodes.get(name)?;
         let dead = self.kubelets.get(name).is_none_or(|it| !it.alive);
-        let here: Vec<&Pod> = view.pods_on(set, name).map(|it| it.as_ref()).filter(|it| !oracle::gone(it)).collect();
+        let here: Vec<&Pod> =
+            view.pods_on(set, name).map(|it| it.as_ref()).filter(|it| !oracle::gone(it)).collect();
         if !oracle::keeps(set, node) {
             let stays = here.iter().find(|it| !dead || !it.deleting);
             return stays.and_then(|it| fail("L1", format!("{} is still on {name}", it.key)));
@@ -160,15 +177,27 @@ impl World {
         match here.as_slice() {
             [pod] if oracle::live(pod) && pod.ready_since.is_none() && self.is_hopeless(pod) => None,
             [pod] if !oracle::live(pod) && self.is_hopeless(pod) => None,
-            [pod] if !oracle::live(pod) => fail("L1", format!("{} on {name} is {:?} and not replaced", pod.key, pod.phase)),
+            [pod] if !oracle::live(pod) => {
+                fail("L1", format!("{} on {name} is {:?} and not replaced", pod.key, pod.phase))
+            }
             [pod] if pod.ready_since.is_none() => fail("L1", format!("{} on {name} is not ready", pod.key)),
-            [pod] if !view.is_new(set, pod) && set.rollout != Rollout::OnDelete && !self.is_braked(view, set) => {
+            [pod]
+                if !view.is_new(set, pod)
+                    && set.rollout != Rollout::OnDelete
+                    && !self.is_braked(view, set) =>
+            {
                 fail("L3", format!("{} on {name} is out of date", pod.key))
             }
             [_] => None,
             [] if self.server.quota.is_some() => None,
             [] => fail("L1", format!("no pod of {} on {name}", set.key)),
-            several if self.is_braked(view, set) && matches!(set.rollout, Rollout::Surge(_)) && several.len() == 2 => None,
+            several
+                if self.is_braked(view, set)
+                    && matches!(set.rollout, Rollout::Surge(_))
+                    && several.len() == 2 =>
+            {
+                None
+            }
             several => fail("L1", format!("{} pods of {} on {name}", several.len(), set.key)),
         }
     }
@@ -192,20 +221,29 @@ impl World {
     fn unsettled_history(&self, view: &View, set: &Set) -> Option<Violation> {
         let fail = |invariant, detail| Some(Violation { invariant, detail });
         let same = view.revisions_of(set).filter(|it| !it.deleting && oracle::means(set, it));
-        let Some(current) = same.max_by_key(|it| (it.data == set.template.data, it.number, it.key.name.clone())) else {
+        let Some(current) =
+            same.max_by_key(|it| (it.data == set.template.data, it.number, it.key.name.clone()))
+        else {
             return fail("L7", format!("{} has no revision of its template", set.key));
         };
-        let carried: std::collections::BTreeSet<_> = view.pods_of(set).filter_map(|it| it.hash().cloned()).collect();
-        let others: Vec<_> =
-            view.revisions_of(set).filter(|it| !it.deleting && it.uid != current.uid && it.data != current.data).collect();
+        let carried: std::collections::BTreeSet<_> =
+            view.pods_of(set).filter_map(|it| it.hash().cloned()).collect();
+        let others: Vec<_> = view
+            .revisions_of(set)
+            .filter(|it| !it.deleting && it.uid != current.uid && it.data != current.data)
+            .collect();
         let free = others.iter().filter(|it| !it.hash().is_some_and(|it| carried.contains(it))).count();
         if 0 < others.len().saturating_sub(set.history_max).min(free) {
-            return fail("L7", format!("{} keeps {} old revisions, {} may be", set.key, others.len(), set.history_max));
+            return fail(
+                "L7",
+                format!("{} keeps {} old revisions, {} may be", set.key, others.len(), set.history_max),
+            );
         }
         if others.iter().any(|it| current.number <= it.number) {
             return fail("W16", format!("{} is current and has not the highest number", current.key));
         }
-        let duplicate = view.revisions_of(set).any(|it| !it.deleting && it.uid != current.uid && it.data == current.data);
+        let duplicate =
+            view.revisions_of(set).any(|it| !it.deleting && it.uid != current.uid && it.data == current.data);
         if duplicate {
             return fail("L7", format!("{} has a duplicate", current.key));
         }
@@ -236,7 +274,8 @@ impl World {
                 .take(3)
                 .map(|it| format!("{:?} {}", it.kind, it.key))
                 .collect();
-            self.checks.fail("L9", || format!("{writes} writes in a settled world, the last ones to {last:?}"));
+            self.checks
+                .fail("L9", || format!("{writes} writes in a settled world, the last ones to {last:?}"));
         }
         if self.violation().is_none()
             && let Some(violation) = self.unsettled()

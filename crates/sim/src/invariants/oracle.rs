@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_engine::facts::{
-    Affinity, Counts, Effect, Key, Kind, LabelOp, Node, NodeRequirement, Pod, Revision, Rollout, Selector, Set, Taint,
-    Term, Text, Toleration, TolerationOp, Truth, Watched,
+    Affinity, Counts, Effect, Key, Kind, LabelOp, Node, NodeRequirement, Pod, Revision, Rollout, Selector,
+    Set, Taint, Term, Text, Toleration, TolerationOp, Truth, Watched,
 };
 use muster_engine::time::Time;
 
@@ -60,7 +60,9 @@ impl View {
     }
 
     pub fn revisions_of<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a Arc<Revision>> {
-        self.revisions.values().filter(|it| it.owner.as_ref() == Some(&set.uid) && it.key.namespace == set.key.namespace)
+        self.revisions
+            .values()
+            .filter(|it| it.owner.as_ref() == Some(&set.uid) && it.key.namespace == set.key.namespace)
     }
 
     /// D(d).
@@ -77,13 +79,17 @@ impl View {
     pub fn is_new(&self, set: &Set, pod: &Pod) -> bool {
         let by_hash = pod.hash().is_some_and(|it| self.new_hashes(set).contains(it));
         let generation = set.template_generation.map(|it| it.to_string());
-        by_hash || generation.is_some_and(|it| pod.labels.get("pod-template-generation").map(|it| it.as_ref()) == Some(it.as_str()))
+        by_hash
+            || generation.is_some_and(|it| {
+                pod.labels.get("pod-template-generation").map(|it| it.as_ref()) == Some(it.as_str())
+            })
     }
 
     /// When the current revision was made; the earliest it can have become current.
     pub fn current_since(&self, set: &Set) -> Option<Time> {
         let same = self.revisions_of(set).filter(|it| !it.deleting && means(set, it));
-        same.max_by_key(|it| (it.data == set.template.data, it.number, it.key.name.clone())).map(|it| it.created)
+        same.max_by_key(|it| (it.data == set.template.data, it.number, it.key.name.clone()))
+            .map(|it| it.created)
     }
 
     /// How many nodes the budget must be charged for, counted node by node as the table of differences says it.
@@ -108,7 +114,14 @@ impl View {
             })
     }
 
-    fn is_charged(&self, set: &Set, name: &str, new: &dyn Fn(&Pod) -> bool, since: Option<Time>, now: Time) -> bool {
+    fn is_charged(
+        &self,
+        set: &Set,
+        name: &str,
+        new: &dyn Fn(&Pod) -> bool,
+        since: Option<Time>,
+        now: Time,
+    ) -> bool {
         let pods: Vec<&Arc<Pod>> = self.pods_on(set, name).filter(|it| !gone(it)).collect();
         let has_new = pods.iter().any(|it| new(it));
         let new_available = pods.iter().any(|it| new(it) && available(set, it, now));
@@ -153,9 +166,9 @@ impl View {
                     _ => i32::from(!it.deleting),
                 }
             };
-            let counted = pods.iter().max_by(|a, b| {
-                (rank(a), a.created, &b.key.name).cmp(&(rank(b), b.created, &a.key.name))
-            });
+            let counted = pods
+                .iter()
+                .max_by(|a, b| (rank(a), a.created, &b.key.name).cmp(&(rank(b), b.created, &a.key.name)));
             let Some(pod) = counted else { continue };
             counts.current += 1;
             counts.ready += i64::from(live(pod) && ready(pod));
@@ -223,7 +236,8 @@ pub fn tolerated(tolerations: &[Toleration], taint: &Taint) -> bool {
 }
 
 fn is_trouble(taint: &Taint) -> bool {
-    taint.key.as_ref() == "node.kubernetes.io/not-ready" || taint.key.as_ref() == "node.kubernetes.io/unreachable"
+    taint.key.as_ref() == "node.kubernetes.io/not-ready"
+        || taint.key.as_ref() == "node.kubernetes.io/unreachable"
 }
 
 /// Tolerations a pod of this set has: the template's, and those that come by themselves.
@@ -233,7 +247,9 @@ fn pod_tolerates(set: &Set, taint: &Taint) -> bool {
     let by_itself = match (taint.key.as_ref(), taint.effect) {
         ("node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable", Effect::NoExecute) => true,
         (
-            "node.kubernetes.io/disk-pressure" | "node.kubernetes.io/memory-pressure" | "node.kubernetes.io/pid-pressure"
+            "node.kubernetes.io/disk-pressure"
+            | "node.kubernetes.io/memory-pressure"
+            | "node.kubernetes.io/pid-pressure"
             | "node.kubernetes.io/unschedulable",
             Effect::NoSchedule,
         ) => true,
@@ -251,7 +267,10 @@ fn untolerated<'a>(set: &Set, node: &'a Node) -> Vec<&'a Taint> {
 pub fn wanted(set: &Set, node: &Node) -> bool {
     let template = &set.template;
     let named = template.node_name.as_ref().is_none_or(|it| *it == node.name);
-    let selected = template.node_selector.iter().all(|(key, value)| node.labels.get(key).map(|it| it.as_ref()) == Some(value));
+    let selected = template
+        .node_selector
+        .iter()
+        .all(|(key, value)| node.labels.get(key).map(|it| it.as_ref()) == Some(value));
     let attracted = match &template.affinity {
         Affinity::Anywhere => true,
         Affinity::AnyOf(terms) => terms.iter().any(|term| match term {
@@ -282,7 +301,8 @@ fn required(requirement: &NodeRequirement, node: &Node) -> bool {
 }
 
 pub fn keeps(set: &Set, node: &Node) -> bool {
-    wanted(set, node) && !node.taints.iter().any(|it| it.effect == Effect::NoExecute && !pod_tolerates(set, it))
+    wanted(set, node)
+        && !node.taints.iter().any(|it| it.effect == Effect::NoExecute && !pod_tolerates(set, it))
 }
 
 pub fn eligible(set: &Set, node: &Node) -> bool {

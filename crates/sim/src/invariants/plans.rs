@@ -18,7 +18,13 @@ const BURST_MAX: usize = 250;
 impl Checks {
     /// S8: a plan is made only from caches that show every write that was acknowledged to this replica.
     /// S7: and it waits for nothing else: caches that show everything there is leave nothing to wait for.
-    pub(super) fn check_gate(&mut self, server: &Server, replica: usize, plan: &Plan, snapshot: &BTreeMap<Kind, u64>) {
+    pub(super) fn check_gate(
+        &mut self,
+        server: &Server,
+        replica: usize,
+        plan: &Plan,
+        snapshot: &BTreeMap<Kind, u64>,
+    ) {
         let waits = matches!(plan.waiting, Some(Why::WaitingForOwnWrites { .. }));
         if waits && plan.wake_at.is_none() {
             self.fail("L5", || format!("{} waits for its own writes and no timer stands", plan.set.key));
@@ -28,22 +34,30 @@ impl Checks {
             server.store.since(crate::server::prefix(*kind), seen).is_ok_and(|mut it| it.next().is_none())
         });
         if waits && caught_up {
-            self.fail("S7", || format!("{} waits for writes although its caches show everything", plan.set.key));
+            self.fail("S7", || {
+                format!("{} waits for writes although its caches show everything", plan.set.key)
+            });
         }
         if plan.is_idle() || plan.confirm {
             return;
         }
         let Some(writes) = self.acknowledged.get_mut(&(replica, plan.set.uid.clone())) else { return };
         let seen = |kind: &Kind| snapshot.get(kind).copied().unwrap_or(0);
-        let unseen = writes.wrote.iter().find(|(kind, wrote)| seen(kind) < **wrote).map(|(kind, at)| (*kind, *at));
+        let unseen =
+            writes.wrote.iter().find(|(kind, wrote)| seen(kind) < **wrote).map(|(kind, at)| (*kind, *at));
         let pods_at = seen(&Kind::Pods);
-        let undeleted = writes.deleted.iter().find_map(|(uid, key)| match server.at(Kind::Pods, key, pods_at) {
-            Some(muster_engine::facts::Watched::Pod(pod)) if pod.uid == *uid && !pod.deleting => Some(key.clone()),
-            _ => None,
-        });
+        let undeleted =
+            writes.deleted.iter().find_map(|(uid, key)| match server.at(Kind::Pods, key, pods_at) {
+                Some(muster_engine::facts::Watched::Pod(pod)) if pod.uid == *uid && !pod.deleting => {
+                    Some(key.clone())
+                }
+                _ => None,
+            });
         let undeleted = undeleted.filter(|_| unseen.is_none());
         if let Some((kind, at)) = unseen {
-            self.fail("S8", || format!("{} was planned before its write r{at} to {kind:?} came back", plan.set.key));
+            self.fail("S8", || {
+                format!("{} was planned before its write r{at} to {kind:?} came back", plan.set.key)
+            });
         }
         if let Some(key) = undeleted {
             self.fail("S8", || format!("{} was planned before its delete of {key} came back", plan.set.key));
@@ -85,7 +99,9 @@ impl Checks {
         self.check_creates(&view, &set, plan, clock);
         self.check_deletes(&view, &set, plan, clock);
         if BURST_MAX < plan.create.len() || BURST_MAX < plan.delete.len() {
-            self.fail("W14", || format!("{} creates and {} deletes in one plan", plan.create.len(), plan.delete.len()));
+            self.fail("W14", || {
+                format!("{} creates and {} deletes in one plan", plan.create.len(), plan.delete.len())
+            });
         }
         let again: BTreeSet<_> = plan.delete.iter().map(|(pod, _)| pod.uid.clone()).collect();
         if again.len() != plan.delete.len() {
@@ -116,16 +132,18 @@ impl Checks {
             if !oracle::eligible(set, node) {
                 self.fail("W1", || format!("create on {}, which is not eligible", node.name));
             }
-            let old_is_up = view.pods_on(set, &node.name).any(|it| {
-                oracle::live(it) && oracle::ready(it) && !view.is_new(set, it)
-            });
+            let old_is_up = view
+                .pods_on(set, &node.name)
+                .any(|it| oracle::live(it) && oracle::ready(it) && !view.is_new(set, it));
             surged += usize::from(old_is_up);
         }
         let desired = view.eligible_nodes(set).count();
         let charged = view.charged(set, clock);
         let allowed = oracle::budget(set, desired).saturating_sub(charged);
         if matches!(set.rollout, Rollout::Surge(_)) && allowed < surged {
-            self.fail("W6", || format!("{surged} nodes surge, {charged} are charged already, {allowed} are left"));
+            self.fail("W6", || {
+                format!("{surged} nodes surge, {charged} are charged already, {allowed} are left")
+            });
         }
     }
 
@@ -142,10 +160,14 @@ impl Checks {
                 continue;
             };
             if pod.deleting || pod.owner.as_ref() != Some(&set.uid) {
-                self.fail("W4", || format!("{} is deleted: it is going already, or is not the set's", pod.key));
+                self.fail("W4", || {
+                    format!("{} is deleted: it is going already, or is not the set's", pod.key)
+                });
             }
             match reason(view, set, pod, clock) {
-                None => self.fail("W4", || format!("{} on {:?} is deleted without a reason ({why})", pod.key, pod.target)),
+                None => self.fail("W4", || {
+                    format!("{} on {:?} is deleted without a reason ({why})", pod.key, pod.target)
+                }),
                 Some(Reason::Replace) => replaced += 1,
                 Some(Reason::Moved) => left += 1,
                 Some(Reason::Free | Reason::SupersededAvailable) => {}
@@ -156,14 +178,19 @@ impl Checks {
         }
         let allowed = oracle::budget(set, desired).saturating_sub(charged);
         if matches!(set.rollout, Rollout::Drain(_)) && allowed < replaced {
-            self.fail("W5", || format!("{replaced} pods that are up go, {charged} nodes are charged already, {allowed} may"));
+            self.fail("W5", || {
+                format!("{replaced} pods that are up go, {charged} nodes are charged already, {allowed} may")
+            });
         }
-        let up_anywhere = view.nodes.keys().filter(|node| {
-            view.pods_on(set, node).any(|it| oracle::available(set, it, clock))
-        });
+        let up_anywhere = view
+            .nodes
+            .keys()
+            .filter(|node| view.pods_on(set, node).any(|it| oracle::available(set, it, clock)));
         let spare = up_anywhere.count().saturating_sub(desired);
         if matches!(set.rollout, Rollout::Surge(_)) && spare < left {
-            self.fail("W7", || format!("{left} pods leave nodes that are no longer the set's, {spare} can be spared"));
+            self.fail("W7", || {
+                format!("{left} pods leave nodes that are no longer the set's, {spare} can be spared")
+            });
         }
     }
 
@@ -172,9 +199,15 @@ impl Checks {
         for claim in &plan.claims {
             let right = match claim {
                 Claim::AdoptPod(it) => it.owner.is_none() && !it.deleting && oracle::selects(set, &it.labels),
-                Claim::AdoptRevision(it) => it.owner.is_none() && !it.deleting && oracle::selects(set, &it.labels),
-                Claim::ReleasePod(it) => it.owner.as_ref() == Some(&set.uid) && !oracle::selects(set, &it.labels),
-                Claim::ReleaseRevision(it) => it.owner.as_ref() == Some(&set.uid) && !oracle::selects(set, &it.labels),
+                Claim::AdoptRevision(it) => {
+                    it.owner.is_none() && !it.deleting && oracle::selects(set, &it.labels)
+                }
+                Claim::ReleasePod(it) => {
+                    it.owner.as_ref() == Some(&set.uid) && !oracle::selects(set, &it.labels)
+                }
+                Claim::ReleaseRevision(it) => {
+                    it.owner.as_ref() == Some(&set.uid) && !oracle::selects(set, &it.labels)
+                }
             };
             let namespace = match claim {
                 Claim::AdoptPod(it) | Claim::ReleasePod(it) => &it.key.namespace,
@@ -194,14 +227,20 @@ impl Checks {
             match step {
                 Step::Create { number, .. } => {
                     if view.revisions_of(set).any(|it| !it.deleting && oracle::means(set, it)) {
-                        self.fail("W15", || format!("{}: a revision is made although one means the same", set.key));
+                        self.fail("W15", || {
+                            format!("{}: a revision is made although one means the same", set.key)
+                        });
                     }
                     if view.revisions_of(set).any(|it| *number <= it.number) {
                         self.fail("W16", || format!("{}: number {number} is not the highest", set.key));
                     }
                 }
                 Step::Renumber { revision, number } => {
-                    if !oracle::means(set, revision) || view.revisions_of(set).any(|it| *number <= it.number && it.uid != revision.uid && it.data != revision.data) {
+                    if !oracle::means(set, revision)
+                        || view.revisions_of(set).any(|it| {
+                            *number <= it.number && it.uid != revision.uid && it.data != revision.data
+                        })
+                    {
                         self.fail("W16", || format!("{} is renumbered to {number} wrongly", revision.key));
                     }
                 }
@@ -213,7 +252,9 @@ impl Checks {
         let same_meaning = view.revisions_of(set).filter(|it| !it.deleting && oracle::means(set, it)).count();
         let mut pruned = 0;
         for revision in &plan.prune {
-            let duplicate = view.revisions_of(set).any(|it| it.uid != revision.uid && it.data == revision.data && !it.deleting);
+            let duplicate = view
+                .revisions_of(set)
+                .any(|it| it.uid != revision.uid && it.data == revision.data && !it.deleting);
             if revision.hash().is_some_and(|it| carried.contains(it)) {
                 self.fail("W15", || format!("{} is pruned although a pod carries it", revision.key));
             }
@@ -223,10 +264,13 @@ impl Checks {
             pruned += usize::from(!duplicate);
         }
         if 0 < pruned && (old + same_meaning.saturating_sub(1)).saturating_sub(pruned) < set.history_max {
-            self.fail("W15", || format!("{}: {pruned} revisions are pruned, {old} old ones are there", set.key));
+            self.fail("W15", || {
+                format!("{}: {pruned} revisions are pruned, {old} old ones are there", set.key)
+            });
         }
         for (pod, _) in &plan.relabel {
-            let of_a_duplicate = view.revisions_of(set).any(|it| it.hash() == pod.hash() && oracle::means(set, it));
+            let of_a_duplicate =
+                view.revisions_of(set).any(|it| it.hash() == pod.hash() && oracle::means(set, it));
             if !of_a_duplicate {
                 self.fail("W15", || format!("{} is relabelled although its template is another", pod.key));
             }
@@ -256,7 +300,8 @@ fn reason(view: &View, set: &Set, pod: &Pod, clock: Time) -> Option<Reason> {
         return Some(Reason::Free);
     }
     let is_new = view.is_new(set, pod);
-    let others: Vec<_> = view.pods_on(set, target).filter(|it| it.uid != pod.uid && oracle::live(it)).collect();
+    let others: Vec<_> =
+        view.pods_on(set, target).filter(|it| it.uid != pod.uid && oracle::live(it)).collect();
     let senior = |a: &Pod, b: &Pod| (!a.bound, a.created, &a.key.name) < (!b.bound, b.created, &b.key.name);
     match set.rollout {
         Rollout::Surge(_) => {
@@ -274,7 +319,8 @@ fn reason(view: &View, set: &Set, pod: &Pod, clock: Time) -> Option<Reason> {
                 return Some(if oracle::ready(pod) { Reason::SupersededTooEarly } else { Reason::Free });
             }
             let kept = kept_by_taint(view, set, pod, clock);
-            (!oracle::eligible(set, node) && !kept).then(|| if oracle::ready(pod) { Reason::Moved } else { Reason::Free })
+            (!oracle::eligible(set, node) && !kept)
+                .then(|| if oracle::ready(pod) { Reason::Moved } else { Reason::Free })
         }
         Rollout::Drain(_) | Rollout::OnDelete => {
             if others.iter().any(|it| senior(it, pod)) {

@@ -19,7 +19,8 @@ impl Checks {
                 self.check_owners(server, commit);
             }
             (Some(Watched::Revision(revision)), _) => {
-                let before = server.between(Kind::Revisions, &commit.key, 0, commit.revision.saturating_sub(1));
+                let before =
+                    server.between(Kind::Revisions, &commit.key, 0, commit.revision.saturating_sub(1));
                 let changed = before.into_iter().flatten().any(|it| match it {
                     Watched::Revision(it) => it.uid == revision.uid && it.data != revision.data,
                     _ => false,
@@ -45,7 +46,8 @@ impl Checks {
                 let live: Vec<_> = here.iter().filter(|it| oracle::live(it)).collect();
                 let same = live.iter().any(|a| live.iter().any(|b| a.uid != b.uid && a.hash() == b.hash()));
                 let leaving = here.iter().filter(|it| it.deleting);
-                let crowd = leaving.clone().any(|a| 2 < leaving.clone().filter(|b| a.hash() == b.hash()).count());
+                let crowd =
+                    leaving.clone().any(|a| 2 < leaving.clone().filter(|b| a.hash() == b.hash()).count());
                 same || 2 < live.len() || crowd
             }
             Rollout::Drain(_) | Rollout::OnDelete => 1 < here.len(),
@@ -60,7 +62,8 @@ impl Checks {
     fn check_owners(&mut self, server: &Server, commit: &Commit) {
         let Some(object) = server.object(commit.kind, &commit.key) else { return };
         let owners = object["metadata"]["ownerReferences"].as_array();
-        let controllers: Vec<_> = owners.into_iter().flatten().filter(|it| it["controller"] == true).collect();
+        let controllers: Vec<_> =
+            owners.into_iter().flatten().filter(|it| it["controller"] == true).collect();
         let elsewhere = controllers.iter().any(|owner| {
             let set = server.sets.values().find(|it| owner["uid"] == *it.uid);
             set.is_some_and(|it| it.key.namespace != commit.key.namespace)
@@ -73,13 +76,20 @@ impl Checks {
     /// S4: what a watch delivers is ordered, unique and without a gap.
     pub fn delivered(&mut self, server: &Server, replica: usize, kind: Kind, cursor: u64, revision: u64) {
         let same_again = cursor == revision;
-        let missed = server.log.iter().rev().take_while(|it| cursor < it.revision).filter(|it| it.kind == kind);
+        let missed =
+            server.log.iter().rev().take_while(|it| cursor < it.revision).filter(|it| it.kind == kind);
         let mut missed = missed.filter(|it| it.revision < revision);
         // Swallowed by a later change of the same object is not missed.
-        let key = server.log.binary_search_by_key(&revision, |it| it.revision).ok().map(|at| server.log[at].key.clone());
+        let key = server
+            .log
+            .binary_search_by_key(&revision, |it| it.revision)
+            .ok()
+            .map(|at| server.log[at].key.clone());
         let gap = missed.any(|it| Some(&it.key) != key.as_ref());
         if (revision < cursor && !same_again) || gap {
-            self.fail("S4", || format!("replica {replica} was at r{cursor} of {} and got r{revision}", prefix(kind)));
+            self.fail("S4", || {
+                format!("replica {replica} was at r{cursor} of {} and got r{revision}", prefix(kind))
+            });
         }
     }
 
@@ -87,7 +97,9 @@ impl Checks {
     pub fn after_step(&mut self, server: &Server, _now: Time) {
         let counted = server.log.last().map_or(muster_store::Store::FIRST, |it| it.revision);
         if server.store.revision() != counted {
-            self.fail("S4", || format!("the store is at r{}, its last commit was r{counted}", server.store.revision()));
+            self.fail("S4", || {
+                format!("the store is at r{}, its last commit was r{counted}", server.store.revision())
+            });
         }
     }
 }

@@ -55,7 +55,8 @@ impl Checks {
                 }
             }
             Call::Claim(claim) if claim.adopts() => {
-                let alive = decided.rechecked.as_ref().is_some_and(|(uid, deleting)| *uid == set.uid && !deleting);
+                let alive =
+                    decided.rechecked.as_ref().is_some_and(|(uid, deleting)| *uid == set.uid && !deleting);
                 if !alive {
                     self.fail("W9", || format!("{claim:?} without reading the set first"));
                 }
@@ -98,13 +99,18 @@ impl Checks {
             return;
         }
         let changed = before < server.revision();
-        if !changed && matches!(call, Call::Claim(_) | Call::RelabelPod { .. } | Call::Step(_)) && !is_refused(outcome) {
+        if !changed
+            && matches!(call, Call::Claim(_) | Call::RelabelPod { .. } | Call::Step(_))
+            && !is_refused(outcome)
+        {
             self.fail("L9", || format!("{call:?} changed nothing"));
         }
         let collided = matches!(outcome, Outcome::Refused(Refusal::AlreadyExists));
         if let (Call::Step(Step::Create { name, .. }), false, false) = (call, is_refused(outcome), collided) {
             let expected = name.starts_with(&format!("{}-", set.key.name));
-            let named = server.revisions.values().any(|it| it.key.name == *name && it.hash().is_some_and(|hash| name.ends_with(hash.as_ref())));
+            let named = server.revisions.values().any(|it| {
+                it.key.name == *name && it.hash().is_some_and(|hash| name.ends_with(hash.as_ref()))
+            });
             if !expected || !named {
                 self.fail("W15", || format!("revision {name} is not named after set and hash"));
             }
@@ -130,7 +136,8 @@ impl Checks {
         let view = View::now(server);
         let pods_at = decided.snapshot.get(&Kind::Pods).copied().unwrap_or(0);
         let theirs = |key: &muster_engine::facts::Key| {
-            let mut later = server.log.iter().rev().take_while(|it| pods_at < it.revision).filter(|it| it.key == *key);
+            let mut later =
+                server.log.iter().rev().take_while(|it| pods_at < it.revision).filter(|it| it.key == *key);
             later.any(|it| matches!(it.actor, Actor::User | Actor::Garbage))
         };
         let here: Vec<_> =
@@ -150,13 +157,22 @@ impl Checks {
     }
 
     /// W5, the weak form, whatever anybody knew: nodes whose available pod a rollout took, and that have had none since.
-    fn check_budget(&mut self, server: &Server, set: &Set, pod: &muster_engine::facts::Pod, clock: Time, now: Time) {
+    fn check_budget(
+        &mut self,
+        server: &Server,
+        set: &Set,
+        pod: &muster_engine::facts::Pod,
+        clock: Time,
+        now: Time,
+    ) {
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
         let view = View::now(server);
         let is_up = |pod: &muster_engine::facts::Pod| oracle::available(&current, pod, clock);
-        let eligible: std::collections::BTreeSet<_> = view.eligible_nodes(&current).map(|it| it.name.clone()).collect();
+        let eligible: std::collections::BTreeSet<_> =
+            view.eligible_nodes(&current).map(|it| it.name.clone()).collect();
         self.taken.retain(|(uid, node), _| {
-            *uid != current.uid || (eligible.contains(node) && !view.pods_on(&current, node).any(|it| is_up(it)))
+            *uid != current.uid
+                || (eligible.contains(node) && !view.pods_on(&current, node).any(|it| is_up(it)))
         });
         let Some(node) = pod.target.clone().filter(|it| eligible.contains(it)) else { return };
         let was_up = oracle::available(&current, pod, clock) && !view.is_new(&current, pod);
@@ -172,13 +188,17 @@ impl Checks {
         let desired = eligible.len();
         let allowed = oracle::budget(set, desired).max(1);
         if allowed < taken && !self.is_excused(now) && !self.shrunk(server, set) {
-            self.fail("W5", || format!("{taken} nodes of {} are down by our hand, {allowed} may be", set.key));
+            self.fail("W5", || {
+                format!("{taken} nodes of {} are down by our hand, {allowed} may be", set.key)
+            });
         }
     }
 
     /// A share of fewer nodes, or a smaller budget, is no fault of the deletes that were made under a larger one.
     fn shrunk(&self, server: &Server, set: &Set) -> bool {
-        let edited = server.log.iter().any(|it| it.kind == Kind::Sets && it.key == set.key && it.actor == Actor::User && 1 < set.generation);
+        let edited = server.log.iter().any(|it| {
+            it.kind == Kind::Sets && it.key == set.key && it.actor == Actor::User && 1 < set.generation
+        });
         let percent = matches!(set.rollout, Rollout::Drain(muster_engine::facts::Share::Percent(_)));
         let resized = edited && strategies(server, set) > 1;
         percent || resized
@@ -197,11 +217,14 @@ impl Checks {
             "apiVersion": "apps/v1", "kind": "DaemonSet", "name": set.key.name.as_ref(), "uid": set.uid.as_ref(),
             "controller": true, "blockOwnerDeletion": true,
         }]);
-        let affinity = &body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+        let affinity =
+            &body["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
         let pinned = json!({"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]});
         let tolerations = body["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
         let tolerates = |key: &str, effect: &str| {
-            tolerations.iter().any(|it| it["key"] == key && it["effect"] == effect && it["operator"] == "Exists")
+            tolerations
+                .iter()
+                .any(|it| it["key"] == key && it["effect"] == effect && it["operator"] == "Exists")
         };
         let automatic = [
             ("node.kubernetes.io/not-ready", "NoExecute"),
@@ -230,7 +253,9 @@ impl Checks {
             Some("tolerations")
         } else if rest(&body["spec"]) != rest(&template["spec"]) {
             Some("the template's own part")
-        } else if meta["namespace"] != *set.key.namespace || meta["generateName"] != format!("{}-", set.key.name) {
+        } else if meta["namespace"] != *set.key.namespace
+            || meta["generateName"] != format!("{}-", set.key.name)
+        {
             Some("name")
         } else {
             None
@@ -244,9 +269,13 @@ impl Checks {
     fn check_hash(&mut self, server: &Server, decided: &Decided, set: &Set, body: &Value) {
         let hash = body["metadata"]["labels"]["controller-revision-hash"].as_str().unwrap_or_default();
         let view = View::at(server, &decided.snapshot);
-        let found = view.revisions_of(set).any(|it| it.hash().map(|it| it.as_ref()) == Some(hash) && oracle::means(set, it));
+        let found = view
+            .revisions_of(set)
+            .any(|it| it.hash().map(|it| it.as_ref()) == Some(hash) && oracle::means(set, it));
         if !found {
-            self.fail("S5", || format!("the hash {hash} of a new pod of {} names no revision of its template", set.key));
+            self.fail("S5", || {
+                format!("the hash {hash} of a new pod of {} names no revision of its template", set.key)
+            });
         }
     }
 
@@ -254,13 +283,20 @@ impl Checks {
     fn check_status(&mut self, server: &Server, decided: &Decided, of: &Set, body: &Value) {
         let guards = &body["metadata"];
         if guards["uid"] != *of.uid || guards["resourceVersion"] != of.resource_version.to_string() {
-            self.fail("W11", || format!("the status of {} is written without uid and resourceVersion", of.key));
+            self.fail("W11", || {
+                format!("the status of {} is written without uid and resourceVersion", of.key)
+            });
         }
         let status = &body["status"];
         let number = |name: &str| status[name].as_i64().unwrap_or(0);
         let observed = number("observedGeneration");
         if observed < of.status.observed_generation || of.generation < observed {
-            self.fail("W11", || format!("observedGeneration {observed}, was {}, generation {}", of.status.observed_generation, of.generation));
+            self.fail("W11", || {
+                format!(
+                    "observedGeneration {observed}, was {}, generation {}",
+                    of.status.observed_generation, of.generation
+                )
+            });
         }
         let raised = of.status.observed_generation < observed;
         if raised && (observed != decided.plan.set.generation || decided.plan.hash.is_empty()) {
@@ -275,7 +311,8 @@ impl Checks {
             self.check_collision(server, decided, of);
         }
         let there = server.object(Kind::Sets, &of.key).map(|it| it["status"].clone()).unwrap_or_default();
-        let foreign = there["conditions"].as_array().into_iter().flatten().filter(|it| it["type"] == "StatusUpdate");
+        let foreign =
+            there["conditions"].as_array().into_iter().flatten().filter(|it| it["type"] == "StatusUpdate");
         let kept = |it: &Value| status["conditions"].as_array().into_iter().flatten().any(|ours| ours == it);
         let same_version = server.resource_version(Kind::Sets, &of.key) == of.resource_version;
         if same_version && !foreign.clone().all(kept) {
@@ -285,7 +322,11 @@ impl Checks {
         let (ready, available) = (number("numberReady"), number("numberAvailable"));
         let (updated, unavailable) = (number("updatedNumberScheduled"), number("numberUnavailable"));
         let ordered = 0 <= available && available <= ready && ready <= current && current <= desired;
-        if !ordered || current < updated || unavailable != desired - available || number("numberMisscheduled") < 0 {
+        if !ordered
+            || current < updated
+            || unavailable != desired - available
+            || number("numberMisscheduled") < 0
+        {
             self.fail("S3", || format!("the counts do not fit together: {status}"));
         }
         let key = (decided.replica, decided.plan.set.key.clone());
@@ -309,8 +350,11 @@ impl Checks {
         if of.status.collisions != decided.plan.set.status.collisions {
             self.fail("W15", || format!("{}: the count had gone up already", of.key));
         }
-        let existing = server.revisions.values().find(|it| it.key.name == name && it.key.namespace == of.key.namespace);
-        let ours = existing.is_some_and(|it| it.owner.as_ref() == Some(&of.uid) && it.data == decided.plan.set.template.data);
+        let existing =
+            server.revisions.values().find(|it| it.key.name == name && it.key.namespace == of.key.namespace);
+        let ours = existing.is_some_and(|it| {
+            it.owner.as_ref() == Some(&of.uid) && it.data == decided.plan.set.template.data
+        });
         if ours {
             self.fail("W15", || format!("{name} is the revision that was wanted"));
         }
@@ -338,9 +382,19 @@ impl Checks {
     }
 
     /// W14: a node's finished pods are deleted after 1 s, 2 s, 4 s …, as long as the same process remembers.
-    fn check_backoff(&mut self, server: &Server, decided: &Decided, set: &Set, pod: &muster_engine::facts::Pod) {
+    fn check_backoff(
+        &mut self,
+        server: &Server,
+        decided: &Decided,
+        set: &Set,
+        pod: &muster_engine::facts::Pod,
+    ) {
         let Some(node) = pod.target.clone() else { return };
-        if server.pods.get(&pod.key).is_none_or(|it| it.uid != pod.uid || it.resource_version != pod.resource_version) {
+        if server
+            .pods
+            .get(&pod.key)
+            .is_none_or(|it| it.uid != pod.uid || it.resource_version != pod.resource_version)
+        {
             return;
         }
         let id = (decided.replica, decided.life, set.uid.clone(), set.generation, node.clone());
@@ -350,7 +404,9 @@ impl Checks {
                 let wait = Duration::from_secs(1 << doublings.min(9)).min(Duration::from_secs(900));
                 // The wait began when the answer came, a little after the delete.
                 if now.since(last) + Duration::from_millis(1) < wait {
-                    self.fail("W14", || format!("a failed pod on {node} is deleted after {:?}, not {wait:?}", now.since(last)));
+                    self.fail("W14", || {
+                        format!("a failed pod on {node} is deleted after {:?}, not {wait:?}", now.since(last))
+                    });
                 }
                 self.failures.insert(id, (now, doublings + 1));
             }
