@@ -64,6 +64,11 @@ fn every_difference_says_where() {
 }
 
 #[test]
+fn the_simulator_checks_what_is_listed() {
+    nothing_wrong(invariants(&repository()));
+}
+
+#[test]
 fn every_reason_is_given_somewhere() {
     nothing_wrong(reasons(&repository()));
 }
@@ -496,6 +501,25 @@ fn held(tree: &Tree, document: &str, heading: &str, column: usize) -> Vec<String
     complaints
 }
 
+/// ARCHITECTURE.md lists the invariants that the simulator checks, all of them and no others.
+fn invariants(tree: &Tree) -> Vec<String> {
+    let listed: BTreeSet<&str> = rows(tree.text("ARCHITECTURE.md"), "## The invariants of the simulation")
+        .filter_map(|cells| cells.first().copied())
+        .collect();
+    let is_id = |it: &&str| {
+        let number = it.strip_prefix(['W', 'S', 'L']);
+        number.is_some_and(|it| !it.is_empty() && it.chars().all(|it| it.is_ascii_digit()))
+    };
+    let sources = tree.under("crates/sim/").filter(|(path, _)| path.ends_with(".rs"));
+    // Mutants have the names of what they break: to switch a bug on is not to check for it.
+    let lines = sources.flat_map(|(_, text)| text.lines()).filter(|line| !line.contains("mutant"));
+    let checked: BTreeSet<&str> =
+        lines.flat_map(|line| line.split('"').skip(1).step_by(2)).filter(is_id).collect();
+    let unlisted = checked.difference(&listed).map(|it| format!("ARCHITECTURE.md does not say what {it} is"));
+    let unchecked = listed.difference(&checked).map(|it| format!("the simulator does not check {it}"));
+    unlisted.chain(unchecked).collect()
+}
+
 /// Every `Why` is built in the engine.
 fn reasons(tree: &Tree) -> Vec<String> {
     let path = "crates/engine/src/why.rs";
@@ -763,6 +787,17 @@ mod can_fail {
         finds(
             differences(&tree),
             &["docs/differences.md: engine/src/a.rs::order: there is no file crates/engine/src/a.rs"],
+        );
+    }
+
+    #[test]
+    fn invariants_that_are_listed_or_checked_but_not_both() {
+        let table = "## The invariants of the simulation\n| id | what |\n|---|---|\n| W1 | a |\n| L10 | b |\n| S2 | c |\n";
+        let code = "self.fail(\"W1\", || String::new());\nfail(\"S9\", x);\nif mutant::is(\"S2\") {}\nf(\"L10\", \"W\", \"W14.x\");\n";
+        let tree = Tree::of(&[("ARCHITECTURE.md", table), ("crates/sim/src/checks.rs", code)]);
+        finds(
+            invariants(&tree),
+            &["ARCHITECTURE.md does not say what S9 is", "the simulator does not check S2"],
         );
     }
 
