@@ -394,9 +394,7 @@ impl World {
             match acting.act.next() {
                 Next::Call(_) if !may_write => {
                     // It can no longer be sure to be the leader: it stops in the middle.
-                    replica.acts.remove(key);
-                    replica.leading = false;
-                    return;
+                    return self.step_down(index);
                 }
                 Next::Call(call) => {
                     let flight = Flight {
@@ -569,12 +567,11 @@ impl World {
         }
     }
 
+    /// A process that has lost its lease ends, and a new one takes its place.
     fn step_down(&mut self, index: usize) {
-        let replica = &mut self.replicas[index];
-        replica.leading = false;
-        replica.acts.clear();
-        replica.queue.clear();
-        replica.timers.clear();
+        if self.replicas[index].leading {
+            self.crash_replica(index);
+        }
     }
 
     /// What the server does with a call. Bodies are those that go over the wire.

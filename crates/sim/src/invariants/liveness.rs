@@ -41,9 +41,11 @@ impl World {
     /// The first thing that is not as it should be.
     pub fn unsettled(&self) -> Option<Violation> {
         let view = View::now(&self.server);
-        let leader = self.replicas.iter().find(|it| it.leading)?;
-        let clock = leader.clock(self.now);
         let fail = |invariant, detail| Some(Violation { invariant, detail });
+        let Some(leader) = self.replicas.iter().find(|it| it.leading) else {
+            return fail("L10", "nobody leads".to_owned());
+        };
+        let clock = leader.clock(self.now);
         for pod in view.pods.values().filter(|it| !it.bound && it.live()) {
             let node = pod.target.as_ref().and_then(|it| view.nodes.get(it));
             let fits = node.is_some_and(|node| {
