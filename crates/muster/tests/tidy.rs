@@ -184,8 +184,8 @@ fn rules(tree: &Tree) -> Vec<String> {
     }
     for (path, text) in tree.under("crates/engine/src/") {
         let file = path.strip_prefix("crates/").unwrap_or(path);
-        for item in ruled(text) {
-            let item = format!("{file}::{item}");
+        for item in items(text).iter().filter(|it| it.is_rule) {
+            let item = format!("{file}::{}", item.name);
             if !listed.contains(&item.as_str()) {
                 complaints.push(format!("{item} states a rule and is not in the table of rules"));
             }
@@ -194,24 +194,31 @@ fn rules(tree: &Tree) -> Vec<String> {
     complaints
 }
 
-/// The items whose doc comment begins with `Rule:`; a method with the type it belongs to.
-fn ruled(text: &str) -> Vec<String> {
+/// An item that a file declares: `Type::name` if it is in an `impl`.
+struct Item {
+    name: String,
+    /// Its doc comment begins with `Rule:`.
+    is_rule: bool,
+}
+
+fn items(text: &str) -> Vec<Item> {
     let mut found = Vec::new();
     let mut of_type = None;
     let mut is_rule = false;
     for line in text.lines() {
         if line.starts_with("impl") {
-            of_type = implemented(line);
+            of_type = implemented(line).filter(|_| !line.ends_with('}'));
         } else if line.starts_with('}') {
             of_type = None;
         }
         let line = line.trim();
         if line.starts_with("/// Rule:") {
             is_rule = true;
-        } else if is_rule && !line.starts_with("//") && !line.starts_with("#[") {
+        } else if !line.starts_with("//") && !line.starts_with("#[") {
+            let name = declared(line).or(Some(line).filter(|_| is_rule));
+            let named = |it: &str| of_type.map_or_else(|| it.to_string(), |of| format!("{of}::{it}"));
+            found.extend(name.map(|it| Item { name: named(it), is_rule }));
             is_rule = false;
-            let item = declared(line).unwrap_or(line);
-            found.push(of_type.map_or_else(|| item.to_string(), |it| format!("{it}::{item}")));
         }
     }
     found
@@ -252,12 +259,8 @@ fn missing(tree: &Tree, named: &str) -> Option<String> {
     if !tree.has(&path) {
         return Some(format!("{named}: there is no file {path}"));
     }
-    let text = tree.text(&path);
-    let (of_type, item) = item.split_once("::").map_or((None, item), |(of, item)| (Some(of), item));
-    let declares = text.lines().any(|line| declared(line.trim()) == Some(item));
-    let belongs = of_type
-        .is_none_or(|of| text.lines().any(|line| line.starts_with("impl") && implemented(line) == Some(of)));
-    (!declares || !belongs).then(|| format!("{named}: {path} has no such item"))
+    let is_there = items(tree.text(&path)).iter().any(|it| it.name == item);
+    (!is_there).then(|| format!("{named}: {path} has no such item"))
 }
 
 /// Every source file is compiled, every entry of the catalogue says something, every document is linked.
@@ -622,7 +625,7 @@ mod can_fail {
             | c | `engine/src/gone.rs::x`, `engine/src/a.rs::kept` |\n\
             | d | `engine/src/a.rs::Door::opens` |\n## Next\n| e | `not here` |\n";
         let code = "/// Rule: one.\npub(crate) fn kept() {}\nimpl Gate {\n    /// Rule: two,\n    /// of two lines.\n    \
-            #[inline]\n    pub fn opens(&self) {}\n}\n/// Rule: three.\nconst LIMIT: usize = 1;\n";
+            #[inline]\n    pub fn opens(&self) {}\n}\nimpl Door {}\n/// Rule: three.\nconst LIMIT: usize = 1;\n";
         let tree = Tree::of(&[("ARCHITECTURE.md", table), ("crates/engine/src/a.rs", code)]);
         finds(
             rules(&tree),
