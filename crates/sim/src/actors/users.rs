@@ -244,7 +244,9 @@ fn nature_of(text: &str) -> Result<Nature, String> {
         "kills-its-node" => Nature::KillsNode,
         "crashes" => Nature::Crashes,
         other => {
-            return Err(format!("{other:?} is not good, never-ready, fails, ends, kills-its-node or crashes"));
+            return Err(format!(
+                "{other:?} is not good, never-ready, fails, ends, kills-its-node or crashes"
+            ));
         }
     })
 }
