@@ -248,7 +248,8 @@ impl Act {
 
     /// The next batch of this stage, or the next stage.
     fn advance(&mut self) {
-        if self.stage == Stage::Create && self.at < self.plan.create.len() && !self.batch_failed {
+        let more = self.at < self.plan.create.len() && !self.batch_failed && !self.stopped;
+        if self.stage == Stage::Create && more {
             return self.fill();
         }
         self.stage = match self.stage {

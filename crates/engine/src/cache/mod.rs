@@ -480,17 +480,6 @@ impl Cache {
     }
 }
 
-fn place_of(item: &Watched) -> Option<(Kind, u64)> {
-    match item {
-        Watched::Set(it) => Some((Kind::Sets, it.resource_version)),
-        Watched::Node(it) => Some((Kind::Nodes, it.resource_version)),
-        Watched::Pod(it) => Some((Kind::Pods, it.resource_version)),
-        Watched::Revision(it) => Some((Kind::Revisions, it.resource_version)),
-        Watched::Gone { kind, resource_version, .. } => Some((*kind, *resource_version)),
-        Watched::Bookmark { .. } | Watched::Error { .. } => None,
-    }
-}
-
 /// Whether cells and history come out the same for both. The collision count is in the name of the next revision:
 /// without it a taken name would be tried, and the count raised, again and again.
 fn reads_the_same(a: &Set, b: &Set) -> bool {
@@ -502,6 +491,17 @@ fn reads_the_same(a: &Set, b: &Set) -> bool {
         && a.template == b.template
         && a.template_generation == b.template_generation
         && a.status.collisions == b.status.collisions
+}
+
+fn place_of(item: &Watched) -> Option<(Kind, u64)> {
+    match item {
+        Watched::Set(it) => Some((Kind::Sets, it.resource_version)),
+        Watched::Node(it) => Some((Kind::Nodes, it.resource_version)),
+        Watched::Pod(it) => Some((Kind::Pods, it.resource_version)),
+        Watched::Revision(it) => Some((Kind::Revisions, it.resource_version)),
+        Watched::Gone { kind, resource_version, .. } => Some((*kind, *resource_version)),
+        Watched::Bookmark { .. } | Watched::Error { .. } => None,
+    }
 }
 
 fn key_of(item: &Watched) -> Option<Key> {
@@ -605,7 +605,9 @@ impl Entry {
             if here.is_empty() {
                 self.pods.remove(node);
             }
-            self.dirty.node(node);
+            if !mutant::is("stale-cell") {
+                self.dirty.node(node);
+            }
         }
         true
     }
@@ -655,7 +657,8 @@ impl Entry {
 
     fn refresh(&mut self, objects: &Objects, now: Time) {
         let due = |ledger: &Ledger| -> Option<Text> {
-            ledger.timers.first().filter(|(at, _)| *at <= now).map(|(_, node)| node.clone())
+            let first = ledger.timers.first().filter(|(at, _)| *at <= now && !mutant::is("stale-timer"));
+            first.map(|(_, node)| node.clone())
         };
         if self.ledger.history.again_at.is_some_and(|at| at <= now) {
             self.dirty = Dirty::All;

@@ -27,39 +27,60 @@ fn two_at_a_time_until_all_are_new() {
     let world = |pods: &str| format!("now 1000\n{}{nodes}{pods}", set("max-unavailable=2"));
     let old = |names: &str| each(names, "pod old-$ on=$ rev=1 ready");
     let new = |names: &str| each(names, "pod new-$ on=$ ready");
-    check(&world(&old("a b c d e")), expect![[r#"
+    check(
+        &world(&old("a b c d e")),
+        expect![[r#"
         b  delete old-b  out of date
         d  delete old-d  out of date
         wake at 1600
-    "#]]);
+    "#]],
+    );
     // Two are terminating, though still Ready: they are down.
-    check(&world(&(old("b d e") + &each("a c", "pod old-$ on=$ rev=1 ready deleting"))), expect![[r#"
+    check(
+        &world(&(old("b d e") + &each("a c", "pod old-$ on=$ rev=1 ready deleting"))),
+        expect![[r#"
         nothing
         wake at 1600
-    "#]]);
+    "#]],
+    );
     // Their nodes are free.
-    check(&world(&old("b d e")), expect![[r#"
+    check(
+        &world(&old("b d e")),
+        expect![[r#"
         a  create  no pod here
         c  create  no pod here
         wake at 1600
-    "#]]);
+    "#]],
+    );
     // The new ones are starting.
-    check(&world(&(old("b d e") + &each("a c", "pod new-$ on=$ starting"))), expect![[r#"
+    check(
+        &world(&(old("b d e") + &each("a c", "pod new-$ on=$ starting"))),
+        expect![[r#"
         nothing
         wake at 1600
-    "#]]);
-    check(&world(&(old("b d e") + &new("a c"))), expect![[r#"
+    "#]],
+    );
+    check(
+        &world(&(old("b d e") + &new("a c"))),
+        expect![[r#"
         b  delete old-b  out of date
         d  delete old-d  out of date
         wake at 1600
-    "#]]);
-    check(&world(&(old("e") + &new("a b c d"))), expect![[r#"
+    "#]],
+    );
+    check(
+        &world(&(old("e") + &new("a b c d"))),
+        expect![[r#"
         e  delete old-e  out of date
         wake at 1600
-    "#]]);
-    check(&world(&new("a b c d e")), expect![[r#"
+    "#]],
+    );
+    check(
+        &world(&new("a b c d e")),
+        expect![[r#"
         nothing
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -71,10 +92,13 @@ fn a_new_revision_that_never_gets_ready_stops_at_the_budget() {
         each("a b c", "pod new-$ on=$ waiting=CrashLoopBackOff"),
         each("d e", "pod old-$ on=$ rev=1 ready")
     );
-    check(&world, expect![[r#"
+    check(
+        &world,
+        expect![[r#"
         nothing
         wake at 1600
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -86,11 +110,14 @@ fn a_second_update_replaces_the_bad_pods_and_spares_the_healthy_ones() {
         each("a b", "pod bad-$ on=$ rev=1 unready"),
         each("c d e", "pod good-$ on=$ rev=1 ready")
     );
-    check(&world, expect![[r#"
+    check(
+        &world,
+        expect![[r#"
         b  delete bad-b  out of date and not ready
         a  delete bad-a  out of date and not ready
         wake at 1600
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -159,14 +186,20 @@ fn a_young_new_pod_is_down_until_it_is_available() {
             each("a b", "node $")
         )
     };
-    check(&world(1059), expect![[r#"
+    check(
+        &world(1059),
+        expect![[r#"
         nothing
         wake at 1060
-    "#]]);
-    check(&world(1060), expect![[r#"
+    "#]],
+    );
+    check(
+        &world(1060),
+        expect![[r#"
         b  delete old-b  out of date
         wake at 1660
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -183,12 +216,18 @@ fn a_ready_time_in_the_future_is_waited_for_and_asked_about_in_between() {
 #[test]
 fn a_strategy_that_changes_alone_deletes_nothing() {
     let world = each("a b c", "node $") + &each("a b c", "pod p-$ on=$ ready");
-    check(&format!("set d gen=9 max-unavailable=3\nrev d-1\n{world}"), expect![[r#"
+    check(
+        &format!("set d gen=9 max-unavailable=3\nrev d-1\n{world}"),
+        expect![[r#"
         nothing
-    "#]]);
-    check(&format!("set d gen=9 max-surge=3\nrev d-1\n{world}"), expect![[r#"
+    "#]],
+    );
+    check(
+        &format!("set d gen=9 max-surge=3\nrev d-1\n{world}"),
+        expect![[r#"
         nothing
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -226,7 +265,8 @@ fn percentages_are_of_the_eligible_nodes_and_rounded_up() {
         max-surge=2: 1 2 2 2
         max-surge=200%: 1 2 3 8
         max-surge=9: 1 2 3 8
-    "#]].assert_eq(&out);
+    "#]]
+    .assert_eq(&out);
 }
 
 #[test]
@@ -267,30 +307,42 @@ fn check_strategy(strategy: Value, want: Expect) {
 #[test]
 fn a_share_that_cannot_be_read_replaces_nothing_and_says_so() {
     let rolling = |name: &str, share: Value| json!({"type": "RollingUpdate", "rollingUpdate": {name: share}});
-    check_strategy(rolling("maxUnavailable", json!("5")), expect![[r#"
+    check_strategy(
+        rolling("maxUnavailable", json!("5")),
+        expect![[r#"
         event InvalidSpec: spec.updateStrategy.rollingUpdate.maxUnavailable: "5" is neither a whole number nor a percentage such as "10%"; nothing is replaced
         wake at 1600
         Degraded=True since 1000 InvalidSpec: spec.updateStrategy.rollingUpdate.maxUnavailable: "5" is neither a whole number nor a percentage such as "10%"; nothing is replaced
-    "#]]);
-    check_strategy(rolling("maxUnavailable", json!(-1)), expect![[r#"
+    "#]],
+    );
+    check_strategy(
+        rolling("maxUnavailable", json!(-1)),
+        expect![[r#"
         event InvalidSpec: spec.updateStrategy.rollingUpdate.maxUnavailable: -1 is neither a whole number nor a percentage such as "10%"; nothing is replaced
         wake at 1600
         Degraded=True since 1000 InvalidSpec: spec.updateStrategy.rollingUpdate.maxUnavailable: -1 is neither a whole number nor a percentage such as "10%"; nothing is replaced
-    "#]]);
-    check_strategy(rolling("maxSurge", json!("ten%")), expect![[r#"
+    "#]],
+    );
+    check_strategy(
+        rolling("maxSurge", json!("ten%")),
+        expect![[r#"
         event InvalidSpec: spec.updateStrategy.rollingUpdate.maxSurge: "ten%" is neither a whole number nor a percentage such as "10%"; nothing is replaced
         wake at 1600
         Degraded=True since 1000 InvalidSpec: spec.updateStrategy.rollingUpdate.maxSurge: "ten%" is neither a whole number nor a percentage such as "10%"; nothing is replaced
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_strategy_nobody_knows_replaces_nothing_and_says_so() {
-    check_strategy(json!({"type": "Teleport"}), expect![[r#"
+    check_strategy(
+        json!({"type": "Teleport"}),
+        expect![[r#"
         event InvalidSpec: spec.updateStrategy.type: "Teleport" is neither RollingUpdate nor OnDelete; nothing is replaced
         wake at 1600
         Degraded=True since 1000 InvalidSpec: spec.updateStrategy.type: "Teleport" is neither RollingUpdate nor OnDelete; nothing is replaced
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -361,12 +413,15 @@ fn one_failed_pod_does_not_stop_the_rollout_of_the_others() {
         each("a b c", "node $"),
         each("b c", "pod old-$ on=$ rev=1 ready")
     );
-    check(&world, expect![[r#"
+    check(
+        &world,
+        expect![[r#"
         a  delete new-a  failed
         b  delete old-b  out of date
         event FailedDaemonPod: Found failed daemon pod default/new-a on node a, will try to kill it
         wake at 1600
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -377,10 +432,13 @@ fn a_node_without_a_pod_is_down_too() {
         each("a b c", "node $"),
         each("b c", "pod old-$ on=$ rev=1 ready")
     );
-    check(&world, expect![[r#"
+    check(
+        &world,
+        expect![[r#"
         a  create  no pod here
         wake at 1600
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -453,32 +511,47 @@ fn with_lost(since: &str, strategy: &str) -> String {
 
 #[test]
 fn a_node_lost_before_the_revision_is_neither_charged_nor_touched() {
-    check(&with_lost("since=499", "max-unavailable=1"), expect![[r#"
+    check(
+        &with_lost("since=499", "max-unavailable=1"),
+        expect![[r#"
         b  delete old-b  out of date
         wake at 1600
-    "#]]);
-    check(&with_lost("since=499", "max-surge=1"), expect![[r#"
+    "#]],
+    );
+    check(
+        &with_lost("since=499", "max-surge=1"),
+        expect![[r#"
         b  create  out of date
         wake at 1600
-    "#]]);
-    explained(&with_lost("since=499", "max-unavailable=1"), expect![[r#"
+    "#]],
+    );
+    explained(
+        &with_lost("since=499", "max-unavailable=1"),
+        expect![[r#"
         b  run  old-b  out of date
         c  run  old-c  out of date
         lost  keep  old-lost  node silent since 2026-01-01T00:08:19Z, before this revision
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_node_lost_since_the_revision_takes_from_the_budget() {
     // Exactly at the time of the revision cannot be told apart from after it.
-    check(&with_lost("since=500", "max-unavailable=1"), expect![[r#"
+    check(
+        &with_lost("since=500", "max-unavailable=1"),
+        expect![[r#"
         lost  delete old-lost  out of date on a node with taint node.kubernetes.io/unreachable:NoSchedule
         wake at 1600
-    "#]]);
-    check(&with_lost("since=501", "max-unavailable=1"), expect![[r#"
+    "#]],
+    );
+    check(
+        &with_lost("since=501", "max-unavailable=1"),
+        expect![[r#"
         lost  delete old-lost  out of date on a node with taint node.kubernetes.io/unreachable:NoSchedule
         wake at 1600
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -486,15 +559,23 @@ fn where_it_cannot_be_shown_a_node_is_not_lost() {
     let timeless = |world: &mut World| {
         world.nodes[0]["status"]["conditions"][0]["lastTransitionTime"] = json!("yesterday");
     };
-    check_changed(&with_lost("since=499", "max-unavailable=1"), timeless, expect![[r#"
+    check_changed(
+        &with_lost("since=499", "max-unavailable=1"),
+        timeless,
+        expect![[r#"
         lost  delete old-lost  out of date on a node with taint node.kubernetes.io/unreachable:NoSchedule
         wake at 1600
-    "#]]);
+    "#]],
+    );
     let never_reported = |world: &mut World| world.nodes[0]["status"]["conditions"] = json!([]);
-    check_changed(&with_lost("since=499", "max-unavailable=1"), never_reported, expect![[r#"
+    check_changed(
+        &with_lost("since=499", "max-unavailable=1"),
+        never_reported,
+        expect![[r#"
         lost  delete old-lost  out of date on a node with taint node.kubernetes.io/unreachable:NoSchedule
         wake at 1600
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -502,10 +583,13 @@ fn a_node_that_says_it_is_not_ready_is_not_lost() {
     let world = with_lost("since=499", "max-unavailable=1")
         .replace("unknown", "not-ready")
         .replace("unreachable", "not-ready");
-    check(&world, expect![[r#"
+    check(
+        &world,
+        expect![[r#"
         lost  delete old-lost  out of date on a node with taint node.kubernetes.io/not-ready:NoSchedule
         wake at 1600
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -543,10 +627,13 @@ fn tainted(set_words: &str, pod_words: &str, taint: &str) -> String {
 #[test]
 fn an_old_pod_that_never_tolerated_the_taint_is_kept_and_not_charged() {
     let world = tainted("max-unavailable=1", "ready", "x:NoSchedule");
-    check(&world, expect![[r#"
+    check(
+        &world,
+        expect![[r#"
         b  delete old-b  out of date
         wake at 1600
-    "#]]);
+    "#]],
+    );
     let plan = Scene::of(&world).look();
     assert_eq!(plan.status.expect("counts").counts.misscheduled, 1);
     // Not even one that is not ready: no other could follow it.
@@ -561,22 +648,31 @@ fn an_old_pod_whose_toleration_the_template_dropped_leaves_within_the_budget() {
     // Which of the three goes first is the hash's to say; that only as many go as may be down is ours.
     assert_eq!(moves(&tainted("max-unavailable=1", "ready tolerate=x", "x:NoSchedule")).0.len(), 1);
     assert_eq!(moves(&tainted("max-unavailable=2", "ready tolerate=x", "x:NoSchedule")).0.len(), 2);
-    check(&tainted("max-unavailable=3", "ready tolerate=x", "x:NoSchedule"), expect![[r#"
+    check(
+        &tainted("max-unavailable=3", "ready tolerate=x", "x:NoSchedule"),
+        expect![[r#"
         b  delete old-b  out of date
         kept  delete old-kept  the template no longer tolerates taint x:NoSchedule
         c  delete old-c  out of date
         wake at 1600
-    "#]]);
+    "#]],
+    );
     // While it is terminating it is charged; once it is gone the node is not the set's any more.
-    check(&tainted("max-unavailable=1", "ready deleting tolerate=x", "x:NoSchedule"), expect![[r#"
+    check(
+        &tainted("max-unavailable=1", "ready deleting tolerate=x", "x:NoSchedule"),
+        expect![[r#"
         nothing
         wake at 1600
-    "#]]);
+    "#]],
+    );
     let gone = tainted("max-unavailable=1", "", "x:NoSchedule").replace("pod old-kept on=kept rev=1 \n", "");
-    check(&gone, expect![[r#"
+    check(
+        &gone,
+        expect![[r#"
         b  delete old-b  out of date
         wake at 1600
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

@@ -12,22 +12,28 @@ fn set(words: &str) -> String {
 
 #[test]
 fn nothing_there_yet() {
-    check_status("set d\nrev d-1\nnode a\nnode b", expect![[r#"
+    check_status(
+        "set d\nrev d-1\nnode a\nnode b",
+        expect![[r#"
         desired=2 current=0 ready=0 updated=0 available=0 unavailable=2 misscheduled=0 observed=1
         Available=False since 0 TooFewAvailable: 0 of 2 nodes have an available pod; 2 nodes: no pod yet
         Progressing=True since 0 RollingOut: 0 of 2 nodes are up to date; 2 nodes: no pod yet
         Degraded=False since 0 AsExpected: no pod fails or is misplaced
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn no_nodes() {
-    check_status("set d\nrev d-1", expect![[r#"
+    check_status(
+        "set d\nrev d-1",
+        expect![[r#"
         desired=0 current=0 ready=0 updated=0 available=0 unavailable=0 misscheduled=0 observed=1
         Available=True since 0 EnoughAvailable: 0 of 0 nodes have an available pod
         Progressing=False since 0 Complete: 0 of 0 nodes are up to date
         Degraded=False since 0 AsExpected: no pod fails or is misplaced
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -68,12 +74,15 @@ fn a_no_schedule_taint_takes_a_node_from_desired_and_makes_its_pod_misscheduled(
         "#]],
     );
     // A node that does not match and has no pod counts nowhere.
-    check_status("set d\nrev d-1\nnode a taint=x:NoSchedule\nnode b\npod b on=b ready", expect![[r#"
+    check_status(
+        "set d\nrev d-1\nnode a taint=x:NoSchedule\nnode b\npod b on=b ready",
+        expect![[r#"
         desired=1 current=1 ready=1 updated=1 available=1 unavailable=0 misscheduled=0 observed=1
         Available=True since 0 EnoughAvailable: 1 of 1 nodes have an available pod
         Progressing=False since 0 Complete: 1 of 1 nodes are up to date
         Degraded=False since 0 AsExpected: no pod fails or is misplaced
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -88,12 +97,15 @@ fn the_name_of_the_template_is_not_the_name_of_a_node() {
 
 #[test]
 fn a_terminating_pod_is_neither_ready_nor_available() {
-    check_status("set d\nrev d-1\nnode a\npod x on=a ready deleting", expect![[r#"
+    check_status(
+        "set d\nrev d-1\nnode a\npod x on=a ready deleting",
+        expect![[r#"
         desired=1 current=1 ready=0 updated=1 available=0 unavailable=1 misscheduled=0 observed=1
         Available=True since 0 EnoughAvailable: 0 of 1 nodes have an available pod; 1 node: pod still terminating
         Progressing=True since 0 RollingOut: 1 of 1 nodes are up to date; 1 node: pod still terminating
         Degraded=False since 0 AsExpected: no pod fails or is misplaced
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -136,12 +148,15 @@ fn of_an_old_and_a_new_pod_the_available_one_counts() {
 
 #[test]
 fn a_pod_on_a_node_that_is_gone_counts_nowhere() {
-    check_status("set d\nrev d-1\nnode a\npod a on=a ready\npod b on=b ready", expect![[r#"
+    check_status(
+        "set d\nrev d-1\nnode a\npod a on=a ready\npod b on=b ready",
+        expect![[r#"
         desired=1 current=1 ready=1 updated=1 available=1 unavailable=0 misscheduled=0 observed=1
         Available=True since 0 EnoughAvailable: 1 of 1 nodes have an available pod
         Progressing=False since 0 Complete: 1 of 1 nodes are up to date
         Degraded=False since 0 AsExpected: no pod fails or is misplaced
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -284,12 +299,15 @@ fn what_pods_suffer_from_is_counted_by_reason() {
 
 #[test]
 fn misplaced_pods_are_said() {
-    check_status("set d\nrev d-1\nnode a taint=x:NoSchedule\npod a on=a ready", expect![[r#"
+    check_status(
+        "set d\nrev d-1\nnode a taint=x:NoSchedule\npod a on=a ready",
+        expect![[r#"
         desired=0 current=0 ready=0 updated=0 available=0 unavailable=0 misscheduled=1 observed=1
         Available=True since 0 EnoughAvailable: 0 of 0 nodes have an available pod
         Progressing=False since 0 Complete: 0 of 0 nodes are up to date
         Degraded=True since 0 Misplaced: 1 node with a pod that is not meant to be there
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -304,7 +322,8 @@ fn a_condition_keeps_the_time_of_its_last_change() {
         Available=True since 7 EnoughAvailable: 1 of 1 nodes have an available pod
         Progressing=False since 500 Complete: 1 of 1 nodes are up to date
         Degraded=False since 500 AsExpected: no pod fails or is misplaced
-    "#]].assert_eq(&status_text(&scene.look()));
+    "#]]
+    .assert_eq(&status_text(&scene.look()));
 }
 
 #[test]

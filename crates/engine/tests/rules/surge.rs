@@ -23,60 +23,87 @@ fn new(names: &str) -> String {
 fn two_at_a_time_new_before_old() {
     // Upstream: TestDaemonSetUpdatesPodsWithMaxSurge.
     let world = |pods: String| five(1000, "max-surge=2", &pods);
-    check(&world(old("a b c d e")), expect![[r#"
+    check(
+        &world(old("a b c d e")),
+        expect![[r#"
         b  create  out of date
         d  create  out of date
         wake at 1600
-    "#]]);
-    check(&world(old("a b c d e") + &each("a c", "pod new-$ on=$ starting")), expect![[r#"
+    "#]],
+    );
+    check(
+        &world(old("a b c d e") + &each("a c", "pod new-$ on=$ starting")),
+        expect![[r#"
         nothing
         wake at 1600
-    "#]]);
-    check(&world(old("a b c d e") + &new("a c")), expect![[r#"
+    "#]],
+    );
+    check(
+        &world(old("a b c d e") + &new("a c")),
+        expect![[r#"
         a  delete old-a  new-a has taken over
         c  delete old-c  new-c has taken over
         b  create  out of date
         d  create  out of date
         wake at 1600
-    "#]]);
-    check(&world(old("b d e") + &new("a c") + &each("b d", "pod new-$ for=$")), expect![[r#"
+    "#]],
+    );
+    check(
+        &world(old("b d e") + &new("a c") + &each("b d", "pod new-$ for=$")),
+        expect![[r#"
         nothing
         wake at 1600
-    "#]]);
-    check(&world(old("b d e") + &new("a b c d")), expect![[r#"
+    "#]],
+    );
+    check(
+        &world(old("b d e") + &new("a b c d")),
+        expect![[r#"
         b  delete old-b  new-b has taken over
         d  delete old-d  new-d has taken over
         e  create  out of date
         wake at 1600
-    "#]]);
-    check(&world(old("e") + &new("a b c d e")), expect![[r#"
+    "#]],
+    );
+    check(
+        &world(old("e") + &new("a b c d e")),
+        expect![[r#"
         e  delete old-e  new-e has taken over
-    "#]]);
-    check(&world(new("a b c d e")), expect![[r#"
+    "#]],
+    );
+    check(
+        &world(new("a b c d e")),
+        expect![[r#"
         nothing
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn beside_old_pods_that_are_not_ready_new_ones_come_at_once() {
     let pods = each("a b c d e", "pod old-$ on=$ rev=1 unready");
-    check(&five(1000, "max-surge=1", &pods), expect![[r#"
+    check(
+        &five(1000, "max-surge=1", &pods),
+        expect![[r#"
         b  create  out of date and not ready
         d  create  out of date and not ready
         e  create  out of date and not ready
         a  create  out of date and not ready
         c  create  out of date and not ready
         wake at 1600
-    "#]]);
+    "#]],
+    );
     // And the old ones go as soon as the new ones are there, ready or not.
-    check(&five(1000, "max-surge=1", &(pods + &each("a b c d e", "pod new-$ for=$"))), expect![[r#"
+    check(
+        &five(1000, "max-surge=1", &(pods + &each("a b c d e", "pod new-$ for=$"))),
+        expect![[r#"
         b  delete old-b  not ready, and new-b is there
         d  delete old-d  not ready, and new-d is there
         e  delete old-e  not ready, and new-e is there
         a  delete old-a  not ready, and new-a is there
         c  delete old-c  not ready, and new-c is there
         wake at 1600
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -85,10 +112,13 @@ fn an_old_pod_that_turns_unready_gets_its_new_one_beyond_the_limit() {
     let pods = old("a b c e")
         + &each("d", "pod old-$ on=$ rev=1 unready")
         + &each("a b c", "pod new-$ on=$ starting");
-    check(&five(1000, "max-surge=3", &pods), expect![[r#"
+    check(
+        &five(1000, "max-surge=3", &pods),
+        expect![[r#"
         d  create  out of date and not ready
         wake at 1600
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -133,35 +163,50 @@ fn an_old_pod_stays_until_the_new_one_is_available() {
             set("max-surge=1 min-ready=15")
         )
     };
-    check(&world(1010), expect![[r#"
+    check(
+        &world(1010),
+        expect![[r#"
         nothing
         wake at 1015
-    "#]]);
-    check(&world(1015), expect![[r#"
+    "#]],
+    );
+    check(
+        &world(1015),
+        expect![[r#"
         a  delete old  new has taken over
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_node_whose_only_pod_is_terminating_gets_a_new_one_even_at_the_limit() {
     let pods =
         old("b c d e") + "pod old-a on=a rev=1 ready deleting\n" + &each("b", "pod new-$ on=$ starting");
-    check(&five(1000, "max-surge=1", &pods), expect![[r#"
+    check(
+        &five(1000, "max-surge=1", &pods),
+        expect![[r#"
         a  create  the pod here is leaving
         wake at 1600
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn no_third_new_pod_comes_while_two_are_leaving() {
     let pods = "pod new-1 on=a ready deleting\npod new-2 on=a ready deleting\n";
-    explained(&format!("now 1000\n{}node a\n{pods}", set("max-surge=1")), expect![[r#"
+    explained(
+        &format!("now 1000\n{}node a\n{pods}", set("max-surge=1")),
+        expect![[r#"
         a  run  new-1  2 pods are still terminating
-    "#]]);
-    check(&format!("now 1000\n{}node a\n{pods}", set("max-surge=1")), expect![[r#"
+    "#]],
+    );
+    check(
+        &format!("now 1000\n{}node a\n{pods}", set("max-surge=1")),
+        expect![[r#"
         nothing
         wake at 1600
-    "#]]);
+    "#]],
+    );
     check(
         &format!("now 1000\n{}node a\n{}", set("max-surge=1"), pods.lines().next().expect("a line")),
         expect![[r#"
@@ -175,10 +220,13 @@ fn no_third_new_pod_comes_while_two_are_leaving() {
 fn a_pod_bound_to_a_deleted_node_stops_nobody() {
     // X05.
     let world = format!("now 1000\n{}node a\nnode b\n{}", set("max-surge=1"), old("a b c"));
-    check(&world, expect![[r#"
+    check(
+        &world,
+        expect![[r#"
         b  create  out of date
         wake at 1600
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -204,16 +252,22 @@ fn where_the_template_moved_on_old_pods_leave_as_others_are_available() {
             each("b c d e", "node $")
         )
     };
-    check(&world(&old("b c d e")), expect![[r#"
+    check(
+        &world(&old("b c d e")),
+        expect![[r#"
         a  delete old-a  the template no longer tolerates taint x:NoSchedule
         b  create  out of date
         wake at 1600
-    "#]]);
-    check(&world(&(old("b c d") + &each("e", "pod old-$ on=$ rev=1 unready"))), expect![[r#"
+    "#]],
+    );
+    check(
+        &world(&(old("b c d") + &each("e", "pod old-$ on=$ rev=1 unready"))),
+        expect![[r#"
         e  create  out of date and not ready
         b  create  out of date
         wake at 1600
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -228,23 +282,35 @@ fn a_set_that_moves_from_zone_to_zone_is_up_in_one_before_it_leaves_the_other() 
             each("y1 y2", "pod old-$ on=$ rev=1 ready tolerate=y"),
         )
     };
-    check(&world(""), expect![[r#"
+    check(
+        &world(""),
+        expect![[r#"
         z2  create  no pod here
         z1  create  no pod here
         wake at 1600
-    "#]]);
-    check(&world(&each("z1 z2", "pod new-$ on=$ starting")), expect![[r#"
+    "#]],
+    );
+    check(
+        &world(&each("z1 z2", "pod new-$ on=$ starting")),
+        expect![[r#"
         nothing
         wake at 1600
-    "#]]);
-    check(&world("pod new-z1 on=z1 ready\npod new-z2 on=z2 starting"), expect![[r#"
+    "#]],
+    );
+    check(
+        &world("pod new-z1 on=z1 ready\npod new-z2 on=z2 starting"),
+        expect![[r#"
         y1  delete old-y1  the template no longer tolerates taint y:NoSchedule
         wake at 1600
-    "#]]);
-    check(&world(&each("z1 z2", "pod new-$ on=$ ready")), expect![[r#"
+    "#]],
+    );
+    check(
+        &world(&each("z1 z2", "pod new-$ on=$ ready")),
+        expect![[r#"
         y1  delete old-y1  the template no longer tolerates taint y:NoSchedule
         y2  delete old-y2  the template no longer tolerates taint y:NoSchedule
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -255,13 +321,19 @@ fn taints_of_node_trouble_let_an_old_pod_leave_only_as_others_are_available() {
             set("max-surge=1")
         )
     };
-    check(&world("pod old-b on=b rev=1 unready"), expect![[r#"
+    check(
+        &world("pod old-b on=b rev=1 unready"),
+        expect![[r#"
         b  create  out of date and not ready
         wake at 1600
-    "#]]);
-    check(&world("pod new-b on=b ready"), expect![[r#"
+    "#]],
+    );
+    check(
+        &world("pod new-b on=b ready"),
+        expect![[r#"
         a  delete old-a  out of date on a node with taint node.kubernetes.io/not-ready:NoSchedule
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub(crate) struct Scene {
     pub(crate) cache: Cache,
     pub(crate) now: Time,
     pub(crate) shared: Shared,
+    /// The newest resource version there is.
     listed: u64,
 }
 
@@ -53,9 +54,13 @@ impl Scene {
         keys
     }
 
-    /// One event of a watch.
+    /// One event of a watch, newer than all before.
     pub(crate) fn event(&mut self, kind: Kind, what: &str, object: &Value) -> Vec<Key> {
-        let watched = self.read(kind, what, object);
+        let said = object["metadata"]["resourceVersion"].as_str().and_then(|it| it.parse().ok());
+        self.listed = said.unwrap_or(0).max(self.listed + 1);
+        let mut object = object.clone();
+        object["metadata"]["resourceVersion"] = self.listed.to_string().into();
+        let watched = self.read(kind, what, &object);
         self.cache.apply(Event::Watched(watched))
     }
 

@@ -1,0 +1,216 @@
+//! What one event costs, and what a decision from nothing costs, by the size of the fleet.
+//!
+//! `cargo bench -p muster-engine` prints a table. With `-- --check` it fails where a promise is broken; promises about
+//! growth compare within the one run, so that a slow machine does not break them.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use muster_engine::cache::{Cache, Event};
+use muster_engine::facts::{self, Key, Kind, Shared, Watched};
+use muster_engine::manifest;
+use muster_engine::plan::{Plan, Settings};
+use muster_engine::time::Time;
+use serde_json::{Value, json};
+
+#[path = "../tests/world/fleet.rs"]
+mod fleet;
+
+const SIZES: [usize; 3] = [1_000, 10_000, 100_000];
+const EVENTS: usize = 2_000;
+
+/// One event and the look after it, in a fleet of any size.
+const EVENT_MAX: Duration = Duration::from_micros(20);
+/// The same in the largest fleet, against the smallest.
+const GROWTH_MAX: f64 = 2.0;
+/// Every cell of 100,000 nodes anew, as after a change of the template.
+const ANEW_MAX: Duration = Duration::from_millis(150);
+
+fn main() -> ExitCode {
+    let check = std::env::args().any(|it| it == "--check");
+    let mut broken = Vec::new();
+    let mut events = Vec::new();
+    println!("{:<44} {:>9} {:>12} {:>12}", "", "nodes", "median", "99 of 100");
+    for size in SIZES {
+        let mut fleet = Fleet::new(size);
+        assert!(fleet.look().is_idle(), "the fleet is settled");
+        let pod = fleet.events(Kind::Pods, |number, odd, version| fleet::pod(1, number, odd, version));
+        row("a pod's status changes: apply, look", size, pod);
+        let node = fleet.events(Kind::Nodes, |number, odd, version| {
+            let mut node = fleet::node(number, version);
+            if !odd {
+                node["spec"]["taints"] = json!([{"key": "maintenance", "effect": "NoSchedule"}]);
+            }
+            node
+        });
+        row("a node's taint changes: apply, look", size, node);
+        events.push((size, pod.median, node.median));
+        if size == 100_000 {
+            let anew = fleet.anew();
+            row("the template changes: every cell anew", size, anew);
+            if ANEW_MAX < anew.median {
+                broken.push(format!("every cell anew takes {:?}, promised {ANEW_MAX:?}", anew.median));
+            }
+            let scratch = fleet.from_scratch();
+            row("from nothing: index, cells, decision", size, scratch);
+        }
+    }
+    row("decode a pod (2.3 KB of JSON)", 1, decode());
+    for (size, pod, node) in &events {
+        for (what, took) in [("pod", pod), ("node", node)] {
+            if EVENT_MAX < *took {
+                broken.push(format!(
+                    "one {what} event among {size} nodes takes {took:?}, promised {EVENT_MAX:?}"
+                ));
+            }
+        }
+    }
+    if let [(_, small_pod, small_node), .., (size, pod, node)] = events.as_slice() {
+        for (what, small, large) in [("pod", small_pod, pod), ("node", small_node, node)] {
+            let growth = large.as_secs_f64() / small.as_secs_f64();
+            println!(
+                "one {what} event among {size} nodes costs {growth:.2} times what it costs among {}",
+                SIZES[0]
+            );
+            if GROWTH_MAX < growth {
+                broken.push(format!("a {what} event grows {growth:.2} times, promised {GROWTH_MAX}"));
+            }
+        }
+    }
+    for promise in &broken {
+        println!("broken: {promise}");
+    }
+    if check && !broken.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+#[derive(Clone, Copy)]
+struct Took {
+    median: Duration,
+    most: Duration,
+}
+
+impl Took {
+    fn of(mut each: Vec<Duration>) -> Self {
+        each.sort();
+        Self { median: each[each.len() / 2], most: each[each.len() * 99 / 100] }
+    }
+}
+
+fn row(what: &str, nodes: usize, took: Took) {
+    let (median, most) = (format!("{:.1?}", took.median), format!("{:.1?}", took.most));
+    println!("{what:<44} {nodes:>9} {median:>12} {most:>12}");
+}
+
+/// One set, a node and a ready pod each, and a status that says so.
+struct Fleet {
+    cache: Cache,
+    shared: Shared,
+    key: Key,
+    size: usize,
+    version: u64,
+}
+
+impl Fleet {
+    fn new(size: usize) -> Self {
+        let mut fleet = Self {
+            cache: Cache::new(Settings::default()),
+            shared: Shared::default(),
+            key: Key::new("observability", "log-shipper"),
+            size,
+            version: 1,
+        };
+        fleet.list(Kind::Sets, vec![fleet::set(1, 1)].into_iter());
+        fleet.list(Kind::Nodes, (0..size).map(|it| fleet::node(it, 1)));
+        fleet.list(Kind::Pods, (0..size).map(|it| fleet::pod(1, it, true, 1)));
+        fleet.list(Kind::Revisions, vec![fleet::revision(1, 1)].into_iter());
+        let plan = fleet.look();
+        let mut set = fleet::set(1, 2);
+        set["status"] =
+            manifest::status_body(&plan.set, &plan.status.expect("a first status"))["status"].clone();
+        fleet.version += 1;
+        fleet.apply(Kind::Sets, &set);
+        fleet
+    }
+
+    fn list(&mut self, kind: Kind, objects: impl Iterator<Item = Value>) {
+        let items = objects.map(|it| self.read(kind, &it)).collect();
+        let _ = self.cache.apply(Event::Listed { kind, items, resource_version: 1 });
+    }
+
+    fn read(&mut self, kind: Kind, object: &Value) -> Watched {
+        let line = json!({"type": "MODIFIED", "object": object}).to_string();
+        facts::watched(kind, line.as_bytes(), &mut self.shared).expect("an object")
+    }
+
+    fn apply(&mut self, kind: Kind, object: &Value) {
+        let watched = self.read(kind, object);
+        let _ = self.cache.apply(Event::Watched(watched));
+    }
+
+    fn look(&mut self) -> Plan {
+        self.cache.look(&self.key, now()).expect("the set is there")
+    }
+
+    /// Every other event undoes the one before, so the fleet stays as good as settled.
+    fn events(&mut self, kind: Kind, object: impl Fn(usize, bool, u64) -> Value) -> Took {
+        let mut took = Vec::new();
+        for event in 0..EVENTS {
+            // Strides through the whole fleet: neighbours would be found in the processor's cache.
+            let number = (event / 2).wrapping_mul(7_919) % self.size;
+            self.version += 1;
+            let watched = self.read(kind, &object(number, event % 2 == 1, self.version));
+            let started = Instant::now();
+            let keys = self.cache.apply(Event::Watched(watched));
+            let plan = self.look();
+            took.push(started.elapsed());
+            assert_eq!((keys.len(), plan.is_idle()), (1, event % 2 == 1));
+        }
+        Took::of(took)
+    }
+
+    fn anew(&mut self) -> Took {
+        let mut took = Vec::new();
+        for template in 2..7 {
+            self.version += 1;
+            let revision = fleet::revision(template, self.version);
+            self.apply(Kind::Revisions, &revision);
+            self.version += 1;
+            let set = self.read(Kind::Sets, &fleet::set(template, self.version));
+            let started = Instant::now();
+            let _ = self.cache.apply(Event::Watched(set));
+            let plan = self.look();
+            took.push(started.elapsed());
+            assert!(plan.status.is_some());
+        }
+        Took::of(took)
+    }
+
+    fn from_scratch(&mut self) -> Took {
+        let took = (0..3).map(|_| {
+            let started = Instant::now();
+            let mut scratch = self.cache.from_scratch();
+            let plan = scratch.look(&self.key, now());
+            let took = started.elapsed();
+            assert!(plan.is_some());
+            took
+        });
+        Took::of(took.collect())
+    }
+}
+
+fn now() -> Time {
+    Time::parse("2026-01-01T01:00:00Z").expect("a time")
+}
+
+fn decode() -> Took {
+    let mut shared = Shared::default();
+    let took = (0..EVENTS).map(|it| {
+        let text = fleet::pod(1, it, true, 1).to_string();
+        let started = Instant::now();
+        let pod = facts::pod(text.as_bytes(), &mut shared);
+        let took = started.elapsed();
+        assert!(pod.is_ok());
+        took
+    });
+    Took::of(took.collect())
+}

@@ -1,0 +1,766 @@
+//! A plan is carried out call by call: what is asked, in which order, and what each answer leads to. And the gate: no
+//! second plan before the first one's writes came back.
+
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use muster_engine::act::{Act, Call, Next, Outcome, Refusal};
+use muster_engine::facts::{self, Kind, Revision, Set, Shared};
+use muster_engine::plan::Step;
+use std::sync::Arc;
+
+mod world;
+use world::{Scene, at, carry_out, each, granted, names, parse, second, text};
+
+const WROTE: fn(u64) -> Outcome = |resource_version| Outcome::Wrote { name: "x".into(), resource_version };
+
+fn refused(refusal: Refusal) -> Outcome {
+    Outcome::Refused(refusal)
+}
+
+fn quota() -> Refusal {
+    Refusal::Forbidden("exceeded quota".to_owned())
+}
+
+/// The set of a world as the API server would give it now.
+fn set_now(world: &str) -> Arc<Set> {
+    let object = parse(world).sets.remove(0);
+    Arc::new(facts::set(object.to_string().as_bytes(), &mut Shared::default()).expect("a set"))
+}
+
+fn revision_now(world: &str) -> Arc<Revision> {
+    let object = parse(world).revisions.remove(0);
+    let revision = facts::revision(object.to_string().as_bytes(), &mut Shared::default());
+    Arc::new(revision.expect("a revision").expect("of a set"))
+}
+
+/// The calls of a world's plan, with these answers; then what the next look says.
+fn check(world: &str, answer: impl FnMut(&Call) -> Outcome, want: Expect) {
+    let mut scene = Scene::of(world);
+    let plan = scene.look();
+    let calls = scene.act(plan, answer);
+    want.assert_eq(&format!("{calls}then\n{}", text(&scene.look())));
+}
+
+fn ok(call: &Call) -> Outcome {
+    granted(1)(call)
+}
+
+#[test]
+fn creates_start_slowly_and_stop_after_the_first_batch_with_a_failure() {
+    let world = format!("set d\nrev d-1\n{}", each(&names("n", 100), "node $"));
+    // A quota of ten: 1 + 2 + 4 are made, then 3 of 8; fifteen calls in all, and the status is still said.
+    let mut created = 0;
+    let (calls, _) = carry_out(Scene::of(&world).look(), |call| match call {
+        Call::CreatePod { .. } if created == 10 => refused(quota()),
+        Call::CreatePod { .. } => {
+            created += 1;
+            WROTE(1)
+        }
+        call => ok(call),
+    });
+    let creates = calls.lines().filter(|it| it.starts_with("create pods")).count();
+    let status = calls.lines().filter(|it| it.starts_with("update daemonsets/status")).count();
+    assert_eq!((created, creates, status), (10, 15, 1));
+}
+
+#[test]
+fn a_quota_of_nothing_costs_one_call() {
+    let world = format!("set d\nrev d-1\n{}", each(&names("n", 100), "node $"));
+    check(
+        &world,
+        |call| if matches!(call, Call::CreatePod { .. }) { refused(quota()) } else { ok(call) },
+        expect![[r#"
+            create pods on n078  refused: exceeded quota
+            update daemonsets/status d
+            then
+            wait  a call failed, tried again at 2026-01-01T00:00:00Z
+            wake at 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_batch_is_asked_for_at_once_and_the_next_one_after_it() {
+    let world = format!("set d\nrev d-1\n{}", each(&names("n", 12), "node $"));
+    let mut act = Act::new(Scene::of(&world).look());
+    let mut batches = Vec::new();
+    loop {
+        let mut batch = Vec::new();
+        let end = loop {
+            match act.next() {
+                Next::Call(call) => batch.push(call),
+                end => break end,
+            }
+        };
+        if batch.is_empty() {
+            assert_eq!(end, Next::Done);
+            break;
+        }
+        batches.push(batch.len());
+        for call in batch {
+            act.outcome(&call, WROTE(1));
+        }
+    }
+    // 1, 2, 4, and the 5 that are left; then the status.
+    assert_eq!(batches, [1, 2, 4, 5, 1]);
+}
+
+#[test]
+fn deletes_come_before_creates_and_the_status_last() {
+    check(
+        "set d template=2 history=0\nrev d-2 template=2\nrev d-1 template=1\nnode a\nnode b taint=x:NoExecute\npod y on=b ready",
+        ok,
+        expect![[r#"
+            delete pods y
+            create pods on a
+            delete controllerrevisions d-1
+            update daemonsets/status d
+            then
+            wait  1 own writes have not come back yet
+            wake at 10
+        "#]],
+    );
+}
+
+#[test]
+fn each_failure_is_told_as_an_event() {
+    let world = "set d\nrev d-1\nnode a\nnode b taint=x:NoExecute\npod y on=b ready";
+    let (_, report) = carry_out(Scene::of(world).look(), |call| match call {
+        Call::CreatePod { .. } => refused(quota()),
+        Call::DeletePod { .. } => refused(Refusal::Server("boom".to_owned())),
+        call => ok(call),
+    });
+    let events: Vec<String> =
+        report.events.iter().map(|it| format!("{}: {}\n", it.reason, it.message)).collect();
+    expect![[r#"
+        FailedDelete: Error deleting: pod y: boom
+        FailedCreate: Error creating: pod for node a: exceeded quota
+    "#]]
+    .assert_eq(&events.concat());
+    let (_, report) = carry_out(Scene::of(world).look(), ok);
+    let events: Vec<String> =
+        report.events.iter().map(|it| format!("{}: {}\n", it.reason, it.message)).collect();
+    expect![[r#"
+        SuccessfulDelete: Deleted pod: y
+        SuccessfulCreate: Created pod: made
+    "#]]
+    .assert_eq(&events.concat());
+}
+
+#[test]
+fn failures_wait_longer_each_time_and_a_success_forgets_them() {
+    let mut scene = Scene::of("set d\nrev d-1\nnode a");
+    let mut waits = Vec::new();
+    for _ in 0..11 {
+        let plan = scene.look();
+        scene.act(plan, |call| {
+            if matches!(call, Call::CreatePod { .. }) { refused(quota()) } else { refused(Refusal::Conflict) }
+        });
+        let until = scene.look().wake_at.expect("a timer");
+        waits.push(until.since(scene.now).as_millis());
+        scene.now = until;
+    }
+    expect!["[100, 200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000]"]
+        .assert_eq(&format!("{waits:?}"));
+    let plan = scene.look();
+    scene.act(plan, granted(1));
+    let plan = scene.look();
+    scene.act(plan, |_| refused(quota()));
+    assert_eq!(scene.look().wake_at.expect("a timer").since(scene.now), Duration::from_millis(100));
+}
+
+// Status.
+
+#[test]
+fn a_refused_status_is_written_once_more_on_top_of_what_is_there_now() {
+    let world = "set d\nrev d-1\nnode a\npod x on=a ready";
+    let fresh = set_now("set d rv=77");
+    let mut puts = Vec::new();
+    let mut scene = Scene::of(world);
+    let plan = scene.look();
+    let calls = scene.act(plan, |call| match call {
+        Call::PutStatus { of, .. } => {
+            puts.push(of.resource_version);
+            if puts.len() == 1 { refused(Refusal::Conflict) } else { WROTE(1) }
+        }
+        Call::ReadSet => Outcome::Set(fresh.clone()),
+        call => ok(call),
+    });
+    expect![[r#"
+        update daemonsets/status d  refused: the object has changed
+        get daemonsets d
+        update daemonsets/status d
+    "#]]
+    .assert_eq(&calls);
+    assert_eq!(puts, [1, 77], "the second one is of the version that was read");
+    assert_eq!(scene.look().waiting, None);
+}
+
+#[test]
+fn a_status_refused_twice_is_given_up_for_now() {
+    let fresh = set_now("set d rv=77");
+    check(
+        "set d\nrev d-1\nnode a\npod x on=a ready",
+        |call| match call {
+            Call::ReadSet => Outcome::Set(fresh.clone()),
+            _ => refused(Refusal::Server("boom".to_owned())),
+        },
+        expect![[r#"
+            update daemonsets/status d  refused: boom
+            get daemonsets d
+            update daemonsets/status d  refused: boom
+            then
+            wait  a call failed, tried again at 2026-01-01T00:00:00Z
+            wake at 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_status_whose_set_cannot_be_read_is_given_up_for_now() {
+    check(
+        "set d\nrev d-1\nnode a\npod x on=a ready",
+        |call| match call {
+            Call::ReadSet => refused(Refusal::Server("boom".to_owned())),
+            _ => refused(Refusal::Conflict),
+        },
+        expect![[r#"
+            update daemonsets/status d  refused: the object has changed
+            get daemonsets d  refused: boom
+            then
+            wait  a call failed, tried again at 2026-01-01T00:00:00Z
+            wake at 0
+        "#]],
+    );
+}
+
+#[test]
+fn a_status_is_not_written_over_one_that_knows_more() {
+    let fresh = set_now("set d rv=77 gen=9 observed=9");
+    let (calls, _) =
+        carry_out(Scene::of("set d\nrev d-1\nnode a\npod x on=a ready").look(), |call| match call {
+            Call::ReadSet => Outcome::Set(fresh.clone()),
+            _ => refused(Refusal::Conflict),
+        });
+    expect![[r#"
+        update daemonsets/status d  refused: the object has changed
+        get daemonsets d
+    "#]]
+    .assert_eq(&calls);
+}
+
+#[test]
+fn a_status_is_not_written_for_a_set_that_is_deleted_or_another() {
+    for fresh in ["set d rv=77 deleting", "set d rv=77 uid=other"] {
+        let fresh = set_now(fresh);
+        let (calls, _) =
+            carry_out(Scene::of("set d\nrev d-1\nnode a\npod x on=a ready").look(), |call| match call {
+                Call::ReadSet => Outcome::Set(fresh.clone()),
+                _ => refused(Refusal::Conflict),
+            });
+        assert_eq!(calls.lines().count(), 2, "{calls}");
+    }
+}
+
+#[test]
+fn the_status_is_written_though_a_create_failed() {
+    let mut put = None;
+    carry_out(Scene::of("set d\nrev d-1\nnode a\nnode b\npod x on=a ready").look(), |call| match call {
+        Call::CreatePod { .. } => refused(quota()),
+        Call::PutStatus { status, .. } => {
+            put = Some(status.counts);
+            WROTE(1)
+        }
+        call => ok(call),
+    });
+    let counts = put.expect("a status");
+    assert_eq!((counts.desired, counts.current, counts.ready), (2, 1, 1));
+}
+
+// Claims.
+
+#[test]
+fn before_an_adoption_the_set_is_read() {
+    let world = "set d\nrev d-1\nnode a\npod o on=a ready orphan\npod x on=a ready unlabel=app";
+    let fresh = set_now("set d");
+    check(
+        world,
+        |call| if *call == Call::ReadSet { Outcome::Set(fresh.clone()) } else { ok(call) },
+        expect![[r#"
+            get daemonsets d
+            patch pods o
+            patch pods x
+            then
+            adopt pod o
+            release pod x
+        "#]],
+    );
+}
+
+#[test]
+fn nothing_is_adopted_for_a_set_that_is_being_deleted_or_gone() {
+    let world = "set d\nrev d-1\nnode a\npod o on=a ready orphan";
+    for answer in [
+        Outcome::Set(set_now("set d deleting")),
+        Outcome::Set(set_now("set d uid=other")),
+        refused(Refusal::NotFound),
+    ] {
+        let (calls, _) = carry_out(Scene::of(world).look(), |call| {
+            assert_eq!(*call, Call::ReadSet);
+            answer.clone()
+        });
+        assert_eq!(calls.lines().count(), 1);
+    }
+}
+
+#[test]
+fn a_release_needs_no_reading() {
+    check(
+        "set d\nrev d-1\nnode a\npod x on=a ready unlabel=app",
+        ok,
+        expect![[r#"
+        patch pods x
+        then
+        release pod x
+    "#]],
+    );
+}
+
+// History.
+
+#[test]
+fn where_the_history_fails_no_pod_is_touched() {
+    check(
+        "set d template=1\nrev d-1 template=1\nrev d-2 template=2\nnode a\nnode b\npod x on=a rev=2 ready",
+        |call| if matches!(call, Call::Step(_)) { refused(Refusal::Conflict) } else { ok(call) },
+        expect![[r#"
+            patch controllerrevisions d-1  refused: the object has changed
+            then
+            wait  a call failed, tried again at 2026-01-01T00:00:00Z
+            wake at 0
+        "#]],
+    );
+}
+
+/// The name is taken by this revision; the set is now this one.
+fn collide(
+    revision: Option<Arc<Revision>>,
+    fresh: &str,
+) -> (String, Option<Option<i32>>, Option<std::time::Duration>) {
+    let fresh = set_now(fresh);
+    let mut counted = None;
+    let mut scene = Scene::of("set d\nnode a");
+    let plan = scene.look();
+    let calls = scene.act(plan, |call| match call {
+        Call::Step(Step::Create { .. }) => refused(Refusal::AlreadyExists),
+        Call::ReadRevision { .. } => Outcome::Revision(revision.clone()),
+        Call::ReadSet => Outcome::Set(fresh.clone()),
+        Call::PutStatus { status, .. } => {
+            counted = Some(status.collisions);
+            WROTE(1)
+        }
+        call => ok(call),
+    });
+    let next = scene.look();
+    (calls, counted, next.wake_at.map(|it| it.since(scene.now)))
+}
+
+#[test]
+fn a_name_taken_by_other_data_raises_the_collision_count_by_one() {
+    let other = Some(revision_now("set d\nrev x template=2"));
+    let (calls, counted, _) = collide(other.clone(), "set d");
+    expect![[r#"
+        create controllerrevisions  refused: already exists
+        get controllerrevisions d-67d7c6686
+        get daemonsets d
+        update daemonsets/status d
+    "#]]
+    .assert_eq(&calls);
+    assert_eq!(counted, Some(Some(1)));
+    // Not if somebody has raised it since: the name was made from another count.
+    let (calls, counted, _) = collide(other, "set d collisions=1");
+    expect![[r#"
+        create controllerrevisions  refused: already exists
+        get controllerrevisions d-67d7c6686
+        get daemonsets d
+    "#]]
+    .assert_eq(&calls);
+    assert_eq!(counted, None);
+    // A stranger's is a collision too, whatever its data.
+    assert_eq!(collide(None, "set d").1, Some(Some(1)));
+    assert_eq!(collide(Some(revision_now("set d\nrev x owner=other")), "set d").1, Some(Some(1)));
+}
+
+#[test]
+fn a_name_taken_by_the_very_data_is_ours() {
+    let (calls, counted, wait) = collide(Some(revision_now("set d\nrev x")), "set d");
+    expect![[r#"
+        create controllerrevisions  refused: already exists
+        get controllerrevisions d-67d7c6686
+    "#]]
+    .assert_eq(&calls);
+    assert_eq!(counted, None);
+    // It is not asked for again at once: the cache has seen it, or it is on its way out.
+    assert_eq!(wait, Some(Duration::from_millis(100)));
+    assert_eq!(
+        collide(Some(revision_now("set d\nrev x deleting")), "set d").2,
+        Some(Duration::from_millis(100))
+    );
+    assert_eq!(collide(Some(revision_now("set d\nrev x orphan")), "set d").1, None, "it will be adopted");
+}
+
+#[test]
+fn an_orphan_of_the_very_data_that_nobody_will_adopt_is_a_collision() {
+    let mut world = parse("set d\nrev x orphan");
+    world.revisions[0]["metadata"]["labels"] = serde_json::json!({});
+    let object = world.revisions[0].to_string();
+    let revision =
+        facts::revision(object.as_bytes(), &mut Shared::default()).expect("a revision").expect("an orphan");
+    assert_eq!(collide(Some(Arc::new(revision)), "set d").1, Some(Some(1)));
+}
+
+// What refusals of pods mean.
+
+#[test]
+fn a_pod_that_is_not_found_is_as_good_as_deleted() {
+    let world = "set d\nrev d-1\nnode a\npod x on=a failed";
+    let mut scene = Scene::of(world);
+    let plan = scene.look();
+    scene.act(plan, |call| {
+        if matches!(call, Call::DeletePod { .. }) { refused(Refusal::NotFound) } else { ok(call) }
+    });
+    // No retry, no event; once the cache shows it gone, the next one comes.
+    expect![[r#"
+        wait  1 own writes have not come back yet
+        wake at 10
+    "#]]
+    .assert_eq(&text(&scene.look()));
+    scene.then("set d\nrev d-1\nnode a");
+    expect![[r#"
+        a  create  no pod here
+        wake at 600
+    "#]]
+    .assert_eq(&text(&scene.look()));
+}
+
+#[test]
+fn a_pod_that_has_changed_is_only_tried_again_and_nobody_is_told() {
+    let mut scene = Scene::of("set d\nrev d-1\nnode a taint=x:NoExecute\npod x on=a ready");
+    let (_, report) = carry_out(scene.look(), |call| match call {
+        Call::DeletePod { .. } => refused(Refusal::Conflict),
+        call => ok(call),
+    });
+    assert_eq!(report.events, []);
+    let key = scene.key();
+    scene.cache.done(&key, &report, scene.now);
+    assert_eq!(scene.look().wake_at.expect("a timer").since(scene.now), Duration::from_millis(100));
+    scene.now = at(1);
+    assert_eq!(scene.look().delete.len(), 1);
+}
+
+#[test]
+fn a_server_that_asks_for_time_is_given_it() {
+    for (asked, given) in [(None, 100), (Some(7), 7_000), (Some(3600), 60_000)] {
+        let mut scene = Scene::of("set d\nrev d-1\nnode a");
+        let plan = scene.look();
+        let retry_after = asked.map(Duration::from_secs);
+        scene.act(plan, |_| refused(Refusal::TooManyRequests { retry_after }));
+        let wait = scene.look().wake_at.expect("a timer").since(scene.now);
+        assert_eq!(wait, Duration::from_millis(given));
+    }
+}
+
+#[test]
+fn a_namespace_that_is_being_deleted_is_no_failure() {
+    let world = format!("set d\nrev d-1\n{}", each("a b c d", "node $"));
+    let mut scene = Scene::of(&world);
+    let (calls, report) = carry_out(scene.look(), |call| match call {
+        Call::CreatePod { .. } => refused(Refusal::NamespaceTerminating),
+        call => ok(call),
+    });
+    expect![[r#"
+        create pods on c  refused: the namespace is being terminated
+        update daemonsets/status d
+    "#]]
+    .assert_eq(&calls);
+    assert_eq!(report.events, [], "no event for each pod that cannot be");
+    let key = scene.key();
+    scene.cache.done(&key, &report, scene.now);
+    expect![[r#"
+        wait  a call failed, tried again at 2026-01-01T00:01:00Z
+        wake at 60
+    "#]]
+    .assert_eq(&text(&scene.look()));
+}
+
+// A call without an answer.
+
+#[test]
+fn a_create_without_an_answer_is_asked_about_before_the_next_plan() {
+    let mut scene = Scene::of("set d\nrev d-1\nnode a");
+    let plan = scene.look();
+    scene.act(plan, |call| {
+        if matches!(call, Call::CreatePod { .. }) { refused(Refusal::NoAnswer) } else { ok(call) }
+    });
+    expect![[r#"
+        wait  a call failed, tried again at 2026-01-01T00:00:00Z
+        wake at 0
+    "#]]
+    .assert_eq(&text(&scene.look()));
+    scene.now = at(1);
+    let plan = scene.look();
+    expect![[r#"
+        confirm which pods there are
+        wake at 11
+    "#]]
+    .assert_eq(&text(&plan));
+    // It had happened: nothing is planned until the cache shows it.
+    scene.act(plan, |_| Outcome::Pods(vec![("u".into(), 4_711, false)]));
+    expect![[r#"
+        wait  1 own writes have not come back yet
+        wake at 11
+    "#]]
+    .assert_eq(&text(&scene.look()));
+    let pod = parse("set d\nrev d-1\nnode a\npod x on=a rv=4711").pods.remove(0);
+    assert_eq!(scene.event(Kind::Pods, "ADDED", &pod), [scene.key()]);
+    assert_eq!(scene.look().create, []);
+}
+
+#[test]
+fn a_create_that_did_not_happen_is_made_again() {
+    let mut scene = Scene::of("set d\nrev d-1\nnode a");
+    let plan = scene.look();
+    scene.act(plan, |call| {
+        if matches!(call, Call::CreatePod { .. }) { refused(Refusal::NoAnswer) } else { ok(call) }
+    });
+    scene.now = at(1);
+    let plan = scene.look();
+    scene.act(plan, |_| Outcome::Pods(Vec::new()));
+    assert_eq!(scene.look().create.len(), 1);
+}
+
+#[test]
+fn a_list_that_fails_is_not_made_again_at_once() {
+    let mut scene = Scene::of("set d\nrev d-1\nnode a");
+    let mut waits = Vec::new();
+    let plan = scene.look();
+    scene.act(plan, |_| refused(Refusal::NoAnswer));
+    for _ in 0..4 {
+        let until = scene.look().wake_at.expect("a timer");
+        waits.push(until.since(scene.now).as_millis());
+        scene.now = until;
+        let plan = scene.look();
+        assert!(plan.confirm);
+        scene.act(plan, |_| refused(Refusal::Server("boom".to_owned())));
+    }
+    assert_eq!(waits, [100, 200, 400, 800]);
+}
+
+#[test]
+fn creates_that_never_get_an_answer_wait_longer_each_time_although_the_lists_between_succeed() {
+    let mut scene = Scene::of("set d\nrev d-1\nnode a");
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        let plan = scene.look();
+        assert_eq!(plan.create.len(), 1);
+        scene.act(plan, |call| {
+            if matches!(call, Call::CreatePod { .. }) { refused(Refusal::NoAnswer) } else { ok(call) }
+        });
+        let until = scene.look().wake_at.expect("a timer");
+        waits.push(until.since(scene.now).as_millis());
+        scene.now = until;
+        let plan = scene.look();
+        assert!(plan.confirm);
+        scene.act(plan, |_| Outcome::Pods(Vec::new()));
+    }
+    assert_eq!(waits, [100, 200, 400, 800]);
+}
+
+#[test]
+fn a_delete_without_an_answer_is_asked_about_too() {
+    let world = "set d\nrev d-1\nnode a taint=x:NoExecute\npod x on=a ready uid=u";
+    for (alive, want) in [(true, 1), (false, 0)] {
+        let mut scene = Scene::of(world);
+        let plan = scene.look();
+        scene.act(plan, |call| {
+            if matches!(call, Call::DeletePod { .. }) { refused(Refusal::NoAnswer) } else { ok(call) }
+        });
+        scene.now = at(1);
+        let plan = scene.look();
+        assert!(plan.confirm);
+        // Alive: it did not happen, so it is made again. Terminating: the cache will show it.
+        scene.act(plan, |_| Outcome::Pods(vec![("u".into(), 1, !alive)]));
+        assert_eq!(scene.look().delete.len(), want);
+    }
+}
+
+// The gate.
+
+#[test]
+fn no_plan_before_every_kind_that_was_written_has_come_back() {
+    let mut scene = Scene::of("set d\nrev d-1\nnode a");
+    let plan = scene.look();
+    scene.act(plan, granted(5_000));
+    expect![[r#"
+        wait  2 own writes have not come back yet
+        wake at 10
+    "#]]
+    .assert_eq(&text(&scene.look()));
+    // The pods have come this far, the sets have not.
+    assert_eq!(scene.cache.bookmark(Kind::Pods, 5_000), []);
+    expect![[r#"
+        wait  1 own writes have not come back yet
+        wake at 10
+    "#]]
+    .assert_eq(&text(&scene.look()));
+    assert_eq!(scene.cache.bookmark(Kind::Sets, 4_999), []);
+    assert_eq!(
+        scene.cache.bookmark(Kind::Sets, 5_000),
+        [scene.key()],
+        "this opens the gate, so the set is looked at"
+    );
+    assert_eq!(scene.look().waiting, None);
+}
+
+#[test]
+fn a_pod_first_seen_terminating_opens_the_gate() {
+    // K03: upstream waits for an ADD of a live pod, which never comes.
+    let mut scene = Scene::of("set d\nrev d-1\nnode a");
+    let plan = scene.look();
+    scene.act(plan, |call| {
+        if matches!(call, Call::CreatePod { .. }) { WROTE(2_000) } else { refused(Refusal::NotFound) }
+    });
+    let until = scene.look().wake_at.expect("a timer");
+    scene.now = until;
+    assert!(scene.look().waiting.is_some());
+    let pod = parse("set d\nrev d-1\nnode a\npod x on=a deleting rv=2001").pods.remove(0);
+    assert_eq!(scene.event(Kind::Pods, "ADDED", &pod), [scene.key()]);
+    assert_eq!(scene.look().waiting, None);
+    assert_eq!(scene.event(Kind::Pods, "DELETED", &pod), [scene.key()]);
+    assert_eq!(scene.look().create.len(), 1);
+}
+
+#[test]
+fn of_two_deletes_both_must_be_seen() {
+    // X01: two updates of one terminating pod do not stand for two pods.
+    let world = "now 1000\nset d template=2 max-unavailable=2\nrev d-1 template=1\nrev d-2 template=2\n"
+        .to_owned()
+        + &each("a b c e", "node $")
+        + &each("a b c e", "pod p-$ on=$ rev=1 ready");
+    let mut scene = Scene::of(&world);
+    let plan = scene.look();
+    let gone: Vec<String> = plan.delete.iter().map(|it| it.0.key.name.to_string()).collect();
+    assert_eq!(gone.len(), 2);
+    scene.act(plan, granted(1));
+    let pod = |name: &str, rv: u64, words: &str| {
+        let node = &name[2..];
+        parse(&format!("{world}pod x on={node} rev=1 rv={rv} deleting uid=pod/default/{name} {words}"))
+            .pods
+            .pop()
+            .map(|mut it| {
+                it["metadata"]["name"] = name.into();
+                it["metadata"]["uid"] = parse(&world)
+                    .pods
+                    .iter()
+                    .find(|it| it["metadata"]["name"] == name)
+                    .expect("it")["metadata"]["uid"]
+                    .clone();
+                it
+            })
+            .expect("a pod")
+    };
+    scene.event(Kind::Pods, "MODIFIED", &pod(&gone[0], 2_020, "ready"));
+    scene.event(Kind::Pods, "MODIFIED", &pod(&gone[0], 2_021, "unready"));
+    expect![[r#"
+        wait  1 own writes have not come back yet
+        wake at 1010
+    "#]]
+    .assert_eq(&text(&scene.look()));
+    let keys = scene.event(Kind::Pods, "MODIFIED", &pod(&gone[1], 2_025, "ready"));
+    assert_eq!(keys, [scene.key()]);
+    let plan = scene.look();
+    assert_eq!((plan.waiting, plan.delete.len()), (None, 0), "both are down, and that is what is allowed");
+}
+
+#[test]
+fn a_failed_write_is_not_waited_for() {
+    // S7.
+    let mut scene = Scene::of("set d\nrev d-1\nnode a\nnode b taint=x:NoExecute\npod y on=b ready");
+    let plan = scene.look();
+    scene.act(plan, |_| refused(Refusal::Server("boom".to_owned())));
+    scene.now = at(1);
+    let plan = scene.look();
+    assert_eq!((plan.waiting, plan.create.len(), plan.delete.len()), (None, 1, 1));
+}
+
+#[test]
+fn a_closed_gate_always_has_a_timer_and_asks_in_the_end() {
+    let mut scene = Scene::of("set d\nrev d-1\nnode a");
+    let plan = scene.look();
+    scene.act(plan, granted(9_000));
+    let mut out = String::new();
+    for _ in 0..5 {
+        let plan = scene.look();
+        let until = plan.wake_at.expect("a timer");
+        out += &format!(
+            "{}: confirm={} relist={} until {}\n",
+            second(scene.now),
+            plan.confirm,
+            plan.relist,
+            second(until)
+        );
+        if plan.confirm {
+            scene.act(plan, |_| Outcome::Pods(vec![("u".into(), 9_000, false)]));
+        }
+        scene.now = until;
+    }
+    expect![[r#"
+        0: confirm=false relist=false until 10
+        10: confirm=true relist=false until 20
+        20: confirm=true relist=false until 30
+        30: confirm=true relist=true until 40
+        40: confirm=true relist=true until 50
+    "#]]
+    .assert_eq(&out);
+}
+
+#[test]
+fn a_clock_that_was_set_back_makes_no_wait_longer() {
+    let mut scene = Scene::of("now 5000\nset d\nrev d-1\nnode a");
+    let plan = scene.look();
+    scene.act(plan, granted(9_000));
+    let _ = scene.look();
+    scene.now = at(1_000);
+    let plan = scene.look();
+    assert_eq!(plan.wake_at, Some(at(1_010)));
+    // The same for a call that failed.
+    let mut scene = Scene::of("now 5000\nset d\nrev d-1\nnode a");
+    let plan = scene.look();
+    scene.act(plan, |_| refused(Refusal::Server("boom".to_owned())));
+    scene.now = at(1_000);
+    assert!(scene.look().wake_at.expect("a timer") <= at(1_030));
+}
+
+#[test]
+fn nothing_is_decided_before_all_four_kinds_were_listed() {
+    use muster_engine::cache::{Cache, Event};
+    use muster_engine::plan::Settings;
+    let world = parse("set d\nrev d-1\nnode a");
+    let mut shared = Shared::default();
+    for missing in Kind::ALL {
+        let mut cache = Cache::new(Settings::default());
+        for (kind, objects) in world::kinds(&world).into_iter().filter(|it| it.0 != missing) {
+            let items = objects.iter().map(|it| {
+                let line = serde_json::json!({"type": "ADDED", "object": it}).to_string();
+                facts::watched(kind, line.as_bytes(), &mut shared).expect("an object")
+            });
+            let items = items.collect();
+            assert_eq!(cache.apply(Event::Listed { kind, items, resource_version: 1 }), []);
+        }
+        let key = facts::Key::new("default", "d");
+        assert_eq!(cache.look(&key, at(0)), None, "without {missing:?}");
+        let keys = cache.apply(Event::Listed { kind: missing, items: Vec::new(), resource_version: 1 });
+        assert_eq!(keys.len(), usize::from(missing != Kind::Sets));
+    }
+}

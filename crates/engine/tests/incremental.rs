@@ -1,0 +1,366 @@
+//! Cost is proportional to what changed, and the result is not: after every event, what the cache has kept up to date cell
+//! by cell equals what it would work out from nothing.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use muster_engine::act::{Call, Outcome, Refusal};
+use muster_engine::cache::{Cache, Event};
+use muster_engine::facts::{self, Key, Kind, Shared, Watched};
+use muster_engine::plan::Settings;
+use muster_engine::scenario;
+use muster_engine::time::Time;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use serde_json::{Value, json};
+
+mod world;
+use world::carry_out;
+
+/// One thing that happens. Numbers choose among the few names there are.
+#[derive(Debug, Clone)]
+enum Happens {
+    /// A line of a scenario: a set, a node, a pod or a revision is there, or has become this.
+    Is(String),
+    Gone(Kind, u8),
+    /// A list brings everything anew, but one object, which went unseen.
+    Relist(Kind, u8),
+    Bookmark(Kind),
+    Time(i64),
+    /// The plan of a set is carried out; calls go as these say.
+    Act(u8, Vec<u8>),
+    /// A heartbeat, or the same again.
+    Again(Kind, u8),
+}
+
+const SETS: [&str; 3] = ["d", "e", "f"];
+const NODES: [&str; 4] = ["n1", "n2", "n3", "n4"];
+const PODS: [&str; 8] = ["p1", "p2", "p3", "p4", "p5", "p6", "p7", "p8"];
+
+fn word(words: &'static [&'static str]) -> impl Strategy<Value = &'static str> {
+    prop::sample::select(words)
+}
+
+fn set() -> impl Strategy<Value = String> {
+    let strategy =
+        word(&["", "on-delete", "max-unavailable=2", "max-unavailable=50%", "max-surge=1", "max-surge=100%"]);
+    let more = word(&[
+        "",
+        "min-ready=20",
+        "history=0",
+        "tolerate=gpu",
+        "template-generation=5",
+        "min-ready=20",
+        "min-ready=200",
+        "deleting",
+        "collisions=1",
+        "node-selector=zone:a",
+        "node-name=n1",
+    ]);
+    // Two of them select the same pods.
+    let select = word(&["app:x", "app:x", "app:x", "app:x", "app:y"]);
+    let uid = word(&["", "", "", "", "", "", "uid=again"]);
+    (word(&SETS), 1..4_u8, 1..4_u8, strategy, more, select, uid).prop_map(
+        |(name, template, generation, strategy, more, select, uid)| {
+            let uid = if uid.is_empty() { String::new() } else { format!("uid=again-{name}") };
+            format!("set {name} template={template} gen={generation} select={select} {strategy} {more} {uid}")
+        },
+    )
+}
+
+fn node() -> impl Strategy<Value = String> {
+    let taint = word(&[
+        "",
+        "",
+        "taint=gpu:NoSchedule",
+        "taint=gpu:NoExecute",
+        "taint=node.kubernetes.io/unreachable:NoSchedule",
+    ]);
+    let state = word(&["", "not-ready since=50", "unknown since=5", "unknown since=500", "new"]);
+    (
+        word(&NODES),
+        word(&["", "label=zone:a", "label=zone:b"]),
+        taint,
+        state,
+        word(&["", "", "", "uid=other"]),
+    )
+        .prop_map(|(name, label, taint, state, uid)| format!("node {name} {label} {taint} {state} {uid}"))
+}
+
+fn pod() -> impl Strategy<Value = String> {
+    let place = word(&["on=n1", "on=n2", "on=n3", "on=n4", "for=n1", "for=n2", "on=gone", ""]);
+    let state = word(&[
+        "starting",
+        "ready",
+        "ready since=90",
+        "ready since=900",
+        "unready",
+        "failed=Evicted",
+        "succeeded",
+        "waiting=CrashLoopBackOff",
+    ]);
+    let more = word(&[
+        "",
+        "",
+        "deleting",
+        "deleting finalizer=f",
+        "tolerate=gpu",
+        "generation-label=5",
+        "hash=none",
+        "hash=twin",
+    ]);
+    let owner = prop_oneof![
+        24 => Just(""),
+        1 => word(&["orphan", "owner=other", "unlabel=app", "orphan label=app:y"]),
+    ];
+    (word(&PODS), word(&SETS), 1..4_u8, place, state, more, owner, 0..200_u8).prop_map(
+        |(name, of, rev, place, state, more, owner, made)| {
+            let state = if place.starts_with("on=") || state == "starting" { state } else { "" };
+            format!("pod {name} of={of} rev={rev} {place} {state} {more} {owner} made={made}")
+        },
+    )
+}
+
+fn revision() -> impl Strategy<Value = String> {
+    let more = word(&["", "", "", "", "orphan", "deleting", "hash=none", "owner=other"]);
+    (word(&["", "", "twin"]), word(&SETS), 1..4_u8, 1..4_u8, more, 0..200_u8).prop_map(
+        |(twin, of, template, number, more, made)| {
+            let hash = if twin.is_empty() || more == "hash=none" { "" } else { "hash=twin" };
+            let words = format!("of={of} template={template} number={number} made={made} {hash} {more}");
+            format!("rev {of}-{template}{twin} {words}")
+        },
+    )
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop::sample::select(Kind::ALL.to_vec())
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        3 => set().prop_map(Happens::Is),
+        4 => node().prop_map(Happens::Is),
+        8 => pod().prop_map(Happens::Is),
+        4 => revision().prop_map(Happens::Is),
+        3 => (kind(), any::<u8>()).prop_map(|(kind, which)| Happens::Gone(kind, which)),
+        1 => (kind(), any::<u8>()).prop_map(|(kind, which)| Happens::Relist(kind, which)),
+        1 => kind().prop_map(Happens::Bookmark),
+        3 => prop_oneof![5 => 1..40_i64, 2 => 100..800_i64, 1 => -300..0_i64].prop_map(Happens::Time),
+        4 => (any::<u8>(), prop::collection::vec(any::<u8>(), 1..4)).prop_map(|(set, answers)| Happens::Act(set, answers)),
+        1 => (kind(), any::<u8>()).prop_map(|(kind, which)| Happens::Again(kind, which)),
+    ]
+}
+
+/// The objects there are, as an API server would keep them, and a cache that watches.
+struct History {
+    store: BTreeMap<(Kind, Key), Value>,
+    cache: Cache,
+    shared: Shared,
+    now: i64,
+    version: u64,
+}
+
+impl History {
+    fn new() -> Self {
+        let mut cache = Cache::new(Settings { burst: 3, ..Settings::default() });
+        for kind in Kind::ALL {
+            let _ = cache.apply(Event::Listed { kind, items: Vec::new(), resource_version: 0 });
+        }
+        let mut history =
+            Self { store: BTreeMap::new(), cache, shared: Shared::default(), now: 100, version: 0 };
+        let revisions = SETS.iter().flat_map(|of| {
+            (1..4).map(move |template| format!("rev {of}-{template} of={of} template={template}"))
+        });
+        let nodes = NODES.iter().map(|name| format!("node {name}"));
+        let sets = SETS.iter().map(|name| format!("set {name} template=2 select=app:x min-ready=20"));
+        for line in sets.chain(nodes).chain(revisions) {
+            history.happen(&Happens::Is(line));
+        }
+        history
+    }
+
+    fn now(&self) -> Time {
+        Time::from_secs(scenario::EPOCH_S + self.now)
+    }
+
+    fn happen(&mut self, what: &Happens) {
+        self.version += 1;
+        match what {
+            Happens::Is(line) => self.is(line),
+            Happens::Gone(kind, which) => {
+                if let Some((key, object)) = self.choose(*kind, *which) {
+                    self.store.remove(&(*kind, key));
+                    self.watch(*kind, "DELETED", object);
+                }
+            }
+            Happens::Relist(kind, which) => self.relist(*kind, *which),
+            Happens::Bookmark(kind) => drop(self.cache.bookmark(*kind, self.version)),
+            Happens::Time(seconds) => self.now += seconds,
+            Happens::Act(which, answers) => self.act(*which, answers),
+            Happens::Again(kind, which) => {
+                if let Some((_, object)) = self.choose(*kind, *which) {
+                    self.watch(*kind, "MODIFIED", object);
+                }
+            }
+        }
+    }
+
+    /// A pod or a revision is of a set that may not be there: the scenario needs its line to read it.
+    fn is(&mut self, line: &str) {
+        let kind = match line.split(' ').next() {
+            Some("set") => Kind::Sets,
+            Some("node") => Kind::Nodes,
+            Some("pod") => Kind::Pods,
+            _ => Kind::Revisions,
+        };
+        let sets: String = SETS.iter().map(|name| format!("set {name} select=app:x\n")).collect();
+        let text = if kind == Kind::Sets { line.to_owned() } else { format!("{sets}{line}") };
+        let mut world =
+            scenario::parse(&format!("now {}\n{text}", self.now)).unwrap_or_else(|it| panic!("{it}: {line}"));
+        let objects = match kind {
+            Kind::Sets => &mut world.sets,
+            Kind::Nodes => &mut world.nodes,
+            Kind::Pods => &mut world.pods,
+            Kind::Revisions => &mut world.revisions,
+        };
+        let mut object = objects.remove(0);
+        object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        let text = |at: &str| object["metadata"][at].as_str().unwrap_or_default().to_owned();
+        let key = Key::new(text("namespace"), text("name"));
+        self.store.insert((kind, key), object.clone());
+        self.watch(kind, "MODIFIED", object);
+    }
+
+    fn read(&mut self, kind: Kind, what: &str, object: &Value) -> Watched {
+        let line = json!({"type": what, "object": object}).to_string();
+        facts::watched(kind, line.as_bytes(), &mut self.shared).expect("a well-formed object")
+    }
+
+    fn watch(&mut self, kind: Kind, what: &str, mut object: Value) {
+        if what == "DELETED" {
+            object["metadata"]["resourceVersion"] = self.version.to_string().into();
+        }
+        let watched = self.read(kind, what, &object);
+        let _ = self.cache.apply(Event::Watched(watched));
+    }
+
+    fn choose(&self, kind: Kind, which: u8) -> Option<(Key, Value)> {
+        let of_kind: Vec<_> = self.store.iter().filter(|it| it.0.0 == kind).collect();
+        let (key, object) = of_kind.get(usize::from(which) % of_kind.len().max(1))?;
+        Some((key.1.clone(), (*object).clone()))
+    }
+
+    fn relist(&mut self, kind: Kind, which: u8) {
+        if which % 2 == 0
+            && let Some((key, _)) = self.choose(kind, which)
+        {
+            self.store.remove(&(kind, key));
+        }
+        let objects: Vec<Value> =
+            self.store.iter().filter(|it| it.0.0 == kind).map(|it| it.1.clone()).collect();
+        let items = objects.iter().map(|it| self.read(kind, "ADDED", it)).collect();
+        let _ = self.cache.apply(Event::Listed { kind, items, resource_version: self.version });
+    }
+
+    fn act(&mut self, which: u8, answers: &[u8]) {
+        let keys: Vec<Key> = self.cache.keys().cloned().collect();
+        let Some(key) = keys.get(usize::from(which) % keys.len().max(1)) else { return };
+        let now = self.now();
+        let Some(plan) = self.cache.look(key, now) else { return };
+        let (version, mut at) = (self.version, 0);
+        let set = plan.set.clone();
+        let (_, report) = carry_out(plan, |call| {
+            at += 1;
+            match (answers[at % answers.len()] % 8, call) {
+                (0, _) => Outcome::Refused(Refusal::NoAnswer),
+                (1, _) => Outcome::Refused(Refusal::Conflict),
+                (2, _) => Outcome::Refused(Refusal::NotFound),
+                (3, _) => Outcome::Refused(Refusal::Server("boom".to_owned())),
+                (_, Call::ReadSet) => Outcome::Set(set.clone()),
+                (_, Call::ReadRevision { .. }) => Outcome::Revision(None),
+                (_, Call::ListPods) => Outcome::Pods(Vec::new()),
+                (_, Call::DeletePod { .. } | Call::DeleteRevision { .. }) => Outcome::Deleted,
+                (4, _) => Outcome::Wrote { name: "made".into(), resource_version: version + 3 },
+                _ => Outcome::Wrote { name: "made".into(), resource_version: version },
+            }
+        });
+        self.cache.done(key, &report, now);
+    }
+
+    /// What is kept, and what would be worked out from nothing: the same plans, from the same cells and totals.
+    fn check(&mut self, reached: &mut Reached) -> Result<(), TestCaseError> {
+        let keys: Vec<Key> = self.cache.keys().cloned().collect();
+        for key in keys {
+            let mut scratch = self.cache.from_scratch();
+            let now = self.now();
+            let kept = self.cache.look(&key, now);
+            let anew = scratch.look(&key, now);
+            prop_assert_eq!(&kept, &anew, "{}", key);
+            let Some(plan) = kept else { continue };
+            // A set that is not decided on is not worked out either.
+            let decided = plan.waiting.is_none() && !plan.confirm && !plan.set.deleting;
+            prop_assert!(!decided || self.cache.agrees_with(&scratch, &key), "{key}: same plan, other cells");
+            let counts = [
+                ("decided", usize::from(decided)),
+                ("waiting", usize::from(!decided)),
+                ("claims", plan.claims.len()),
+                ("steps", plan.steps.len()),
+                ("relabel", plan.relabel.len()),
+                ("delete", plan.delete.len()),
+                ("create", plan.create.len()),
+                ("prune", plan.prune.len()),
+                ("status", usize::from(plan.status.is_some())),
+            ];
+            for (what, count) in counts {
+                *reached.entry(what).or_default() += count;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How often each part of a plan was compared.
+type Reached = BTreeMap<&'static str, usize>;
+
+fn run(cases: u32) -> Result<Reached, proptest::test_runner::TestError<Vec<Happens>>> {
+    let reached = RefCell::new(Reached::new());
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 4_000, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(
+        config,
+        proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
+    );
+    runner.run(&prop::collection::vec(happens(), 1..80), |events| {
+        let mut history = History::new();
+        for event in &events {
+            history.happen(event);
+            history.check(&mut reached.borrow_mut())?;
+        }
+        Ok(())
+    })?;
+    Ok(reached.into_inner())
+}
+
+/// Histories of up to eighty events; together some twelve thousand comparisons of every set.
+const CASES: u32 = 300;
+
+#[test]
+fn what_is_kept_equals_what_is_worked_out_anew_after_every_event() {
+    let reached = run(CASES).unwrap_or_else(|failure| panic!("{failure}"));
+    // Histories that lead nowhere would agree about nothing.
+    for (what, count) in reached {
+        assert!(100 <= count, "{what} was compared {count} times only");
+    }
+}
+
+/// A test that cannot fail says nothing: each of these bugs leaves a cell as it was.
+#[cfg(feature = "mutants")]
+#[test]
+fn it_fails_where_a_cell_is_forgotten() {
+    use muster_engine::mutant;
+    for bug in ["B16", "stale-cell", "stale-timer", "stale-total"] {
+        mutant::set(bug);
+        let found = run(CASES).is_err();
+        mutant::reset();
+        assert!(found, "{bug} went unnoticed");
+    }
+}

@@ -1,0 +1,46 @@
+//! Facts are small: a hundred thousand nodes and their pods fit where upstream's informers do not.
+
+use std::alloc::System;
+use std::sync::Arc;
+
+use muster_engine::facts::{self, Shared};
+use serde_json::Value;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[path = "world/fleet.rs"]
+#[allow(dead_code, reason = "the bench uses the rest")]
+mod fleet;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const COUNT: usize = 1_000;
+
+/// Bytes that are still held once `make` has run, per object; the value itself among them.
+fn held_by_each<T>(objects: &[String], mut make: impl FnMut(&[u8]) -> T) -> usize {
+    let mut made: Vec<Arc<T>> = Vec::with_capacity(objects.len());
+    let region = Region::new(ALLOCATOR);
+    made.extend(objects.iter().map(|it| Arc::new(make(it.as_bytes()))));
+    let change = region.change();
+    // What a reallocation added or gave back is in these two as well.
+    let held = change.bytes_allocated as isize - change.bytes_deallocated as isize;
+    assert_eq!(made.len(), COUNT);
+    usize::try_from(held).expect("more than nothing") / COUNT
+}
+
+fn texts(object: impl Fn(usize) -> Value) -> Vec<String> {
+    (0..COUNT).map(|it| object(it).to_string()).collect()
+}
+
+/// Both in one test: what other threads allocate would be counted too.
+#[test]
+fn a_pod_is_a_few_hundred_bytes_and_a_node_not_many_more() {
+    let mut shared = Shared::default();
+    let nodes = texts(|it| fleet::node(it, 1));
+    let node = held_by_each(&nodes, |it| facts::node(it, &mut shared).expect("a node"));
+    let pods = texts(|it| fleet::pod(1, it, true, 1));
+    let pod = held_by_each(&pods, |it| facts::pod(it, &mut shared).expect("a pod").expect("of a set"));
+    println!("a node takes {node} bytes, a pod {pod}; as JSON {} and {}", nodes[0].len(), pods[0].len());
+    assert!(pod < 400, "a pod takes {pod} bytes");
+    assert!(node < 1536, "a node takes {node} bytes");
+}
