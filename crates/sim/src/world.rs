@@ -89,6 +89,8 @@ pub struct World {
     pub settings: Settings,
     pub checks: Checks,
     pub trace: Trace,
+    /// Events that the controllers recorded, by reason.
+    pub events: BTreeMap<String, usize>,
     tasks: BTreeMap<(Time, u64), Task>,
     sequence: u64,
     seen_commits: usize,
@@ -119,6 +121,7 @@ impl World {
             settings: Settings::default(),
             checks: Checks::default(),
             trace: Trace::default(),
+            events: BTreeMap::new(),
             tasks: BTreeMap::new(),
             sequence: 0,
             seen_commits: 0,

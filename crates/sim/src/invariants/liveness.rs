@@ -191,7 +191,7 @@ impl World {
                 fail("L3", format!("{} on {name} is out of date", pod.key))
             }
             [_] => None,
-            [] if self.server.quota.is_some() => None,
+            [] if self.server.quota.is_some() || self.server.namespace_terminating => None,
             [] => fail("L1", format!("no pod of {} on {name}", set.key)),
             several
                 if self.is_braked(view, set)

@@ -255,7 +255,8 @@ impl Checks {
             let duplicate = view
                 .revisions_of(set)
                 .any(|it| it.uid != revision.uid && it.data == revision.data && !it.deleting);
-            let named_alike = view.revisions_of(set).any(|it| it.uid != revision.uid && it.hash() == revision.hash());
+            let named_alike =
+                view.revisions_of(set).any(|it| it.uid != revision.uid && it.hash() == revision.hash());
             if revision.hash().is_some_and(|it| carried.contains(it)) && !named_alike {
                 self.fail("W15", || format!("{} is pruned although a pod carries it", revision.key));
             }
