@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_agent::sim;
+use muster_control::{Binding, Settings};
 use muster_server::{Server, write_private};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -96,6 +97,14 @@ async fn serve(
         Ok(())
     });
 
+    // There is no scheduler yet, so each pod is told its node by the controller itself.
+    let settings = Settings { binding: Binding::Direct, ..Settings::default() };
+    let controlling = muster_control::daemonsets(client, settings, stop.clone());
+    tasks.spawn(async move {
+        controlling.await;
+        Ok(())
+    });
+
     println!(
         "ready: {} simulated nodes, state in memory only; export KUBECONFIG={}",
         args.sim_nodes,
@@ -105,7 +114,7 @@ async fn serve(
         Some(ended) => ended
             .context("a part of the server panicked")?
             .and(Err(anyhow::anyhow!("a part of the server ended"))),
-        None => unreachable!("two tasks were just started"),
+        None => unreachable!("three tasks were just started"),
     }
 }
 

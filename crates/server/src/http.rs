@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::{Method, Request, StatusCode};
 use jiff::Timestamp;
@@ -36,6 +36,7 @@ const REVISION_WAIT: Duration = Duration::from_secs(3);
 const WATCH_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
 pub(crate) type Response = hyper::Response<Body>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
 
 #[derive(Debug, Clone)]
@@ -52,7 +53,10 @@ pub(crate) enum Caller {
 }
 
 impl Api {
-    pub(crate) async fn answer(&self, caller: Caller, request: Request<Incoming>) -> Response {
+    pub(crate) async fn answer<B>(&self, caller: Caller, request: Request<B>) -> Response
+    where
+        B: hyper::body::Body<Error: Into<BoxError>>,
+    {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let Some(route) = Route::parse(&path) else {
             if caller == Caller::Anonymous {
@@ -63,12 +67,16 @@ impl Api {
         if caller == Caller::Anonymous && !route.is_public() {
             return refusal(&Refusal::unauthorized());
         }
-        let response = self.dispatch(route, request).await.unwrap_or_else(|it| refusal(&it));
+        // No body is read for a stranger.
+        let response = match whole(request).await {
+            Ok(request) => self.dispatch(route, request).await.unwrap_or_else(|it| refusal(&it)),
+            Err(it) => refusal(&it),
+        };
         tracing::debug!(%method, path, status = response.status().as_u16());
         response
     }
 
-    async fn dispatch(&self, route: Route, request: Request<Incoming>) -> Result<Response, Refusal> {
+    async fn dispatch(&self, route: Route, request: Request<Bytes>) -> Result<Response, Refusal> {
         let found = |document: Option<Value>| {
             document.map_or_else(
                 || plain(StatusCode::NOT_FOUND, "404 page not found\n"),
@@ -97,7 +105,7 @@ impl Api {
         &self,
         kind: &'static Kind,
         namespace: Option<String>,
-        request: Request<Incoming>,
+        request: Request<Bytes>,
     ) -> Result<Response, Refusal> {
         let query = Query::of(&request);
         let view = View::of(&header(&request, ACCEPT), query.get("includeObject"))?;
@@ -130,13 +138,13 @@ impl Api {
                     return Err(Refusal::method_not_allowed());
                 }
                 let write = query.write()?;
-                let object = object_in(kind, request).await?;
+                let object = object_in(kind, &request)?;
                 let created = self.registry.create(kind, namespace.as_deref(), object, write)?;
                 Ok(show(StatusCode::CREATED, view, kind, created))
             }
             Method::DELETE => {
                 let (selector, write) = (query.selector(kind)?, query.write()?);
-                let (options, dry_run) = delete_options(&query, request).await?;
+                let (options, dry_run) = delete_options(&query, &request)?;
                 let write = Write { dry_run: write.dry_run || dry_run, ..write };
                 let (objects, revision) = self.registry.list(kind, namespace.as_deref(), &selector);
                 for object in &objects {
@@ -160,7 +168,7 @@ impl Api {
         }
     }
 
-    async fn object(&self, target: Target, request: Request<Incoming>) -> Result<Response, Refusal> {
+    async fn object(&self, target: Target, request: Request<Bytes>) -> Result<Response, Refusal> {
         let query = Query::of(&request);
         let kind = target.kind;
         let view = View::of(&header(&request, ACCEPT), query.get("includeObject"))?;
@@ -170,14 +178,14 @@ impl Api {
             }
             (Method::PUT, Part::Whole | Part::Status) => {
                 let write = query.write()?;
-                let object = object_in(kind, request).await?;
+                let object = object_in(kind, &request)?;
                 refuse_other_name(&target, &object)?;
                 Ok(show(StatusCode::OK, view, kind, self.registry.update(&target, write, |_| Ok(object))?))
             }
             (Method::PATCH, Part::Whole | Part::Status) => {
                 let write = query.write()?;
                 let patch_type = PatchType::of(&media_type(&request))?;
-                let patch = parse(&body(request).await?)?;
+                let patch = parse(request.body())?;
                 let patched = self.registry.update(&target, write, |mut object| {
                     patch_type.apply(&mut object, &patch)?;
                     refuse_other_name(&target, &object)?;
@@ -187,7 +195,7 @@ impl Api {
             }
             (Method::DELETE, Part::Whole) => {
                 let write = query.write()?;
-                let (options, dry_run) = delete_options(&query, request).await?;
+                let (options, dry_run) = delete_options(&query, &request)?;
                 let write = Write { dry_run: write.dry_run || dry_run, ..write };
                 match self.registry.delete(&target, &options, write)? {
                     Deleted::Marked { now } => Ok(show(StatusCode::OK, view, kind, now)),
@@ -205,7 +213,7 @@ impl Api {
             (Method::POST, Part::Binding) => {
                 let write = query.write()?;
                 refuse_other_format(&request)?;
-                let binding = parse(&body(request).await?)?;
+                let binding = parse(request.body())?;
                 self.registry.bind(&target, &binding, write)?;
                 Ok(json_of(StatusCode::CREATED, &success(Value::Null)))
             }
@@ -220,7 +228,9 @@ impl Api {
         }
         let Some(wanted) = query.number("resourceVersion")? else { return Ok(()) };
         let mut heads = self.registry.heads();
-        let came = tokio::time::timeout(REVISION_WAIT, heads.wait_for(|head| wanted <= *head)).await;
+        let came = heads.wait_for(|head| wanted <= *head);
+        // The head is let go at once: a writer that holds the store waits for it.
+        let came = tokio::time::timeout(REVISION_WAIT, came).await.map(drop);
         let current: Revision = self.registry.revision();
         if came.is_err() {
             return Err(Refusal::revision_not_yet(wanted, current));
@@ -236,7 +246,7 @@ impl Api {
 struct Query(Vec<(String, String)>);
 
 impl Query {
-    fn of(request: &Request<Incoming>) -> Self {
+    fn of(request: &Request<Bytes>) -> Self {
         let query = request.uri().query().unwrap_or_default();
         Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
     }
@@ -301,10 +311,9 @@ fn unknown_dry_run(value: &str) -> Refusal {
 }
 
 /// The options come in the body, which kubectl sends without kind and version, or in the query.
-async fn delete_options(query: &Query, request: Request<Incoming>) -> Result<(DeleteOptions, bool), Refusal> {
-    refuse_other_format(&request)?;
-    let body = body(request).await?;
-    let said = if body.is_empty() { Value::Null } else { parse(&body)? };
+fn delete_options(query: &Query, request: &Request<Bytes>) -> Result<(DeleteOptions, bool), Refusal> {
+    refuse_other_format(request)?;
+    let said = if request.body().is_empty() { Value::Null } else { parse(request.body())? };
     let propagation = match (str_at(&said, "propagationPolicy"), query.get("propagationPolicy")) {
         ("", it) | (it, _) => match it {
             "" if said["orphanDependents"] == true => Some(Propagation::Orphan),
@@ -336,9 +345,9 @@ async fn delete_options(query: &Query, request: Request<Incoming>) -> Result<(De
 }
 
 /// The object in a body, of the kind that the path says.
-async fn object_in(kind: &Kind, request: Request<Incoming>) -> Result<Value, Refusal> {
-    refuse_other_format(&request)?;
-    let object = parse(&body(request).await?)?;
+fn object_in(kind: &Kind, request: &Request<Bytes>) -> Result<Value, Refusal> {
+    refuse_other_format(request)?;
+    let object = parse(request.body())?;
     for (field, must) in [("kind", kind.kind), ("apiVersion", &kind.api_version())] {
         let said = str_at(&object, field);
         if !said.is_empty() && said != must {
@@ -364,24 +373,28 @@ fn refuse_other_name(target: &Target, object: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn refuse_other_format(request: &Request<Incoming>) -> Result<(), Refusal> {
+fn refuse_other_format(request: &Request<Bytes>) -> Result<(), Refusal> {
     match media_type(request).as_str() {
         "" | JSON => Ok(()),
         other => Err(Refusal::unsupported_media(other, JSON)),
     }
 }
 
-fn media_type(request: &Request<Incoming>) -> String {
+fn media_type(request: &Request<Bytes>) -> String {
     header(request, CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned()
 }
 
-fn header(request: &Request<Incoming>, name: hyper::header::HeaderName) -> String {
+fn header(request: &Request<Bytes>, name: hyper::header::HeaderName) -> String {
     request.headers().get(name).and_then(|it| it.to_str().ok()).unwrap_or_default().to_owned()
 }
 
-async fn body(request: Request<Incoming>) -> Result<Bytes, Refusal> {
-    match Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
+async fn whole<B>(request: Request<B>) -> Result<Request<Bytes>, Refusal>
+where
+    B: hyper::body::Body<Error: Into<BoxError>>,
+{
+    let (parts, body) = request.into_parts();
+    match Limited::new(body, BODY_BYTES_MAX).collect().await {
+        Ok(body) => Ok(Request::from_parts(parts, body.to_bytes())),
         Err(error) if error.is::<LengthLimitError>() => Err(Refusal::too_large(BODY_BYTES_MAX)),
         Err(error) => Err(Refusal::bad_request(format!("read the request's body: {error}"))),
     }
@@ -427,3 +440,6 @@ fn with_body(code: StatusCode, media_type: &'static str, body: Body) -> Response
     response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(media_type));
     response
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,10 +16,6 @@ use crate::refusal::Refusal;
 use crate::route::{Part, Target};
 use crate::selector::Selector;
 
-/// Commits kept for watchers: a rollout over 4,000 nodes writes four for each pod, and at 4 kB an
-/// object the window holds 64 MB at most.
-const HISTORY_MAX: usize = 16_384;
-
 /// Namespaces that are always there.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
@@ -67,8 +63,8 @@ pub(crate) enum Deleted {
 }
 
 impl Registry {
-    pub(crate) fn new(now: Timestamp) -> Self {
-        let store = Store::new(HISTORY_MAX);
+    pub(crate) fn new(now: Timestamp, history_max: usize) -> Self {
+        let store = Store::new(history_max);
         let registry = Self { head: watch::Sender::new(store.revision()), store: Mutex::new(store) };
         for name in NAMESPACES {
             let namespace = json!({"metadata": {"name": name}});

@@ -469,7 +469,8 @@ impl World {
                 let before = self.server.revision();
                 self.checks.before_call(&self.server, &decided, &set, &call, self.now);
                 let outcome = self.apply(index, &key, &set, &call);
-                self.trace.say(self.now, || format!("replica {index} {call:?} -> {outcome:?}"));
+                self.trace
+                    .say(self.now, || format!("replica {index} {} -> {}", named(&call), answered(&outcome)));
                 self.checks.after_call(&self.server, &decided, &set, &call, &outcome, before, self.now);
                 outcome
             }
@@ -647,6 +648,54 @@ impl World {
             }
         };
         result.unwrap_or_else(Outcome::Refused)
+    }
+}
+
+fn named(call: &Call) -> String {
+    match call {
+        Call::ReadSet => "reads the set".to_owned(),
+        Call::ListPods => "lists the set's pods".to_owned(),
+        Call::ReadRevision { name } => format!("reads revision {name}"),
+        Call::Claim(Claim::AdoptPod(it)) => format!("adopts {}", it.key.name),
+        Call::Claim(Claim::ReleasePod(it)) => format!("releases {}", it.key.name),
+        Call::Claim(Claim::AdoptRevision(it)) => format!("adopts {}", it.key.name),
+        Call::Claim(Claim::ReleaseRevision(it)) => format!("releases {}", it.key.name),
+        Call::Step(Step::Create { name, number, .. }) => format!("creates revision {name} number {number}"),
+        Call::Step(Step::Renumber { revision, number }) => {
+            format!("renumbers {} to {number}", revision.key.name)
+        }
+        Call::Step(Step::Label { revision }) => format!("labels {}", revision.key.name),
+        Call::RelabelPod { pod, hash } => format!("relabels {} to {hash}", pod.key.name),
+        Call::DeletePod { pod, why } => format!("deletes {}: {why}", pod.key.name),
+        Call::CreatePod { node, hash, why } => format!("creates a pod of {hash} on {node}: {why}"),
+        Call::DeleteRevision { revision } => format!("deletes revision {}", revision.key.name),
+        Call::PutStatus { status, .. } => {
+            let it = status.counts;
+            let conditions: Vec<String> = status
+                .conditions
+                .iter()
+                .map(|it| format!("{}={} {}", it.kind.as_str(), it.status.as_str(), it.reason))
+                .collect();
+            format!(
+                "writes status desired={} current={} ready={} updated={} available={} observed={} {conditions:?}",
+                it.desired, it.current, it.ready, it.updated, it.available, status.observed_generation
+            )
+        }
+    }
+}
+
+fn answered(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Wrote { name, resource_version } => format!("{name} r{resource_version}"),
+        Outcome::Deleted => "deleted".to_owned(),
+        Outcome::Set(it) => {
+            format!("r{}{}", it.resource_version, if it.deleting { ", deleting" } else { "" })
+        }
+        Outcome::Revision(it) => {
+            it.as_ref().map_or_else(|| "somebody else's".to_owned(), |it| format!("r{}", it.resource_version))
+        }
+        Outcome::Pods(pods) => format!("{} pods", pods.len()),
+        Outcome::Refused(refusal) => format!("refused: {refusal}"),
     }
 }
 

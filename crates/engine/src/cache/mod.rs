@@ -337,7 +337,9 @@ impl Cache {
         keys.insert(key.clone());
         match self.entries.get_mut(&key).filter(|it| it.set.uid == set.uid || mutant::is("B06")) {
             Some(entry) => {
+                // The name of the next revision hangs on the collision count.
                 let same_spec = entry.set.generation == set.generation
+                    && entry.set.status.collisions == set.status.collisions
                     && entry.set.selector == set.selector
                     && entry.set.template_generation == set.template_generation
                     && entry.set.template == set.template;

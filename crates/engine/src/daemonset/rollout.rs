@@ -86,8 +86,11 @@ pub(crate) fn stand(
         stand.waiting = waits.then_some(Why::UpdatesWaitForDeletion);
         return stand;
     }
-    // The rollout looks at nodes that are settled otherwise: one pod, and it is old.
+    // The rollout looks at nodes that are settled otherwise: one pod, it is old, and no surplus is still to go.
     let [old] = roster.stay.as_slice() else { return stand };
+    if roster.delete.iter().any(|(pod, _)| pod.live()) {
+        return stand;
+    }
     if current.is_new(old) || pods.iter().any(|it| it.live() && current.is_new(it)) {
         return stand;
     }

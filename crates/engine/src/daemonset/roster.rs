@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use super::revision::Current;
 use super::status::available;
-use crate::facts::{Pod, Rollout, Set};
+use crate::facts::{Phase, Pod, Rollout, Set};
 use crate::mutant;
 use crate::placement::Verdict;
 use crate::time::{Time, earliest};
@@ -109,19 +109,21 @@ fn replace_finished<'a>(
 ) {
     let retry_at = backoff.map(Backoff::until).filter(|until| now < *until && !mutant::is("B63"));
     for pod in finished {
-        if mutant::is("B62") || (mutant::is("B64") && pod.phase == crate::facts::Phase::Succeeded) {
+        if mutant::is("B62") || (mutant::is("B64") && pod.phase == Phase::Succeeded) {
             continue;
         }
         match retry_at {
             Some(at) => roster.again_at = earliest(roster.again_at, Some(at)),
-            None => roster.delete.push((pod.clone(), finished_why(pod))),
+            // One at a time: the delete of the first begins the wait of the next.
+            None if roster.delete.is_empty() => roster.delete.push((pod.clone(), finished_why(pod))),
+            None => {}
         }
     }
 }
 
 fn finished_why(pod: &Pod) -> Why {
     match pod.phase {
-        crate::facts::Phase::Succeeded => Why::Succeeded,
+        Phase::Succeeded => Why::Succeeded,
         _ => Why::Failed { reason: pod.trouble.clone() },
     }
 }

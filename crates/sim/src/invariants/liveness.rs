@@ -138,6 +138,10 @@ impl World {
                 ),
             );
         }
+        let settling = view.pods_of(set).find(|it| it.ready() && !oracle::available(set, it, clock));
+        if let Some(pod) = settling {
+            return fail("L2", format!("{} is ready and not yet available", pod.key));
+        }
         if counts.ready != counts.available {
             return fail(
                 "L2",

@@ -167,7 +167,12 @@ impl Checks {
     ) {
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
         let view = View::now(server);
-        let is_up = |pod: &muster_engine::facts::Pod| oracle::available(&current, pod, clock);
+        let hashes = view.new_hashes(&current);
+        let is_up = |pod: &muster_engine::facts::Pod| {
+            let is_new = pod.hash().is_some_and(|it| hashes.contains(it));
+            oracle::live(pod)
+                && if is_new { oracle::available(&current, pod, clock) } else { oracle::ready(pod) }
+        };
         let eligible: std::collections::BTreeSet<_> =
             view.eligible_nodes(&current).map(|it| it.name.clone()).collect();
         self.taken.retain(|(uid, node), _| {
