@@ -342,7 +342,9 @@ impl Cache {
                     && entry.set.status.collisions == set.status.collisions
                     && entry.set.selector == set.selector
                     && entry.set.template_generation == set.template_generation
-                    && entry.set.template == set.template;
+                    && entry.set.template == set.template
+                    // The next revision is named by it.
+                    && entry.set.status.collisions == set.status.collisions;
                 if entry.set.selector != set.selector || entry.set.deleting != set.deleting {
                     entry.set = set;
                     entry.gather(&self.objects);
