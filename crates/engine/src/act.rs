@@ -436,12 +436,16 @@ impl Act {
         }
     }
 
-    /// Rule: a revision of that name with the very data is the one we wanted, made earlier by us. One with other data,
-    /// or somebody else's, is a collision: the set's collision count goes up by one and the name changes.
+    /// Rule: a revision of that name with the very data is the one we wanted, made earlier by us, or one we shall adopt.
+    /// One with other data, somebody else's, or one that the selector does not match is a collision: the set's collision
+    /// count goes up by one and the name changes.
     fn read_revision(&mut self, found: Option<&Revision>) {
+        let set = &self.plan.set;
         let ours = |it: &Revision| {
             let owner = it.owner.as_ref();
-            owner.is_none_or(|uid| *uid == self.plan.set.uid) && it.data == self.plan.set.template.data
+            owner.is_none_or(|uid| *uid == set.uid)
+                && set.selector.matches(&it.labels)
+                && it.data == set.template.data
         };
         match found.filter(|it| ours(it)) {
             Some(revision) => self.report.wrote.push((Kind::Revisions, revision.resource_version)),
