@@ -9,7 +9,7 @@ use muster_engine::time::Time;
 use serde_json::{Value, json};
 
 use crate::server::Actor;
-use crate::world::{Task, World};
+use crate::world::World;
 
 /// What the containers of an image do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
