@@ -126,8 +126,9 @@ pub struct Act {
     batch: usize,
     at: usize,
     batch_failed: bool,
-    /// Nothing more than what must be is written after a failure.
     failed: bool,
+    /// Something that the pods depend on failed: nothing after it is tried.
+    stopped: bool,
     status_tries: u8,
     report: Report,
 }
@@ -177,6 +178,11 @@ impl Report {
         }
     }
 
+    /// Whether the API server was asked what there is.
+    pub(crate) fn confirms(&self) -> bool {
+        self.confirmed.is_some()
+    }
+
     fn retry(&mut self, after: Duration) {
         self.retry = Some(self.retry.unwrap_or_default().max(after));
     }
@@ -199,6 +205,7 @@ impl Act {
             at: 0,
             batch_failed: false,
             failed: false,
+            stopped: false,
             status_tries: 0,
             report,
         }
@@ -213,6 +220,7 @@ impl Act {
         &self.plan.set
     }
 
+    #[expect(clippy::should_implement_trait, reason = "`Wait` is no end: it comes before more calls")]
     pub fn next(&mut self) -> Next {
         loop {
             if let Some(call) = self.ready.pop_front() {
@@ -261,8 +269,7 @@ impl Act {
     /// Where the first of these fail the rest is not tried; where pods fail the status still says what is true.
     fn fill(&mut self) {
         let plan = &self.plan;
-        let before_pods = self.stage < Stage::Delete;
-        if self.failed && (before_pods || plan.hash.is_empty()) {
+        if self.stopped {
             return;
         }
         match self.stage {
@@ -389,7 +396,7 @@ impl Act {
             self.report.doubt = false;
             return;
         }
-        self.failed = true;
+        self.fail();
         self.batch_failed |= matches!(call, Call::CreatePod { .. });
         let after = match refusal {
             Refusal::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),
@@ -397,6 +404,11 @@ impl Act {
         };
         self.report.retry(after);
         self.tell_failure(call, refusal);
+    }
+
+    fn fail(&mut self) {
+        self.failed = true;
+        self.stopped |= self.stage < Stage::Delete;
     }
 
     fn note_finished(&mut self, pod: &Pod, why: &Why) {
@@ -430,32 +442,35 @@ impl Act {
             Stage::Status if same => self.put_status_again(fresh),
             // Deleted, or another one of its name: the watch will show it.
             _ => {
-                self.failed = true;
+                self.fail();
                 self.report.retry(Duration::ZERO);
             }
         }
     }
 
-    /// Rule: a revision of that name with the very data is the one we wanted, made earlier by us, or one we shall adopt.
-    /// One with other data, somebody else's, or one that the selector does not match is a collision: the set's collision
-    /// count goes up by one and the name changes.
+    /// Rule: a revision of that name with the very data is the one we wanted, made earlier by us, or one that we shall
+    /// adopt. One with other data, or somebody else's, is a collision: the set's collision count goes up by one and the
+    /// name changes. Either way the cache will show more, and is given time to: one that is being deleted is there for as
+    /// long as a finalizer likes.
     fn read_revision(&mut self, found: Option<&Revision>) {
         let set = &self.plan.set;
-        let ours = |it: &Revision| {
-            let owner = it.owner.as_ref();
-            owner.is_none_or(|uid| *uid == set.uid)
-                && set.selector.matches(&it.labels)
-                && it.data == set.template.data
+        let ours = |it: &&Revision| {
+            let owned = it.owner.as_ref().map(|uid| *uid == set.uid);
+            owned.unwrap_or_else(|| set.selector.matches(&it.labels)) && it.data == set.template.data
         };
-        match found.filter(|it| ours(it)) {
-            Some(revision) => self.report.wrote.push((Kind::Revisions, revision.resource_version)),
+        match found.filter(ours) {
+            Some(revision) => {
+                self.report.wrote.push((Kind::Revisions, revision.resource_version));
+                self.fail();
+                self.report.retry(Duration::ZERO);
+            }
             None => self.ready.push_back(Call::ReadSet),
         }
     }
 
     /// Rule: the count goes up only if the set still has the count that the name was made from.
     fn bump_collisions(&mut self, fresh: &Arc<Set>) {
-        self.failed = true;
+        self.fail();
         self.report.retry(Duration::ZERO);
         if fresh.status.collisions != self.plan.set.status.collisions && !mutant::is("B52") {
             return;
@@ -478,7 +493,7 @@ impl Act {
             self.ready.push_back(Call::ReadSet);
             return;
         }
-        self.failed = true;
+        self.fail();
         let after = match refusal {
             Refusal::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),
             _ => Duration::ZERO,

@@ -1,6 +1,6 @@
 //! Do not plan again before your own writes came back.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use core::time::Duration;
 
 use crate::facts::{Key, Kind, Pod, Text};
@@ -19,8 +19,6 @@ pub(crate) struct Gate {
     deletes: BTreeMap<Text, Key>,
     /// Creates or deletes of pods whose answer never came: a list must say whether they happened.
     doubt: bool,
-    /// Deletes among those.
-    unsure: BTreeSet<Text>,
     closed_since: Option<Time>,
     confirmed_at: Option<Time>,
 }
@@ -65,7 +63,6 @@ impl Gate {
     /// A delete that may have happened.
     pub(crate) fn doubt_delete(&mut self, pod: &Pod) {
         self.deleted(pod);
-        self.unsure.insert(pod.uid.clone());
         self.doubt = true;
     }
 
@@ -74,10 +71,11 @@ impl Gate {
         for (_, resource_version, _) in pods {
             self.wrote(Kind::Pods, *resource_version);
         }
-        for uid in core::mem::take(&mut self.unsure) {
-            let lives = pods.iter().any(|(it, _, deleting)| *it == uid && !deleting);
-            if lives {
-                self.deletes.remove(&uid);
+        // What the list shows alive, which was made after the call had ended, was not deleted: not by one that had no
+        // answer, nor by one that was refused.
+        for (uid, _, deleting) in pods {
+            if !deleting {
+                self.deletes.remove(uid);
             }
         }
         self.doubt = false;
@@ -96,7 +94,6 @@ impl Gate {
         let writes = self.wrote.len() + self.deletes.len();
         if writes == 0 && !self.doubt {
             (self.closed_since, self.confirmed_at) = (None, None);
-            self.unsure.clear();
             return None;
         }
         // A clock that was set back must not make a wait longer.

@@ -76,7 +76,7 @@ impl Plan {
         }
     }
 
-    /// Whether carrying it out would call the API server.
+    /// Whether there is nothing to carry out: no call, and no event to record.
     pub fn is_idle(&self) -> bool {
         !self.confirm
             && self.claims.is_empty()
@@ -86,6 +86,7 @@ impl Plan {
             && self.create.is_empty()
             && self.prune.is_empty()
             && self.status.is_none()
+            && self.events.is_empty()
     }
 }
 

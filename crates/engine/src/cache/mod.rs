@@ -91,8 +91,8 @@ pub(crate) struct Memory {
     failures: u32,
     retry_at: Option<Time>,
     advance: Option<Advance>,
-    /// The version of the object that standing events were recorded for.
-    told: u64,
+    /// The generation that standing events were recorded for.
+    told: Option<i64>,
 }
 
 /// First wait after a failed call, and the longest; doubled in between.
@@ -164,14 +164,15 @@ impl Cache {
         if entry.set.deleting && !mutant::is("B48") {
             return Some(Plan::idle(entry.set.clone()));
         }
-        if let Some(closed) = closed {
-            return Some(wait(&entry.set, closed));
-        }
+        // Before the gate, which asks for calls too: a list that fails is not tried again at once.
         if let Some(at) = entry.memory.retry_at.filter(|at| now < *at) {
             let mut plan = Plan::idle(entry.set.clone());
             plan.waiting = Some(Why::RetryLater { at });
             plan.wake_at = Some(at);
             return Some(plan);
+        }
+        if let Some(closed) = closed {
+            return Some(wait(&entry.set, closed));
         }
         entry.refresh(&self.objects, now);
         entry.note_advance(now);
@@ -186,10 +187,10 @@ impl Cache {
             carried: &entry.carried,
             pods_carrying: &carrying,
             advance: entry.memory.advance.as_ref(),
-            told: entry.memory.told == entry.set.resource_version,
+            told: entry.memory.told == Some(entry.set.generation),
         };
         let plan = daemonset::decide(&facts, &self.settings, now);
-        entry.memory.told = entry.set.resource_version;
+        entry.memory.told = Some(entry.set.generation);
         Some(plan)
     }
 
@@ -338,19 +339,14 @@ impl Cache {
         keys.insert(key.clone());
         match self.entries.get_mut(&key).filter(|it| it.set.uid == set.uid || mutant::is("B06")) {
             Some(entry) => {
-                // The name of the next revision hangs on the collision count.
-                let same_spec = entry.set.generation == set.generation
-                    && entry.set.status.collisions == set.status.collisions
-                    && entry.set.selector == set.selector
-                    && entry.set.template_generation == set.template_generation
-                    && entry.set.template == set.template;
+                let same = reads_the_same(&entry.set, &set);
                 if entry.set.selector != set.selector || entry.set.deleting != set.deleting {
                     entry.set = set;
                     entry.gather(&self.objects);
                 } else {
                     entry.set = set;
                 }
-                if !same_spec {
+                if !same {
                     entry.dirty = Dirty::All;
                 }
             }
@@ -410,11 +406,14 @@ impl Cache {
         }
     }
 
-    /// Rule: an object that has a controller concerns that set only, found by UID; an orphan concerns the sets of its
-    /// namespace.
+    /// Rule: an object that has a controller concerns that set only, found by UID, and only in the set's own namespace;
+    /// an orphan concerns the sets of its namespace.
     fn concerned(&self, owner: Option<&Text>, namespace: &Text) -> Vec<Key> {
         match owner {
-            Some(uid) if !mutant::is("B58") => self.by_uid.get(uid).cloned().into_iter().collect(),
+            Some(uid) if !mutant::is("B58") => {
+                let owner = self.by_uid.get(uid).filter(|key| key.namespace == *namespace);
+                owner.cloned().into_iter().collect()
+            }
             _ => {
                 let first = Key::new(namespace.clone(), "");
                 let sets = self.entries.range(first..).map(|(key, _)| key);
@@ -491,6 +490,19 @@ fn place_of(item: &Watched) -> Option<(Kind, u64)> {
         Watched::Gone { kind, resource_version, .. } => Some((*kind, *resource_version)),
         Watched::Bookmark { .. } | Watched::Error { .. } => None,
     }
+}
+
+/// Whether cells and history come out the same for both. The collision count is in the name of the next revision:
+/// without it a taken name would be tried, and the count raised, again and again.
+fn reads_the_same(a: &Set, b: &Set) -> bool {
+    a.generation == b.generation
+        && a.selector == b.selector
+        && a.rollout == b.rollout
+        && a.min_ready == b.min_ready
+        && a.history_max == b.history_max
+        && a.template == b.template
+        && a.template_generation == b.template_generation
+        && a.status.collisions == b.status.collisions
 }
 
 fn key_of(item: &Watched) -> Option<Key> {
@@ -717,6 +729,8 @@ impl Memory {
     fn take(&mut self, report: &Report, now: Time) {
         report.tell(&mut self.gate, now);
         match report.retry {
+            // A list that only asks how a call went says nothing of the next try.
+            None if report.confirms() => self.retry_at = None,
             None => (self.failures, self.retry_at) = (0, None),
             Some(asked) => {
                 let wait = RETRY_MIN.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX).max(asked);

@@ -148,7 +148,8 @@ pub(crate) fn assess(
         _ => again_at,
     });
     let waiting = match (&how, &stand.waiting) {
-        _ if !runs => None,
+        // Of a node that is not the set's only `explain` asks: it is not counted among those that wait.
+        _ if !runs => stand.waiting.clone(),
         (_, Some(why)) => Some(why.clone()),
         (None, _) => Some(roster.blocked.clone().unwrap_or(Why::NoPodHere)),
         (Some(Err(why)), _) => Some(roster.blocked.clone().unwrap_or_else(|| why.clone())),

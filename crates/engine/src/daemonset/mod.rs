@@ -260,12 +260,12 @@ fn tell(plan: &mut Plan, facts: &Facts<'_>) {
 /// that was set forward is noticed.
 fn wake_at(facts: &Facts<'_>, settings: &Settings, now: Time) -> Option<Time> {
     let min_ready = facts.set.min_ready + Duration::from_secs(1);
-    let cells =
-        facts.ledger.timers.first().map(|(at, _)| (*at).min(now + min_ready.max(Duration::from_secs(30))));
-    let cells = cells.filter(|_| !mutant::is("B33"));
+    let cells = facts.ledger.timers.first().map(|(at, _)| *at).filter(|_| !mutant::is("B33"));
+    let by_facts = earliest(cells, facts.ledger.history.again_at);
+    let by_facts = by_facts.map(|at| at.min(now + min_ready.max(Duration::from_secs(30))));
     let totals = facts.ledger.totals.counts();
     let settled = totals.updated == totals.desired && totals.available == totals.desired;
     let stall = facts.advance.map(|it| it.at + STALLED_AFTER).filter(|at| now < *at);
     let stall = stall.filter(|_| settings.conditions && !settled);
-    earliest(earliest(cells, stall), facts.ledger.history.again_at)
+    earliest(by_facts, stall)
 }

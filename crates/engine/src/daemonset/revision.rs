@@ -35,8 +35,14 @@ impl Current {
     /// spread over racks and zones, and not always the same victims first.
     pub(crate) fn order(&self, node: &str) -> u64 {
         let bytes = self.hash.bytes().chain([0]).chain(node.bytes());
-        bytes
-            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+        let sum = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        // The last letters of a name do not reach the highest bits of that sum, by which the order goes: neighbours would
+        // stay neighbours. This brings every bit to every other (the finish of MurmurHash3).
+        let sum = (sum ^ (sum >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        let sum = (sum ^ (sum >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+        sum ^ (sum >> 33)
     }
 }
 
@@ -66,8 +72,8 @@ pub enum Step {
     Label { revision: Arc<Revision> },
 }
 
-/// How long a byte-equal duplicate is left alone: whoever made it by hand may be about to delete the other one, which
-/// Kubernetes' conformance tests do.
+/// How long two byte-equal revisions are left alone, whichever of them is the younger: whoever made one by hand may be
+/// about to delete the other, which Kubernetes' conformance tests do.
 const FOLD_AFTER: Duration = Duration::from_secs(60);
 
 /// Rule: the current revision is the one that means what the template means: one with the very bytes before others, the
@@ -89,7 +95,7 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
     let rank = |it: &Revision| (it.data == set.template.data, it.number, it.key.name.clone());
     let current = present.iter().filter(|it| same(it)).max_by_key(|it| rank(it));
     let Some(current) = current else {
-        return History { steps: [create(set, &present)].into(), ..History::default() };
+        return History { steps: [create(set, owned)].into(), ..History::default() };
     };
     let duplicates: Vec<Arc<Revision>> = present
         .iter()
@@ -102,11 +108,12 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
         .map(|it| Arc::clone(it))
         .collect();
     old.sort_by_key(|it| (it.number, it.key.name.clone()));
-    let number = next_number(old.iter());
+    let number = next_number(owned.iter().filter(|it| it.data != current.data || it.deleting));
     let renumber = (current.number < number && !mutant::is("W16"))
         .then(|| Step::Renumber { revision: Arc::clone(current), number });
+    let twins_since = |it: &Revision| it.created.max(current.created);
     let (folded, young): (Vec<_>, Vec<_>) =
-        duplicates.into_iter().partition(|it| it.created + FOLD_AFTER <= now);
+        duplicates.into_iter().partition(|it| twins_since(it) + FOLD_AFTER <= now);
     let means_the_same = present.iter().filter(|it| same(it)).filter_map(|it| it.hash().cloned());
     History {
         steps: renumber.into_iter().collect(),
@@ -119,24 +126,21 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
         too_many: old.len().saturating_sub(set.history_max),
         prunable: old,
         folded,
-        // A duplicate from the future is asked about again after one wait.
-        again_at: young
-            .iter()
-            .fold(None, |at, it| earliest(at, Some((it.created + FOLD_AFTER).min(now + FOLD_AFTER)))),
+        again_at: young.iter().fold(None, |at, it| earliest(at, Some(twins_since(it) + FOLD_AFTER))),
     }
 }
 
-/// Rule: numbers go up and are never used again.
+/// Rule: numbers go up and are never used again, not even one whose revision is on its way out.
 fn next_number<'a>(others: impl Iterator<Item = &'a Arc<Revision>>) -> i64 {
     others.map(|it| it.number).max().unwrap_or(0).max(0).saturating_add(1)
 }
 
-fn create(set: &Set, present: &[&Arc<Revision>]) -> Step {
+fn create(set: &Set, owned: &[Arc<Revision>]) -> Step {
     let template = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let hash = manifest::revision_hash(&template, set.status.collisions);
     Step::Create {
         name: format!("{}-{hash}", set.key.name).into(),
         hash: hash.into(),
-        number: next_number(present.iter().copied()),
+        number: next_number(owned.iter()),
     }
 }

@@ -162,7 +162,7 @@ fn charged(
 ) -> bool {
     let mut new = pods.iter().filter(|it| current.is_new(it) && !it.gone()).peekable();
     let brake = new.peek().is_some() && !new.any(|it| available(set, it, now).is_ok());
-    let brake = brake && !(mutant::is("brake") && !matches!(hold, Hold::No));
+    let brake = brake && (matches!(hold, Hold::No) || !mutant::is("brake"));
     if brake {
         return true;
     }

@@ -124,7 +124,7 @@ fn replace_finished<'a>(
 fn finished_why(pod: &Pod) -> Why {
     match pod.phase {
         Phase::Succeeded => Why::Succeeded,
-        _ => Why::Failed { reason: pod.trouble.clone() },
+        _ => Why::Failed { reason: pod.trouble.clone().filter(|it| it.as_ref() != "Failed") },
     }
 }
 

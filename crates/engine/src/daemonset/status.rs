@@ -14,7 +14,7 @@ use crate::time::Time;
 use crate::why::Why;
 
 /// Rule: a pod is available once it has been Ready for minReadySeconds. A Ready time in the future (the kubelet's
-/// clock is ahead) counts from when our clock gets there, and is asked again no later than one wait from now.
+/// clock is ahead) counts from when our clock gets there.
 pub fn available(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
     let not_ready = || Why::NotReady { reason: pod.trouble.clone() };
     let ready_since = pod.ready_since.filter(|_| pod.live()).ok_or_else(not_ready)?;
@@ -22,7 +22,7 @@ pub fn available(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
     if set.min_ready.is_zero() || until <= now {
         return Ok(());
     }
-    Err(Why::StillSettling { until: until.min(now + set.min_ready) })
+    Err(Why::StillSettling { until })
 }
 
 /// Rule: a new pod counts as up when it is available; an old one as soon as it is Ready, so that a second update within
@@ -158,7 +158,7 @@ fn degraded(set: &Set, totals: &Totals) -> Finding {
     let mut parts: Vec<String> = set.faults.iter().map(|it| format!("{it}")).collect();
     parts.extend(totals.trouble.iter().map(|(reason, count)| format!("{count} {}: {reason}", nodes(*count))));
     if 0 < misplaced {
-        parts.push(format!("{misplaced} with a pod that is not meant to be there"));
+        parts.push(format!("{misplaced} {} with a pod that is not meant to be there", nodes(misplaced)));
     }
     let reason = if !set.faults.is_empty() {
         "InvalidSpec"

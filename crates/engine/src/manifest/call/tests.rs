@@ -263,11 +263,11 @@ fn every_call_has_its_verb_target_and_body() {
         application/merge-patch+json pods web-1
           {"metadata":{"labels":{"controller-revision-hash":"abc"},"resourceVersion":"7","uid":"p-1"}}
         delete pods web-1
-          {"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"p-1"}}
+          {"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"7","uid":"p-1"}}
         create pods -
           {"apiVersion":"v1","kind":"Pod","metadata":{"generateName":"web-","labels":{"app":"web","controller-revision-hash":"abc","pod-template-generation":"3"},"namespace":"ops","ownerReferences":[{"apiVersion":"apps/v1","blockOwnerDeletion":true,"controller":true,"kind":"DaemonSet","name":"web","uid":"u-1"}]},"spec":{"containers":[{"image":"web:1","name":"web"}],"newField":1,"nodeName":"n1","schedulerName":"kubernetes.io/daemonset-controller","tolerations":[{"effect":"NoExecute","key":"node.kubernetes.io/not-ready","operator":"Exists"},{"effect":"NoExecute","key":"node.kubernetes.io/unreachable","operator":"Exists"},{"effect":"NoSchedule","key":"node.kubernetes.io/disk-pressure","operator":"Exists"},{"effect":"NoSchedule","key":"node.kubernetes.io/memory-pressure","operator":"Exists"},{"effect":"NoSchedule","key":"node.kubernetes.io/pid-pressure","operator":"Exists"},{"effect":"NoSchedule","key":"node.kubernetes.io/unschedulable","operator":"Exists"}]}}
         delete controllerrevisions web-abc
-          {"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"r-1"}}
+          {"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"resourceVersion":"8","uid":"r-1"}}
         update daemonsets/status web
           {"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"annotations":{"deprecated.daemonset.template.generation":"3","kubernetes.io/change-cause":"because"},"generation":3,"managedFields":[{"manager":"kubectl"}],"name":"web","namespace":"ops","newField":true,"resourceVersion":"41","uid":"u-1"},"status":{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}}
     "#]].assert_eq(&out);

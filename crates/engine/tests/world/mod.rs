@@ -1,0 +1,198 @@
+//! A world on its way through the engine: what tests of every rule share.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use muster_engine::act::{Act, Call, Next, Outcome, Refusal, Report};
+use muster_engine::cache::{Cache, Event};
+use muster_engine::facts::{self, Key, Kind, Set, Shared, Watched};
+use muster_engine::manifest;
+use muster_engine::plan::{Plan, Settings};
+use muster_engine::scenario::{self, World};
+use muster_engine::time::Time;
+use serde_json::{Value, json};
+
+/// A cache that was told a world, and the time there.
+pub(crate) struct Scene {
+    pub(crate) cache: Cache,
+    pub(crate) now: Time,
+    pub(crate) shared: Shared,
+    listed: u64,
+}
+
+impl Scene {
+    pub(crate) fn of(world: &str) -> Self {
+        Self::from(&parse(world), Settings::default())
+    }
+
+    pub(crate) fn from(world: &World, settings: Settings) -> Self {
+        let mut scene = Self {
+            cache: Cache::new(settings),
+            now: Time::default(),
+            shared: Shared::default(),
+            listed: 1_000,
+        };
+        scene.list(world);
+        scene
+    }
+
+    /// The world has become this one, and the cache has seen it.
+    pub(crate) fn then(&mut self, world: &str) -> Vec<Key> {
+        self.list(&parse(world))
+    }
+
+    pub(crate) fn list(&mut self, world: &World) -> Vec<Key> {
+        self.now = at(world.now);
+        self.listed += 1;
+        let mut keys = Vec::new();
+        for (kind, objects) in kinds(world) {
+            let items: Vec<Watched> = objects.iter().map(|it| self.read(kind, "ADDED", it)).collect();
+            let listed = Event::Listed { kind, items, resource_version: self.listed };
+            keys.extend(self.cache.apply(listed));
+        }
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+
+    /// One event of a watch.
+    pub(crate) fn event(&mut self, kind: Kind, what: &str, object: &Value) -> Vec<Key> {
+        let watched = self.read(kind, what, object);
+        self.cache.apply(Event::Watched(watched))
+    }
+
+    fn read(&mut self, kind: Kind, what: &str, object: &Value) -> Watched {
+        let line = json!({"type": what, "object": object}).to_string();
+        facts::watched(kind, line.as_bytes(), &mut self.shared).expect("a well-formed object")
+    }
+
+    pub(crate) fn key(&self) -> Key {
+        self.cache.keys().next().expect("a set").clone()
+    }
+
+    pub(crate) fn look(&mut self) -> Plan {
+        let key = self.key();
+        self.cache.look(&key, self.now).expect("the set is there")
+    }
+
+    pub(crate) fn look_at(&mut self, second: i64) -> Plan {
+        self.now = at(second);
+        self.look()
+    }
+
+    /// Carries a plan out and reports it; gives back the calls, one a line.
+    pub(crate) fn act(&mut self, plan: Plan, answer: impl FnMut(&Call) -> Outcome) -> String {
+        let key = plan.set.key.clone();
+        let (calls, report) = carry_out(plan, answer);
+        self.cache.done(&key, &report, self.now);
+        calls
+    }
+}
+
+/// Makes every call of a plan, in order; one that failed says so.
+pub(crate) fn carry_out(plan: Plan, mut answer: impl FnMut(&Call) -> Outcome) -> (String, Report) {
+    let mut calls = String::new();
+    let set = plan.set.clone();
+    let mut act = Act::new(plan);
+    loop {
+        match act.next() {
+            Next::Done => return (calls, act.finish()),
+            Next::Wait => unreachable!("every call is answered at once"),
+            Next::Call(call) => {
+                let outcome = answer(&call);
+                calls += &said(&set, &call);
+                if let Outcome::Refused(refusal) = &outcome {
+                    calls += &format!("  refused: {refusal}");
+                }
+                calls.push('\n');
+                act.outcome(&call, outcome);
+            }
+        }
+    }
+}
+
+/// `create pods  on a`
+pub(crate) fn said(set: &Set, call: &Call) -> String {
+    let (verb, target) = (manifest::verb(call), manifest::target(set, call));
+    let subresource = target.subresource.map_or(String::new(), |it| format!("/{it}"));
+    let what = match call {
+        Call::CreatePod { node, .. } => format!("on {node}"),
+        _ => target.name.map_or(String::new(), |it| it.to_string()),
+    };
+    format!("{} {}{subresource} {what}", verb.as_str(), target.kind.plural()).trim_end().to_owned()
+}
+
+/// Everything succeeds, at this resource version.
+pub(crate) fn granted(resource_version: u64) -> impl FnMut(&Call) -> Outcome {
+    move |call| match call {
+        Call::DeletePod { .. } | Call::DeleteRevision { .. } => Outcome::Deleted,
+        Call::ListPods => Outcome::Pods(Vec::new()),
+        Call::ReadSet | Call::ReadRevision { .. } => Outcome::Refused(Refusal::NotFound),
+        _ => Outcome::Wrote { name: "made".into(), resource_version },
+    }
+}
+
+pub(crate) fn parse(world: &str) -> World {
+    scenario::parse(world).unwrap_or_else(|it| panic!("{it}"))
+}
+
+pub(crate) fn kinds(world: &World) -> [(Kind, &Vec<Value>); 4] {
+    [
+        (Kind::Sets, &world.sets),
+        (Kind::Nodes, &world.nodes),
+        (Kind::Pods, &world.pods),
+        (Kind::Revisions, &world.revisions),
+    ]
+}
+
+/// A scenario's second.
+pub(crate) fn at(second: i64) -> Time {
+    Time::from_secs(scenario::EPOCH_S + second)
+}
+
+pub(crate) fn second(time: Time) -> i64 {
+    time.as_micros().div_euclid(1_000_000) - scenario::EPOCH_S
+}
+
+/// The plan, one line per action.
+pub(crate) fn text(plan: &Plan) -> String {
+    let mut out = plan.to_string();
+    if out.is_empty() {
+        out += "nothing\n";
+    }
+    if let Some(at) = plan.wake_at {
+        out += &format!("wake at {}\n", second(at));
+    }
+    out
+}
+
+/// `line` once for each word of `names`, which it says as `$`.
+pub(crate) fn each(names: &str, line: &str) -> String {
+    names.split_whitespace().map(|name| line.replace('$', name) + "\n").collect()
+}
+
+/// `prefix1 … prefixN`, with leading zeros.
+pub(crate) fn names(prefix: &str, count: usize) -> String {
+    let width = count.to_string().len();
+    (1..=count).map(|it| format!("{prefix}{it:0width$} ")).collect()
+}
+
+/// The status of a plan, one line for the counts and one for each condition.
+pub(crate) fn status_text(plan: &Plan) -> String {
+    let Some(status) = &plan.status else { return "as it is\n".to_owned() };
+    let it = status.counts;
+    let mut out = format!(
+        "desired={} current={} ready={} updated={} available={} unavailable={} misscheduled={} observed={}\n",
+        it.desired,
+        it.current,
+        it.ready,
+        it.updated,
+        it.available,
+        it.unavailable,
+        it.misscheduled,
+        status.observed_generation
+    );
+    for it in &status.conditions {
+        let since = it.since.map_or(String::new(), |it| format!(" since {}", second(it)));
+        out += &format!("{}={}{since} {}: {}\n", it.kind.as_str(), it.status.as_str(), it.reason, it.message);
+    }
+    out
+}
