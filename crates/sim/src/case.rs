@@ -18,6 +18,7 @@
 //! writes create<=1 delete<=0
 //! end                      # what stands where when all is settled
 //!   a  d@1 ready
+//! end anywhere             # instead: the same, on whichever nodes
 //! end status               # the counts that matter
 //!   d  desired:1 misscheduled:0
 //! end revisions            # template#number, and what is not the set's own in brackets
@@ -54,6 +55,8 @@ pub struct Case {
     /// Word, and the most there may be of it.
     limits: Vec<(String, u64)>,
     end: String,
+    /// Which node is which does not matter.
+    anywhere: bool,
     status: Vec<Counts>,
     revisions: Option<String>,
     events: Vec<(String, usize)>,
@@ -196,7 +199,11 @@ fn run(case: &Case, strike: Strike, verbose: bool) -> Verdict {
 /// Where the case ended, and where it should have.
 fn compare(case: &Case, world: &mut World, undisturbed: bool) {
     let found = world.pods_by_node();
-    expect(world, "end", &case.end, &found);
+    if case.anywhere {
+        expect(world, "end", &without_names(&case.end), &without_names(&found));
+    } else {
+        expect(world, "end", &case.end, &found);
+    }
     expect_counts(world, "end", &case.status);
     if let Some(expected) = &case.revisions {
         let found = revisions(world);
@@ -224,6 +231,13 @@ fn expect(world: &mut World, what: &'static str, expected: &str, found: &str) {
     if expected.trim_end() != found.trim_end() {
         world.checks.fail(what, || format!("expected\n{expected}found\n{found}"));
     }
+}
+
+fn without_names(pods_by_node: &str) -> String {
+    let of_line = |line: &str| line.split_once("  ").map_or("", |(_, pods)| pods).to_owned() + "\n";
+    let mut lines: Vec<String> = pods_by_node.lines().map(of_line).collect();
+    lines.sort();
+    lines.concat()
 }
 
 fn expect_counts(world: &mut World, what: &'static str, expected: &[Counts]) {
@@ -285,7 +299,8 @@ struct Reader<'a> {
     case: Case,
 }
 
-const SECTIONS: &str = "world, run, writes, end, end status, end revisions, end events, loose or once";
+const SECTIONS: &str =
+    "world, run, writes, end, end anywhere, end status, end revisions, end events, loose or once";
 
 impl<'a> Reader<'a> {
     fn new(name: &str, text: &'a str) -> Self {
@@ -299,6 +314,7 @@ impl<'a> Reader<'a> {
             script: Vec::new(),
             limits: Vec::new(),
             end: String::new(),
+            anywhere: false,
             status: Vec::new(),
             revisions: None,
             events: Vec::new(),
@@ -337,6 +353,9 @@ impl<'a> Reader<'a> {
                 ("run", "") => self.run(&block)?,
                 ("writes", limits) => self.limits(at, limits)?,
                 ("end", "") => (self.case.end, ended) = (joined(&block), true),
+                ("end", "anywhere") => {
+                    (self.case.end, self.case.anywhere, ended) = (joined(&block), true, true);
+                }
                 ("end", "status") => self.case.status = self.counts(&block)?,
                 ("end", "revisions") => self.case.revisions = Some(joined(&block)),
                 ("end", "events") => self.events(&block)?,
