@@ -13,8 +13,9 @@ use core::time::Duration;
 use crate::act::Report;
 use crate::daemonset::cell::{self, Cell};
 use crate::daemonset::revision::{self, Current};
+use crate::daemonset::status::STALLED;
 use crate::daemonset::{self, Advance, Backoff, Ledger};
-use crate::facts::{Key, Kind, Node, Pod, Revision, Set, Text, Watched};
+use crate::facts::{Condition, ConditionType, Counts, Key, Kind, Node, Pod, Revision, Set, Text, Watched};
 use crate::gate::{Closed, Gate};
 use crate::mutant;
 use crate::plan::{Claim, Plan, Settings};
@@ -718,9 +719,22 @@ impl Entry {
         let Some(current) = &self.ledger.history.current else { return };
         let counts = self.ledger.totals.counts();
         let mark = (current.hash.clone(), self.set.generation, counts.updated, counts.available);
-        if self.memory.advance.as_ref().is_none_or(|it| it.mark != mark) {
-            self.memory.advance = Some(Advance { mark, at: now });
-        }
+        let at = match &self.memory.advance {
+            Some(it) if it.mark == mark => return,
+            Some(_) => now,
+            None if self.stalled_before(&counts) => now - daemonset::STALLED_AFTER,
+            None => now,
+        };
+        self.memory.advance = Some(Advance { mark, at });
+    }
+
+    /// Rule: a new process takes the last one's word that the rollout is stalled, as long as the counts are the same.
+    fn stalled_before(&self, counts: &Counts) -> bool {
+        let status = &self.set.status;
+        let stalled = |it: &Condition| it.kind == ConditionType::Progressing && it.reason.as_ref() == STALLED;
+        status.counts == *counts
+            && status.observed_generation == self.set.generation
+            && status.conditions.iter().any(stalled)
     }
 }
 
