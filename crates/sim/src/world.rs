@@ -74,6 +74,9 @@ pub struct Strike {
     pub watch: Option<(usize, WatchFault)>,
 }
 
+/// A run takes some thousands of steps; one that takes this many goes round in circles.
+const STEPS_MAX: u64 = 100_000;
+
 #[derive(Debug)]
 pub struct World {
     pub now: Time,
@@ -242,6 +245,9 @@ impl World {
             }
             if !self.step() {
                 break;
+            }
+            if STEPS_MAX < self.trace.steps {
+                self.checks.fail("W14", || "a hot loop: the world moves and gets nowhere".to_owned());
             }
         }
         if self.violation().is_none() {
