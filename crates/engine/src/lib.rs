@@ -48,5 +48,6 @@ pub mod mutant;
 pub mod placement;
 pub mod plan;
 pub mod scenario;
+mod spread;
 pub mod time;
 pub mod why;

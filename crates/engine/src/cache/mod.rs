@@ -19,6 +19,7 @@ use crate::facts::{Condition, ConditionType, Counts, Key, Kind, Node, Pod, Revis
 use crate::gate::{Closed, Gate};
 use crate::mutant;
 use crate::plan::{Claim, Plan, Settings};
+use crate::spread::Spread;
 use crate::time::{Time, earliest};
 use crate::why::Why;
 use objects::Objects;
@@ -56,7 +57,7 @@ pub struct Cache {
 struct Entry {
     set: Arc<Set>,
     /// Pods of the set by target node.
-    pods: BTreeMap<Text, Vec<Arc<Pod>>>,
+    pods: Spread<Text, Vec<Arc<Pod>>>,
     carried: BTreeMap<Text, usize>,
     /// Objects to be adopted or released.
     strays: BTreeMap<(Kind, Text), Claim>,
@@ -178,7 +179,10 @@ impl Cache {
         entry.note_advance(now);
         let pods = &entry.pods;
         let carrying = |hash: &Text| -> Vec<Arc<Pod>> {
-            pods.values().flatten().filter(|it| it.hash() == Some(hash)).cloned().collect()
+            let mut pods: Vec<Arc<Pod>> =
+                pods.values().flatten().filter(|it| it.hash() == Some(hash)).cloned().collect();
+            pods.sort_by(|a, b| a.key.cmp(&b.key));
+            pods
         };
         let facts = daemonset::Facts {
             set: &entry.set,
@@ -276,8 +280,10 @@ impl Cache {
 
     /// What is true of each node for a set, as of the last look.
     pub fn explain(&self, key: &Key) -> Vec<Explained> {
-        let cells = self.entries.get(key).into_iter().flat_map(|it| &it.ledger.cells);
-        cells.map(|(node, cell)| explained(node, cell)).collect()
+        let cells = self.entries.get(key).into_iter().flat_map(|it| it.ledger.cells.iter());
+        let mut lines: Vec<Explained> = cells.map(|(node, cell)| explained(node, cell)).collect();
+        lines.sort_by(|a, b| a.node.cmp(&b.node));
+        lines
     }
 
     fn gate(&mut self, key: &Key, now: Time) -> Option<Closed> {
@@ -394,6 +400,9 @@ impl Cache {
             return;
         }
         if let Some(before) = before {
+            if self.swap_pod(&before, &pod, keys) {
+                return;
+            }
             self.forget_pod(&before, keys);
         }
         for key in self.concerned(pod.owner.as_ref(), &pod.key.namespace) {
@@ -401,6 +410,20 @@ impl Cache {
                 keys.insert(key);
             }
         }
+    }
+
+    /// Most events change nothing of whose a pod is and where: then it only takes its own place.
+    fn swap_pod(&mut self, before: &Pod, pod: &Arc<Pod>, keys: &mut BTreeSet<Key>) -> bool {
+        let (Some(owner), Some(node)) = (&pod.owner, &pod.target) else { return false };
+        let stays = before.owner == pod.owner && before.target == pod.target && before.labels == pod.labels;
+        let Some(key) = self.by_uid.get(owner).filter(|_| stays) else { return false };
+        let Some(entry) = self.entries.get_mut(key) else { return false };
+        let here = entry.pods.get_mut(node).map_or(&mut [][..], Vec::as_mut_slice);
+        let Some(place) = here.iter_mut().find(|it| it.key == pod.key) else { return false };
+        *place = pod.clone();
+        entry.dirty.node(node);
+        keys.insert(key.clone());
+        true
     }
 
     fn forget_pod(&mut self, pod: &Arc<Pod>, keys: &mut BTreeSet<Key>) {
@@ -543,7 +566,7 @@ impl Entry {
     fn new(set: Arc<Set>) -> Self {
         Self {
             set,
-            pods: BTreeMap::new(),
+            pods: Spread::default(),
             carried: BTreeMap::new(),
             strays: BTreeMap::new(),
             ledger: Ledger::default(),
@@ -588,7 +611,7 @@ impl Entry {
         }
         let target = pod.target.clone().filter(|_| pod.bound || !mutant::is("B05"));
         if let Some(node) = &target {
-            let here = self.pods.entry(node.clone()).or_default();
+            let here = self.pods.entry(node).or_default();
             let at = here.partition_point(|it| it.key.name < pod.key.name);
             here.insert(at, pod.clone());
             self.dirty.node(node);
@@ -698,10 +721,12 @@ impl Entry {
             .collect();
         self.ledger = Ledger::new(revision::history(&self.set, &owned, now));
         let Some(current) = self.ledger.history.current.clone() else { return };
-        let nodes: BTreeSet<Text> = objects.nodes().chain(self.pods.keys()).cloned().collect();
-        for node in nodes {
-            self.refresh_node(objects, &current, &node, now);
-        }
+        let cells = objects.nodes().join(&self.pods).map(|(name, node, pods)| {
+            let pods = pods.map_or(&[][..], Vec::as_slice);
+            let backoff = self.memory.backoffs.get(name).copied();
+            (name.clone(), cell::assess(&self.set, &current, node.map(Arc::as_ref), pods, backoff, now))
+        });
+        self.ledger.fill(&current, cells);
     }
 
     fn refresh_node(&mut self, objects: &Objects, current: &Current, name: &Text, now: Time) {

@@ -1,20 +1,21 @@
 //! The objects themselves, by key and by owner.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::facts::{Key, Kind, Node, Pod, Revision, Text, Watched};
+use crate::spread::Spread;
 
 #[derive(Debug, Default)]
 pub(super) struct Objects {
-    nodes: BTreeMap<Text, Arc<Node>>,
-    pods: BTreeMap<Key, Arc<Pod>>,
+    nodes: Spread<Text, Arc<Node>>,
+    pods: Spread<Key, Arc<Pod>>,
     revisions: BTreeMap<Key, Arc<Revision>>,
     /// Names of pods and revisions by the set that has them.
-    owned: BTreeMap<(Kind, Text), BTreeSet<Key>>,
+    owned: BTreeMap<(Kind, Text), Spread<Key, ()>>,
     /// Names of those nobody has, by namespace: a set may adopt them.
-    orphans: BTreeMap<(Kind, Text), BTreeSet<Key>>,
+    orphans: BTreeMap<(Kind, Text), Spread<Key, ()>>,
 }
 
 impl Objects {
@@ -22,8 +23,8 @@ impl Objects {
         self.nodes.get(name).map(Arc::as_ref)
     }
 
-    pub(super) fn nodes(&self) -> impl Iterator<Item = &Text> {
-        self.nodes.keys()
+    pub(super) fn nodes(&self) -> &Spread<Text, Arc<Node>> {
+        &self.nodes
     }
 
     pub(super) fn pod(&self, key: &Key) -> Option<&Pod> {
@@ -47,25 +48,36 @@ impl Objects {
         let owned = self.owned.get(&(kind, uid.clone()));
         let orphans = self.orphans.get(&(kind, namespace.clone()));
         let namespace = namespace.clone();
-        owned.into_iter().chain(orphans).flatten().filter(move |key| key.namespace == namespace)
+        owned.into_iter().chain(orphans).flat_map(Spread::keys).filter(move |key| key.namespace == namespace)
     }
 
     pub(super) fn put_node(&mut self, node: Arc<Node>) -> Option<Arc<Node>> {
-        self.nodes.insert(node.name.clone(), node)
+        let name = node.name.clone();
+        self.nodes.insert(&name, node)
     }
 
     pub(super) fn put_pod(&mut self, pod: Arc<Pod>) -> Option<Arc<Pod>> {
-        let before = self.remove_pod(&pod.key);
-        self.index(Kind::Pods, pod.owner.as_ref(), &pod.key).insert(pod.key.clone());
-        self.pods.insert(pod.key.clone(), pod);
+        let (key, owner) = (pod.key.clone(), pod.owner.clone());
+        let before = self.pods.insert(&key, pod);
+        self.reindex(Kind::Pods, before.as_ref().map(|it| it.owner.as_ref()), owner.as_ref(), &key);
         before
     }
 
     pub(super) fn put_revision(&mut self, revision: Arc<Revision>) -> Option<Arc<Revision>> {
-        let before = self.remove_revision(&revision.key);
-        self.index(Kind::Revisions, revision.owner.as_ref(), &revision.key).insert(revision.key.clone());
-        self.revisions.insert(revision.key.clone(), revision);
+        let (key, owner) = (revision.key.clone(), revision.owner.clone());
+        let before = self.revisions.insert(key.clone(), revision);
+        self.reindex(Kind::Revisions, before.as_ref().map(|it| it.owner.as_ref()), owner.as_ref(), &key);
         before
+    }
+
+    fn reindex(&mut self, kind: Kind, before: Option<Option<&Text>>, owner: Option<&Text>, key: &Key) {
+        if before == Some(owner) {
+            return;
+        }
+        if let Some(before) = before {
+            self.unindex(kind, before, key);
+        }
+        self.index(kind, owner, key).insert(key, ());
     }
 
     pub(super) fn remove_node(&mut self, name: &Text) -> bool {
@@ -84,7 +96,7 @@ impl Objects {
         Some(revision)
     }
 
-    fn index(&mut self, kind: Kind, owner: Option<&Text>, key: &Key) -> &mut BTreeSet<Key> {
+    fn index(&mut self, kind: Kind, owner: Option<&Text>, key: &Key) -> &mut Spread<Key, ()> {
         match owner {
             Some(uid) => self.owned.entry((kind, uid.clone())).or_default(),
             None => self.orphans.entry((kind, key.namespace.clone())).or_default(),
@@ -98,7 +110,7 @@ impl Objects {
         };
         if let Some(keys) = map.get_mut(&place) {
             keys.remove(key);
-            if keys.is_empty() {
+            if keys.keys().next().is_none() {
                 map.remove(&place);
             }
         }

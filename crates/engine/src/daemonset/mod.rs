@@ -18,6 +18,7 @@ pub use status::available;
 use crate::facts::{Phase, Pod, Rollout, Selector, Set, Text};
 use crate::mutant;
 use crate::plan::{Claim, Event, Plan, Settings};
+use crate::spread::Spread;
 use crate::time::{Time, earliest};
 use crate::why::Why;
 use cell::{Cell, Totals};
@@ -30,7 +31,7 @@ use status::Progress;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) history: History,
-    pub(crate) cells: BTreeMap<Text, Cell>,
+    pub(crate) cells: Spread<Text, Cell>,
     pub(crate) totals: Totals,
     /// Cells where something is to be done whatever the budget.
     wanted: BTreeSet<(u64, Text)>,
@@ -46,35 +47,82 @@ impl Ledger {
         Self { history, ..Self::default() }
     }
 
+    /// Lays all cells down at once; they come in the order of the map.
+    pub(crate) fn fill(&mut self, current: &Current, cells: impl Iterator<Item = (Text, Cell)>) {
+        let (mut wanted, mut offers, mut leavers) = (Vec::new(), Vec::new(), Vec::new());
+        let mut timers = Vec::new();
+        let totals = &mut self.totals;
+        let cells = cells.inspect(|(node, cell)| {
+            let marks = Marks::of(cell);
+            totals.add(cell);
+            if marks.wanted || marks.offers || marks.leaves {
+                let place = (current.order(node), node.clone());
+                wanted.extend(marks.wanted.then(|| place.clone()));
+                offers.extend(marks.offers.then(|| place.clone()));
+                leavers.extend(marks.leaves.then_some(place));
+            }
+            timers.extend(marks.again_at.map(|at| (at, node.clone())));
+        });
+        self.cells = cells.collect();
+        (self.wanted, self.offers) = (wanted.into_iter().collect(), offers.into_iter().collect());
+        (self.leavers, self.timers) = (leavers.into_iter().collect(), timers.into_iter().collect());
+    }
+
     pub(crate) fn put(&mut self, current: &Current, node: &Text, cell: Cell) {
-        self.remove(current, node);
-        let place = (current.order(node), node.clone());
+        let marks = Marks::of(&cell);
         self.totals.add(&cell);
-        if cell.create.is_some() || !cell.delete.is_empty() {
-            self.wanted.insert(place.clone());
-        }
-        match cell.offer {
-            Some(Offer::Replace(..) | Offer::Surge) => drop(self.offers.insert(place)),
-            Some(Offer::Leave(..)) => drop(self.leavers.insert(place)),
-            None => {}
-        }
-        if let Some(at) = cell.again_at {
-            self.timers.insert((at, node.clone()));
-        }
-        self.cells.insert(node.clone(), cell);
+        let before = self.cells.insert(node, cell);
+        self.mark(current, node, before.as_ref(), marks);
     }
 
     pub(crate) fn remove(&mut self, current: &Current, node: &Text) {
-        let Some(cell) = self.cells.remove(node) else { return };
-        let place = (current.order(node), node.clone());
-        if !mutant::is("stale-total") {
-            self.totals.subtract(&cell);
+        let before = self.cells.remove(node);
+        self.mark(current, node, before.as_ref(), Marks::default());
+    }
+
+    /// Takes back what a cell counted, and moves it between the sets of cells that need something.
+    fn mark(&mut self, current: &Current, node: &Text, before: Option<&Cell>, now: Marks) {
+        if let Some(cell) = before.filter(|_| !mutant::is("stale-total")) {
+            self.totals.subtract(cell);
         }
-        self.wanted.remove(&place);
-        self.offers.remove(&place);
-        self.leavers.remove(&place);
-        if let Some(at) = cell.again_at {
-            self.timers.remove(&(at, node.clone()));
+        let was = before.map(Marks::of).unwrap_or_default();
+        if was == now {
+            return;
+        }
+        let place = (current.order(node), node.clone());
+        let moves = [
+            (was.wanted, now.wanted, &mut self.wanted),
+            (was.offers, now.offers, &mut self.offers),
+            (was.leaves, now.leaves, &mut self.leavers),
+        ];
+        for (was, is, places) in moves {
+            match (was, is) {
+                (false, true) => drop(places.insert(place.clone())),
+                (true, false) => drop(places.remove(&place)),
+                _ => {}
+            }
+        }
+        was.again_at.map(|at| self.timers.remove(&(at, node.clone())));
+        now.again_at.map(|at| self.timers.insert((at, node.clone())));
+    }
+}
+
+/// In which sets of cells a cell is.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+struct Marks {
+    wanted: bool,
+    offers: bool,
+    leaves: bool,
+    again_at: Option<Time>,
+}
+
+impl Marks {
+    fn of(cell: &Cell) -> Self {
+        Self {
+            wanted: cell.create.is_some() || !cell.delete.is_empty(),
+            offers: matches!(cell.offer, Some(Offer::Replace(..) | Offer::Surge)),
+            leaves: matches!(cell.offer, Some(Offer::Leave(..))),
+            again_at: cell.again_at,
         }
     }
 }

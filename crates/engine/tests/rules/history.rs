@@ -202,11 +202,11 @@ fn only_pods_of_the_duplicate_are_relabelled_and_then_it_goes() {
     check(
         world,
         expect![[r#"
-        relabel x to two
-        relabel g to two
-        c  delete z  out of date
-        wake at 1600
-    "#]],
+            relabel g to two
+            relabel x to two
+            c  delete z  out of date
+            wake at 1600
+        "#]],
     );
     check(
         &world.replace("hash=one ready", "hash=two ready").replace("hash=one failed", "hash=two failed"),

@@ -1,0 +1,142 @@
+//! A map by name for as many names as there are nodes.
+//!
+//! Names of a fleet are long and begin alike, and each is somewhere else in memory: finding one among a hundred thousand
+//! by comparing names misses the processor's cache at every step. So entries are ordered by a sum of the name first, which
+//! lies in the tree itself; the name settles equal sums. The order means nothing, but is the same every time.
+
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map;
+
+use crate::facts::{Key, Text};
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Spread<K, V>(BTreeMap<(u64, K), V>);
+
+/// What can be found by its sum.
+pub(crate) trait Name: Ord + Clone {
+    fn sum(&self) -> u64;
+}
+
+impl Name for Text {
+    fn sum(&self) -> u64 {
+        mix(0, self)
+    }
+}
+
+impl Name for Key {
+    fn sum(&self) -> u64 {
+        mix(mix(0, &self.namespace), &self.name)
+    }
+}
+
+/// Eight letters at a time; the multiplication carries every one of them into the highest bits.
+fn mix(sum: u64, text: &str) -> u64 {
+    text.as_bytes().chunks(8).fold(sum, |sum, letters| {
+        let mut word = [0; 8];
+        word[..letters.len()].copy_from_slice(letters);
+        (sum.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_mul(0x517c_c1b7_2722_0a95)
+    })
+}
+
+impl<K, V> Default for Spread<K, V> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Name, V> Spread<K, V> {
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        self.0.get(&place(key))
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.0.get_mut(&place(key))
+    }
+
+    pub(crate) fn insert(&mut self, key: &K, value: V) -> Option<V> {
+        self.0.insert(place(key), value)
+    }
+
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        self.0.remove(&place(key))
+    }
+
+    pub(crate) fn entry(&mut self, key: &K) -> btree_map::Entry<'_, (u64, K), V> {
+        self.0.entry(place(key))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.0.iter().map(|((_, key), value)| (key, value))
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.0.keys().map(|(_, key)| key)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.0.values()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Every name that is in one of two maps, with what each has of it: no entry is looked for.
+    pub(crate) fn join<'a, W>(
+        &'a self,
+        other: &'a Spread<K, W>,
+    ) -> impl Iterator<Item = (&'a K, Option<&'a V>, Option<&'a W>)> {
+        let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
+        core::iter::from_fn(move || {
+            let first = match (ours.peek(), theirs.peek()) {
+                (Some((a, _)), Some((b, _))) => (*a).min(*b),
+                (Some((a, _)), None) => *a,
+                (None, Some((b, _))) => *b,
+                (None, None) => return None,
+            };
+            let our = ours.next_if(|it| it.0 == first).map(|it| it.1);
+            let their = theirs.next_if(|it| it.0 == first).map(|it| it.1);
+            Some((&first.1, our, their))
+        })
+    }
+}
+
+/// Entries in the order of the map are laid down at once.
+impl<K: Name, V> FromIterator<(K, V)> for Spread<K, V> {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        Self(entries.into_iter().map(|(key, value)| ((key.sum(), key), value)).collect())
+    }
+}
+
+fn place<K: Name>(key: &K) -> (u64, K) {
+    (key.sum(), key.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    #[test]
+    fn what_is_put_is_found_and_joined() {
+        let name = |it: usize| Text::from(format!("ip-10-0-0-{it}.compute.internal"));
+        let evens: Spread<Text, usize> = (0..500).map(|it| (name(it * 2), it * 2)).collect();
+        let thirds: Spread<Text, usize> = (0..500).map(|it| (name(it * 3), it * 3)).collect();
+        assert_eq!(evens.get(&name(42)), Some(&42));
+        assert_eq!(evens.get(&name(43)), None);
+        let joined: Vec<_> = evens.join(&thirds).collect();
+        let all = (0..1_500).filter(|it| (*it < 1_000 && it % 2 == 0) || it % 3 == 0);
+        assert_eq!(joined.len(), all.count());
+        for (key, even, third) in joined {
+            assert_eq!((even, third), (evens.get(key), thirds.get(key)));
+        }
+    }
+
+    #[test]
+    fn sums_of_a_fleet_differ_in_their_highest_bits() {
+        let tops = (0..256).map(|it| Text::from(format!("node-{it:05}")).sum() >> 48);
+        assert!(250 < tops.collect::<alloc::collections::BTreeSet<_>>().len());
+    }
+}
