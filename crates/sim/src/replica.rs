@@ -187,6 +187,7 @@ impl World {
 
     pub fn step_clock(&mut self, index: usize, micros: i64) {
         self.replicas[index].skew += micros;
+        self.checks.clock_stepped(index);
         self.trace.say(self.now, || format!("the clock of replica {index} steps by {micros} us"));
     }
 
@@ -549,7 +550,8 @@ impl World {
         }
         let mine = self.lease.holder == Some((index, life));
         let free = self.lease.holder.is_none() || self.lease.until <= self.now;
-        if !mine && !free {
+        // Whoever led and finds another name in the lease was away too long, even if the other is gone again.
+        if !mine && (!free || self.replicas[index].leading) {
             return self.step_down(index);
         }
         self.checks.renewed(self.lease.holder, (index, life), self.now, self.lease.until);

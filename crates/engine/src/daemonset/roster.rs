@@ -73,6 +73,12 @@ pub(crate) fn roster(
         return roster;
     }
     let mut running: Vec<Arc<Pod>> = pods.iter().filter(|it| it.live()).cloned().collect();
+    if let Verdict::Keep(why) = verdict {
+        // Rule: a node that only keeps what it has takes no pod in, so one that is still pending there never starts.
+        let (bound, pending): (Vec<_>, Vec<_>) = running.into_iter().partition(|it| it.bound);
+        roster.delete.extend(pending.into_iter().map(|it| (it, why.clone())));
+        running = bound;
+    }
     let finished = pods.iter().filter(|it| it.terminal() && !it.deleting);
     replace_finished(&mut roster, finished, backoff, now);
     running.sort_by(|a, b| seniority(a).cmp(&seniority(b)));

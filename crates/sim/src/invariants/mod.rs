@@ -100,6 +100,11 @@ impl Checks {
         self.batches.retain(|(it, _), _| *it != replica);
     }
 
+    /// Waits that were measured with the old clock say nothing any more.
+    pub fn clock_stepped(&mut self, replica: usize) {
+        self.failures.retain(|(it, ..), _| *it != replica);
+    }
+
     pub fn renewed(&mut self, before: Option<(usize, u64)>, by: (usize, u64), now: Time, free_at: Time) {
         // L10: a lease that runs out is taken within one retry of whoever lives.
         if before != Some(by) {

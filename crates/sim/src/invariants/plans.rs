@@ -298,7 +298,7 @@ fn reason(view: &View, set: &Set, pod: &Pod, clock: Time) -> Option<Reason> {
         return Some(Reason::Free);
     }
     let Some(node) = view.nodes.get(target) else { return (!pod.bound).then_some(Reason::Free) };
-    if !oracle::keeps(set, node) {
+    if !oracle::keeps(set, node) || (!pod.bound && !oracle::eligible(set, node)) {
         return Some(Reason::Free);
     }
     let is_new = view.is_new(set, pod);
