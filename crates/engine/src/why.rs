@@ -41,7 +41,6 @@ pub enum Why {
     NodeInTrouble { taint: Arc<Taint> },
     NodeIsLost { since: Time },
     KeptByTaint { taint: Arc<Taint> },
-    BudgetIsSpent { down: usize, allowed: usize },
     UpdatesWaitForDeletion,
 
     // availability
@@ -82,7 +81,6 @@ impl Why {
             Self::NodeInTrouble { .. } => "node is not ready",
             Self::NodeIsLost { .. } => "node was lost before this revision",
             Self::KeptByTaint { .. } => "kept through a taint",
-            Self::BudgetIsSpent { .. } => "waiting for the budget",
             Self::UpdatesWaitForDeletion => "waiting for a delete",
             Self::NotReady { .. } => "pod not ready",
             Self::StillSettling { .. } => "pod ready, not yet for minReadySeconds",
@@ -124,7 +122,6 @@ impl fmt::Display for Why {
             Self::NodeInTrouble { taint } => write!(f, "out of date on a node with taint {taint}"),
             Self::NodeIsLost { since } => write!(f, "node silent since {since:?}, before this revision"),
             Self::KeptByTaint { taint } => write!(f, "kept: taint {taint} lets it stay but none follow"),
-            Self::BudgetIsSpent { down, allowed } => write!(f, "{down} of {allowed} allowed are down"),
             Self::UpdatesWaitForDeletion => f.write_str("out of date, replaced when it is deleted"),
             Self::NotReady { reason: Some(reason) } => write!(f, "not ready: {reason}"),
             Self::NotReady { reason: None } => f.write_str("not ready"),

@@ -1,1 +1,493 @@
 //! A case of the catalogue: a world, what happens in it, and where it must end. One text file each.
+//!
+//! ```text
+//! An unbound pod belongs to the node it is meant for.
+//! A label change before binding made another pod each time.
+//!
+//! world                    # a scenario; also `replicas 2` and `burst 3`
+//!   node a
+//!   set d
+//! run                      # deeds, see `Deed::parse`
+//!   no-scheduler
+//!   wait 5
+//!   see                    # what stands where at this point, where nothing strikes
+//!     a  d@1 pending
+//!   see status
+//!     d  desired:1 ready:0
+//!   scheduler
+//! writes create<=1 delete<=0
+//! end                      # what stands where when all is settled
+//!   a  d@1 ready
+//! end anywhere             # instead: the same, on whichever nodes
+//! end status               # the counts that matter
+//!   d  desired:1 misscheduled:0
+//! end revisions            # template#number, and what is not the set's own in brackets
+//!   d  1#1
+//! end events               # reasons, with how often
+//!   FailedDaemonPod 1
+//! ```
+//!
+//! `loose REASON` excuses a case from the limit on creates and deletes under a fault, `once REASON` from faults
+//! altogether. After the deeds the world settles, and stays so; every invariant is checked at every step.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use muster_engine::facts::{Kind, Text};
+use muster_engine::scenario;
+
+use crate::actors::users::Deed;
+use crate::faults::Mix;
+use crate::invariants::Violation;
+use crate::world::{Strike, World};
+
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub name: String,
+    /// What it is about, in words.
+    pub about: String,
+    replicas: usize,
+    burst: Option<usize>,
+    world: scenario::World,
+    script: Vec<Line>,
+    /// Word, and the most there may be of it.
+    limits: Vec<(String, u64)>,
+    end: String,
+    /// Which node is which does not matter.
+    anywhere: bool,
+    status: Vec<Counts>,
+    revisions: Option<String>,
+    events: Vec<(String, usize)>,
+    /// Why creates and deletes are not limited under faults.
+    pub loose: Option<String>,
+    /// Why it is run without faults only.
+    pub once: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+enum Line {
+    Deed(Deed),
+    See(String),
+    SeeStatus(Vec<Counts>),
+}
+
+/// A set, and some of its counts.
+type Counts = (String, Vec<(String, i64)>);
+
+/// A line of a case that makes no sense.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unreadable {
+    pub file: String,
+    pub line: usize,
+    pub problem: String,
+}
+
+impl std::fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.problem)
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+/// How a case went.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    pub violation: Option<Violation>,
+    pub hash: u64,
+    pub steps: u64,
+    /// Controllers' writes and delivered events: where a strike can fall.
+    pub writes: usize,
+    pub deliveries: usize,
+    /// Creates and deletes of pods by node.
+    pub summary: BTreeMap<(Text, &'static str), u64>,
+    pub end: String,
+    /// The world when it ended, as a scenario.
+    pub scenario: String,
+    pub trace: Vec<String>,
+}
+
+/// When every case begins: the world's clock starts there.
+const BEGINS_S: i64 = 1000;
+/// Any will do, as long as it is the same one.
+const SEED: u64 = 1;
+
+impl Case {
+    pub fn parse(name: &str, text: &str) -> Result<Self, Unreadable> {
+        Reader::new(name, text).case()
+    }
+
+    /// Every case of a folder, by name.
+    pub fn all(folder: &Path) -> Result<Vec<Self>, Unreadable> {
+        let unreadable =
+            |file: &Path, problem: String| Unreadable { file: file.display().to_string(), line: 0, problem };
+        let files = std::fs::read_dir(folder).map_err(|it| unreadable(folder, it.to_string()))?;
+        let mut files: Vec<_> = files.filter_map(|it| Some(it.ok()?.path())).collect();
+        files.retain(|it| it.extension().is_some_and(|it| it == "txt"));
+        files.sort();
+        let read = |file: &std::path::PathBuf| {
+            let text = std::fs::read_to_string(file).map_err(|it| unreadable(file, it.to_string()))?;
+            let name = file.file_stem().unwrap_or_default().to_string_lossy();
+            Self::parse(&name, &text)
+        };
+        files.iter().map(read).collect()
+    }
+}
+
+/// Runs a case with one fault, or with none.
+pub fn run_case(case: &Case, strike: Strike) -> Verdict {
+    run(case, strike, false)
+}
+
+/// The same, with every step in words.
+pub fn trace_case(case: &Case, strike: Strike) -> Verdict {
+    run(case, strike, true)
+}
+
+fn run(case: &Case, strike: Strike, verbose: bool) -> Verdict {
+    let mut world = World::new(SEED, case.replicas, Mix::none());
+    world.trace.lines = verbose.then(Vec::new);
+    world.strike = strike;
+    if let Some(burst) = case.burst {
+        world.settings.burst = burst;
+    }
+    let undisturbed = strike == Strike::default();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        world.load(case.world.clone());
+        world.start();
+        for line in &case.script {
+            if world.violation().is_some() {
+                return;
+            }
+            match line {
+                Line::Deed(deed) => world.does(deed),
+                Line::See(expected) if undisturbed => {
+                    let found = world.pods_by_node();
+                    expect(&mut world, "see", expected, &found);
+                }
+                Line::SeeStatus(expected) if undisturbed => expect_counts(&mut world, "see", expected),
+                Line::See(_) | Line::SeeStatus(_) => {}
+            }
+        }
+        world.settle();
+        // What a new process says again does not count.
+        let events = world.events.clone();
+        world.stays_settled();
+        world.events = events;
+        compare(case, &mut world, undisturbed);
+    }));
+    if let Err(panic) = outcome {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|it| (*it).to_owned()));
+        world.checks.fail("S9", || text.unwrap_or_else(|| "a panic".to_owned()));
+    }
+    Verdict {
+        violation: world.violation().cloned(),
+        hash: world.trace.hash(),
+        steps: world.trace.steps,
+        writes: world.writes,
+        deliveries: world.deliveries,
+        summary: world.checks.summary.clone(),
+        end: world.pods_by_node(),
+        scenario: world.server.scenario(),
+        trace: world.trace.lines.take().unwrap_or_default(),
+    }
+}
+
+/// Where the case ended, and where it should have.
+fn compare(case: &Case, world: &mut World, undisturbed: bool) {
+    let found = world.pods_by_node();
+    if case.anywhere {
+        expect(world, "end", &without_names(&case.end), &without_names(&found));
+    } else {
+        expect(world, "end", &case.end, &found);
+    }
+    expect_counts(world, "end", &case.status);
+    if let Some(expected) = &case.revisions {
+        let found = revisions(world);
+        expect(world, "end", expected, &found);
+    }
+    if !undisturbed {
+        return;
+    }
+    for (reason, expected) in &case.events {
+        let found = world.events.get(reason.as_str()).copied().unwrap_or(0);
+        if found != *expected {
+            world.checks.fail("end", || format!("{found} events {reason}, and {expected} should be"));
+        }
+    }
+    for (what, most) in &case.limits {
+        let done: u64 =
+            world.checks.summary.iter().filter(|((_, it), _)| it == what).map(|(_, count)| count).sum();
+        if *most < done {
+            world.checks.fail("end", || format!("{done} times {what}, and at most {most} should be"));
+        }
+    }
+}
+
+fn expect(world: &mut World, what: &'static str, expected: &str, found: &str) {
+    if expected.trim_end() != found.trim_end() {
+        world.checks.fail(what, || format!("expected\n{expected}found\n{found}"));
+    }
+}
+
+fn without_names(pods_by_node: &str) -> String {
+    let of_line = |line: &str| line.split_once("  ").map_or("", |(_, pods)| pods).to_owned() + "\n";
+    let mut lines: Vec<String> = pods_by_node.lines().map(of_line).collect();
+    lines.sort();
+    lines.concat()
+}
+
+fn expect_counts(world: &mut World, what: &'static str, expected: &[Counts]) {
+    for (set, counts) in expected {
+        for (count, expected) in counts {
+            let found = count_of(world, set, count);
+            if found != Some(*expected) {
+                world
+                    .checks
+                    .fail(what, || format!("{count} of {set} is {found:?}, and should be {expected}"));
+            }
+        }
+    }
+}
+
+fn count_of(world: &World, set: &str, count: &str) -> Option<i64> {
+    let set = world.server.sets.values().find(|it| it.key.name.as_ref() == set)?;
+    let counts = &set.status.counts;
+    Some(match count {
+        "desired" => counts.desired,
+        "current" => counts.current,
+        "ready" => counts.ready,
+        "updated" => counts.updated,
+        "available" => counts.available,
+        "unavailable" => counts.unavailable,
+        "misscheduled" => counts.misscheduled,
+        "observed" => set.status.observed_generation,
+        "collisions" => i64::from(set.status.collisions.unwrap_or(0)),
+        _ => return None,
+    })
+}
+
+/// Every revision, by set: `d  1#1, 2#2`.
+fn revisions(world: &World) -> String {
+    let mut lines: BTreeMap<String, Vec<(i64, String)>> = BTreeMap::new();
+    for (key, revision) in &world.server.revisions {
+        let set = world.server.sets.values().find(|it| revision.owner.as_ref() == Some(&it.uid));
+        let name = set.map_or_else(|| format!("({})", key.namespace), |it| it.key.name.to_string());
+        let object = world.server.object(Kind::Revisions, key);
+        let image =
+            object.and_then(|it| it["data"]["spec"]["template"]["spec"]["containers"][0]["image"].as_str());
+        let version = image.unwrap_or("?").rsplit(':').next().unwrap_or("?");
+        let text = format!("{version}#{}", revision.number);
+        lines.entry(name).or_default().push((revision.number, text));
+    }
+    let mut out = String::new();
+    for (name, mut of_set) in lines {
+        of_set.sort();
+        let texts: Vec<String> = of_set.into_iter().map(|(_, text)| text).collect();
+        let _ = writeln!(out, "{name}  {}", texts.join(", "));
+    }
+    out
+}
+
+/// A file, section by section.
+struct Reader<'a> {
+    file: String,
+    lines: Vec<(usize, &'a str)>,
+    case: Case,
+}
+
+const SECTIONS: &str =
+    "world, run, writes, end, end anywhere, end status, end revisions, end events, loose or once";
+
+impl<'a> Reader<'a> {
+    fn new(name: &str, text: &'a str) -> Self {
+        let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line)).collect();
+        let case = Case {
+            name: name.to_owned(),
+            about: String::new(),
+            replicas: 1,
+            burst: None,
+            world: scenario::World::default(),
+            script: Vec::new(),
+            limits: Vec::new(),
+            end: String::new(),
+            anywhere: false,
+            status: Vec::new(),
+            revisions: None,
+            events: Vec::new(),
+            loose: None,
+            once: None,
+        };
+        Self { file: format!("{name}.txt"), lines, case }
+    }
+
+    fn wrong(&self, line: usize, problem: impl Into<String>) -> Unreadable {
+        Unreadable { file: self.file.clone(), line, problem: problem.into() }
+    }
+
+    fn case(mut self) -> Result<Case, Unreadable> {
+        let mut lines = std::mem::take(&mut self.lines).into_iter().peekable();
+        while let Some((_, line)) = lines.next_if(|(_, line)| line.trim() != "world") {
+            self.case.about += line.trim();
+            self.case.about.push('\n');
+        }
+        if self.case.about.trim().is_empty() {
+            return Err(self.wrong(1, "say first, in words, what the case is about"));
+        }
+        let mut ended = false;
+        while let Some((at, line)) = lines.next() {
+            if is_empty(line) {
+                continue;
+            }
+            let mut block = Vec::new();
+            while let Some(it) = lines.next_if(|(_, line)| line.starts_with(' ') || line.trim().is_empty()) {
+                block.push(it);
+            }
+            block.retain(|(_, line)| !is_empty(line));
+            let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+            match (word, rest.trim()) {
+                ("world", "") => self.world(&block)?,
+                ("run", "") => self.run(&block)?,
+                ("writes", limits) => self.limits(at, limits)?,
+                ("end", "") => (self.case.end, ended) = (joined(&block), true),
+                ("end", "anywhere") => {
+                    (self.case.end, self.case.anywhere, ended) = (joined(&block), true, true);
+                }
+                ("end", "status") => self.case.status = self.counts(&block)?,
+                ("end", "revisions") => self.case.revisions = Some(joined(&block)),
+                ("end", "events") => self.events(&block)?,
+                ("loose", why) if !why.is_empty() => self.case.loose = Some(why.to_owned()),
+                ("once", why) if !why.is_empty() => self.case.once = Some(why.to_owned()),
+                _ => return Err(self.wrong(at, format!("{line:?} is not {SECTIONS}"))),
+            }
+        }
+        if !ended {
+            return Err(self.wrong(0, "where does it end?"));
+        }
+        Ok(self.case)
+    }
+
+    fn world(&mut self, block: &[(usize, &str)]) -> Result<(), Unreadable> {
+        let mut text = format!("now {BEGINS_S}\n");
+        let mut places = vec![0];
+        for (at, line) in block {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words.as_slice() {
+                ["replicas", n] => self.case.replicas = self.number(*at, n)?,
+                ["burst", n] => self.case.burst = Some(self.number(*at, n)?),
+                _ => {
+                    text += line;
+                    text.push('\n');
+                    places.push(*at);
+                }
+            }
+        }
+        self.case.world = scenario::parse(&text).map_err(|it| {
+            let line = places.get(it.line - 1).copied().unwrap_or(0);
+            self.wrong(line, format!("`{}`: {}", it.word, it.problem))
+        })?;
+        Ok(())
+    }
+
+    fn number(&self, at: usize, text: &str) -> Result<usize, Unreadable> {
+        text.parse().map_err(|_| self.wrong(at, format!("{text:?} is not a number")))
+    }
+
+    fn run(&mut self, block: &[(usize, &str)]) -> Result<(), Unreadable> {
+        let mut lines = block.iter().peekable();
+        while let Some((at, line)) = lines.next() {
+            let sees = line.split_whitespace().collect::<Vec<_>>();
+            if !matches!(sees.as_slice(), ["see"] | ["see", "status"]) {
+                let deed = Deed::parse(without_comment(line)).map_err(|it| self.wrong(*at, it))?;
+                self.case.script.push(Line::Deed(deed));
+                continue;
+            }
+            let mut seen = Vec::new();
+            while let Some(it) = lines.next_if(|(_, it)| indent(line) < indent(it)) {
+                seen.push(*it);
+            }
+            self.case.script.push(match sees.len() {
+                1 => Line::See(joined(&seen)),
+                _ => Line::SeeStatus(self.counts(&seen)?),
+            });
+        }
+        Ok(())
+    }
+
+    fn limits(&mut self, at: usize, text: &str) -> Result<(), Unreadable> {
+        for limit in text.split_whitespace() {
+            let (what, most) =
+                limit.split_once("<=").ok_or_else(|| self.wrong(at, "writes create<=2 delete<=0"))?;
+            if !matches!(what, "create" | "delete") {
+                return Err(self.wrong(at, format!("{what:?} is neither create nor delete")));
+            }
+            let most = self.number(at, most)?;
+            self.case.limits.push((what.to_owned(), u64::try_from(most).unwrap_or(u64::MAX)));
+        }
+        Ok(())
+    }
+
+    fn counts(&self, block: &[(usize, &str)]) -> Result<Vec<Counts>, Unreadable> {
+        let of_line = |(at, line): &(usize, &str)| {
+            let mut words = line.split_whitespace();
+            let set = words.next().unwrap_or_default().to_owned();
+            let counts = words.map(|word| {
+                let wrong = || self.wrong(*at, format!("{word:?} is not COUNT:NUMBER"));
+                let (count, number) = word.split_once(':').ok_or_else(wrong)?;
+                Ok((count.to_owned(), number.parse().map_err(|_| wrong())?))
+            });
+            Ok((set, counts.collect::<Result<Vec<_>, Unreadable>>()?))
+        };
+        block.iter().map(of_line).collect()
+    }
+
+    fn events(&mut self, block: &[(usize, &str)]) -> Result<(), Unreadable> {
+        for (at, line) in block {
+            let (reason, count) =
+                line.trim().split_once(' ').ok_or_else(|| self.wrong(*at, "REASON COUNT"))?;
+            let count = self.number(*at, count.trim())?;
+            self.case.events.push((reason.to_owned(), count));
+        }
+        Ok(())
+    }
+}
+
+fn without_comment(line: &str) -> &str {
+    line.split('#').next().unwrap_or_default()
+}
+
+fn is_empty(line: &str) -> bool {
+    without_comment(line).trim().is_empty()
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+/// The lines without their indent.
+fn joined(block: &[(usize, &str)]) -> String {
+    block.iter().fold(String::new(), |mut text, (_, line)| {
+        text += line.trim();
+        text.push('\n');
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_makes_no_sense_is_named() {
+        let wrong = |text: &str| Case::parse("x", text).unwrap_err().to_string();
+        let text = "About.\nworld\n  node a\n  set d colour=red\nend\n  a  -\n";
+        assert!(wrong(text).starts_with("x.txt:4: `colour=red`"), "{}", wrong(text));
+        let text = "About.\nworld\n  node a\nrun\n  dance\nend\n  a  -\n";
+        assert!(wrong(text).starts_with("x.txt:5: "), "{}", wrong(text));
+        assert!(wrong("About.\nworld\n  node a\n").contains("where does it end"));
+        assert!(wrong("world\n  node a\nend\n  a  -\n").contains("in words"));
+    }
+}

@@ -363,6 +363,9 @@ impl World {
             }
         }
         if plan.is_idle() {
+            for event in &plan.events {
+                *self.events.entry(event.reason.to_owned()).or_default() += 1;
+            }
             if let Some(at) = plan.wake_at {
                 let (now, life) = (self.now, self.replicas[index].life);
                 let delay = at.since(clock);
@@ -418,6 +421,9 @@ impl World {
         let Some(acting) = replica.acts.remove(key) else { return };
         let clock = replica.clock(self.now);
         let report = acting.act.finish();
+        for event in &report.events {
+            *self.events.entry(event.reason.to_owned()).or_default() += 1;
+        }
         replica.cache.done(key, &report, clock);
         replica.queue.insert(key.clone());
         self.checks.finished(&acting.decided, &report);

@@ -1,7 +1,7 @@
 //! A world on one thread with virtual time: the server, controller replicas, a scheduler, kubelets, garbage collection
 //! and users, and a queue of who moves next. One seed, one history.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_engine::facts::{Key, Kind, Text};
@@ -92,6 +92,8 @@ pub struct World {
     pub settings: Settings,
     pub checks: Checks,
     pub trace: Trace,
+    /// Events that the controllers recorded, by reason.
+    pub events: BTreeMap<String, usize>,
     tasks: BTreeMap<(Time, u64), Task>,
     sequence: u64,
     seen_commits: usize,
@@ -99,7 +101,8 @@ pub struct World {
     pub writes: usize,
     pub deliveries: usize,
     scheduling: bool,
-    pub woken: BTreeSet<Text>,
+    /// When each kubelet looks next, where that is known.
+    pub woken: BTreeMap<Text, Time>,
     pub scheduler_runs: bool,
     pub garbage_runs: bool,
     pub user_budget: u64,
@@ -122,13 +125,14 @@ impl World {
             settings: Settings::default(),
             checks: Checks::default(),
             trace: Trace::default(),
+            events: BTreeMap::new(),
             tasks: BTreeMap::new(),
             sequence: 0,
             seen_commits: 0,
             writes: 0,
             deliveries: 0,
             scheduling: false,
-            woken: BTreeSet::new(),
+            woken: BTreeMap::new(),
             scheduler_runs: true,
             garbage_runs: true,
             user_budget: 0,
@@ -229,9 +233,16 @@ impl World {
     }
 
     pub fn wake_kubelet(&mut self, node: &Text) {
-        if self.kubelets.contains_key(node) && self.woken.insert(node.clone()) {
+        if self.kubelets.contains_key(node) {
             let delay = self.soon();
-            self.after(delay, Task::Kubelet(node.clone()));
+            self.wake_kubelet_at(node, self.now + delay);
+        }
+    }
+
+    pub fn wake_kubelet_at(&mut self, node: &Text, at: Time) {
+        if self.woken.get(node).is_none_or(|earlier| at < *earlier) {
+            self.woken.insert(node.clone(), at);
+            self.after(at.since(self.now), Task::Kubelet(node.clone()));
         }
     }
 

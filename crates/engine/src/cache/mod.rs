@@ -13,8 +13,9 @@ use core::time::Duration;
 use crate::act::Report;
 use crate::daemonset::cell::{self, Cell};
 use crate::daemonset::revision::{self, Current};
+use crate::daemonset::status::STALLED;
 use crate::daemonset::{self, Advance, Backoff, Ledger};
-use crate::facts::{Key, Kind, Node, Pod, Revision, Set, Text, Watched};
+use crate::facts::{Condition, ConditionType, Counts, Key, Kind, Node, Pod, Revision, Set, Text, Watched};
 use crate::gate::{Closed, Gate};
 use crate::mutant;
 use crate::plan::{Claim, Plan, Settings};
@@ -289,7 +290,9 @@ impl Cache {
         let entry = self.entries.get_mut(key)?;
         let (seen, objects) = (&self.seen, &self.objects);
         let seen = |kind: Kind| seen.get(&kind).copied().unwrap_or(0);
-        let closed = entry.memory.gate.closed(seen, |key| objects.pod(key), now);
+        let set = entry.set.clone();
+        let pod = |key: &Key| objects.pod(key).filter(|it| is_counted(&set, it));
+        let closed = entry.memory.gate.closed(seen, pod, now);
         if closed.is_none() {
             self.gated.remove(key);
         }
@@ -304,7 +307,10 @@ impl Cache {
         let seen = |kind: Kind| self.seen.get(&kind).copied().unwrap_or(0);
         let open = |key: &&Key| {
             let entry = self.entries.get(*key);
-            entry.is_none_or(|it| it.memory.gate.is_open(seen, |key| self.objects.pod(key)))
+            entry.is_none_or(|entry| {
+                let pod = |key: &Key| self.objects.pod(key).filter(|it| is_counted(&entry.set, it));
+                entry.memory.gate.is_open(seen, pod)
+            })
         };
         self.gated.iter().filter(open).cloned().collect()
     }
@@ -515,6 +521,11 @@ fn reads_the_same(a: &Set, b: &Set) -> bool {
         && a.template == b.template
         && a.template_generation == b.template_generation
         && a.status.collisions == b.status.collisions
+}
+
+/// Whether a pod is among those that decisions for the set are made from.
+fn is_counted(set: &Set, pod: &Pod) -> bool {
+    pod.owner.as_ref() == Some(&set.uid) && set.selector.matches(&pod.labels)
 }
 
 fn place_of(item: &Watched) -> Option<(Kind, u64)> {
@@ -734,9 +745,22 @@ impl Entry {
         let Some(current) = &self.ledger.history.current else { return };
         let counts = self.ledger.totals.counts();
         let mark = (current.hash.clone(), self.set.generation, counts.updated, counts.available);
-        if self.memory.advance.as_ref().is_none_or(|it| it.mark != mark) {
-            self.memory.advance = Some(Advance { mark, at: now });
-        }
+        let at = match &self.memory.advance {
+            Some(it) if it.mark == mark => return,
+            Some(_) => now,
+            None if self.stalled_before(&counts) => now - daemonset::STALLED_AFTER,
+            None => now,
+        };
+        self.memory.advance = Some(Advance { mark, at });
+    }
+
+    /// Rule: a new process takes the last one's word that the rollout is stalled, as long as the counts are the same.
+    fn stalled_before(&self, counts: &Counts) -> bool {
+        let status = &self.set.status;
+        let stalled = |it: &Condition| it.kind == ConditionType::Progressing && it.reason.as_ref() == STALLED;
+        status.counts == *counts
+            && status.observed_generation == self.set.generation
+            && status.conditions.iter().any(stalled)
     }
 }
 

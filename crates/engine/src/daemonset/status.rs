@@ -129,6 +129,9 @@ fn available_condition(totals: &Totals, progress: &Progress) -> Finding {
     }
 }
 
+/// The reason of a rollout in which nothing advances.
+pub(crate) const STALLED: &str = "Stalled";
+
 /// Rule: Progressing is True while a rollout moves; False when it is complete, when it waits for deletes (OnDelete), or
 /// when nothing has advanced for ten minutes.
 fn progressing(set: &Set, totals: &Totals, progress: &Progress) -> Finding {
@@ -141,7 +144,7 @@ fn progressing(set: &Set, totals: &Totals, progress: &Progress) -> Finding {
     } else if waits {
         (Truth::False, "WaitingForDeletes")
     } else if progress.stalled_since.is_some() {
-        (Truth::False, "Stalled")
+        (Truth::False, STALLED)
     } else {
         (Truth::True, "RollingOut")
     };

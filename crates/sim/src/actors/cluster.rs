@@ -166,7 +166,11 @@ impl World {
                 for (kind, it) in &mine {
                     let _ = self.server.delete(*kind, it, None, None, false, Actor::Garbage);
                 }
-                if mine.is_empty() && !mutant::is("L6") {
+                // Only what says so keeps its owner waiting.
+                let waits = mine
+                    .iter()
+                    .any(|(kind, it)| self.server.object(*kind, it).is_some_and(|it| blocks(it, &uid)));
+                if !waits && !mutant::is("L6") {
                     self.drop_finalizers(&key);
                 }
             }
@@ -204,7 +208,12 @@ fn owned_by(object: &Value, uid: &str) -> bool {
     owners.into_iter().flatten().any(|it| it["uid"] == uid)
 }
 
-pub fn set_node_ready(node: &mut Value, status: &str, clock: &str) {
+fn blocks(object: &Value, uid: &str) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().any(|it| it["uid"] == uid && it["blockOwnerDeletion"] == true)
+}
+
+pub(crate) fn set_node_ready(node: &mut Value, status: &str, clock: &str) {
     let mut conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let before = conditions.iter().find(|it| it["type"] == "Ready").cloned();
     if before.is_some_and(|it| it["status"] == status) {

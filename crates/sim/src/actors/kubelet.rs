@@ -9,7 +9,7 @@ use muster_engine::time::Time;
 use serde_json::{Value, json};
 
 use crate::server::Actor;
-use crate::world::{Task, World};
+use crate::world::World;
 
 /// What the containers of an image do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -63,7 +63,9 @@ impl World {
 
     /// One round of a kubelet: what is bound to it, and what runs on it.
     pub fn kubelet(&mut self, node: &Text) {
-        self.woken.remove(node);
+        if self.woken.get(node).is_some_and(|at| *at <= self.now) {
+            self.woken.remove(node);
+        }
         let Some(kubelet) = self.kubelets.get(node).filter(|it| it.alive) else { return };
         let (now, start, stop, shutting_down) =
             (self.now, kubelet.start, kubelet.stop, kubelet.shutting_down);
@@ -155,10 +157,8 @@ impl World {
                 (None, false) => {}
             }
         }
-        if let Some(at) = again
-            && self.woken.insert(node.clone())
-        {
-            self.after(at.since(now), Task::Kubelet(node.clone()));
+        if let Some(at) = again {
+            self.wake_kubelet_at(node, at);
         }
     }
 

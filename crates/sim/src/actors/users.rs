@@ -38,6 +38,14 @@ pub enum Deed {
         set: String,
         label: Option<(String, String)>,
     },
+    /// A newer API server fills in a field of the template that was left out.
+    Defaulted {
+        set: String,
+    },
+    /// An empty selector, which validation would refuse.
+    SelectAll {
+        set: String,
+    },
     /// A condition in the status that is somebody else's.
     ForeignCondition {
         set: String,
@@ -66,6 +74,11 @@ pub enum Deed {
     FreePod {
         pod: PodRef,
     },
+    /// Another revision's label on a pod.
+    RehashPod {
+        pod: PodRef,
+        hash: String,
+    },
     /// A bare pod with a set's labels.
     Impostor {
         set: String,
@@ -78,6 +91,10 @@ pub enum Deed {
         set: String,
     },
     OrphanRevision {
+        set: String,
+    },
+    /// A revision that the selector no longer matches.
+    RelabelRevision {
         set: String,
     },
     /// Another template under the name that the next one of this number would get.
@@ -111,6 +128,11 @@ pub enum Deed {
     ShutDown {
         node: String,
     },
+    /// How long containers of this node take to stop.
+    SlowStop {
+        node: String,
+        seconds: u64,
+    },
     Nature {
         image: String,
         nature: Nature,
@@ -128,6 +150,7 @@ pub enum Deed {
         runs: bool,
     },
     Crash,
+    CrashLeader,
     Freeze {
         seconds: u64,
     },
@@ -183,6 +206,8 @@ impl Deed {
                 let (key, value) = label.split_once('=').ok_or("node-selector SET KEY=VALUE")?;
                 Self::NodeSelector { set: own(set), label: Some((own(key), own(value))) }
             }
+            ["defaulted", set] => Self::Defaulted { set: own(set) },
+            ["select-all", set] => Self::SelectAll { set: own(set) },
             ["condition", set] => Self::ForeignCondition { set: own(set) },
             ["delete-set", set] => Self::DeleteSet { set: own(set), how: Propagation::Background },
             ["delete-set", set, "foreground"] => {
@@ -196,10 +221,12 @@ impl Deed {
             ["relabel", it] => Self::RelabelPod { pod: pod(it) },
             ["hold", it] => Self::HoldPod { pod: pod(it) },
             ["free", it] => Self::FreePod { pod: pod(it) },
+            ["rehash", it, hash] => Self::RehashPod { pod: pod(it), hash: own(hash) },
             ["impostor", set, node] => Self::Impostor { set: own(set), node: own(node) },
             ["duplicate-revision", set] => Self::DuplicateRevision { set: own(set) },
             ["delete-revision", set] => Self::DeleteRevision { set: own(set) },
             ["orphan-revision", set] => Self::OrphanRevision { set: own(set) },
+            ["relabel-revision", set] => Self::RelabelRevision { set: own(set) },
             ["squat-revision", set, n] => Self::SquatRevision { set: own(set), number: number(n)? },
             ["label", node, label] => {
                 let (key, value) = label.split_once('=').ok_or("label NODE KEY=VALUE")?;
@@ -215,15 +242,18 @@ impl Deed {
             ["kill", node] => Self::Kill { node: own(node) },
             ["revive", node] => Self::Revive { node: own(node) },
             ["shut-down", node] => Self::ShutDown { node: own(node) },
+            ["slow-stop", node, n] => Self::SlowStop { node: own(node), seconds: number(n)? },
             ["image", image, nature] => Self::Nature { image: own(image), nature: nature_of(nature)? },
             ["quota", "none"] => Self::Quota { max: None },
             ["quota", n] => Self::Quota { max: usize::try_from(number(n)?).ok() },
             ["terminate-namespace"] => Self::Terminate { terminating: true },
+            ["restore-namespace"] => Self::Terminate { terminating: false },
             ["no-scheduler"] => Self::Scheduler { runs: false },
             ["scheduler"] => Self::Scheduler { runs: true },
             ["no-garbage-collection"] => Self::Garbage { runs: false },
             ["garbage-collection"] => Self::Garbage { runs: true },
             ["crash"] => Self::Crash,
+            ["crash-leader"] => Self::CrashLeader,
             ["freeze", n] => Self::Freeze { seconds: number(n)? },
             ["stick", kind, n] => Self::Stick { kind: kind_of(kind)?, seconds: number(n)? },
             ["step-clock", n] => Self::StepClock { seconds: n.parse().map_err(|_| "step-clock SECONDS")? },
@@ -292,6 +322,11 @@ impl World {
                 it["spec"]["template"]["spec"]["nodeSelector"] =
                     label.as_ref().map_or_else(|| json!({}), |(key, value)| json!({ key: value }));
             }),
+            Deed::Defaulted { set } => self.edit_set(set, |it| {
+                it["spec"]["template"]["spec"]["containers"][0]["terminationMessagePolicy"] = "File".into();
+                it["spec"]["template"]["spec"]["restartPolicy"] = "Always".into();
+            }),
+            Deed::SelectAll { set } => self.edit_set(set, |it| it["spec"]["selector"] = json!({})),
             Deed::ForeignCondition { set } => self.edit_set(set, |it| {
                 let mut conditions = it["status"]["conditions"].as_array().cloned().unwrap_or_default();
                 conditions.retain(|it| it["type"] != "StatusUpdate");
@@ -309,6 +344,9 @@ impl World {
             Deed::RelabelPod { pod } => self.edit_pod(pod, |it| it["metadata"]["labels"]["app"] = "debug".into()),
             Deed::HoldPod { pod } => self.edit_pod(pod, |it| it["metadata"]["finalizers"] = json!(["example.com/hold"])),
             Deed::FreePod { pod } => self.edit_pod(pod, |it| it["metadata"]["finalizers"] = json!([])),
+            Deed::RehashPod { pod, hash } => {
+                self.edit_pod(pod, |it| it["metadata"]["labels"]["controller-revision-hash"] = hash.as_str().into());
+            }
             Deed::Impostor { set, node } => self.impostor(set, node),
             Deed::DuplicateRevision { set } => self.duplicate_revision(set),
             Deed::DeleteRevision { set } => {
@@ -320,6 +358,13 @@ impl World {
                 if let Some(key) = self.newest_revision(set) {
                     let _ = self.server.update(Kind::Revisions, &key, Actor::User, |it| {
                         it["metadata"]["ownerReferences"] = json!([]);
+                    });
+                }
+            }
+            Deed::RelabelRevision { set } => {
+                if let Some(key) = self.newest_revision(set) {
+                    let _ = self.server.update(Kind::Revisions, &key, Actor::User, |it| {
+                        it["metadata"]["labels"]["app"] = "debug".into();
                     });
                 }
             }
@@ -352,6 +397,11 @@ impl World {
                 }
                 self.wake_kubelet(&Text::from(node.as_str()));
             }
+            Deed::SlowStop { node, seconds } => {
+                if let Some(kubelet) = self.kubelets.get_mut(node.as_str()) {
+                    kubelet.stop = Duration::from_secs(*seconds);
+                }
+            }
             Deed::Nature { image, nature } => {
                 self.natures.insert(image.clone(), *nature);
                 let nodes: Vec<Text> = self.kubelets.keys().cloned().collect();
@@ -364,6 +414,11 @@ impl World {
             Deed::Crash => {
                 for index in 0..self.replicas.len() {
                     self.crash_replica(index);
+                }
+            }
+            Deed::CrashLeader => {
+                if let Some(leader) = self.replicas.iter().position(|it| it.leading) {
+                    self.crash_replica(leader);
                 }
             }
             Deed::Freeze { seconds } => {
@@ -614,8 +669,12 @@ impl World {
 }
 
 fn strategy_of(text: &str) -> Value {
-    let amount = |it: &str| it.parse::<u64>().map_or_else(|_| it.into(), Value::from);
+    let amount = |it: &str| it.parse::<u64>().map_or_else(|_| it.trim_matches('"').into(), Value::from);
     match text.split_once('=') {
+        // As it was stored before there was maxSurge.
+        Some(("only-max-unavailable", it)) => {
+            json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": amount(it)}})
+        }
         Some(("max-unavailable", it)) => {
             json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": amount(it), "maxSurge": 0}})
         }

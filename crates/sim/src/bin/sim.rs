@@ -1,18 +1,24 @@
 //! `cargo sim SEED` replays one seed with its trace; `cargo sim --seeds N` runs many, on all cores.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use muster_sim::case::{Case, trace_case};
+use muster_sim::faults::{WatchFault, WriteFault};
 use muster_sim::run::{Verdict, run};
+use muster_sim::world::Strike;
 
 const HELP: &str = "\
 Runs the engine in simulated worlds full of faults, and checks every invariant at every step.
 
 usage: cargo sim SEED                       replay one seed, with its trace
        cargo sim --seeds N [--from FIRST]   run N seeds, from FIRST (default 1)
+       cargo sim --case FILE [FAULT N]      run one case of the catalogue, with its trace; a fault strikes
+                                            the N-th write (Conflict, LostApplied, …) or event (Relist, …)
 
 examples:
   cargo sim 8841              what happened in seed 8841, step by step
@@ -28,6 +34,10 @@ fn main() -> ExitCode {
             (Some(first), Some(count)) => many(first, count),
             _ => usage(),
         },
+        ["--case", file] => case(file, Strike::default()),
+        ["--case", file, fault, at] => {
+            number(at).and_then(|at| strike(fault, at)).map_or_else(usage, |strike| case(file, strike))
+        }
         ["--help" | "-h"] => {
             println!("{HELP}");
             ExitCode::SUCCESS
@@ -49,6 +59,41 @@ fn one(seed: u64) -> ExitCode {
     }
     report(&verdict);
     if verdict.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn strike(fault: &str, at: u64) -> Option<Strike> {
+    let at = usize::try_from(at).ok()?;
+    let write = WriteFault::ALL.into_iter().find(|it| format!("{it:?}") == fault).map(|it| (at, it));
+    let watch = WatchFault::ALL.into_iter().find(|it| format!("{it:?}") == fault).map(|it| (at, it));
+    (write.is_some() || watch.is_some()).then_some(Strike { write, watch })
+}
+
+fn case(file: &str, strike: Strike) -> ExitCode {
+    let name = Path::new(file).file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let text = std::fs::read_to_string(file).map_err(|it| format!("{file}: {it}"));
+    let case = text.and_then(|text| Case::parse(&name, &text).map_err(|it| it.to_string()));
+    let case = match case {
+        Ok(case) => case,
+        Err(problem) => {
+            eprintln!("{problem}");
+            return ExitCode::from(2);
+        }
+    };
+    let verdict = trace_case(&case, strike);
+    for line in &verdict.trace {
+        println!("{line}");
+    }
+    match &verdict.violation {
+        None => {
+            println!("{name} held: {} writes, {} events; it ended with", verdict.writes, verdict.deliveries);
+            print!("{}", verdict.end);
+            ExitCode::SUCCESS
+        }
+        Some(violation) => {
+            println!("{name} broke {violation}\nthe world then:\n{}", verdict.scenario);
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn report(verdict: &Verdict) {

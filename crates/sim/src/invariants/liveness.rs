@@ -195,7 +195,7 @@ impl World {
                 fail("L3", format!("{} on {name} is out of date", pod.key))
             }
             [_] => None,
-            [] if self.server.quota.is_some() => None,
+            [] if self.server.quota.is_some() || self.server.namespace_terminating => None,
             [] => fail("L1", format!("no pod of {} on {name}", set.key)),
             several
                 if self.is_braked(view, set)
@@ -220,7 +220,12 @@ impl World {
     fn is_braked(&self, view: &View, set: &Set) -> bool {
         let clock = self.replicas.iter().find(|it| it.leading).map_or(self.now, |it| it.clock(self.now));
         let desired = view.eligible_nodes(set).count();
-        oracle::budget(set, desired) <= view.charged(set, clock)
+        let hopeless = |node: &&str| {
+            let dead = self.kubelets.get(*node).is_none_or(|it| !it.alive);
+            dead || view.pods_on(set, node).any(|it| !oracle::gone(it) && self.is_hopeless(it))
+        };
+        let charged = view.charged_nodes(set, clock);
+        oracle::budget(set, desired) <= charged.iter().filter(|it| hopeless(it)).count()
     }
 
     /// L7: the history is within its limit, and W16: the current revision has the highest number.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use muster_engine::act::{Call, Outcome, Refusal, Report};
 use muster_engine::cache::Cache;
-use muster_engine::facts::{Key, Kind, Set, Text};
+use muster_engine::facts::{Key, Kind, Set, Text, Watched};
 use muster_engine::plan::Plan;
 use muster_engine::time::Time;
 
@@ -109,6 +109,7 @@ impl Checks {
     }
 
     pub fn committed(&mut self, server: &Server, commit: &Commit, now: Time) {
+        self.note_up_again(server, commit, now);
         self.note_strangers(server, commit);
         self.check_commit(server, commit, now);
     }
@@ -156,6 +157,22 @@ impl Checks {
                 *highest = (*highest).max(*resource_version);
             }
             _ => {}
+        }
+    }
+
+    /// A node whose pod was up until now, or which somebody else has touched, is no longer down by our hand.
+    fn note_up_again(&mut self, server: &Server, commit: &Commit, now: Time) {
+        let Some(Watched::Pod(before)) = server.at(Kind::Pods, &commit.key, commit.revision - 1) else {
+            return;
+        };
+        let (Some(owner), Some(node)) = (before.owner.clone(), before.target.clone()) else { return };
+        if commit.kind != Kind::Pods || matches!(commit.actor, Actor::Controller(_)) {
+            return;
+        }
+        let set = server.sets.values().find(|it| it.uid == owner);
+        let was_up = set.is_some_and(|set| oracle::available(set, before, now));
+        if was_up || matches!(commit.actor, Actor::User | Actor::Garbage) {
+            self.taken.remove(&(owner, node));
         }
     }
 

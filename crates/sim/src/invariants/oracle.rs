@@ -94,6 +94,10 @@ impl View {
 
     /// How many nodes the budget must be charged for, counted node by node as the table of differences says it.
     pub fn charged(&self, set: &Set, now: Time) -> usize {
+        self.charged_nodes(set, now).len()
+    }
+
+    pub fn charged_nodes<'a>(&'a self, set: &'a Set, now: Time) -> Vec<&'a str> {
         let hashes = self.new_hashes(set);
         let new = |it: &Pod| self.is_new_by(set, it, &hashes);
         let names: BTreeSet<&str> = self
@@ -103,7 +107,7 @@ impl View {
             .chain(self.pods_of(set).filter_map(|it| it.target.as_deref()))
             .collect();
         let since = self.current_since(set);
-        names.into_iter().filter(|name| self.is_charged(set, name, &new, since, now)).count()
+        names.into_iter().filter(|name| self.is_charged(set, name, &new, since, now)).collect()
     }
 
     fn is_new_by(&self, set: &Set, pod: &Pod, hashes: &BTreeSet<Text>) -> bool {

@@ -1,0 +1,30 @@
+# Every target is a line or two of cargo; `make` alone lists them.
+SHELL := bash
+.SHELLFLAGS := -euc
+
+ARGS ?=
+SEEDS ?= 10000
+
+.PHONY: help up test lint bench sim
+
+help: ## This list
+	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+# The dev profile: on a cold machine the wait is for the compiler, and it does without the optimiser.
+up: ## Build and run `muster up` here; pass flags with ARGS="--sim-nodes 5"
+	cargo run --package muster --bin muster -- up $(ARGS)
+
+test: ## Everything that must hold, from formatting to 10,000 simulated worlds
+	bash ci/test
+
+lint: ## Formatting, clippy, and licences where cargo-deny is installed
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	@if command -v cargo-deny >/dev/null; then cargo deny --workspace check; \
+	else echo "licences and advisories not checked: cargo-deny is not on PATH (cargo install cargo-deny)"; fi
+
+bench: ## The numbers of PROMISES.md; fails where one is broken
+	cargo bench --package muster-engine --bench decide -- --check
+
+sim: ## Simulated worlds: SEEDS=n of them, or one with SEED=n and its trace
+	cargo sim $(if $(SEED),$(SEED),--seeds $(SEEDS))
