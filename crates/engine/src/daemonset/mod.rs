@@ -47,14 +47,13 @@ impl Ledger {
         Self { history, ..Self::default() }
     }
 
-    /// Lays all cells down at once; they come in the order of the map.
-    pub(crate) fn fill(&mut self, current: &Current, cells: impl Iterator<Item = (Text, Cell)>) {
+    /// Takes all cells at once.
+    pub(crate) fn fill(&mut self, current: &Current, cells: Spread<Text, Cell>) {
         let (mut wanted, mut offers, mut leavers) = (Vec::new(), Vec::new(), Vec::new());
         let mut timers = Vec::new();
-        let totals = &mut self.totals;
-        let cells = cells.inspect(|(node, cell)| {
+        for (node, cell) in cells.iter() {
             let marks = Marks::of(cell);
-            totals.add(cell);
+            self.totals.add(cell);
             if marks.wanted || marks.offers || marks.leaves {
                 let place = (current.order(node), node.clone());
                 wanted.extend(marks.wanted.then(|| place.clone()));
@@ -62,8 +61,8 @@ impl Ledger {
                 leavers.extend(marks.leaves.then_some(place));
             }
             timers.extend(marks.again_at.map(|at| (at, node.clone())));
-        });
-        self.cells = cells.collect();
+        }
+        self.cells = cells;
         (self.wanted, self.offers) = (wanted.into_iter().collect(), offers.into_iter().collect());
         (self.leavers, self.timers) = (leavers.into_iter().collect(), timers.into_iter().collect());
     }

@@ -144,12 +144,11 @@ fn seniority(pod: &Pod) -> (bool, Time, &str) {
 }
 
 /// Rule: without surge, all but the senior pod are surplus.
-fn only_one(roster: &mut Roster, running: Vec<Arc<Pod>>) {
-    let mut running = running.into_iter();
-    let Some(first) = running.next() else { return };
+fn only_one(roster: &mut Roster, mut running: Vec<Arc<Pod>>) {
+    let Some(first) = running.first() else { return };
     let kept = first.key.name.clone();
-    roster.stay.push(first);
-    roster.delete.extend(running.map(|it| (it, Why::SurplusPod { kept: kept.clone() })));
+    roster.delete.extend(running.drain(1..).map(|it| (it, Why::SurplusPod { kept: kept.clone() })));
+    roster.stay = running;
 }
 
 /// Rule: with surge an old and a new pod may stand side by side, the senior one of each, while the old one is Ready and
