@@ -20,8 +20,13 @@ impl World {
         let mut wait = Duration::from_secs(1);
         while self.now < end && self.violation().is_none() {
             self.run_for(wait);
-            if self.is_quiet() && self.unsettled().is_none() && !self.has_plans() {
-                return;
+            if self.is_settled() {
+                // What was under way elsewhere, such as a kubelet that starts its pods again, has its say.
+                let before = self.checks.controller_writes;
+                self.run_for(Duration::from_secs(15));
+                if before == self.checks.controller_writes && self.is_settled() {
+                    return;
+                }
             }
             wait = (wait * 2).min(Duration::from_secs(60));
         }
@@ -37,6 +42,10 @@ impl World {
                 self.checks.violation = Some(violation);
             }
         }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_quiet() && self.unsettled().is_none() && !self.has_plans()
     }
 
     /// Whether the leader would write something yet, or waits to try again.
