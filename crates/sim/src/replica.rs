@@ -106,7 +106,7 @@ impl Replica {
     }
 
     pub fn is_quiet(&self) -> bool {
-        !self.leading || (self.queue.is_empty() && self.acts.is_empty())
+        !self.leading || (self.queue.is_empty() && self.acts.is_empty() && !self.frozen)
     }
 
     pub fn timer_stands(&self) -> bool {
@@ -229,6 +229,27 @@ impl World {
         let stuck = replica.stuck_until.get(&kind).copied().unwrap_or_default().since(self.now);
         let delay = self.soon() + stuck;
         self.after(delay, Task::Deliver { replica: index, life, kind });
+    }
+
+    /// Watches that have shown everything say so, now and then.
+    pub fn bookmark(&mut self) {
+        self.after(Duration::from_secs(30), Task::Bookmark);
+        let revision = self.server.revision();
+        for index in 0..self.replicas.len() {
+            for kind in Kind::ALL {
+                let replica = &mut self.replicas[index];
+                let Some(cursor) = replica.cursors.get(&kind).copied() else { continue };
+                let behind =
+                    self.server.store.since(prefix(kind), cursor).is_ok_and(|mut it| it.next().is_some());
+                if !replica.alive || replica.frozen || behind {
+                    continue;
+                }
+                replica.cursors.insert(kind, revision);
+                let keys = replica.cache.bookmark(kind, revision);
+                replica.queue.extend(keys);
+                self.wake_worker(index);
+            }
+        }
     }
 
     pub fn deliver(&mut self, index: usize, life: u64, kind: Kind) {

@@ -329,9 +329,13 @@ impl Cache {
         }
     }
 
-    /// A bookmark: the kind's watch has come this far.
+    /// A bookmark: the kind's watch has come this far. Gives the sets to look at again, as `apply` does.
     pub fn bookmark(&mut self, kind: Kind, resource_version: u64) -> Vec<Key> {
+        let before = self.synced();
         self.saw(kind, resource_version);
+        if !before && self.synced() {
+            return self.entries.keys().cloned().collect();
+        }
         self.opened()
     }
 
