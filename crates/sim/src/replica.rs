@@ -363,21 +363,17 @@ impl World {
         let snapshot = replica.snapshot();
         if let Some(plan) = plan {
             self.trace.say(now, || format!("replica {index} looks at {key}: {}", one_line(&plan)));
-            self.checks.planned(
-                &self.server,
-                index,
-                &self.replicas[index].cache,
-                &plan,
-                &snapshot,
-                now,
-                clock,
-            );
-            self.carry_out(index, plan, snapshot, clock);
+            let life = self.replicas[index].life;
+            let decided =
+                Decided { replica: index, life, snapshot, clock, plan: Arc::new(plan), rechecked: None };
+            self.checks.planned(&self.server, &self.replicas[index].cache, &decided);
+            self.carry_out(decided);
         }
         self.wake_worker(index);
     }
 
-    fn carry_out(&mut self, index: usize, plan: Plan, snapshot: BTreeMap<Kind, u64>, clock: Time) {
+    fn carry_out(&mut self, decided: Decided) {
+        let (index, life, plan) = (decided.replica, decided.life, decided.plan.clone());
         let key = plan.set.key.clone();
         if plan.relist {
             for kind in Kind::ALL {
@@ -389,23 +385,15 @@ impl World {
                 *self.events.entry(event.reason.to_owned()).or_default() += 1;
             }
             if let Some(at) = plan.wake_at {
-                let (now, life) = (self.now, self.replicas[index].life);
-                let delay = at.since(clock);
+                let (now, delay) = (self.now, at.since(decided.clock));
                 self.replicas[index].timers.insert(key.clone(), now + delay);
                 self.after(delay, Task::Timer { replica: index, life, key });
             }
             return;
         }
-        let decided = Decided {
-            replica: index,
-            life: self.replicas[index].life,
-            snapshot,
-            clock,
-            plan: Arc::new(plan.clone()),
-            rechecked: None,
-        };
         self.checks.begun(&decided);
-        self.replicas[index].acts.insert(key.clone(), Acting { act: Act::new(plan), decided });
+        let act = Act::new((*plan).clone());
+        self.replicas[index].acts.insert(key.clone(), Acting { act, decided });
         self.pump(index, &key);
     }
 

@@ -168,7 +168,10 @@ pub(crate) fn decide(facts: &Facts<'_>, settings: &Settings, now: Time) -> Plan 
     }
     let history = &facts.ledger.history;
     plan.steps.clone_from(&history.steps);
-    let Some(current) = &history.current else { return plan };
+    let Some(current) = &history.current else {
+        plan.status = status::not_yet(set, settings.conditions, now);
+        return plan;
+    };
     plan.hash = current.hash.clone();
     roster_of_all(&mut plan, facts, settings);
     let allowed = advance_rollout(&mut plan, facts, settings);

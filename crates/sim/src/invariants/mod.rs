@@ -58,7 +58,7 @@ pub struct Checks {
     /// Writes that the server has acknowledged, by replica and set.
     acknowledged: BTreeMap<(usize, Text), Acknowledged>,
     /// Deletes of finished pods: by replica's life, set, generation and node, when and how long the wait was.
-    failures: BTreeMap<(usize, u64, Text, i64, Text), (Time, u32)>,
+    failures: BTreeMap<Failing, (Time, u32)>,
     /// Creates of acts under way, by set: for slow start.
     batches: BTreeMap<(usize, Key), Batches>,
     leader_gone_at: Option<Time>,
@@ -67,6 +67,9 @@ pub struct Checks {
     /// Creates and deletes of pods by controllers, by node: what two runs are compared by.
     pub summary: BTreeMap<(Text, &'static str), u64>,
 }
+
+/// Replica and life, the set's UID and generation, the node.
+type Failing = (usize, u64, Text, i64, Text);
 
 #[derive(Debug, Default)]
 struct Acknowledged {
@@ -128,20 +131,11 @@ impl Checks {
         self.batches.remove(&(decided.replica, decided.plan.set.key.clone()));
     }
 
-    pub fn planned(
-        &mut self,
-        server: &Server,
-        replica: usize,
-        cache: &Cache,
-        plan: &Plan,
-        snapshot: &BTreeMap<Kind, u64>,
-        now: Time,
-        clock: Time,
-    ) {
-        self.check_gate(server, replica, plan, snapshot);
-        self.check_cache(server, cache, snapshot);
-        if !plan.is_idle() {
-            self.check_plan(server, plan, snapshot, clock, now);
+    pub fn planned(&mut self, server: &Server, cache: &Cache, decided: &Decided) {
+        self.check_gate(server, decided.replica, &decided.plan, &decided.snapshot);
+        self.check_cache(server, cache, &decided.snapshot);
+        if !decided.plan.is_idle() {
+            self.check_plan(server, &decided.plan, &decided.snapshot, decided.clock);
         }
     }
 

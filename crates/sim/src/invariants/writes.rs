@@ -287,7 +287,9 @@ impl Checks {
     /// W11 and S3.
     fn check_status(&mut self, server: &Server, decided: &Decided, of: &Set, body: &Value) {
         let guards = &body["metadata"];
-        if guards["uid"] != *of.uid || guards["resourceVersion"] != of.resource_version.to_string() {
+        if guards["uid"] != *of.uid
+            || guards["resourceVersion"].as_str() != Some(&of.resource_version.to_string())
+        {
             self.fail("W11", || {
                 format!("the status of {} is written without uid and resourceVersion", of.key)
             });
