@@ -53,8 +53,9 @@ pub struct Checks {
     rogue_until: Option<Time>,
     /// Cells in which somebody else put or changed pods, or whose set changed its strategy: two pods may be there.
     excused: BTreeSet<(Text, Text)>,
-    /// Available pods that a rollout took, by set and node, until one is available there again.
-    taken: BTreeMap<(Text, Text), u64>,
+    /// Available pods that a rollout took, by set and node, until one is available there again; with the revision that
+    /// was being rolled out.
+    taken: BTreeMap<(Text, Text), Text>,
     /// Writes that the server has acknowledged, by replica and set.
     acknowledged: BTreeMap<(usize, Text), Acknowledged>,
     /// Deletes of finished pods: by replica's life, set, generation and node, when and how long the wait was.
