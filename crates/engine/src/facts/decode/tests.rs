@@ -1,1 +1,108 @@
+use alloc::string::ToString;
+use alloc::vec::Vec;
 
+use serde_json::{Value, json};
+
+use super::*;
+
+fn decoded<T>(decode: fn(&[u8], &mut Shared) -> Result<T, Malformed>, object: &Value) -> T {
+    decode(object.to_string().as_bytes(), &mut Shared::default()).expect("well-formed")
+}
+
+fn line(kind: Kind, line: &Value) -> Result<Watched, Malformed> {
+    watched(kind, line.to_string().as_bytes(), &mut Shared::default())
+}
+
+#[test]
+fn a_watch_s_lines() {
+    let meta = json!({"metadata": {"name": "a", "resourceVersion": "7"}});
+    let gone = Watched::Gone { kind: Kind::Nodes, key: Key::new("", "a"), resource_version: 7 };
+    assert_eq!(line(Kind::Nodes, &json!({"type": "DELETED", "object": meta})).unwrap(), gone);
+    let bookmark = line(Kind::Nodes, &json!({"type": "BOOKMARK", "object": meta})).unwrap();
+    assert_eq!(bookmark, Watched::Bookmark { resource_version: 7 });
+    let expired = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}});
+    let error = Watched::Error { code: 410, message: "too old".into() };
+    assert_eq!(line(Kind::Nodes, &expired).unwrap(), error);
+    // The kind may stand after the object, as encoders that sort do not promise otherwise.
+    let text = br#"{"object":{"metadata":{"name":"a","resourceVersion":"7"}},"type":"DELETED"}"#;
+    assert_eq!(watched(Kind::Nodes, text, &mut Shared::default()).unwrap(), gone);
+    assert!(line(Kind::Nodes, &json!({"type": "ADDED", "object": {"metadata": 5}})).is_err());
+}
+
+#[test]
+fn a_pod_that_another_controller_takes_is_gone_for_us() {
+    let object = |kind: &str| {
+        json!({"metadata": {
+            "name": "p", "namespace": "default", "resourceVersion": "3",
+            "ownerReferences": [{"kind": kind, "uid": "u", "controller": true}],
+        }})
+    };
+    let ours = line(Kind::Pods, &json!({"type": "MODIFIED", "object": object("DaemonSet")})).unwrap();
+    assert!(matches!(ours, Watched::Pod(pod) if pod.owner.as_deref() == Some("u")));
+    let theirs = line(Kind::Pods, &json!({"type": "MODIFIED", "object": object("ReplicaSet")})).unwrap();
+    let gone = Watched::Gone { kind: Kind::Pods, key: Key::new("default", "p"), resource_version: 3 };
+    assert_eq!(theirs, gone);
+}
+
+/// Upstream: `TestGetTargetNodeName`.
+#[test]
+fn a_pod_belongs_to_the_node_it_names_or_else_to_the_one_its_affinity_names() {
+    let target = |node_name: Value, values: Value| {
+        let term = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": values}]});
+        let affinity = json!({"nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
+        }});
+        let object = json!({"metadata": {}, "spec": {"nodeName": node_name, "affinity": affinity}});
+        decoded(pod, &object).unwrap().target.map(|it| it.to_string())
+    };
+    assert_eq!(target(json!("a"), json!(["b"])).as_deref(), Some("a"));
+    assert_eq!(target(json!(""), json!(["b"])).as_deref(), Some("b"));
+    assert_eq!(target(Value::Null, json!(["b", "c"])), None);
+    assert_eq!(target(Value::Null, json!([])), None);
+    let bare = json!({"metadata": {}, "spec": {}});
+    assert_eq!(decoded(pod, &bare).unwrap().target, None);
+}
+
+#[test]
+fn what_a_pod_suffers_from_in_the_kubelet_s_word() {
+    let trouble = |status: Value| {
+        let object = json!({"metadata": {}, "status": status});
+        decoded(pod, &object).unwrap().trouble.map(|it| it.to_string())
+    };
+    let waiting = |reason: &str| json!([{"state": {"waiting": {"reason": reason}}}]);
+    assert_eq!(trouble(json!({"containerStatuses": waiting("ContainerCreating")})), None);
+    let crashes = trouble(json!({"containerStatuses": waiting("CrashLoopBackOff")}));
+    assert_eq!(crashes.as_deref(), Some("CrashLoopBackOff"));
+    let pulls = trouble(json!({"initContainerStatuses": waiting("ImagePullBackOff")}));
+    assert_eq!(pulls.as_deref(), Some("ImagePullBackOff"));
+    assert_eq!(trouble(json!({"phase": "Failed", "reason": "Evicted"})).as_deref(), Some("Evicted"));
+    assert_eq!(trouble(json!({"phase": "Failed"})).as_deref(), Some("Failed"));
+    let condition = json!([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]);
+    assert_eq!(trouble(json!({"conditions": condition})).as_deref(), Some("Unschedulable"));
+}
+
+#[test]
+fn a_strategy_is_one_thing_or_a_fault() {
+    let read = |strategy: Value| {
+        let object = json!({"metadata": {}, "spec": {"selector": {}, "updateStrategy": strategy}});
+        let set = decoded(set, &object);
+        let faults: Vec<String> = set.faults.iter().map(ToString::to_string).collect();
+        (set.rollout, faults)
+    };
+    let rolling = |down: Value, surge: Value| {
+        read(json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": down, "maxSurge": surge}}))
+    };
+    let none: Vec<String> = Vec::new();
+    assert_eq!(read(Value::Null), (Rollout::Drain(Share::Count(1)), none.clone()));
+    assert_eq!(read(json!({"type": "OnDelete"})), (Rollout::OnDelete, none.clone()));
+    assert_eq!(rolling(json!(2), Value::Null), (Rollout::Drain(Share::Count(2)), none.clone()));
+    assert_eq!(rolling(json!("10%"), json!(0)), (Rollout::Drain(Share::Percent(10)), none.clone()));
+    assert_eq!(rolling(json!(0), json!("25%")), (Rollout::Surge(Share::Percent(25)), none.clone()));
+    assert_eq!(rolling(json!(0), json!("0%")), (Rollout::Drain(Share::Count(1)), none));
+    for bad in [json!("5"), json!(-1), json!("-5%"), json!(1.5), json!({}), json!("ten%")] {
+        let (rollout, faults) = rolling(bad.clone(), json!(0));
+        assert_eq!(rollout, Rollout::OnDelete, "{bad} replaces nothing");
+        assert_eq!(faults.len(), 1, "{faults:?}");
+        assert!(faults[0].contains("maxUnavailable") && faults[0].contains(&bad.to_string()), "{faults:?}");
+    }
+}
