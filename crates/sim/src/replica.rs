@@ -113,6 +113,11 @@ impl Replica {
         !self.timers.is_empty()
     }
 
+    /// It could take the lease if that were free.
+    pub fn can_lead(&self, now: Time) -> bool {
+        self.alive && !self.frozen && self.cut_off_until <= now
+    }
+
     fn snapshot(&self) -> BTreeMap<Kind, u64> {
         self.cursors.clone()
     }
@@ -134,6 +139,9 @@ impl World {
             ..Replica::new(&mut Rng::new(0), 0)
         };
         let life = replica.life;
+        if mutant::is("L8") && 1 < life {
+            self.fail_every_pod();
+        }
         for kind in Kind::ALL {
             let lag =
                 if self.mix.watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) { 20 } else { 0 };
@@ -156,6 +164,9 @@ impl World {
         (replica.alive, replica.leading) = (false, false);
         replica.life += 1;
         self.checks.forget_replica(index);
+        if mutant::is("L8") {
+            self.fail_every_pod();
+        }
         let delay = Duration::from_millis(self.rng.between(100, 20_000));
         self.after(delay, Task::Restart { replica: index });
     }
@@ -187,6 +198,7 @@ impl World {
 
     pub fn step_clock(&mut self, index: usize, micros: i64) {
         self.replicas[index].skew += micros;
+        self.checks.clock_was_set = true;
         self.trace.say(self.now, || format!("the clock of replica {index} steps by {micros} us"));
     }
 
@@ -260,6 +272,11 @@ impl World {
             _ => {}
         }
         let Some(mut next) = self.next_event(index, kind) else { return };
+        if mutant::is("S4")
+            && let Some(later) = self.event_after(kind, next)
+        {
+            next = later;
+        }
         if fault == Some(WatchFault::Coalesce) {
             while let Some(later) = self.event_after(kind, next).filter(|it| self.same_object(next, *it)) {
                 next = later;
@@ -548,11 +565,11 @@ impl World {
             return;
         }
         let mine = self.lease.holder == Some((index, life));
-        let free = self.lease.holder.is_none() || self.lease.until <= self.now;
+        let free = self.lease.holder.is_none() || (self.lease.until <= self.now && !mutant::is("L10"));
         if !mine && !free {
             return self.step_down(index);
         }
-        self.checks.renewed(self.lease.holder, (index, life), self.now, self.lease.until);
+        self.checks.renewed((index, life));
         self.lease = Lease { holder: Some((index, life)), until: self.now + LEASE };
         self.replicas[index].renewed_at = clock;
         if !self.replicas[index].leading {

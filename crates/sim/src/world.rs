@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_engine::facts::{Key, Kind, Text};
+use muster_engine::mutant;
 use muster_engine::plan::Settings;
 use muster_engine::scenario;
 use muster_engine::time::Time;
@@ -144,6 +145,7 @@ impl World {
 
     /// Starts every process. Objects that exist by then were there before.
     pub fn start(&mut self) {
+        self.checks.burst = self.settings.burst;
         for replica in 0..self.replicas.len() {
             self.start_replica(replica);
         }
@@ -160,6 +162,12 @@ impl World {
 
     /// A delay within the world's usual latency.
     pub fn soon(&mut self) -> Duration {
+        if mutant::is("S10") {
+            // A source of chance that the seed does not know of.
+            static CALLS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+            let calls = CALLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            return Duration::from_micros(100 + calls % 7919);
+        }
         Duration::from_micros(self.rng.between(100, self.mix.lag_ms.max(1) * 1000))
     }
 
@@ -222,6 +230,8 @@ impl World {
             }
         }
         self.checks.after_step(&self.server, self.now);
+        let somebody = self.replicas.iter().any(|it| it.can_lead(self.now));
+        self.checks.check_lease(self.lease.until <= self.now, somebody, self.now);
     }
 
     fn wake_scheduler(&mut self) {

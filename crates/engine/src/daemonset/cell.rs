@@ -12,6 +12,7 @@ use super::rollout::{self, Offer, Standing};
 use super::roster::{self, Backoff};
 use super::status::{available, counted};
 use crate::facts::{Counts, Node, Pod, Set, Text};
+use crate::mutant;
 use crate::placement::{self, Verdict};
 use crate::time::{Time, earliest};
 use crate::why::Why;
@@ -33,6 +34,13 @@ pub(crate) struct Cell {
     pub(crate) trouble: Option<Text>,
     /// When this cell changes by time alone.
     pub(crate) again_at: Option<Time>,
+}
+
+impl Cell {
+    /// A finished pod stays until its wait is over.
+    pub(crate) fn waiting_to_retry(&self) -> bool {
+        matches!(self.waiting, Some(Why::FailedRecently { .. }))
+    }
 }
 
 /// What one node adds.
@@ -167,7 +175,7 @@ pub(crate) fn assess(
             ready: runs && counts.is_some_and(|it| it.ready()),
             updated: runs && counts.is_some_and(|it| current.is_new(it)),
             available: runs && how == Some(Ok(())),
-            misscheduled: node.is_some() && !runs && counts.is_some(),
+            misscheduled: node.is_some() && !runs && (counts.is_some() || mutant::is("B42")),
             old: runs && pods.iter().any(|it| it.live() && !current.is_new(it)),
             standing: stand.standing,
         },

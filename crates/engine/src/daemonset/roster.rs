@@ -140,7 +140,13 @@ fn seniority(pod: &Pod) -> (bool, Time, &str) {
 /// Rule: without surge, all but the senior pod are surplus.
 fn only_one(roster: &mut Roster, running: Vec<Arc<Pod>>) {
     let mut running = running.into_iter();
-    let Some(first) = running.next() else { return };
+    let Some(mut first) = running.next() else { return };
+    if mutant::is("B40")
+        && let Some(second) = running.next()
+    {
+        roster.delete.push((first, Why::SurplusPod { kept: second.key.name.clone() }));
+        first = second;
+    }
     let kept = first.key.name.clone();
     roster.stay.push(first);
     roster.delete.extend(running.map(|it| (it, Why::SurplusPod { kept: kept.clone() })));

@@ -179,6 +179,16 @@ impl World {
         }
     }
 
+    /// A cluster in which daemons die with their controller (only as a mutant).
+    pub fn fail_every_pod(&mut self) {
+        let pods: Vec<Key> = self.server.pods.keys().cloned().collect();
+        for key in pods {
+            let _ = self
+                .server
+                .update(Kind::Pods, &key, Actor::Kubelet, |it| it["status"]["phase"] = "Failed".into());
+        }
+    }
+
     fn stop_container(&mut self, node: &Text, uid: &Text) {
         if let Some(kubelet) = self.kubelets.get_mut(node) {
             kubelet.running.remove(uid);

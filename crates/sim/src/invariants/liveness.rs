@@ -192,7 +192,9 @@ impl World {
                     && set.rollout != Rollout::OnDelete
                     && !self.is_braked(view, set) =>
             {
-                fail("L3", format!("{} on {name} is out of date", pod.key))
+                // L4: dead nodes are no excuse for the others.
+                let dead = self.kubelets.values().any(|it| !it.alive);
+                fail(if dead { "L4" } else { "L3" }, format!("{} on {name} is out of date", pod.key))
             }
             [_] => None,
             [] if self.server.quota.is_some() || self.server.namespace_terminating => None,

@@ -9,6 +9,7 @@ mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use muster_engine::act::{Call, Outcome, Refusal, Report};
 use muster_engine::cache::Cache;
@@ -45,6 +46,9 @@ pub struct Decided {
     pub rechecked: Option<(Text, bool)>,
 }
 
+/// One retry of two seconds, a slow network, and a little.
+const LEASE_TAKEN_WITHIN: Duration = Duration::from_secs(5);
+
 #[derive(Debug, Default)]
 pub struct Checks {
     pub violation: Option<Violation>,
@@ -61,7 +65,12 @@ pub struct Checks {
     failures: BTreeMap<(usize, u64, Text, i64, Text), (Time, u32)>,
     /// Creates of acts under way, by set: for slow start.
     batches: BTreeMap<(usize, Key), Batches>,
-    leader_gone_at: Option<Time>,
+    /// Since when the lease has been free while somebody could have taken it.
+    lease_free_since: Option<Time>,
+    /// A clock was set: from then on no lease tells two leaders apart.
+    pub clock_was_set: bool,
+    /// Most creates, and most deletes, of one plan.
+    pub burst: usize,
     /// Writes by controllers, for whoever asks whether all is quiet.
     pub controller_writes: u64,
     /// Creates and deletes of pods by controllers, by node: what two runs are compared by.
@@ -100,12 +109,20 @@ impl Checks {
         self.batches.retain(|(it, _), _| *it != replica);
     }
 
-    pub fn renewed(&mut self, before: Option<(usize, u64)>, by: (usize, u64), now: Time, free_at: Time) {
-        // L10: a lease that runs out is taken within one retry of whoever lives.
-        if before != Some(by) {
-            self.leader_gone_at = Some(free_at.min(now));
-        }
+    pub fn renewed(&mut self, by: (usize, u64)) {
         self.holder = Some(by);
+    }
+
+    /// L10: a lease that has run out is taken within one retry of whoever is there to take it.
+    pub fn check_lease(&mut self, free: bool, somebody: bool, now: Time) {
+        if !free || !somebody {
+            self.lease_free_since = None;
+            return;
+        }
+        let since = *self.lease_free_since.get_or_insert(now);
+        if since + LEASE_TAKEN_WITHIN < now {
+            self.fail("L10", || format!("the lease has been free since {since:?}, and nobody takes it"));
+        }
     }
 
     pub fn committed(&mut self, server: &Server, commit: &Commit, now: Time) {
