@@ -139,9 +139,6 @@ impl World {
             ..Replica::new(&mut Rng::new(0), 0)
         };
         let life = replica.life;
-        if mutant::is("L8") && 1 < life {
-            self.fail_every_pod();
-        }
         for kind in Kind::ALL {
             let lag =
                 if self.mix.watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) { 20 } else { 0 };
@@ -164,9 +161,6 @@ impl World {
         (replica.alive, replica.leading) = (false, false);
         replica.life += 1;
         self.checks.forget_replica(index);
-        if mutant::is("L8") {
-            self.fail_every_pod();
-        }
         let delay = Duration::from_millis(self.rng.between(100, 20_000));
         self.after(delay, Task::Restart { replica: index });
     }
@@ -443,7 +437,7 @@ impl World {
         }
         replica.cache.done(key, &report, clock);
         replica.queue.insert(key.clone());
-        self.checks.finished(&acting.decided, &report);
+        self.checks.finished(&self.server, &acting.decided, &report);
         self.wake_worker(index);
     }
 
@@ -516,9 +510,12 @@ impl World {
             self.writes += 1;
             match self.strike.write {
                 Some((at, fault)) if at == self.writes => Some(fault),
-                _ => self.mix.write_fault(&mut self.rng),
+                _ => self.next_fault.take().or_else(|| self.mix.write_fault(&mut self.rng)),
             }
         };
+        if mutant::is("L8") && !is_read {
+            self.lose_pods_after(fault.is_some());
+        }
         let possible_for_read =
             !matches!(fault, Some(WriteFault::Conflict | WriteFault::Invalid | WriteFault::LostApplied));
         fault.filter(|_| !is_read || possible_for_read)

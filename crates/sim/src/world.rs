@@ -12,6 +12,7 @@ use muster_engine::time::Time;
 
 use crate::actors::kubelet::{Kubelet, Nature};
 use crate::faults::{Mix, WatchFault, WriteFault};
+use crate::invariants::liveness::SETTLED_WITHIN;
 use crate::invariants::{Checks, Violation};
 use crate::replica::{Lease, Replica};
 use crate::rng::Rng;
@@ -107,6 +108,13 @@ pub struct World {
     pub scheduler_runs: bool,
     pub garbage_runs: bool,
     pub user_budget: u64,
+    /// More steps than any run needs: beyond them it turns in a circle.
+    pub steps_max: u64,
+    pub settled_within: Duration,
+    /// What happens to the next write, whatever the mix says.
+    pub next_fault: Option<WriteFault>,
+    /// Writes after which every pod is lost (only as a mutant).
+    pub losses: u64,
 }
 
 impl World {
@@ -137,6 +145,10 @@ impl World {
             scheduler_runs: true,
             garbage_runs: true,
             user_budget: 0,
+            steps_max: 2_000_000,
+            settled_within: SETTLED_WITHIN,
+            next_fault: None,
+            losses: 0,
             rng,
         };
         world.server.set_now(start);
@@ -177,6 +189,10 @@ impl World {
         self.now = self.now.max(at);
         self.server.set_now(self.now);
         self.trace.step(self.now, &task);
+        if self.steps_max < self.trace.steps {
+            let steps = self.trace.steps;
+            self.checks.fail("W14", || format!("{steps} steps and no end: a hot loop"));
+        }
         match task {
             Task::Deliver { replica, life, kind } => self.deliver(replica, life, kind),
             Task::Work { replica, life } => self.work(replica, life),

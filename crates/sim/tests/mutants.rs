@@ -22,7 +22,7 @@ struct Killed {
     detail: String,
 }
 
-fn kill(bug: &Mutant, cases: &BTreeMap<String, Case>) -> Option<Killed> {
+fn kill(bug: &Mutant, cases: &BTreeMap<String, Case>, sound: &BTreeSet<u64>) -> Option<Killed> {
     if bug.name == "S10" {
         return breaks_determinism();
     }
@@ -34,7 +34,7 @@ fn kill(bug: &Mutant, cases: &BTreeMap<String, Case>) -> Option<Killed> {
             return Some(Killed { by: case.name.clone(), invariant: it.invariant, detail: it.detail });
         }
     }
-    of_bug.iter().find_map(|case| kill_with_strikes(case)).or_else(kill_with_seeds)
+    of_bug.iter().find_map(|case| kill_with_strikes(case)).or_else(|| kill_with_seeds(sound))
 }
 
 fn kill_with_strikes(case: &Case) -> Option<Killed> {
@@ -68,8 +68,8 @@ fn kill_with_strikes(case: &Case) -> Option<Killed> {
     None
 }
 
-fn kill_with_seeds() -> Option<Killed> {
-    (1..=SEEDS).find_map(|seed| {
+fn kill_with_seeds(sound: &BTreeSet<u64>) -> Option<Killed> {
+    (1..=SEEDS).filter(|seed| sound.contains(seed)).find_map(|seed| {
         let it = run(seed, false).violation?;
         Some(Killed { by: format!("seed {seed}"), invariant: it.invariant, detail: it.detail })
     })
@@ -89,6 +89,8 @@ fn every_mutant_is_noticed_and_every_check_notices_one() {
     let cases: BTreeMap<String, Case> = cases.into_iter().map(|it| (it.name.clone(), it)).collect();
     let only = std::env::var("MUTANT").unwrap_or_default();
     let bugs: Vec<&Mutant> = MUTANTS.iter().filter(|it| only.is_empty() || it.name == only).collect();
+    // A seed that breaks something without a bug proves nothing with one.
+    let sound: BTreeSet<u64> = (1..=SEEDS).filter(|seed| run(*seed, false).violation.is_none()).collect();
     let next = AtomicUsize::new(0);
     let killed: Mutex<BTreeMap<usize, Option<Killed>>> = Mutex::new(BTreeMap::new());
     std::panic::set_hook(Box::new(|_| {}));
@@ -99,8 +101,11 @@ fn every_mutant_is_noticed_and_every_check_notices_one() {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(bug) = bugs.get(at) else { break };
                     mutant::set(bug.name);
-                    let it = kill(bug, &cases);
+                    let it = kill(bug, &cases, &sound);
                     mutant::reset();
+                    if std::env::var("VERBOSE").is_ok() {
+                        println!("{}: {:?}", bug.name, it.as_ref().map(|it| (it.invariant, &it.by)));
+                    }
                     killed.lock().expect("no panic while it is held").insert(at, it);
                 }
             });

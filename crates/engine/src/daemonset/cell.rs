@@ -36,13 +36,6 @@ pub(crate) struct Cell {
     pub(crate) again_at: Option<Time>,
 }
 
-impl Cell {
-    /// A finished pod stays until its wait is over.
-    pub(crate) fn waiting_to_retry(&self) -> bool {
-        matches!(self.waiting, Some(Why::FailedRecently { .. }))
-    }
-}
-
 /// What one node adds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ShareOfTotals {

@@ -179,13 +179,14 @@ impl World {
         }
     }
 
-    /// A cluster in which daemons die with their controller (only as a mutant).
-    pub fn fail_every_pod(&mut self) {
-        let pods: Vec<Key> = self.server.pods.keys().cloned().collect();
-        for key in pods {
-            let _ = self
-                .server
-                .update(Kind::Pods, &key, Actor::Kubelet, |it| it["status"]["phase"] = "Failed".into());
+    /// A cluster that loses its pods a few times after a call that went wrong (only as a mutant).
+    pub fn lose_pods_after(&mut self, fault: bool) {
+        self.losses = if fault { 4 } else { self.losses.saturating_sub(1) };
+        if 0 < self.losses {
+            let pods: Vec<Key> = self.server.pods.keys().cloned().collect();
+            for key in pods {
+                let _ = self.server.delete(Kind::Pods, &key, None, None, true, Actor::Garbage);
+            }
         }
     }
 

@@ -49,6 +49,9 @@ pub struct Decided {
 /// One retry of two seconds, a slow network, and a little.
 const LEASE_TAKEN_WITHIN: Duration = Duration::from_secs(5);
 
+/// The shortest wait after a write that failed.
+const RETRIED_AFTER: Duration = Duration::from_millis(100);
+
 #[derive(Debug, Default)]
 pub struct Checks {
     pub violation: Option<Violation>,
@@ -69,6 +72,10 @@ pub struct Checks {
     lease_free_since: Option<Time>,
     /// A clock was set: from then on no lease tells two leaders apart.
     pub clock_was_set: bool,
+    /// Nothing goes wrong in this run, not even once.
+    pub calm: bool,
+    /// When a write last failed, by process and set, and at which generation.
+    failed_at: BTreeMap<(usize, u64, Text), (Time, i64)>,
     /// Most creates, and most deletes, of one plan.
     pub burst: usize,
     /// Writes by controllers, for whoever asks whether all is quiet.
@@ -90,6 +97,7 @@ struct Batches {
     sent_in_batch: usize,
     failed: bool,
     status_puts: usize,
+    status_refused: bool,
 }
 
 impl Checks {
@@ -132,12 +140,19 @@ impl Checks {
     }
 
     pub fn begun(&mut self, decided: &Decided) {
+        self.check_retry(decided);
         let key = (decided.replica, decided.plan.set.key.clone());
         self.batches.insert(key, Batches { batch: 1, ..Batches::default() });
     }
 
-    pub fn finished(&mut self, decided: &Decided, _report: &Report) {
-        self.batches.remove(&(decided.replica, decided.plan.set.key.clone()));
+    pub fn finished(&mut self, server: &Server, decided: &Decided, _report: &Report) {
+        let set = &decided.plan.set;
+        let batches = self.batches.remove(&(decided.replica, set.key.clone()));
+        // L2: a status that was refused because somebody was faster is written again in the same round.
+        let lives = server.sets.get(&set.key).is_some_and(|it| it.uid == set.uid && !it.deleting);
+        if self.calm && lives && batches.is_some_and(|it| it.status_refused && it.status_puts == 1) {
+            self.fail("L2", || format!("{}: a refused status was not written again", set.key));
+        }
     }
 
     pub fn planned(
@@ -160,6 +175,20 @@ impl Checks {
     /// The server's answer is on its way: from now on the replica may be held to it.
     pub fn answered(&mut self, decided: &Decided, call: &Call, outcome: &Outcome, fault: Option<WriteFault>) {
         let lost = matches!(fault, Some(WriteFault::LostApplied | WriteFault::CrashAfter));
+        let failed = matches!(
+            outcome,
+            Outcome::Refused(
+                Refusal::Forbidden(_)
+                    | Refusal::Invalid(_)
+                    | Refusal::Server(_)
+                    | Refusal::TooManyRequests { .. }
+            )
+        );
+        if failed && !matches!(call, Call::PutStatus { .. }) {
+            let set = &decided.plan.set;
+            let id = (decided.replica, decided.life, set.uid.clone());
+            self.failed_at.insert(id, (decided.clock, set.generation));
+        }
         if lost || matches!(outcome, Outcome::Refused(_)) {
             return;
         }
@@ -193,6 +222,17 @@ impl Checks {
         }
     }
 
+    /// W14: after a write that failed, the next round waits.
+    fn check_retry(&mut self, decided: &Decided) {
+        let set = &decided.plan.set;
+        let id = (decided.replica, decided.life, set.uid.clone());
+        let Some((at, generation)) = self.failed_at.remove(&id) else { return };
+        let waited = decided.clock.since(at);
+        if waited < RETRIED_AFTER && generation == set.generation && !self.clock_was_set {
+            self.fail("W14", || format!("{} is tried again after {waited:?}", set.key));
+        }
+    }
+
     /// Remembers where others than the controllers have put pods.
     fn note_strangers(&mut self, server: &Server, commit: &Commit) {
         if let Actor::Controller(_) = commit.actor {
@@ -212,6 +252,14 @@ impl Checks {
             }
             Kind::Sets => {
                 let Some(set) = server.sets.get(&commit.key) else { return };
+                let before = server.at(Kind::Sets, &commit.key, commit.revision.saturating_sub(1));
+                let same = match before {
+                    Some(Watched::Set(it)) => it.uid != set.uid || it.rollout == set.rollout,
+                    _ => true,
+                };
+                if same {
+                    return;
+                }
                 for node in server.nodes.keys() {
                     self.excused.insert((set.uid.clone(), node.clone()));
                 }

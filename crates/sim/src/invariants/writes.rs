@@ -98,6 +98,11 @@ impl Checks {
             *self.summary.entry((node, "delete")).or_default() += 1;
             self.check_budget(server, set, pod, decided.clock, now);
         }
+        if let (Call::PutStatus { .. }, Outcome::Refused(Refusal::Conflict)) = (call, outcome)
+            && let Some(batches) = self.batches.get_mut(&key)
+        {
+            batches.status_refused = true;
+        }
         if let Outcome::Refused(refusal) = outcome
             && is_wait(refusal)
         {
