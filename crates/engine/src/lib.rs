@@ -32,7 +32,9 @@
 //!    outcome goes back with [`act::Act::outcome`], until it says `Done`. Bodies come from [`manifest`].
 //! 3. [`cache::Cache::done`] takes the report; its events are recorded; the key is looked at again at once.
 //!
-//! Every list is read from the store and not from a cache of the API server's: a new leader must see what the last one did.
+//! Every list is read from the store and not from a cache of the API server's: a new leader must see what the last one
+//! did. Watches ask for bookmarks and hand them to [`cache::Cache::bookmark`]. A process that led and finds another
+//! name in the lease has been away too long, whether or not that other one is gone again: it ends.
 
 extern crate alloc;
 

@@ -6,6 +6,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map;
+use alloc::vec::Vec;
 
 use crate::facts::{Key, Text};
 
@@ -81,11 +82,28 @@ impl<K: Name, V> Spread<K, V> {
         self.0.clear();
     }
 
-    /// Every name that is in one of two maps, with what each has of it: no entry is looked for.
-    pub(crate) fn join<'a, W>(
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Makes a value of every name that is in one of two maps, from what each has of it: no entry is looked for, and the
+    /// new ones are laid down at once.
+    pub(crate) fn join<W, U>(
+        &self,
+        other: &Spread<K, W>,
+        make: impl Fn(&K, Option<&V>, Option<&W>) -> U,
+    ) -> Spread<K, U> {
+        let mut made = Vec::with_capacity(self.len().max(other.len()));
+        made.extend(
+            self.both(other).map(|(place, ours, theirs)| (place.clone(), make(&place.1, ours, theirs))),
+        );
+        Spread(made.into_iter().collect())
+    }
+
+    fn both<'a, W>(
         &'a self,
         other: &'a Spread<K, W>,
-    ) -> impl Iterator<Item = (&'a K, Option<&'a V>, Option<&'a W>)> {
+    ) -> impl Iterator<Item = (&'a (u64, K), Option<&'a V>, Option<&'a W>)> {
         let (mut ours, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
         core::iter::from_fn(move || {
             let first = match (ours.peek(), theirs.peek()) {
@@ -96,12 +114,11 @@ impl<K: Name, V> Spread<K, V> {
             };
             let our = ours.next_if(|it| it.0 == first).map(|it| it.1);
             let their = theirs.next_if(|it| it.0 == first).map(|it| it.1);
-            Some((&first.1, our, their))
+            Some((first, our, their))
         })
     }
 }
 
-/// Entries in the order of the map are laid down at once.
 impl<K: Name, V> FromIterator<(K, V)> for Spread<K, V> {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
         Self(entries.into_iter().map(|(key, value)| ((key.sum(), key), value)).collect())
@@ -115,7 +132,6 @@ fn place<K: Name>(key: &K) -> (u64, K) {
 #[cfg(test)]
 mod tests {
     use alloc::format;
-    use alloc::vec::Vec;
 
     use super::*;
 
@@ -126,11 +142,11 @@ mod tests {
         let thirds: Spread<Text, usize> = (0..500).map(|it| (name(it * 3), it * 3)).collect();
         assert_eq!(evens.get(&name(42)), Some(&42));
         assert_eq!(evens.get(&name(43)), None);
-        let joined: Vec<_> = evens.join(&thirds).collect();
+        let joined = evens.join(&thirds, |_, even, third| (even.copied(), third.copied()));
         let all = (0..1_500).filter(|it| (*it < 1_000 && it % 2 == 0) || it % 3 == 0);
         assert_eq!(joined.len(), all.count());
-        for (key, even, third) in joined {
-            assert_eq!((even, third), (evens.get(key), thirds.get(key)));
+        for (key, (even, third)) in joined.iter() {
+            assert_eq!((even.as_ref(), third.as_ref()), (evens.get(key), thirds.get(key)));
         }
     }
 

@@ -3,20 +3,22 @@
 //! `explain` prints a `Why`; grep the variant to find the one function that builds it, whose doc
 //! comment states the rule.
 
+use alloc::sync::Arc;
 use core::fmt;
 
 use crate::facts::{Taint, Text};
 use crate::time::Time;
 
+/// Small, for every node has some: what is large is held elsewhere.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Why {
     // placement: why no pod belongs on a node
     AnotherNodeIsNamed { named: Text },
-    SelectorAsksForLabel { key: Text, value: Text },
+    SelectorAsksForLabel { label: Text },
     AffinityMatchesNotThisNode,
     AffinityCannotBeRead { problem: Text },
-    TaintKeepsAway { taint: Taint },
-    TaintSendsOff { taint: Taint },
+    TaintKeepsAway { taint: Arc<Taint> },
+    TaintSendsOff { taint: Arc<Taint> },
 
     // roster: one pod per node
     NoPodHere,
@@ -35,10 +37,10 @@ pub enum Why {
     OutOfDateAndNotReady,
     NewPodIsAvailable { new: Text },
     NewPodBesideNotReadyOld { new: Text },
-    TolerationDropped { taint: Taint },
-    NodeInTrouble { taint: Taint },
+    TolerationDropped { taint: Arc<Taint> },
+    NodeInTrouble { taint: Arc<Taint> },
     NodeIsLost { since: Time },
-    KeptByTaint { taint: Taint },
+    KeptByTaint { taint: Arc<Taint> },
     UpdatesWaitForDeletion,
 
     // availability
@@ -93,9 +95,7 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AnotherNodeIsNamed { named } => write!(f, "the template names node {named}"),
-            Self::SelectorAsksForLabel { key, value } => {
-                write!(f, "the node selector asks for {key}={value}")
-            }
+            Self::SelectorAsksForLabel { label } => write!(f, "the node selector asks for {label}"),
             Self::AffinityMatchesNotThisNode => f.write_str("no term of the node affinity matches"),
             Self::AffinityCannotBeRead { problem } => {
                 write!(f, "the node affinity cannot be read: {problem}")
@@ -142,3 +142,5 @@ impl fmt::Display for Taint {
         }
     }
 }
+
+const _: () = assert!(size_of::<Why>() <= 24);

@@ -251,7 +251,7 @@ impl History {
     }
 
     fn relist(&mut self, kind: Kind, which: u8) {
-        if which % 2 == 0
+        if which.is_multiple_of(2)
             && let Some((key, _)) = self.choose(kind, which)
         {
             self.store.remove(&(kind, key));

@@ -106,7 +106,7 @@ impl Replica {
     }
 
     pub fn is_quiet(&self) -> bool {
-        !self.leading || (self.queue.is_empty() && self.acts.is_empty())
+        !self.leading || (self.queue.is_empty() && self.acts.is_empty() && !self.frozen)
     }
 
     pub fn timer_stands(&self) -> bool {
@@ -192,7 +192,7 @@ impl World {
 
     pub fn step_clock(&mut self, index: usize, micros: i64) {
         self.replicas[index].skew += micros;
-        self.checks.clock_was_set = true;
+        self.checks.clock_stepped(index);
         self.trace.say(self.now, || format!("the clock of replica {index} steps by {micros} us"));
     }
 
@@ -234,6 +234,27 @@ impl World {
         let stuck = replica.stuck_until.get(&kind).copied().unwrap_or_default().since(self.now);
         let delay = self.soon() + stuck;
         self.after(delay, Task::Deliver { replica: index, life, kind });
+    }
+
+    /// Watches that have shown everything say so, now and then.
+    pub fn bookmark(&mut self) {
+        self.after(Duration::from_secs(30), Task::Bookmark);
+        let revision = self.server.revision();
+        for index in 0..self.replicas.len() {
+            for kind in Kind::ALL {
+                let replica = &mut self.replicas[index];
+                let Some(cursor) = replica.cursors.get(&kind).copied() else { continue };
+                let behind =
+                    self.server.store.since(prefix(kind), cursor).is_ok_and(|mut it| it.next().is_some());
+                if !replica.alive || replica.frozen || behind {
+                    continue;
+                }
+                replica.cursors.insert(kind, revision);
+                let keys = replica.cache.bookmark(kind, revision);
+                replica.queue.extend(keys);
+                self.wake_worker(index);
+            }
+        }
     }
 
     pub fn deliver(&mut self, index: usize, life: u64, kind: Kind) {
@@ -352,21 +373,17 @@ impl World {
         let snapshot = replica.snapshot();
         if let Some(plan) = plan {
             self.trace.say(now, || format!("replica {index} looks at {key}: {}", one_line(&plan)));
-            self.checks.planned(
-                &self.server,
-                index,
-                &self.replicas[index].cache,
-                &plan,
-                &snapshot,
-                now,
-                clock,
-            );
-            self.carry_out(index, plan, snapshot, clock);
+            let life = self.replicas[index].life;
+            let decided =
+                Decided { replica: index, life, snapshot, clock, plan: Arc::new(plan), rechecked: None };
+            self.checks.planned(&self.server, &self.replicas[index].cache, &decided);
+            self.carry_out(decided);
         }
         self.wake_worker(index);
     }
 
-    fn carry_out(&mut self, index: usize, plan: Plan, snapshot: BTreeMap<Kind, u64>, clock: Time) {
+    fn carry_out(&mut self, decided: Decided) {
+        let (index, life, plan) = (decided.replica, decided.life, decided.plan.clone());
         let key = plan.set.key.clone();
         if plan.relist {
             for kind in Kind::ALL {
@@ -378,23 +395,15 @@ impl World {
                 *self.events.entry(event.reason.to_owned()).or_default() += 1;
             }
             if let Some(at) = plan.wake_at {
-                let (now, life) = (self.now, self.replicas[index].life);
-                let delay = at.since(clock);
+                let (now, delay) = (self.now, at.since(decided.clock));
                 self.replicas[index].timers.insert(key.clone(), now + delay);
                 self.after(delay, Task::Timer { replica: index, life, key });
             }
             return;
         }
-        let decided = Decided {
-            replica: index,
-            life: self.replicas[index].life,
-            snapshot,
-            clock,
-            plan: Arc::new(plan.clone()),
-            rechecked: None,
-        };
         self.checks.begun(&decided);
-        self.replicas[index].acts.insert(key.clone(), Acting { act: Act::new(plan), decided });
+        let act = Act::new((*plan).clone());
+        self.replicas[index].acts.insert(key.clone(), Acting { act, decided });
         self.pump(index, &key);
     }
 
@@ -563,7 +572,8 @@ impl World {
         }
         let mine = self.lease.holder == Some((index, life));
         let free = self.lease.holder.is_none() || (self.lease.until <= self.now && !mutant::is("L10"));
-        if !mine && !free {
+        // Whoever led and finds another name in the lease was away too long, even if the other is gone again.
+        if !mine && (!free || self.replicas[index].leading) {
             return self.step_down(index);
         }
         self.checks.renewed((index, life));

@@ -38,6 +38,9 @@ pub struct Commit {
     pub fact: Option<Watched>,
 }
 
+/// The revision, and the fact; `None` where the object was deleted.
+type Version = (u64, Option<Watched>);
+
 #[derive(Debug)]
 pub struct Server {
     pub store: Store,
@@ -48,7 +51,7 @@ pub struct Server {
     pub pods: BTreeMap<Key, Arc<Pod>>,
     pub revisions: BTreeMap<Key, Arc<Revision>>,
     /// Every version of every object, for questions about the past.
-    versions: BTreeMap<(Kind, Key), Vec<(u64, Option<Watched>)>>,
+    versions: BTreeMap<(Kind, Key), Vec<Version>>,
     pub log: Vec<Commit>,
     uids: u64,
     names: u64,

@@ -64,6 +64,7 @@ pub enum Task {
     Kubelet(Text),
     NodeLifecycle,
     Garbage,
+    Bookmark,
     /// Trouble for nodes and processes.
     Chaos,
     User,
@@ -163,6 +164,7 @@ impl World {
         }
         self.after(Duration::from_secs(1), Task::NodeLifecycle);
         self.after(Duration::from_secs(1), Task::Garbage);
+        self.after(Duration::from_secs(30), Task::Bookmark);
         self.after(Duration::from_millis(500), Task::Chaos);
         self.spread_commits();
     }
@@ -209,6 +211,7 @@ impl World {
             Task::Kubelet(node) => self.kubelet(&node),
             Task::NodeLifecycle => self.node_lifecycle(),
             Task::Garbage => self.garbage(),
+            Task::Bookmark => self.bookmark(),
             Task::Chaos => self.chaos(),
             Task::User => self.user(),
         }

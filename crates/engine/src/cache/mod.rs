@@ -332,9 +332,13 @@ impl Cache {
         }
     }
 
-    /// A bookmark: the kind's watch has come this far.
+    /// A bookmark: the kind's watch has come this far. Gives the sets to look at again, as `apply` does.
     pub fn bookmark(&mut self, kind: Kind, resource_version: u64) -> Vec<Key> {
+        let before = self.synced();
         self.saw(kind, resource_version);
+        if !before && self.synced() {
+            return self.entries.keys().cloned().collect();
+        }
         self.opened()
     }
 
@@ -404,7 +408,8 @@ impl Cache {
             self.saw(Kind::Pods, pod.resource_version);
         }
         let before = self.objects.put_pod(pod.clone());
-        if before.as_ref() == Some(&pod) {
+        // The version first: it lies in the pod itself, all else lies elsewhere.
+        if before.as_ref().is_some_and(|it| it.resource_version == pod.resource_version && *it == pod) {
             return;
         }
         if let Some(before) = before {
@@ -421,13 +426,13 @@ impl Cache {
     }
 
     /// Most events change nothing of whose a pod is and where: then it only takes its own place.
-    fn swap_pod(&mut self, before: &Pod, pod: &Arc<Pod>, keys: &mut BTreeSet<Key>) -> bool {
+    fn swap_pod(&mut self, before: &Arc<Pod>, pod: &Arc<Pod>, keys: &mut BTreeSet<Key>) -> bool {
         let (Some(owner), Some(node)) = (&pod.owner, &pod.target) else { return false };
         let stays = before.owner == pod.owner && before.target == pod.target && before.labels == pod.labels;
         let Some(key) = self.by_uid.get(owner).filter(|_| stays) else { return false };
         let Some(entry) = self.entries.get_mut(key) else { return false };
         let here = entry.pods.get_mut(node).map_or(&mut [][..], Vec::as_mut_slice);
-        let Some(place) = here.iter_mut().find(|it| it.key == pod.key) else { return false };
+        let Some(place) = here.iter_mut().find(|it| Arc::ptr_eq(it, before)) else { return false };
         *place = pod.clone();
         entry.dirty.node(node);
         keys.insert(key.clone());
@@ -740,10 +745,10 @@ impl Entry {
             .collect();
         self.ledger = Ledger::new(revision::history(&self.set, &owned, now));
         let Some(current) = self.ledger.history.current.clone() else { return };
-        let cells = objects.nodes().join(&self.pods).map(|(name, node, pods)| {
+        let cells = objects.nodes().join(&self.pods, |name, node, pods| {
             let pods = pods.map_or(&[][..], Vec::as_slice);
             let backoff = self.memory.backoffs.get(name).copied();
-            (name.clone(), cell::assess(&self.set, &current, node.map(Arc::as_ref), pods, backoff, now))
+            cell::assess(&self.set, &current, node.map(Arc::as_ref), pods, backoff, now)
         });
         self.ledger.fill(&current, cells);
     }

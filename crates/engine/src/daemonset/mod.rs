@@ -47,14 +47,13 @@ impl Ledger {
         Self { history, ..Self::default() }
     }
 
-    /// Lays all cells down at once; they come in the order of the map.
-    pub(crate) fn fill(&mut self, current: &Current, cells: impl Iterator<Item = (Text, Cell)>) {
+    /// Takes all cells at once.
+    pub(crate) fn fill(&mut self, current: &Current, cells: Spread<Text, Cell>) {
         let (mut wanted, mut offers, mut leavers) = (Vec::new(), Vec::new(), Vec::new());
         let mut timers = Vec::new();
-        let totals = &mut self.totals;
-        let cells = cells.inspect(|(node, cell)| {
+        for (node, cell) in cells.iter() {
             let marks = Marks::of(cell);
-            totals.add(cell);
+            self.totals.add(cell);
             if marks.wanted || marks.offers || marks.leaves {
                 let place = (current.order(node), node.clone());
                 wanted.extend(marks.wanted.then(|| place.clone()));
@@ -62,8 +61,8 @@ impl Ledger {
                 leavers.extend(marks.leaves.then_some(place));
             }
             timers.extend(marks.again_at.map(|at| (at, node.clone())));
-        });
-        self.cells = cells.collect();
+        }
+        self.cells = cells;
         (self.wanted, self.offers) = (wanted.into_iter().collect(), offers.into_iter().collect());
         (self.leavers, self.timers) = (leavers.into_iter().collect(), timers.into_iter().collect());
     }
@@ -171,7 +170,10 @@ pub(crate) fn decide(facts: &Facts<'_>, settings: &Settings, now: Time) -> Plan 
     }
     let history = &facts.ledger.history;
     plan.steps.clone_from(&history.steps);
-    let Some(current) = &history.current else { return plan };
+    let Some(current) = &history.current else {
+        plan.status = status::not_yet(set, settings.conditions, now);
+        return plan;
+    };
     plan.hash = current.hash.clone();
     roster_of_all(&mut plan, facts, settings);
     let allowed = advance_rollout(&mut plan, facts, settings);

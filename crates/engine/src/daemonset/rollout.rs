@@ -124,7 +124,7 @@ pub(crate) fn stand(
             }
         },
         (Hold::Taints(taints), rollout) => {
-            let Some(taint) = taints.first().map(|it| (*it).clone()) else { return stand };
+            let Some(taint) = taints.first().map(|it| Arc::new((*it).clone())) else { return stand };
             if !moved(old, &taints) && !mutant::is("X11") {
                 stand.waiting = Some(Why::KeptByTaint { taint });
             } else {
@@ -132,7 +132,7 @@ pub(crate) fn stand(
             }
         }
         (Hold::Trouble(taint), rollout) => {
-            send_off(&mut stand, old, is_up, rollout, Why::NodeInTrouble { taint: taint.clone() });
+            send_off(&mut stand, old, is_up, rollout, Why::NodeInTrouble { taint: Arc::new(taint.clone()) });
         }
     }
     stand

@@ -73,6 +73,12 @@ pub(crate) fn roster(
         return roster;
     }
     let mut running: Vec<Arc<Pod>> = pods.iter().filter(|it| it.live()).cloned().collect();
+    if let Verdict::Keep(why) = verdict {
+        // Rule: a node that only keeps what it has takes no pod in, so one that is still pending there never starts.
+        let (bound, pending): (Vec<_>, Vec<_>) = running.into_iter().partition(|it| it.bound);
+        roster.delete.extend(pending.into_iter().map(|it| (it, why.clone())));
+        running = bound;
+    }
     let finished = pods.iter().filter(|it| it.terminal() && !it.deleting);
     replace_finished(&mut roster, finished, backoff, now);
     running.sort_by(|a, b| seniority(a).cmp(&seniority(b)));
@@ -138,18 +144,14 @@ fn seniority(pod: &Pod) -> (bool, Time, &str) {
 }
 
 /// Rule: without surge, all but the senior pod are surplus.
-fn only_one(roster: &mut Roster, running: Vec<Arc<Pod>>) {
-    let mut running = running.into_iter();
-    let Some(mut first) = running.next() else { return };
-    if mutant::is("B40")
-        && let Some(second) = running.next()
-    {
-        roster.delete.push((first, Why::SurplusPod { kept: second.key.name.clone() }));
-        first = second;
+fn only_one(roster: &mut Roster, mut running: Vec<Arc<Pod>>) {
+    if mutant::is("B40") && 1 < running.len() {
+        running.swap(0, 1);
     }
+    let Some(first) = running.first() else { return };
     let kept = first.key.name.clone();
-    roster.stay.push(first);
-    roster.delete.extend(running.map(|it| (it, Why::SurplusPod { kept: kept.clone() })));
+    roster.delete.extend(running.drain(1..).map(|it| (it, Why::SurplusPod { kept: kept.clone() })));
+    roster.stay = running;
 }
 
 /// Rule: with surge an old and a new pod may stand side by side, the senior one of each, while the old one is Ready and

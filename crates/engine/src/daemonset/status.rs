@@ -90,6 +90,21 @@ pub(crate) fn status(
     })
 }
 
+/// Rule: until a set's conditions were first worked out they are Unknown, and nothing else of the status is touched.
+pub(crate) fn not_yet(set: &Set, conditions: bool, now: Time) -> Option<Status> {
+    if !conditions || !set.status.conditions.is_empty() {
+        return None;
+    }
+    let unknown = |kind| Condition {
+        kind,
+        status: Truth::Unknown,
+        reason: "NotYetKnown".into(),
+        message: "the template is being recorded as a revision first".into(),
+        since: Some(now),
+    };
+    Some(Status { conditions: ConditionType::ALL.map(unknown).into(), ..set.status.clone() })
+}
+
 fn same(a: &[Condition], b: &[Condition]) -> bool {
     let find = |kind| a.iter().find(|it| it.kind == kind);
     a.len() == b.len()

@@ -1,3 +1,5 @@
+use alloc::format;
+
 use crate::facts::{Node, Template};
 use crate::why::Why;
 
@@ -8,7 +10,7 @@ pub(super) fn selected(template: &Template, node: &Node) -> Result<(), Why> {
         .iter()
         .find(|(key, value)| node.labels.get(key).is_none_or(|label| label.as_ref() != *value));
     match missing {
-        Some((key, value)) => Err(Why::SelectorAsksForLabel { key: key.into(), value: value.into() }),
+        Some((key, value)) => Err(Why::SelectorAsksForLabel { label: format!("{key}={value}").into() }),
         None => Ok(()),
     }
 }

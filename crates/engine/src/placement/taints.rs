@@ -1,3 +1,5 @@
+use alloc::sync::Arc;
+
 use super::Verdict;
 use crate::facts::{Effect, Node, Taint, Toleration, TolerationOp};
 use crate::mutant;
@@ -9,10 +11,10 @@ pub(super) fn weigh(tolerations: &[Toleration], node: &Node) -> Verdict {
     let untolerated =
         |effect| node.taints.iter().find(|it| it.effect == effect && !tolerates(tolerations, it));
     if let Some(taint) = untolerated(Effect::NoExecute) {
-        return Verdict::Leave(Why::TaintSendsOff { taint: taint.clone() });
+        return Verdict::Leave(Why::TaintSendsOff { taint: Arc::new(taint.clone()) });
     }
     if let Some(taint) = untolerated(Effect::NoSchedule) {
-        let why = Why::TaintKeepsAway { taint: taint.clone() };
+        let why = Why::TaintKeepsAway { taint: Arc::new(taint.clone()) };
         if mutant::is("B19") {
             return Verdict::Leave(why);
         }

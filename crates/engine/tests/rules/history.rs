@@ -381,7 +381,10 @@ fn nothing_is_counted_before_the_template_is_recorded() {
     check_status(
         "set d template=2 observed=1\nrev d-1 template=1\nnode a",
         expect![[r#"
-        as it is
-    "#]],
+            desired=0 current=0 ready=0 updated=0 available=0 unavailable=0 misscheduled=0 observed=1
+            Available=Unknown since 0 NotYetKnown: the template is being recorded as a revision first
+            Progressing=Unknown since 0 NotYetKnown: the template is being recorded as a revision first
+            Degraded=Unknown since 0 NotYetKnown: the template is being recorded as a revision first
+        "#]],
     );
 }

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use muster_engine::facts::Text;
+use muster_engine::facts::{Key, Kind, Text};
 
+use crate::server::Actor;
 use crate::world::{Task, World};
 
 impl World {
@@ -47,6 +48,15 @@ impl World {
         (self.scheduler_runs, self.garbage_runs) = (true, true);
         for index in 0..self.replicas.len() {
             self.mend_replica(index);
+        }
+        let held: Vec<Key> = self.server.pods.keys().cloned().collect();
+        for key in held {
+            let free = |it: &mut serde_json::Value| {
+                if !it["metadata"]["finalizers"].is_null() {
+                    it["metadata"]["finalizers"] = serde_json::json!([]);
+                }
+            };
+            let _ = self.server.update(Kind::Pods, &key, Actor::User, free);
         }
         let nodes: Vec<Text> = self.kubelets.keys().cloned().collect();
         for node in nodes {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use muster_engine::facts::{Key, Kind, Pod, Rollout, Selector, Set, Text};
 use muster_engine::time::Time;
+use muster_engine::why::Why;
 
 use super::oracle::{self, View};
 use super::{Checks, Violation};
@@ -23,8 +24,13 @@ impl World {
         let mut wait = Duration::from_secs(1);
         while self.now < end && self.violation().is_none() {
             self.run_for(wait);
-            if self.is_quiet() && self.unsettled().is_none() {
-                return;
+            if self.is_settled() {
+                // What was under way elsewhere, such as a kubelet that starts its pods again, has its say.
+                let before = self.checks.controller_writes;
+                self.run_for(Duration::from_secs(15));
+                if before == self.checks.controller_writes && self.is_settled() {
+                    return;
+                }
             }
             wait = (wait * 2).min(Duration::from_secs(60));
         }
@@ -47,6 +53,25 @@ impl World {
         } else {
             self.checks.violation = Some(violation);
         }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_quiet() && self.unsettled().is_none() && !self.has_plans()
+    }
+
+    /// Whether the leader would write something yet, or waits to try again.
+    fn has_plans(&self) -> bool {
+        let Some(leader) = self.replicas.iter().find(|it| it.leading) else { return true };
+        let (mut cache, clock) = (leader.cache.from_scratch(), leader.clock(self.now));
+        let keys: Vec<Key> = cache.keys().cloned().collect();
+        keys.iter().any(|key| {
+            let plan = cache.look(key, clock);
+            plan.is_some_and(|it| {
+                let waits =
+                    matches!(it.waiting, Some(Why::RetryLater { .. } | Why::WaitingForOwnWrites { .. }));
+                waits || !it.is_idle()
+            })
+        })
     }
 
     /// The first thing that is not as it should be.
@@ -174,6 +199,9 @@ impl World {
             return stays.and_then(|it| fail("L1", format!("{} is still on {name}", it.key)));
         }
         if !oracle::eligible(set, node) {
+            if let Some(it) = here.iter().find(|it| !it.bound && !it.deleting) {
+                return fail("L1", format!("{} waits for {name}, which takes no pod", it.key));
+            }
             let surplus = 1 < here.iter().filter(|it| oracle::live(it)).count();
             let moved = here.iter().find(|it| {
                 let left_behind = !view.is_new(set, it) && oracle::live(it) && !dead;

@@ -60,18 +60,19 @@ pub struct Checks {
     rogue_until: Option<Time>,
     /// Cells in which somebody else put or changed pods, or whose set changed its strategy: two pods may be there.
     excused: BTreeSet<(Text, Text)>,
-    /// Available pods that a rollout took, by set and node, until one is available there again.
-    taken: BTreeMap<(Text, Text), u64>,
+    /// Available pods that a rollout took, by set and node, until one is available there again; with the revision that
+    /// was being rolled out.
+    taken: BTreeMap<(Text, Text), Text>,
     /// Writes that the server has acknowledged, by replica and set.
     acknowledged: BTreeMap<(usize, Text), Acknowledged>,
     /// Deletes of finished pods: by replica's life, set, generation and node, when and how long the wait was.
-    failures: BTreeMap<(usize, u64, Text, i64, Text), (Time, u32)>,
+    failures: BTreeMap<Failing, (Time, u32)>,
     /// Creates of acts under way, by set: for slow start.
     batches: BTreeMap<(usize, Key), Batches>,
     /// Since when the lease has been free while somebody could have taken it.
     lease_free_since: Option<Time>,
     /// A clock was set: from then on no lease tells two leaders apart.
-    pub clock_was_set: bool,
+    clock_was_set: bool,
     /// Nothing goes wrong in this run, not even once.
     pub calm: bool,
     /// When a write last failed, by process and set, and at which generation.
@@ -83,6 +84,9 @@ pub struct Checks {
     /// Creates and deletes of pods by controllers, by node: what two runs are compared by.
     pub summary: BTreeMap<(Text, &'static str), u64>,
 }
+
+/// Replica and life, the set's UID and generation, the node.
+type Failing = (usize, u64, Text, i64, Text);
 
 #[derive(Debug, Default)]
 struct Acknowledged {
@@ -115,6 +119,12 @@ impl Checks {
     pub fn forget_replica(&mut self, replica: usize) {
         self.acknowledged.retain(|(it, _), _| *it != replica);
         self.batches.retain(|(it, _), _| *it != replica);
+    }
+
+    /// Waits that were measured with the old clock say nothing any more, and no lease tells two leaders apart.
+    pub fn clock_stepped(&mut self, replica: usize) {
+        self.clock_was_set = true;
+        self.failures.retain(|(it, ..), _| *it != replica);
     }
 
     pub fn renewed(&mut self, by: (usize, u64)) {
@@ -155,20 +165,11 @@ impl Checks {
         }
     }
 
-    pub fn planned(
-        &mut self,
-        server: &Server,
-        replica: usize,
-        cache: &Cache,
-        plan: &Plan,
-        snapshot: &BTreeMap<Kind, u64>,
-        now: Time,
-        clock: Time,
-    ) {
-        self.check_gate(server, replica, plan, snapshot);
-        self.check_cache(server, cache, snapshot);
-        if !plan.is_idle() {
-            self.check_plan(server, plan, snapshot, clock, now);
+    pub fn planned(&mut self, server: &Server, cache: &Cache, decided: &Decided) {
+        self.check_gate(server, decided.replica, &decided.plan, &decided.snapshot);
+        self.check_cache(server, cache, &decided.snapshot);
+        if !decided.plan.is_idle() {
+            self.check_plan(server, &decided.plan, &decided.snapshot, decided.clock);
         }
     }
 

@@ -81,7 +81,6 @@ impl Checks {
         plan: &Plan,
         snapshot: &BTreeMap<Kind, u64>,
         clock: Time,
-        _now: Time,
     ) {
         let view = View::at(server, snapshot);
         let name = describe(&plan.set);
@@ -104,7 +103,7 @@ impl Checks {
         if again.len() != plan.delete.len() {
             self.fail("W4", || format!("{name}: a pod is deleted twice in one plan"));
         }
-        if let Some(status) = &plan.status {
+        if let Some(status) = plan.status.as_ref().filter(|_| !plan.hash.is_empty()) {
             let right = view.counts(&set, clock);
             if status.counts != right {
                 self.fail("L2", || format!("{name}: status {:?}, and it is {right:?}", status.counts));
@@ -295,7 +294,7 @@ fn reason(view: &View, set: &Set, pod: &Pod, clock: Time) -> Option<Reason> {
         return Some(Reason::Free);
     }
     let Some(node) = view.nodes.get(target) else { return (!pod.bound).then_some(Reason::Free) };
-    if !oracle::keeps(set, node) {
+    if !oracle::keeps(set, node) || (!pod.bound && !oracle::eligible(set, node)) {
         return Some(Reason::Free);
     }
     let is_new = view.is_new(set, pod);

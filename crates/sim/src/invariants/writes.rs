@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use muster_engine::act::{Call, Outcome, Refusal};
-use muster_engine::facts::{Kind, Rollout, Set};
+use muster_engine::facts::{Kind, Pod, Rollout, Set};
 use muster_engine::manifest::{self, Binding};
 use muster_engine::plan::Step;
 use muster_engine::time::Time;
@@ -96,7 +96,7 @@ impl Checks {
         if let (Call::DeletePod { pod, .. }, false) = (call, is_refused(outcome)) {
             let node = pod.target.clone().unwrap_or_default();
             *self.summary.entry((node, "delete")).or_default() += 1;
-            self.check_budget(server, set, pod, decided.clock, now);
+            self.check_budget(server, decided, set, pod, now);
         }
         if let (Call::PutStatus { .. }, Outcome::Refused(Refusal::Conflict)) = (call, outcome)
             && let Some(batches) = self.batches.get_mut(&key)
@@ -167,18 +167,12 @@ impl Checks {
     }
 
     /// W5, the weak form, whatever anybody knew: nodes whose available pod a rollout took, and that have had none since.
-    fn check_budget(
-        &mut self,
-        server: &Server,
-        set: &Set,
-        pod: &muster_engine::facts::Pod,
-        clock: Time,
-        now: Time,
-    ) {
+    fn check_budget(&mut self, server: &Server, decided: &Decided, set: &Set, pod: &Pod, now: Time) {
+        let (clock, hash) = (decided.clock, &decided.plan.hash);
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
         let view = View::now(server);
         let hashes = view.new_hashes(&current);
-        let is_up = |pod: &muster_engine::facts::Pod| {
+        let is_up = |pod: &Pod| {
             let is_new = pod.hash().is_some_and(|it| hashes.contains(it));
             oracle::live(pod)
                 && if is_new { oracle::available(&current, pod, clock) } else { oracle::ready(pod) }
@@ -194,12 +188,12 @@ impl Checks {
         let drained = matches!(set.rollout, Rollout::Drain(_)) && set.generation == current.generation;
         let still_up = view.pods_on(&current, &node).any(|it| is_up(it));
         if was_up && drained && !still_up {
-            self.taken.insert((current.uid.clone(), node), server.revision());
+            self.taken.insert((current.uid.clone(), node), hash.clone());
         }
         if !drained {
             return;
         }
-        let taken = self.taken.keys().filter(|(uid, _)| *uid == current.uid).count();
+        let taken = self.taken.iter().filter(|((uid, _), of)| *uid == current.uid && *of == hash).count();
         let desired = eligible.len();
         let allowed = oracle::budget(set, desired).max(1);
         if allowed < taken && !self.is_excused(now) && !self.shrunk(server, set) {
@@ -297,7 +291,9 @@ impl Checks {
     /// W11 and S3.
     fn check_status(&mut self, server: &Server, decided: &Decided, of: &Set, body: &Value) {
         let guards = &body["metadata"];
-        if guards["uid"] != *of.uid || guards["resourceVersion"] != of.resource_version.to_string() {
+        if guards["uid"] != *of.uid
+            || guards["resourceVersion"].as_str() != Some(&of.resource_version.to_string())
+        {
             self.fail("W11", || {
                 format!("the status of {} is written without uid and resourceVersion", of.key)
             });
@@ -397,13 +393,7 @@ impl Checks {
     }
 
     /// W14: a node's finished pods are deleted after 1 s, 2 s, 4 s …, as long as the same process remembers.
-    fn check_backoff(
-        &mut self,
-        server: &Server,
-        decided: &Decided,
-        set: &Set,
-        pod: &muster_engine::facts::Pod,
-    ) {
+    fn check_backoff(&mut self, server: &Server, decided: &Decided, set: &Set, pod: &Pod) {
         let Some(node) = pod.target.clone() else { return };
         if server
             .pods
