@@ -310,7 +310,7 @@ impl Act {
         let left = self.plan.create.len() - self.at;
         let batch = if mutant::is("B66") { left } else { self.batch.min(left) };
         for (node, why) in &self.plan.create[self.at..self.at + batch] {
-            let hash = self.plan.hash.clone();
+            let hash = if mutant::is("S5") { Text::from("nonsense") } else { self.plan.hash.clone() };
             self.ready.push_back(Call::CreatePod { node: node.clone(), hash, why: why.clone() });
         }
         self.at += batch;
@@ -335,12 +335,14 @@ impl Act {
                 self.read_revision(revision.as_deref())
             }
             (Call::Claim(claim), Outcome::Wrote { resource_version, .. }) => {
-                self.report.wrote.push((kind_of(claim), resource_version));
+                if !mutant::is("B13") {
+                    self.report.wrote.push((kind_of(claim), resource_version));
+                }
             }
             (Call::Step(_), Outcome::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((Kind::Revisions, resource_version));
             }
-            (Call::RelabelPod { .. }, Outcome::Wrote { resource_version, .. }) => {
+            (Call::RelabelPod { .. }, Outcome::Wrote { resource_version, .. }) if !mutant::is("X12") => {
                 self.report.wrote.push((Kind::Pods, resource_version));
             }
             (Call::CreatePod { .. }, Outcome::Wrote { name, resource_version }) => {
@@ -374,6 +376,9 @@ impl Act {
             }
             (Call::DeletePod { pod, why }, Refusal::NotFound) => {
                 self.note_finished(pod, why);
+                if mutant::is("B09") {
+                    self.report.wrote.push((Kind::Pods, u64::MAX));
+                }
                 return self.report.deleted.push(pod.clone());
             }
             // The pod, or what it was, has changed since we looked: the watch will show it, and nothing was done.
@@ -389,7 +394,12 @@ impl Act {
             (Call::CreatePod { .. }, Refusal::NoAnswer) => self.report.doubt = true,
             (Call::CreatePod { .. }, Refusal::NamespaceTerminating) => {
                 self.batch_failed = true;
-                return self.report.retry(NAMESPACE_TERMINATING_RETRY);
+                if mutant::is("X13") {
+                    self.report.wrote.push((Kind::Pods, u64::MAX));
+                }
+                if !mutant::is("B68") {
+                    return self.report.retry(NAMESPACE_TERMINATING_RETRY);
+                }
             }
             _ => {}
         }
@@ -399,6 +409,9 @@ impl Act {
         }
         self.fail();
         self.batch_failed |= matches!(call, Call::CreatePod { .. });
+        if mutant::is("B11") && self.batch_failed {
+            self.report.wrote.clear();
+        }
         let after = match refusal {
             Refusal::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),
             _ => Duration::ZERO,
@@ -478,6 +491,9 @@ impl Act {
         }
         let mut status = fresh.status.clone();
         status.collisions = Some(status.collisions.unwrap_or(0).saturating_add(1));
+        if mutant::is("B51") {
+            return;
+        }
         self.status_tries = 2;
         self.ready.push_back(Call::PutStatus { of: fresh.clone(), status });
     }

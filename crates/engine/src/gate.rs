@@ -26,7 +26,7 @@ pub(crate) struct Gate {
 /// Rule: a delete has come back when the pod of that UID is terminating or gone; a pod that another one of the same name
 /// has replaced is gone, and one that was relabelled or given to somebody else is no longer the set's to count.
 fn is_unseen(uid: &Text, pod: Option<&Pod>) -> bool {
-    pod.is_some_and(|it| it.uid == *uid && !it.deleting)
+    pod.is_some_and(|it| it.uid == *uid && (!it.deleting || mutant::is("B10")))
 }
 
 /// After this long the API server is asked which pods there are.

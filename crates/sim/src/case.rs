@@ -34,6 +34,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::time::Duration;
 
 use muster_engine::facts::{Kind, Text};
 use muster_engine::scenario;
@@ -111,6 +112,10 @@ pub struct Verdict {
 
 /// When every case begins: the world's clock starts there.
 const BEGINS_S: i64 = 1000;
+/// Ten times what the longest case takes.
+const STEPS_MAX: u64 = 200_000;
+/// The longest back-off of any case, and less than the ten minutes after which a stalled rollout is looked at.
+const SETTLED_WITHIN: Duration = Duration::from_secs(550);
 /// Any will do, as long as it is the same one.
 const SEED: u64 = 1;
 
@@ -150,6 +155,9 @@ fn run(case: &Case, strike: Strike, verbose: bool) -> Verdict {
     let mut world = World::new(SEED, case.replicas, Mix::none());
     world.trace.lines = verbose.then(Vec::new);
     world.strike = strike;
+    world.steps_max = STEPS_MAX;
+    world.settled_within = SETTLED_WITHIN;
+    world.checks.calm = strike == Strike::default();
     if let Some(burst) = case.burst {
         world.settings.burst = burst;
     }

@@ -8,6 +8,7 @@ pub mod actors;
 pub mod case;
 pub mod faults;
 pub mod invariants;
+pub mod mutants;
 pub mod replica;
 pub mod rng;
 pub mod run;

@@ -113,6 +113,11 @@ impl Replica {
         !self.timers.is_empty()
     }
 
+    /// It could take the lease if that were free.
+    pub fn can_lead(&self, now: Time) -> bool {
+        self.alive && !self.frozen && self.cut_off_until <= now
+    }
+
     fn snapshot(&self) -> BTreeMap<Kind, u64> {
         self.cursors.clone()
     }
@@ -282,6 +287,11 @@ impl World {
             _ => {}
         }
         let Some(mut next) = self.next_event(index, kind) else { return };
+        if mutant::is("S4")
+            && let Some(later) = self.event_after(kind, next)
+        {
+            next = later;
+        }
         if fault == Some(WatchFault::Coalesce) {
             while let Some(later) = self.event_after(kind, next).filter(|it| self.same_object(next, *it)) {
                 next = later;
@@ -436,7 +446,7 @@ impl World {
         }
         replica.cache.done(key, &report, clock);
         replica.queue.insert(key.clone());
-        self.checks.finished(&acting.decided, &report);
+        self.checks.finished(&self.server, &acting.decided, &report);
         self.wake_worker(index);
     }
 
@@ -509,9 +519,12 @@ impl World {
             self.writes += 1;
             match self.strike.write {
                 Some((at, fault)) if at == self.writes => Some(fault),
-                _ => self.mix.write_fault(&mut self.rng),
+                _ => self.next_fault.take().or_else(|| self.mix.write_fault(&mut self.rng)),
             }
         };
+        if mutant::is("L8") && !is_read {
+            self.lose_pods_after(fault.is_some());
+        }
         let possible_for_read =
             !matches!(fault, Some(WriteFault::Conflict | WriteFault::Invalid | WriteFault::LostApplied));
         fault.filter(|_| !is_read || possible_for_read)
@@ -558,12 +571,12 @@ impl World {
             return;
         }
         let mine = self.lease.holder == Some((index, life));
-        let free = self.lease.holder.is_none() || self.lease.until <= self.now;
+        let free = self.lease.holder.is_none() || (self.lease.until <= self.now && !mutant::is("L10"));
         // Whoever led and finds another name in the lease was away too long, even if the other is gone again.
         if !mine && (!free || self.replicas[index].leading) {
             return self.step_down(index);
         }
-        self.checks.renewed(self.lease.holder, (index, life), self.now, self.lease.until);
+        self.checks.renewed((index, life));
         self.lease = Lease { holder: Some((index, life)), until: self.now + LEASE };
         self.replicas[index].renewed_at = clock;
         if !self.replicas[index].leading {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use muster_engine::act::Refusal;
 use muster_engine::facts::{self, Key, Kind, Node, Pod, Revision, Set, Shared, Text, Watched};
+use muster_engine::mutant;
 use muster_engine::scenario;
 use muster_engine::time::Time;
 use muster_store::{Expect, Store};
@@ -173,6 +174,13 @@ impl Server {
         }
         if kind == Kind::Pods && object["status"].is_null() {
             object["status"] = json!({"phase": "Pending"});
+        }
+        if mutant::is("S1") && kind == Kind::Pods && matches!(actor, Actor::Controller(_)) {
+            let mut twin = object.clone();
+            let name = format!("{}-twin", key.name);
+            (twin["metadata"]["name"], twin["metadata"]["uid"]) =
+                (name.as_str().into(), name.as_str().into());
+            self.commit(kind, &Key::new(key.namespace.clone(), name), Some(twin), actor);
         }
         self.commit(kind, &key, Some(object), actor);
         Ok(key)
@@ -376,6 +384,9 @@ fn merge_owners(metadata: &mut Value, references: &[Value]) {
         owners.retain(|it| it["uid"] != reference["uid"]);
         if reference["$patch"] != "delete" {
             owners.push(reference.clone());
+            if mutant::is("S2") {
+                owners.push(reference.clone());
+            }
         }
     }
     metadata["ownerReferences"] = owners.into();

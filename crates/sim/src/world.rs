@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_engine::facts::{Key, Kind, Text};
+use muster_engine::mutant;
 use muster_engine::plan::Settings;
 use muster_engine::scenario;
 use muster_engine::time::Time;
 
 use crate::actors::kubelet::{Kubelet, Nature};
 use crate::faults::{Mix, WatchFault, WriteFault};
+use crate::invariants::liveness::SETTLED_WITHIN;
 use crate::invariants::{Checks, Violation};
 use crate::replica::{Lease, Replica};
 use crate::rng::Rng;
@@ -107,6 +109,13 @@ pub struct World {
     pub scheduler_runs: bool,
     pub garbage_runs: bool,
     pub user_budget: u64,
+    /// More steps than any run needs: beyond them it turns in a circle.
+    pub steps_max: u64,
+    pub settled_within: Duration,
+    /// What happens to the next write, whatever the mix says.
+    pub next_fault: Option<WriteFault>,
+    /// Writes after which every pod is lost (only as a mutant).
+    pub losses: u64,
 }
 
 impl World {
@@ -137,6 +146,10 @@ impl World {
             scheduler_runs: true,
             garbage_runs: true,
             user_budget: 0,
+            steps_max: 2_000_000,
+            settled_within: SETTLED_WITHIN,
+            next_fault: None,
+            losses: 0,
             rng,
         };
         world.server.set_now(start);
@@ -145,6 +158,7 @@ impl World {
 
     /// Starts every process. Objects that exist by then were there before.
     pub fn start(&mut self) {
+        self.checks.burst = self.settings.burst;
         for replica in 0..self.replicas.len() {
             self.start_replica(replica);
         }
@@ -162,6 +176,12 @@ impl World {
 
     /// A delay within the world's usual latency.
     pub fn soon(&mut self) -> Duration {
+        if mutant::is("S10") {
+            // A source of chance that the seed does not know of.
+            static CALLS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+            let calls = CALLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            return Duration::from_micros(100 + calls % 7919);
+        }
         Duration::from_micros(self.rng.between(100, self.mix.lag_ms.max(1) * 1000))
     }
 
@@ -171,6 +191,10 @@ impl World {
         self.now = self.now.max(at);
         self.server.set_now(self.now);
         self.trace.step(self.now, &task);
+        if self.steps_max < self.trace.steps {
+            let steps = self.trace.steps;
+            self.checks.fail("W14", || format!("{steps} steps and no end: a hot loop"));
+        }
         match task {
             Task::Deliver { replica, life, kind } => self.deliver(replica, life, kind),
             Task::Work { replica, life } => self.work(replica, life),
@@ -225,6 +249,8 @@ impl World {
             }
         }
         self.checks.after_step(&self.server, self.now);
+        let somebody = self.replicas.iter().any(|it| it.can_lead(self.now));
+        self.checks.check_lease(self.lease.until <= self.now, somebody, self.now);
     }
 
     fn wake_scheduler(&mut self) {

@@ -175,6 +175,9 @@ impl Cache {
         if let Some(closed) = closed {
             return Some(wait(&entry.set, closed));
         }
+        if mutant::is("W13") {
+            Arc::make_mut(&mut entry.set).status.counts.desired += 1;
+        }
         entry.refresh(&self.objects, now);
         entry.note_advance(now);
         let pods = &entry.pods;
@@ -221,7 +224,7 @@ impl Cache {
     fn replace(&mut self, kind: Kind, items: Vec<Watched>, keys: &mut BTreeSet<Key>) {
         let listed: BTreeSet<Key> = items.iter().filter_map(key_of).collect();
         for key in self.known(kind) {
-            if !listed.contains(&key) {
+            if !listed.contains(&key) && !mutant::is("B69") {
                 self.gone(kind, &key, keys);
             }
         }
@@ -380,7 +383,10 @@ impl Cache {
         self.saw(Kind::Nodes, node.resource_version);
         let name = node.name.clone();
         let before = self.objects.put_node(node.clone());
-        let ignored = mutant::is("B16") && before.as_ref().is_some_and(|it| it.labels == node.labels);
+        let ignored = mutant::is("B30")
+            && before.is_some()
+            && self.entries.values().any(|it| it.pods.get(&name).is_some())
+            || mutant::is("B16") && before.as_ref().is_some_and(|it| it.labels == node.labels);
         if before.is_some_and(|it| it.looks_like(&node)) || ignored {
             return;
         }
@@ -398,7 +404,9 @@ impl Cache {
     }
 
     fn pod(&mut self, pod: Arc<Pod>, keys: &mut BTreeSet<Key>) {
-        self.saw(Kind::Pods, pod.resource_version);
+        if !mutant::is("K03") || !pod.deleting {
+            self.saw(Kind::Pods, pod.resource_version);
+        }
         let before = self.objects.put_pod(pod.clone());
         // The version first: it lies in the pod itself, all else lies elsewhere.
         if before.as_ref().is_some_and(|it| it.resource_version == pod.resource_version && *it == pod) {
@@ -443,11 +451,14 @@ impl Cache {
     /// an orphan concerns the sets of its namespace.
     fn concerned(&self, owner: Option<&Text>, namespace: &Text) -> Vec<Key> {
         match owner {
-            Some(uid) if !mutant::is("B58") => {
+            Some(uid) if !mutant::is("B58") && !mutant::is("B75") => {
                 let owner = self.by_uid.get(uid).filter(|key| key.namespace == *namespace);
                 owner.cloned().into_iter().collect()
             }
             _ => {
+                if mutant::is("B74") {
+                    return self.entries.keys().cloned().collect();
+                }
                 let first = Key::new(namespace.clone(), "");
                 let sets = self.entries.range(first..).map(|(key, _)| key);
                 sets.take_while(|key| key.namespace == *namespace).cloned().collect()
@@ -490,6 +501,7 @@ impl Cache {
     fn gone(&mut self, kind: Kind, key: &Key, keys: &mut BTreeSet<Key>) {
         match kind {
             Kind::Sets => {
+                assert!(!mutant::is("S9"), "a set went");
                 if let Some(entry) = self.entries.remove(key) {
                     self.by_uid.remove(&entry.set.uid);
                 }
@@ -558,6 +570,10 @@ fn wait(set: &Arc<Set>, closed: Closed) -> Plan {
     match closed {
         Closed::Wait { writes, again_at } => {
             plan.waiting = Some(Why::WaitingForOwnWrites { writes });
+            if mutant::is("B45") && set.status.observed_generation < set.generation {
+                let observed_generation = set.generation;
+                plan.status = Some(crate::facts::Status { observed_generation, ..set.status.clone() });
+            }
             plan.wake_at = Some(again_at).filter(|_| !mutant::is("X02"));
         }
         Closed::Confirm { relist, again_at } => {
@@ -601,8 +617,11 @@ impl Entry {
     fn meet_pod(&mut self, pod: &Arc<Pod>) -> bool {
         let matches = self.set.selector.matches(&pod.labels) || mutant::is("B61");
         let stray = match &pod.owner {
-            Some(owner) if *owner != self.set.uid && !mutant::is("B58") => return false,
-            Some(_) if matches => None,
+            Some(owner) if *owner != self.set.uid && !mutant::is("B58") && !mutant::is("B75") => {
+                return false;
+            }
+            Some(_) if matches && pod.deleting && mutant::is("W10") => Some(Claim::ReleasePod(pod.clone())),
+            Some(_) if matches || mutant::is("B53") => None,
             Some(_) => Some(Claim::ReleasePod(pod.clone())),
             None if matches && !pod.deleting => Some(Claim::AdoptPod(pod.clone())),
             None => return false,

@@ -12,6 +12,7 @@ use super::rollout::{self, Offer, Standing};
 use super::roster::{self, Backoff};
 use super::status::{available, counted};
 use crate::facts::{Counts, Node, Pod, Set, Text};
+use crate::mutant;
 use crate::placement::{self, Verdict};
 use crate::time::{Time, earliest};
 use crate::why::Why;
@@ -167,7 +168,7 @@ pub(crate) fn assess(
             ready: runs && counts.is_some_and(|it| it.ready()),
             updated: runs && counts.is_some_and(|it| current.is_new(it)),
             available: runs && how == Some(Ok(())),
-            misscheduled: node.is_some() && !runs && counts.is_some(),
+            misscheduled: node.is_some() && !runs && (counts.is_some() || mutant::is("B42")),
             old: runs && pods.iter().any(|it| it.live() && !current.is_new(it)),
             standing: stand.standing,
         },

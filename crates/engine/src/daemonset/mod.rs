@@ -82,7 +82,9 @@ impl Ledger {
     /// Takes back what a cell counted, and moves it between the sets of cells that need something.
     fn mark(&mut self, current: &Current, node: &Text, before: Option<&Cell>, now: Marks) {
         if let Some(cell) = before.filter(|_| !mutant::is("stale-total")) {
-            self.totals.subtract(cell);
+            if !mutant::is("B73") {
+                self.totals.subtract(cell);
+            }
         }
         let was = before.map(Marks::of).unwrap_or_default();
         if was == now {
@@ -203,7 +205,8 @@ fn readable(set: &Set) -> Result<(), Option<Event>> {
 fn roster_of_all(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) {
     for (_, node) in &facts.ledger.wanted {
         let Some(cell) = facts.ledger.cells.get(node) else { continue };
-        if let Some(why) = cell.create.as_ref().filter(|_| plan.create.len() < settings.burst) {
+        let room = plan.create.len() < settings.burst || mutant::is("W14.burst");
+        if let Some(why) = cell.create.as_ref().filter(|_| room) {
             plan.create.push((node.clone(), why.clone()));
         }
         for (pod, why) in &cell.delete {
@@ -211,7 +214,8 @@ fn roster_of_all(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) {
                 plan.delete.push((pod.clone(), why.clone()));
             }
         }
-        if settings.burst <= plan.create.len() && settings.burst <= plan.delete.len() {
+        let full = settings.burst <= plan.create.len() && settings.burst <= plan.delete.len();
+        if full && !mutant::is("W14.burst") {
             break;
         }
     }
@@ -227,6 +231,15 @@ fn advance_rollout(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) -> u
     let charged = usize::try_from(ledger.totals.charged).unwrap_or(0);
     let charged = if mutant::is("B32") { charged / 2 } else { charged };
     let mut left = allowed.saturating_sub(charged);
+    if mutant::is("W6") && matches!(set.rollout, Rollout::Surge(_)) {
+        left = left.max(1);
+    }
+    if mutant::is("B35") && 0 < charged {
+        left = 0;
+    }
+    if mutant::is("X05") && matches!(set.rollout, Rollout::Surge(_)) {
+        left = if ledger.cells.values().any(|it| it.verdict.is_none()) { 0 } else { left };
+    }
     let offered = |places: &BTreeSet<(u64, Text)>| -> Vec<(Text, Offer)> {
         let cells = places
             .iter()

@@ -28,7 +28,8 @@ impl Current {
     /// the set is annotated with. There is no other notion of new. Upstream: `IsPodUpdated`.
     pub(crate) fn is_new(&self, pod: &Pod) -> bool {
         pod.hash().is_some_and(|it| self.same.contains(it))
-            || self.generation.as_ref().is_some_and(|it| pod.labels.get(GENERATION_LABEL) == Some(it))
+            || !mutant::is("X10")
+                && self.generation.as_ref().is_some_and(|it| pod.labels.get(GENERATION_LABEL) == Some(it))
     }
 
     /// Rule: nodes are updated in the order of this number, the same every time for one revision, another for the next:
@@ -123,7 +124,7 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
             generation: set.template_generation.map(|it| Text::from(format!("{it}"))),
             made_at: Some(current.created),
         }),
-        too_many: old.len().saturating_sub(set.history_max),
+        too_many: if mutant::is("L7") { 0 } else { old.len().saturating_sub(set.history_max) },
         prunable: old,
         folded,
         again_at: young.iter().fold(None, |at, it| earliest(at, Some(twins_since(it) + FOLD_AFTER))),
@@ -140,7 +141,7 @@ fn create(set: &Set, owned: &[Arc<Revision>]) -> Step {
     let hash = manifest::revision_hash(&template, set.status.collisions);
     Step::Create {
         name: format!("{}-{hash}", set.key.name).into(),
-        hash: hash.into(),
+        hash: if mutant::is("B50") { format!("{hash}x").into() } else { hash.into() },
         number: next_number(owned.iter()),
     }
 }

@@ -81,7 +81,7 @@ pub(crate) fn stand(
     let hold = hold(set, node, verdict);
     let lost = node.and_then(|it| lost(it, current));
     stand.standing.charged = charged(set, current, &hold, lost.is_some(), pods, roster, now);
-    if set.rollout == Rollout::OnDelete {
+    if set.rollout == Rollout::OnDelete && !mutant::is("B20") {
         let waits = roster.stay.iter().any(|it| !current.is_new(it));
         stand.waiting = waits.then_some(Why::UpdatesWaitForDeletion);
         return stand;
@@ -100,6 +100,9 @@ pub(crate) fn stand(
     }
     let is_up = up(set, current, old, now);
     match (hold, set.rollout) {
+        (Hold::No, Rollout::OnDelete) if mutant::is("B20") => {
+            stand.delete.push((old.clone(), Why::OutOfDate));
+        }
         (Hold::Leaving, _) | (_, Rollout::OnDelete) => {}
         (Hold::No, Rollout::Drain(_)) if is_up => {
             stand.offer = Some(Offer::Replace(old.clone(), Why::OutOfDate));
@@ -170,6 +173,7 @@ fn charged(
         return false;
     }
     let is_up = roster.stay.iter().any(|it| up(set, current, it, now));
+    let is_up = is_up || (mutant::is("B14") && pods.iter().any(|it| it.terminal()));
     match hold {
         Hold::No | Hold::Trouble(_) => !is_up,
         Hold::Taints(taints) => pods.iter().any(|it| it.deleting && !it.gone() && moved(it, taints)),

@@ -145,6 +145,9 @@ fn seniority(pod: &Pod) -> (bool, Time, &str) {
 
 /// Rule: without surge, all but the senior pod are surplus.
 fn only_one(roster: &mut Roster, mut running: Vec<Arc<Pod>>) {
+    if mutant::is("B40") && 1 < running.len() {
+        running.swap(0, 1);
+    }
     let Some(first) = running.first() else { return };
     let kept = first.key.name.clone();
     roster.delete.extend(running.drain(1..).map(|it| (it, Why::SurplusPod { kept: kept.clone() })));

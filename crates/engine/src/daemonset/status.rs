@@ -77,7 +77,8 @@ pub(crate) fn status(
     let right = set.status.counts == counts
         && set.status.observed_generation >= set.generation
         && same(&set.status.conditions, &conditions);
-    if right && !mutant::is("W14.status") {
+    let restless = mutant::is("L9") && now.as_micros() / 1_000_000 % 2 == 0;
+    if right && !mutant::is("W14.status") && !restless {
         return None;
     }
     Some(Status {
@@ -124,7 +125,7 @@ fn conditions_of(set: &Set, totals: &Totals, progress: &Progress, now: Time) -> 
                 status,
                 reason: reason.into(),
                 message: message.into(),
-                since: since.or(Some(now)),
+                since: since.filter(|_| !mutant::is("L9")).or(Some(now)),
             }
         })
         .collect()

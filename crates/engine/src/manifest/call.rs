@@ -12,6 +12,7 @@ use super::{
 };
 use crate::act::Call;
 use crate::facts::{Condition, ConditionType, Kind, LabelOp, Requirement, Selector, Set, Status, Text};
+use crate::mutant;
 use crate::plan::{Claim, Step};
 
 /// How a call is made.
@@ -67,10 +68,12 @@ pub struct Target {
 
 pub fn verb(call: &Call) -> Verb {
     match call {
+        Call::ReadRevision { .. } if mutant::is("B56") => Verb::List,
         Call::ReadSet | Call::ReadRevision { .. } => Verb::Get,
         Call::ListPods => Verb::List,
         Call::CreatePod { .. } | Call::Step(Step::Create { .. }) => Verb::Create,
         Call::Claim(_) => Verb::Patch(Patch::Strategic),
+        Call::RelabelPod { .. } if mutant::is("B55") => Verb::Update,
         Call::RelabelPod { .. } | Call::Step(Step::Renumber { .. } | Step::Label { .. }) => {
             Verb::Patch(Patch::Merge)
         }
@@ -139,7 +142,10 @@ pub fn body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
 /// conditions that are not ours. Counts that upstream leaves out at zero are left out. The spec is not sent: the API
 /// server takes none here. Upstream: `storeDaemonSetStatus`.
 pub fn status_body(set: &Set, status: &Status) -> Value {
-    let metadata: Value = serde_json::from_str(&set.metadata).unwrap_or_default();
+    let mut metadata: Value = serde_json::from_str(&set.metadata).unwrap_or_default();
+    if mutant::is("W11") {
+        metadata["resourceVersion"] = Value::Null;
+    }
     let before = status.raw.as_deref().and_then(|it| serde_json::from_str(it).ok());
     let mut fields = match before {
         Some(Value::Object(fields)) => fields,
@@ -156,7 +162,7 @@ pub fn status_body(set: &Set, status: &Status) -> Value {
         ("observedGeneration", status.observed_generation),
         ("updatedNumberScheduled", counts.updated),
         ("numberAvailable", counts.available),
-        ("numberUnavailable", counts.unavailable),
+        ("numberUnavailable", counts.unavailable + i64::from(mutant::is("S3"))),
     ];
     for (name, count) in always {
         fields.insert(name.to_string(), count.into());

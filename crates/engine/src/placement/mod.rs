@@ -5,7 +5,8 @@ mod node_name;
 mod selector;
 pub(crate) mod taints;
 
-use crate::facts::{Node, Template};
+use crate::facts::{Node, Template, Truth};
+use crate::mutant;
 use crate::why::Why;
 
 pub use taints::tolerates;
@@ -28,6 +29,9 @@ pub fn verdict(template: &Template, node: &Node) -> Verdict {
         .and_then(|()| affinity::attracted(template, node));
     match asked {
         Err(why) => Verdict::Leave(why),
+        Ok(()) if mutant::is("B23") && node.ready.status != Truth::True => {
+            Verdict::Leave(Why::AffinityMatchesNotThisNode)
+        }
         Ok(()) => taints::weigh(&template.tolerations, node),
     }
 }

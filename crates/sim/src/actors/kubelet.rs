@@ -179,6 +179,17 @@ impl World {
         }
     }
 
+    /// A cluster that loses its pods a few times after a call that went wrong (only as a mutant).
+    pub fn lose_pods_after(&mut self, fault: bool) {
+        self.losses = if fault { 4 } else { self.losses.saturating_sub(1) };
+        if 0 < self.losses {
+            let pods: Vec<Key> = self.server.pods.keys().cloned().collect();
+            for key in pods {
+                let _ = self.server.delete(Kind::Pods, &key, None, None, true, Actor::Garbage);
+            }
+        }
+    }
+
     fn stop_container(&mut self, node: &Text, uid: &Text) {
         if let Some(kubelet) = self.kubelets.get_mut(node) {
             kubelet.running.remove(uid);

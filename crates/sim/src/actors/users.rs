@@ -7,6 +7,7 @@ use muster_engine::scenario;
 use serde_json::{Value, json};
 
 use super::kubelet::Nature;
+use crate::faults::WriteFault;
 use crate::server::Actor;
 use crate::world::World;
 
@@ -168,6 +169,14 @@ pub enum Deed {
     },
     /// Until nothing more happens.
     Settle,
+    /// The same, but soon.
+    SettleWithin {
+        seconds: u64,
+    },
+    /// The next write is done, or is not, and nobody hears of it.
+    NoAnswer {
+        applied: bool,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -260,6 +269,9 @@ impl Deed {
             ["resync"] => Self::Resync,
             ["wait", n] => Self::Wait { seconds: number(n)? },
             ["settle"] => Self::Settle,
+            ["settle", n] => Self::SettleWithin { seconds: number(n)? },
+            ["lose-answer"] => Self::NoAnswer { applied: true },
+            ["lose-write"] => Self::NoAnswer { applied: false },
             _ => return Err(format!("{line:?} is no deed; see `Deed::parse` for those there are")),
         })
     }
@@ -434,6 +446,11 @@ impl World {
             Deed::Resync => self.resync(),
             Deed::Wait { seconds } => self.run_for(Duration::from_secs(*seconds)),
             Deed::Settle => self.settle(),
+            Deed::SettleWithin { seconds } => self.settle_within(Duration::from_secs(*seconds)),
+            Deed::NoAnswer { applied } => {
+                let fault = if *applied { WriteFault::LostApplied } else { WriteFault::LostNotApplied };
+                self.next_fault = Some(fault);
+            }
         }
         self.spread_commits();
     }

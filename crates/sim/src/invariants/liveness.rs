@@ -11,12 +11,16 @@ use super::{Checks, Violation};
 use crate::world::World;
 
 /// Far beyond what healing takes: the longest back-off of a failed pod is fifteen minutes.
-const SETTLED_WITHIN: Duration = Duration::from_secs(2400);
+pub const SETTLED_WITHIN: Duration = Duration::from_secs(2400);
 
 impl World {
     /// Runs until all is as it should be, or says what is not.
     pub fn settle(&mut self) {
-        let end = self.now + SETTLED_WITHIN;
+        self.settle_within(self.settled_within);
+    }
+
+    pub fn settle_within(&mut self, span: Duration) {
+        let end = self.now + span;
         let mut wait = Duration::from_secs(1);
         while self.now < end && self.violation().is_none() {
             self.run_for(wait);
@@ -33,14 +37,21 @@ impl World {
         if self.violation().is_none()
             && let Some(violation) = self.unsettled()
         {
-            // L5: work remains, and nothing will wake anybody.
-            let asleep = self.is_quiet() && self.replicas.iter().all(|it| !it.leading || !it.timer_stands());
-            let detail = violation.detail.clone();
-            if asleep {
-                self.checks.fail("L5", || format!("all sleep, and {}: {detail}", violation.invariant));
-            } else {
-                self.checks.violation = Some(violation);
-            }
+            self.blame(violation);
+        }
+    }
+
+    /// L5: where a new process finds the work that the old one sleeps over, a wake-up was lost.
+    fn blame(&mut self, violation: Violation) {
+        for index in 0..self.replicas.len() {
+            self.crash_replica(index);
+        }
+        self.run_for(Duration::from_secs(120));
+        let detail = violation.detail.clone();
+        if self.violation().is_none() && self.unsettled().is_none() {
+            self.checks.fail("L5", || format!("nobody woke up for {}: {detail}", violation.invariant));
+        } else {
+            self.checks.violation = Some(violation);
         }
     }
 
@@ -220,7 +231,9 @@ impl World {
                     && set.rollout != Rollout::OnDelete
                     && !self.is_braked(view, set) =>
             {
-                fail("L3", format!("{} on {name} is out of date", pod.key))
+                // L4: dead nodes are no excuse for the others.
+                let dead = self.kubelets.values().any(|it| !it.alive);
+                fail(if dead { "L4" } else { "L3" }, format!("{} on {name} is out of date", pod.key))
             }
             [_] => None,
             [] if self.server.quota.is_some() || self.server.namespace_terminating => None,

@@ -9,6 +9,7 @@ mod writes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use muster_engine::act::{Call, Outcome, Refusal, Report};
 use muster_engine::cache::Cache;
@@ -45,6 +46,12 @@ pub struct Decided {
     pub rechecked: Option<(Text, bool)>,
 }
 
+/// One retry of two seconds, a slow network, and a little.
+const LEASE_TAKEN_WITHIN: Duration = Duration::from_secs(5);
+
+/// The shortest wait after a write that failed.
+const RETRIED_AFTER: Duration = Duration::from_millis(100);
+
 #[derive(Debug, Default)]
 pub struct Checks {
     pub violation: Option<Violation>,
@@ -62,7 +69,16 @@ pub struct Checks {
     failures: BTreeMap<Failing, (Time, u32)>,
     /// Creates of acts under way, by set: for slow start.
     batches: BTreeMap<(usize, Key), Batches>,
-    leader_gone_at: Option<Time>,
+    /// Since when the lease has been free while somebody could have taken it.
+    lease_free_since: Option<Time>,
+    /// A clock was set: from then on no lease tells two leaders apart.
+    clock_was_set: bool,
+    /// Nothing goes wrong in this run, not even once.
+    pub calm: bool,
+    /// When a write last failed, by process and set, and at which generation.
+    failed_at: BTreeMap<(usize, u64, Text), (Time, i64)>,
+    /// Most creates, and most deletes, of one plan.
+    pub burst: usize,
     /// Writes by controllers, for whoever asks whether all is quiet.
     pub controller_writes: u64,
     /// Creates and deletes of pods by controllers, by node: what two runs are compared by.
@@ -85,6 +101,7 @@ struct Batches {
     sent_in_batch: usize,
     failed: bool,
     status_puts: usize,
+    status_refused: bool,
 }
 
 impl Checks {
@@ -104,17 +121,26 @@ impl Checks {
         self.batches.retain(|(it, _), _| *it != replica);
     }
 
-    /// Waits that were measured with the old clock say nothing any more.
+    /// Waits that were measured with the old clock say nothing any more, and no lease tells two leaders apart.
     pub fn clock_stepped(&mut self, replica: usize) {
+        self.clock_was_set = true;
         self.failures.retain(|(it, ..), _| *it != replica);
     }
 
-    pub fn renewed(&mut self, before: Option<(usize, u64)>, by: (usize, u64), now: Time, free_at: Time) {
-        // L10: a lease that runs out is taken within one retry of whoever lives.
-        if before != Some(by) {
-            self.leader_gone_at = Some(free_at.min(now));
-        }
+    pub fn renewed(&mut self, by: (usize, u64)) {
         self.holder = Some(by);
+    }
+
+    /// L10: a lease that has run out is taken within one retry of whoever is there to take it.
+    pub fn check_lease(&mut self, free: bool, somebody: bool, now: Time) {
+        if !free || !somebody {
+            self.lease_free_since = None;
+            return;
+        }
+        let since = *self.lease_free_since.get_or_insert(now);
+        if since + LEASE_TAKEN_WITHIN < now {
+            self.fail("L10", || format!("the lease has been free since {since:?}, and nobody takes it"));
+        }
     }
 
     pub fn committed(&mut self, server: &Server, commit: &Commit, now: Time) {
@@ -124,12 +150,19 @@ impl Checks {
     }
 
     pub fn begun(&mut self, decided: &Decided) {
+        self.check_retry(decided);
         let key = (decided.replica, decided.plan.set.key.clone());
         self.batches.insert(key, Batches { batch: 1, ..Batches::default() });
     }
 
-    pub fn finished(&mut self, decided: &Decided, _report: &Report) {
-        self.batches.remove(&(decided.replica, decided.plan.set.key.clone()));
+    pub fn finished(&mut self, server: &Server, decided: &Decided, _report: &Report) {
+        let set = &decided.plan.set;
+        let batches = self.batches.remove(&(decided.replica, set.key.clone()));
+        // L2: a status that was refused because somebody was faster is written again in the same round.
+        let lives = server.sets.get(&set.key).is_some_and(|it| it.uid == set.uid && !it.deleting);
+        if self.calm && lives && batches.is_some_and(|it| it.status_refused && it.status_puts == 1) {
+            self.fail("L2", || format!("{}: a refused status was not written again", set.key));
+        }
     }
 
     pub fn planned(&mut self, server: &Server, cache: &Cache, decided: &Decided) {
@@ -143,6 +176,20 @@ impl Checks {
     /// The server's answer is on its way: from now on the replica may be held to it.
     pub fn answered(&mut self, decided: &Decided, call: &Call, outcome: &Outcome, fault: Option<WriteFault>) {
         let lost = matches!(fault, Some(WriteFault::LostApplied | WriteFault::CrashAfter));
+        let failed = matches!(
+            outcome,
+            Outcome::Refused(
+                Refusal::Forbidden(_)
+                    | Refusal::Invalid(_)
+                    | Refusal::Server(_)
+                    | Refusal::TooManyRequests { .. }
+            )
+        );
+        if failed && !matches!(call, Call::PutStatus { .. }) {
+            let set = &decided.plan.set;
+            let id = (decided.replica, decided.life, set.uid.clone());
+            self.failed_at.insert(id, (decided.clock, set.generation));
+        }
         if lost || matches!(outcome, Outcome::Refused(_)) {
             return;
         }
@@ -176,6 +223,17 @@ impl Checks {
         }
     }
 
+    /// W14: after a write that failed, the next round waits.
+    fn check_retry(&mut self, decided: &Decided) {
+        let set = &decided.plan.set;
+        let id = (decided.replica, decided.life, set.uid.clone());
+        let Some((at, generation)) = self.failed_at.remove(&id) else { return };
+        let waited = decided.clock.since(at);
+        if waited < RETRIED_AFTER && generation == set.generation && !self.clock_was_set {
+            self.fail("W14", || format!("{} is tried again after {waited:?}", set.key));
+        }
+    }
+
     /// Remembers where others than the controllers have put pods.
     fn note_strangers(&mut self, server: &Server, commit: &Commit) {
         if let Actor::Controller(_) = commit.actor {
@@ -195,6 +253,14 @@ impl Checks {
             }
             Kind::Sets => {
                 let Some(set) = server.sets.get(&commit.key) else { return };
+                let before = server.at(Kind::Sets, &commit.key, commit.revision.saturating_sub(1));
+                let same = match before {
+                    Some(Watched::Set(it)) => it.uid != set.uid || it.rollout == set.rollout,
+                    _ => true,
+                };
+                if same {
+                    return;
+                }
                 for node in server.nodes.keys() {
                     self.excused.insert((set.uid.clone(), node.clone()));
                 }

@@ -12,9 +12,6 @@ use super::oracle::{self, View};
 use super::{Checks, describe};
 use crate::server::Server;
 
-/// Upstream's `BurstReplicas`, or what the settings say.
-const BURST_MAX: usize = 250;
-
 impl Checks {
     /// S8: a plan is made only from caches that show every write that was acknowledged to this replica.
     /// S7: and it waits for nothing else: caches that show everything there is leave nothing to wait for.
@@ -97,7 +94,7 @@ impl Checks {
         self.check_history(&view, &set, plan);
         self.check_creates(&view, &set, plan, clock);
         self.check_deletes(&view, &set, plan, clock);
-        if BURST_MAX < plan.create.len() || BURST_MAX < plan.delete.len() {
+        if self.burst < plan.create.len().max(plan.delete.len()) {
             self.fail("W14", || {
                 format!("{} creates and {} deletes in one plan", plan.create.len(), plan.delete.len())
             });

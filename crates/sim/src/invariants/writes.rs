@@ -35,6 +35,11 @@ impl Checks {
     pub fn before_call(&mut self, server: &Server, decided: &Decided, set: &Set, call: &Call, now: Time) {
         self.check_permission(set, call);
         if self.holder != Some((decided.replica, decided.life)) {
+            // W12: the lease outlasts every write that was sent under it, unless clocks were set.
+            if !self.clock_was_set {
+                let (replica, holder) = (decided.replica, self.holder);
+                self.fail("W12", || format!("replica {replica} writes while {holder:?} leads"));
+            }
             self.rogue_until = Some(now + HEALED_WITHIN);
         }
         match call {
@@ -92,6 +97,11 @@ impl Checks {
             let node = pod.target.clone().unwrap_or_default();
             *self.summary.entry((node, "delete")).or_default() += 1;
             self.check_budget(server, decided, set, pod, now);
+        }
+        if let (Call::PutStatus { .. }, Outcome::Refused(Refusal::Conflict)) = (call, outcome)
+            && let Some(batches) = self.batches.get_mut(&key)
+        {
+            batches.status_refused = true;
         }
         if let Outcome::Refused(refusal) = outcome
             && is_wait(refusal)
