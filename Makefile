@@ -12,6 +12,7 @@ help: ## This list
 
 # The dev profile: on a cold machine the wait is for the compiler, and it does without the optimiser.
 up: ## Build and run `muster up` here; pass flags with ARGS="--sim-nodes 5"
+	@bash ci/need cc gcc
 	cargo run --package muster --bin muster -- up $(ARGS)
 
 test: ## Everything that must hold, from formatting to 10,000 simulated worlds
