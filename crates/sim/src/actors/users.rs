@@ -469,7 +469,7 @@ impl World {
         let node = self.rng.pick(&nodes).cloned();
         let pod = self.rng.pick(&pods).cloned().map(PodRef::Named);
         let taint = || "gpu".to_owned();
-        Some(match self.rng.below(34) {
+        Some(match self.rng.below(35) {
             0..=5 => Deed::Template { set: set?, number: self.rng.between(1, 4) },
             6 => Deed::Strategy { set: set?, strategy: self.some_strategy() },
             7 => Deed::MinReady { set: set?, seconds: self.rng.below(3) * 5 },
@@ -527,6 +527,7 @@ impl World {
                 let how = [Propagation::Background, Propagation::Foreground, Propagation::Orphan];
                 Deed::DeleteSet { set: set?, how: *self.rng.pick(&how)? }
             }
+            33 => Deed::RehashPod { pod: pod?, hash: "edited".into() },
             _ => {
                 let name = ["d", "e"][usize::try_from(self.rng.below(2)).unwrap_or(0)];
                 if sets.iter().any(|it| it == name) {
