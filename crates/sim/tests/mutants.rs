@@ -100,11 +100,13 @@ fn every_mutant_is_noticed_and_every_check_notices_one() {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
                     let Some(bug) = bugs.get(at) else { break };
+                    let started = std::time::Instant::now();
                     mutant::set(bug.name);
                     let it = kill(bug, &cases, &sound);
                     mutant::reset();
                     if std::env::var("VERBOSE").is_ok() {
-                        println!("{}: {:?}", bug.name, it.as_ref().map(|it| (it.invariant, &it.by)));
+                        let killed = it.as_ref().map(|it| (it.invariant, &it.by));
+                        println!("{:.1} s {}: {killed:?}", started.elapsed().as_secs_f64(), bug.name);
                     }
                     killed.lock().expect("no panic while it is held").insert(at, it);
                 }
