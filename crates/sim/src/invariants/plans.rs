@@ -128,6 +128,10 @@ impl Checks {
             if !oracle::eligible(set, node) {
                 self.fail("W1", || format!("create on {}, which is not eligible", node.name));
             }
+            let finished = |it: &&std::sync::Arc<Pod>| oracle::term(it) && !it.deleting;
+            if let Some(pod) = view.pods_on(set, &node.name).find(finished) {
+                self.fail("W14", || format!("create on {}, where {} still waits to go", node.name, pod.key));
+            }
             let old_is_up = view
                 .pods_on(set, &node.name)
                 .any(|it| oracle::live(it) && oracle::ready(it) && !view.is_new(set, it));
