@@ -234,10 +234,20 @@ impl Checks {
         }
     }
 
+    /// A set takes pods over as they stand, two on a node among them; the surplus goes next.
+    fn note_adoption(&mut self, server: &Server, commit: &Commit) {
+        let before = server.at(Kind::Pods, &commit.key, commit.revision.saturating_sub(1));
+        let (Some(Watched::Pod(before)), Some(Watched::Pod(now))) = (before, &commit.fact) else { return };
+        if let (None, Some(owner), Some(node)) = (&before.owner, &now.owner, &now.target) {
+            self.excused.insert((owner.clone(), node.clone()));
+        }
+    }
+
     /// Remembers where others than the controllers have put pods.
     fn note_strangers(&mut self, server: &Server, commit: &Commit) {
         if let Actor::Controller(_) = commit.actor {
             self.controller_writes += 1;
+            self.note_adoption(server, commit);
             return;
         }
         if !matches!(commit.actor, Actor::User | Actor::Garbage) {
