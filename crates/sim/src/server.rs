@@ -140,6 +140,11 @@ impl Server {
         of_kind.filter_map(|((kind, key), _)| self.at(*kind, key, revision).cloned()).collect()
     }
 
+    /// A quota is used up, or the namespace is on its way out.
+    pub fn refuses_pods(&self) -> bool {
+        self.namespace_terminating || self.quota.is_some_and(|max| max <= self.pods.len())
+    }
+
     pub fn create(&mut self, kind: Kind, mut object: Value, actor: Actor) -> Result<Key, Refusal> {
         if kind == Kind::Pods {
             if self.namespace_terminating {

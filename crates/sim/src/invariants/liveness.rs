@@ -236,7 +236,7 @@ impl World {
                 fail(if dead { "L4" } else { "L3" }, format!("{} on {name} is out of date", pod.key))
             }
             [_] => None,
-            [] if self.server.quota.is_some() || self.server.namespace_terminating => None,
+            [] if self.server.refuses_pods() => None,
             [] => fail("L1", format!("no pod of {} on {name}", set.key)),
             several
                 if self.is_braked(view, set)

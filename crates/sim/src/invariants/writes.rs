@@ -59,7 +59,15 @@ impl Checks {
                     self.fail("W4", || format!("{} is deleted without its UID", pod.key));
                 }
             }
-            Call::Claim(claim) if claim.adopts() => {
+            Call::Claim(claim) if !claim.adopts() => {
+                let body = manifest::body(set, call, Binding::Scheduler).unwrap_or_default();
+                self.check_release(set, &body);
+            }
+            Call::Claim(claim) => {
+                let body = manifest::body(set, call, Binding::Scheduler).unwrap_or_default();
+                if body["metadata"]["uid"].is_null() || body["metadata"]["resourceVersion"].is_null() {
+                    self.fail("W9", || format!("{claim:?} without uid and resourceVersion"));
+                }
                 let alive =
                     decided.rechecked.as_ref().is_some_and(|(uid, deleting)| *uid == set.uid && !deleting);
                 if !alive {
@@ -124,6 +132,18 @@ impl Checks {
             if !expected || !named {
                 self.fail("W15", || format!("revision {name} is not named after set and hash"));
             }
+        }
+    }
+
+    /// W10: our own reference goes, and nothing else.
+    fn check_release(&mut self, set: &Set, body: &Value) {
+        let meta = &body["metadata"];
+        let only = json!([{"$patch": "delete", "uid": set.uid.as_ref()}]);
+        let known = ["uid", "resourceVersion", "ownerReferences"];
+        let more = meta.as_object().is_none_or(|it| it.keys().any(|key| !known.contains(&key.as_str())));
+        let elsewhere = body.as_object().is_none_or(|it| it.keys().any(|key| key != "metadata"));
+        if meta["ownerReferences"] != only || meta["uid"].is_null() || more || elsewhere {
+            self.fail("W10", || format!("a release that does more than that: {body}"));
         }
     }
 
@@ -244,6 +264,17 @@ impl Checks {
             ("node.kubernetes.io/unschedulable", "NoSchedule"),
         ];
         let missing = automatic.iter().find(|(key, effect)| !tolerates(key, effect));
+        let on_host = template["spec"]["hostNetwork"] == true;
+        let network_is_right = !on_host || tolerates("node.kubernetes.io/network-unavailable", "NoSchedule");
+        let preferred = |spec: &Value| {
+            let mut affinity = spec["affinity"].clone();
+            if let Some(it) = affinity["nodeAffinity"].as_object_mut() {
+                it.remove("requiredDuringSchedulingIgnoredDuringExecution");
+            }
+            affinity["nodeAffinity"] =
+                affinity["nodeAffinity"].as_object().cloned().unwrap_or_default().into();
+            affinity
+        };
         let rest = |spec: &Value| {
             let mut spec = spec.clone();
             if let Some(it) = spec.as_object_mut() {
@@ -258,8 +289,10 @@ impl Checks {
             Some("owner")
         } else if *affinity != pinned {
             Some("affinity")
-        } else if missing.is_some() {
+        } else if missing.is_some() || !network_is_right {
             Some("tolerations")
+        } else if preferred(&body["spec"]) != preferred(&template["spec"]) {
+            Some("what the template prefers")
         } else if rest(&body["spec"]) != rest(&template["spec"]) {
             Some("the template's own part")
         } else if meta["namespace"] != *set.key.namespace
