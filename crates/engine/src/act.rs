@@ -334,10 +334,8 @@ impl Act {
             (Call::ReadRevision { .. }, Outcome::Revision(revision)) => {
                 self.read_revision(revision.as_deref())
             }
-            (Call::Claim(claim), Outcome::Wrote { resource_version, .. }) => {
-                if !mutant::is("B13") {
-                    self.report.wrote.push((kind_of(claim), resource_version));
-                }
+            (Call::Claim(claim), Outcome::Wrote { resource_version, .. }) if !mutant::is("B13") => {
+                self.report.wrote.push((kind_of(claim), resource_version));
             }
             (Call::Step(_), Outcome::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((Kind::Revisions, resource_version));

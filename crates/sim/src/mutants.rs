@@ -6,7 +6,7 @@
 //!
 //! Bugs of the catalogue without a mutant of their own: B07 is B08's; B17 is B16's; B34 and B49 are B33's; B47 is W13; B54
 //! is B74's for revisions; B57 cannot be written, for no patch is made of text; B67 is `W14.burst`; B70 to B72 have no
-//! counterpart here; K05 is kept as it is; K09 is B63; K10 is L11; X09 is B06.
+//! counterpart here; B73 is `stale-total`; K05 is kept as it is; K09 is B63; K10 is L11; X09 is B06.
 
 /// A bug that can be put back.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +84,6 @@ pub const MUTANTS: &[Mutant] = &[
     of("B66", "all creates at once", &["B66"]),
     of("B68", "a terminating namespace is an error like any other", &["B68"]),
     of("B69", "what a list no longer shows is kept", &["B69-pods", "B69-sets"]),
-    of("B73", "totals keep what is gone", &["B73"]),
     of("B74", "orphans of other namespaces are adopted", &["B74"]),
     of("B75", "pods are a set's by labels", &["B75"]),
     of("K03", "a pod that is leaving when first seen was never created", &["K03"]),
@@ -99,6 +98,9 @@ pub const MUTANTS: &[Mutant] = &[
     of("X11", "a kept pod is replaced", &["X11"]),
     of("X12", "relabelled pods are not waited for", &["X12"]),
     of("X13", "a create that a terminating namespace refused is waited for", &["X13"]),
+    of("stale-cell", "a node that changed keeps its old assessment", &["B16", "B73"]),
+    of("stale-timer", "a cell whose time has come is not assessed anew", &["B33"]),
+    of("stale-total", "totals keep what is gone", &["B73"]),
     of("brake", "a node the revision killed is not counted", &["brake-drain", "brake-surge"]),
     of("lost", "a node that was lost later is not counted either", &["lost-after"]),
     of("W6", "one more surge than the budget", &["B73", "brake-surge", "X05"]),

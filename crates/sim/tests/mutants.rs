@@ -141,3 +141,26 @@ fn a_run_without_a_mutant_is_the_same_twice() {
         assert_eq!(run(seed, false).hash, run(seed, false).hash, "S10: seed {seed}");
     }
 }
+
+/// The list is the map of the switches in the code: none is missing in either.
+#[test]
+fn every_switch_is_in_the_list() {
+    fn sources(folder: &Path, all: &mut String) {
+        for entry in std::fs::read_dir(folder).expect("a folder of sources") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                sources(&path, all);
+            } else if path.extension().is_some_and(|it| it == "rs") {
+                all.push_str(&std::fs::read_to_string(&path).expect("a source"));
+            }
+        }
+    }
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut all = String::new();
+    sources(&here.join("src"), &mut all);
+    sources(&here.join("../engine/src"), &mut all);
+    let switches = all.split("mutant::is(\"").skip(1).filter_map(|it| it.split_once('"'));
+    let switches: BTreeSet<&str> = switches.map(|it| it.0).filter(|it| *it != "NAME").collect();
+    let listed: BTreeSet<&str> = MUTANTS.iter().map(|it| it.name).collect();
+    assert_eq!(switches, listed);
+}

@@ -82,9 +82,7 @@ impl Ledger {
     /// Takes back what a cell counted, and moves it between the sets of cells that need something.
     fn mark(&mut self, current: &Current, node: &Text, before: Option<&Cell>, now: Marks) {
         if let Some(cell) = before.filter(|_| !mutant::is("stale-total")) {
-            if !mutant::is("B73") {
-                self.totals.subtract(cell);
-            }
+            self.totals.subtract(cell);
         }
         let was = before.map(Marks::of).unwrap_or_default();
         if was == now {
