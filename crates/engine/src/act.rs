@@ -84,7 +84,7 @@ pub enum Refusal {
     TooManyRequests {
         retry_after: Option<Duration>,
     },
-    /// 5xx: not done.
+    /// 5xx: done or not, nobody knows.
     Server(String),
     /// No answer: done or not, nobody knows.
     NoAnswer,
@@ -153,6 +153,7 @@ pub struct Report {
     pub(crate) uid: Text,
     wrote: Vec<(Kind, u64)>,
     deleted: Vec<Arc<Pod>>,
+    pruned: Vec<Arc<Revision>>,
     doubt: bool,
     doubted: Vec<Arc<Pod>>,
     confirmed: Option<Vec<(Text, u64, bool)>>,
@@ -172,6 +173,7 @@ impl Report {
             gate.wrote(*kind, *resource_version);
         }
         self.deleted.iter().for_each(|pod| gate.deleted(pod));
+        self.pruned.iter().for_each(|revision| gate.pruned(revision));
         self.doubted.iter().for_each(|pod| gate.doubt_delete(pod));
         if self.doubt {
             gate.doubt();
@@ -356,7 +358,9 @@ impl Act {
             (Call::PutStatus { .. }, Outcome::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((Kind::Sets, resource_version));
             }
-            // A deleted revision is not waited for: pruning it again is refused, and harmless.
+            (Call::DeleteRevision { revision }, Outcome::Deleted | Outcome::Wrote { .. }) => {
+                self.report.pruned.push(revision.clone());
+            }
             _ => {}
         }
     }
@@ -384,12 +388,15 @@ impl Act {
                 self.failed = true;
                 return self.report.retry(Duration::ZERO);
             }
-            (Call::DeleteRevision { .. }, Refusal::NotFound) => return,
-            (Call::DeletePod { pod, why }, Refusal::NoAnswer) => {
+            (Call::DeleteRevision { revision }, Refusal::NotFound) => {
+                return self.report.pruned.push(revision.clone());
+            }
+            // Behind a 5xx the store may have done it all the same, as when only its answer was late.
+            (Call::DeletePod { pod, why }, Refusal::NoAnswer | Refusal::Server(_)) => {
                 self.note_finished(pod, why);
                 self.report.doubted.push(pod.clone());
             }
-            (Call::CreatePod { .. }, Refusal::NoAnswer) => self.report.doubt = true,
+            (Call::CreatePod { .. }, Refusal::NoAnswer | Refusal::Server(_)) => self.report.doubt = true,
             (Call::CreatePod { .. }, Refusal::NamespaceTerminating) => {
                 self.batch_failed = true;
                 if mutant::is("X13") {

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use crate::facts::{Key, Kind, Pod, Text};
+use crate::facts::{Key, Kind, Pod, Revision, Text};
 use crate::mutant;
 use crate::time::Time;
 
@@ -15,18 +15,12 @@ use crate::time::Time;
 pub(crate) struct Gate {
     /// Highest resource version written, by kind.
     wrote: BTreeMap<Kind, u64>,
-    /// Deletes that the cache has not shown yet, by the pod's UID.
-    deletes: BTreeMap<Text, Key>,
+    /// Deletes that the cache has not shown yet, by the UID of the pod or revision.
+    deletes: BTreeMap<Text, (Kind, Key)>,
     /// Creates or deletes of pods whose answer never came: a list must say whether they happened.
     doubt: bool,
     closed_since: Option<Time>,
     confirmed_at: Option<Time>,
-}
-
-/// Rule: a delete has come back when the pod of that UID is terminating or gone; a pod that another one of the same name
-/// has replaced is gone, and one that was relabelled or given to somebody else is no longer the set's to count.
-fn is_unseen(uid: &Text, pod: Option<&Pod>) -> bool {
-    pod.is_some_and(|it| it.uid == *uid && (!it.deleting || mutant::is("B10")))
 }
 
 /// After this long the API server is asked which pods there are.
@@ -52,7 +46,12 @@ impl Gate {
         if mutant::is("X01") {
             return;
         }
-        self.deletes.insert(pod.uid.clone(), pod.key.clone());
+        self.deletes.insert(pod.uid.clone(), (Kind::Pods, pod.key.clone()));
+    }
+
+    /// The same of a revision.
+    pub(crate) fn pruned(&mut self, revision: &Revision) {
+        self.deletes.insert(revision.uid.clone(), (Kind::Revisions, revision.key.clone()));
     }
 
     /// A create that may have happened.
@@ -82,15 +81,16 @@ impl Gate {
         self.confirmed_at = Some(now);
     }
 
-    /// Rule: a plan is made only from caches that show all of the set's own writes. `None`: open.
-    pub(crate) fn closed<'a>(
+    /// Rule: a plan is made only from caches that show all of the set's own writes. `seen` says how far each kind's watch
+    /// has come, `is_alive` whether the cache still shows the object of that UID alive. `None`: open.
+    pub(crate) fn closed(
         &mut self,
         seen: impl Fn(Kind) -> u64,
-        pod: impl Fn(&Key) -> Option<&'a Pod>,
+        is_alive: impl Fn(Kind, &Text, &Key) -> bool,
         now: Time,
     ) -> Option<Closed> {
         self.wrote.retain(|kind, wrote| seen(*kind) < *wrote);
-        self.deletes.retain(|uid, key| is_unseen(uid, pod(key)));
+        self.deletes.retain(|uid, (kind, key)| is_alive(*kind, uid, key));
         let writes = self.wrote.len() + self.deletes.len();
         if writes == 0 && !self.doubt {
             (self.closed_since, self.confirmed_at) = (None, None);
@@ -110,14 +110,14 @@ impl Gate {
     }
 
     /// The same question, asked of every event.
-    pub(crate) fn is_open<'a>(
+    pub(crate) fn is_open(
         &self,
         seen: impl Fn(Kind) -> u64,
-        pod: impl Fn(&Key) -> Option<&'a Pod>,
+        is_alive: impl Fn(Kind, &Text, &Key) -> bool,
     ) -> bool {
         !self.doubt
             && self.wrote.iter().all(|(kind, wrote)| *wrote <= seen(*kind))
-            && self.deletes.iter().all(|(uid, key)| !is_unseen(uid, pod(key)))
+            && self.deletes.iter().all(|(uid, (kind, key))| !is_alive(*kind, uid, key))
     }
 
     pub(crate) fn is_waiting(&self) -> bool {

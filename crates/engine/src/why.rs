@@ -40,6 +40,7 @@ pub enum Why {
     TolerationDropped { taint: Arc<Taint> },
     NodeInTrouble { taint: Arc<Taint> },
     NodeIsLost { since: Time },
+    NodeIsSilent { since: Time },
     KeptByTaint { taint: Arc<Taint> },
     UpdatesWaitForDeletion,
 
@@ -80,6 +81,7 @@ impl Why {
             Self::TolerationDropped { .. } => "template no longer tolerates the node's taint",
             Self::NodeInTrouble { .. } => "node is not ready",
             Self::NodeIsLost { .. } => "node was lost before this revision",
+            Self::NodeIsSilent { .. } => "node is silent",
             Self::KeptByTaint { .. } => "kept through a taint",
             Self::UpdatesWaitForDeletion => "waiting for a delete",
             Self::NotReady { .. } => "pod not ready",
@@ -121,6 +123,9 @@ impl fmt::Display for Why {
             Self::TolerationDropped { taint } => write!(f, "the template no longer tolerates taint {taint}"),
             Self::NodeInTrouble { taint } => write!(f, "out of date on a node with taint {taint}"),
             Self::NodeIsLost { since } => write!(f, "node silent since {since:?}, before this revision"),
+            Self::NodeIsSilent { since } => {
+                write!(f, "node silent since {since:?}, updated when it reports again")
+            }
             Self::KeptByTaint { taint } => write!(f, "kept: taint {taint} lets it stay but none follow"),
             Self::UpdatesWaitForDeletion => f.write_str("out of date, replaced when it is deleted"),
             Self::NotReady { reason: Some(reason) } => write!(f, "not ready: {reason}"),

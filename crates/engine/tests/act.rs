@@ -117,7 +117,7 @@ fn deletes_come_before_creates_and_the_status_last() {
             delete controllerrevisions d-1
             update daemonsets/status d
             then
-            wait  1 own writes have not come back yet
+            wait  2 own writes have not come back yet
             wake at 10
         "#]],
     );
@@ -688,10 +688,21 @@ fn a_failed_write_is_not_waited_for() {
     // S7.
     let mut scene = Scene::of("set d\nrev d-1\nnode a\nnode b taint=x:NoExecute\npod y on=b ready");
     let plan = scene.look();
-    scene.act(plan, |_| refused(Refusal::Server("boom".to_owned())));
+    scene.act(plan, |_| refused(Refusal::Forbidden("no".to_owned())));
     scene.now = at(1);
     let plan = scene.look();
     assert_eq!((plan.waiting, plan.create.len(), plan.delete.len()), (None, 1, 1));
+}
+
+#[test]
+fn behind_a_server_s_error_the_write_may_have_been_done() {
+    let mut scene = Scene::of("set d\nrev d-1\nnode a\nnode b taint=x:NoExecute\npod y on=b ready");
+    let plan = scene.look();
+    scene.act(plan, |_| refused(Refusal::Server("etcdserver: request timed out".to_owned())));
+    scene.now = at(1);
+    let plan = scene.look();
+    assert!(plan.confirm, "first it is found out which pods there are");
+    assert_eq!((plan.create.len(), plan.delete.len()), (0, 0));
 }
 
 #[test]

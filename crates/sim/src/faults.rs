@@ -8,6 +8,8 @@ pub enum WriteFault {
     Conflict,
     TooManyRequests,
     Server,
+    /// Done, and answered with an error all the same.
+    ServerApplied,
     Forbidden,
     Invalid,
     /// Done, but the answer is lost.
@@ -21,10 +23,11 @@ pub enum WriteFault {
 }
 
 impl WriteFault {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Conflict,
         Self::TooManyRequests,
         Self::Server,
+        Self::ServerApplied,
         Self::Forbidden,
         Self::Invalid,
         Self::LostApplied,
@@ -57,7 +60,7 @@ impl WatchFault {
 /// How often each fault strikes, per mille of its occasions.
 #[derive(Clone, Debug, Default)]
 pub struct Mix {
-    writes: [u64; 9],
+    writes: [u64; 10],
     watches: [u64; 5],
     pub crash: u64,
     pub freeze_process: u64,

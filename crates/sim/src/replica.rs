@@ -485,7 +485,7 @@ impl World {
             Some(WriteFault::Server) => Outcome::Refused(Refusal::Server("etcd is away".into())),
             Some(WriteFault::Forbidden) => Outcome::Refused(Refusal::Forbidden("denied".into())),
             Some(WriteFault::Invalid) => Outcome::Refused(Refusal::Invalid("invalid".into())),
-            Some(WriteFault::LostApplied | WriteFault::CrashAfter) | None => {
+            Some(WriteFault::LostApplied | WriteFault::CrashAfter | WriteFault::ServerApplied) | None => {
                 let before = self.server.revision();
                 self.checks.before_call(&self.server, &decided, &set, &call, self.now);
                 let outcome = self.apply(index, &key, &set, &call);
@@ -507,8 +507,11 @@ impl World {
         } else {
             self.soon()
         };
-        self.replicas[index].calls[at].outcome =
-            Some(if lost { Outcome::Refused(Refusal::NoAnswer) } else { outcome });
+        self.replicas[index].calls[at].outcome = Some(match fault {
+            _ if lost => Outcome::Refused(Refusal::NoAnswer),
+            Some(WriteFault::ServerApplied) => Outcome::Refused(Refusal::Server("request timed out".into())),
+            _ => outcome,
+        });
         self.after(delay, Task::Answer { replica: index, life, call: at });
     }
 
@@ -525,8 +528,15 @@ impl World {
         if mutant::is("L8") && !is_read {
             self.lose_pods_after(fault.is_some());
         }
-        let possible_for_read =
-            !matches!(fault, Some(WriteFault::Conflict | WriteFault::Invalid | WriteFault::LostApplied));
+        let possible_for_read = !matches!(
+            fault,
+            Some(
+                WriteFault::Conflict
+                    | WriteFault::Invalid
+                    | WriteFault::LostApplied
+                    | WriteFault::ServerApplied
+            )
+        );
         fault.filter(|_| !is_read || possible_for_read)
     }
 

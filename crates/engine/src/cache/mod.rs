@@ -197,13 +197,17 @@ impl Cache {
             told: entry.memory.told == Some(entry.set.generation),
         };
         let plan = daemonset::decide(&facts, &self.settings, now);
-        entry.memory.told = Some(entry.set.generation);
+        // A plan that only claims or records says nothing yet of what is wrong with the set.
+        if plan.claims.is_empty() && (!plan.hash.is_empty() || plan.steps.is_empty()) {
+            entry.memory.told = Some(entry.set.generation);
+        }
         Some(plan)
     }
 
     /// Takes in how the calls of a plan went. Look at the set again right after.
     pub fn done(&mut self, key: &Key, report: &Report, now: Time) {
         let Some(entry) = self.entries.get_mut(key).filter(|it| it.set.uid == report.uid) else { return };
+        entry.mind_the_clock(now);
         entry.memory.take(report, now);
         for node in &report.failed_on {
             let before = entry.memory.backoffs.get(node).copied();
@@ -294,8 +298,8 @@ impl Cache {
         let (seen, objects) = (&self.seen, &self.objects);
         let seen = |kind: Kind| seen.get(&kind).copied().unwrap_or(0);
         let set = entry.set.clone();
-        let pod = |key: &Key| objects.pod(key).filter(|it| is_counted(&set, it));
-        let closed = entry.memory.gate.closed(seen, pod, now);
+        let is_alive = |kind, uid: &Text, key: &Key| shows_alive(objects, &set, kind, uid, key);
+        let closed = entry.memory.gate.closed(seen, is_alive, now);
         if closed.is_none() {
             self.gated.remove(key);
         }
@@ -311,8 +315,9 @@ impl Cache {
         let open = |key: &&Key| {
             let entry = self.entries.get(*key);
             entry.is_none_or(|entry| {
-                let pod = |key: &Key| self.objects.pod(key).filter(|it| is_counted(&entry.set, it));
-                entry.memory.gate.is_open(seen, pod)
+                let objects = &self.objects;
+                let is_alive = |kind, uid: &Text, key: &Key| shows_alive(objects, &entry.set, kind, uid, key);
+                entry.memory.gate.is_open(seen, is_alive)
             })
         };
         self.gated.iter().filter(open).cloned().collect()
@@ -539,9 +544,17 @@ fn reads_the_same(a: &Set, b: &Set) -> bool {
         && a.status.collisions == b.status.collisions
 }
 
-/// Whether a pod is among those that decisions for the set are made from.
-fn is_counted(set: &Set, pod: &Pod) -> bool {
-    pod.owner.as_ref() == Some(&set.uid) && set.selector.matches(&pod.labels)
+/// Rule: a delete has come back when the object of that UID is terminating or gone; one that another of the same name has
+/// replaced is gone, and a pod that was relabelled or given to somebody else is no longer the set's to count.
+fn shows_alive(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: &Key) -> bool {
+    match kind {
+        Kind::Pods => objects.pod(key).is_some_and(|it| {
+            let counted = it.owner.as_ref() == Some(&set.uid) && set.selector.matches(&it.labels);
+            it.uid == *uid && counted && (!it.deleting || mutant::is("B10"))
+        }),
+        Kind::Revisions => objects.revision(key).is_some_and(|it| it.uid == *uid && !it.deleting),
+        Kind::Sets | Kind::Nodes => false,
+    }
 }
 
 fn place_of(item: &Watched) -> Option<(Kind, u64)> {
@@ -757,6 +770,7 @@ impl Entry {
         let node = objects.node(name);
         let pods = self.pods.get(name).map_or(&[][..], Vec::as_slice);
         if node.is_none() && pods.is_empty() {
+            self.memory.backoffs.remove(name);
             return self.ledger.remove(current, name);
         }
         let backoff = self.memory.backoffs.get(name).copied();
@@ -767,14 +781,29 @@ impl Entry {
     fn note_advance(&mut self, now: Time) {
         let Some(current) = &self.ledger.history.current else { return };
         let counts = self.ledger.totals.counts();
-        let mark = (current.hash.clone(), self.set.generation, counts.updated, counts.available);
-        let at = match &self.memory.advance {
-            Some(it) if it.mark == mark => return,
-            Some(_) => now,
-            None if self.stalled_before(&counts) => now - daemonset::STALLED_AFTER,
-            None => now,
+        let complete = self.ledger.totals.complete();
+        let (hash, generation) = (current.hash.clone(), self.set.generation);
+        let mut next = Advance {
+            hash,
+            generation,
+            updated: counts.updated,
+            available: counts.available,
+            complete,
+            at: now,
         };
-        self.memory.advance = Some(Advance { mark, at });
+        match &self.memory.advance {
+            None if self.stalled_before(&counts) => next.at = now - daemonset::STALLED_AFTER,
+            // The same rollout: it advances only by coming further than ever, not by a pod that comes and goes.
+            Some(it) if it.hash == next.hash && it.generation == generation && it.complete == complete => {
+                if next.updated <= it.updated && next.available <= it.available {
+                    return;
+                }
+                next.updated = next.updated.max(it.updated);
+                next.available = next.available.max(it.available);
+            }
+            _ => {}
+        }
+        self.memory.advance = Some(next);
     }
 
     /// Rule: a new process takes the last one's word that the rollout is stalled, as long as the counts are the same.

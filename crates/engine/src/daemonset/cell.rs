@@ -62,8 +62,8 @@ pub(crate) struct Totals {
     pub(crate) old_pods: i64,
     /// Nodes charged to the budget.
     pub(crate) charged: i64,
-    /// Nodes with an available pod, eligible or not.
-    pub(crate) available_anywhere: i64,
+    /// Eligible nodes with an available pod, and nodes that an available one is to leave.
+    pub(crate) available_or_leaving: i64,
     /// Nodes by what they wait for.
     pub(crate) waiting: BTreeMap<Text, i64>,
     /// Nodes by what their pod suffers from, in Kubernetes' word.
@@ -81,6 +81,12 @@ impl Totals {
             unavailable: self.desired - self.available,
             misscheduled: self.misscheduled,
         }
+    }
+
+    /// Rule: a rollout is complete when every eligible node has an available pod that is up to date, and no old pod is
+    /// left for it to see to.
+    pub(crate) fn complete(&self) -> bool {
+        self.updated == self.desired && self.available == self.desired && self.old_pods == 0
     }
 
     pub(crate) fn add(&mut self, cell: &Cell) {
@@ -102,7 +108,7 @@ impl Totals {
             (share.misscheduled, &mut self.misscheduled),
             (share.old, &mut self.old_pods),
             (share.standing.charged, &mut self.charged),
-            (share.standing.available, &mut self.available_anywhere),
+            (share.standing.available, &mut self.available_or_leaving),
         ];
         for (is_counted, total) in counted {
             if is_counted {
@@ -156,6 +162,10 @@ pub(crate) fn assess(
         (Some(Err(why)), _) => Some(roster.blocked.clone().unwrap_or_else(|| why.clone())),
         (Some(Ok(())), _) => roster.blocked.clone(),
     };
+    // A node that keeps its old pod through a taint is none of the rollout's business.
+    let has_old = (runs && pods.iter().any(|it| it.live() && !current.is_new(it)))
+        || stand.offer.is_some()
+        || !stand.delete.is_empty();
     let mut delete = roster.delete;
     delete.extend(stand.delete);
     Cell {
@@ -169,10 +179,10 @@ pub(crate) fn assess(
             updated: runs && counts.is_some_and(|it| current.is_new(it)),
             available: runs && how == Some(Ok(())),
             misscheduled: node.is_some() && !runs && (counts.is_some() || mutant::is("B42")),
-            old: runs && pods.iter().any(|it| it.live() && !current.is_new(it)),
+            old: has_old,
             standing: stand.standing,
         },
-        trouble: counts.filter(|it| !it.ready()).and_then(|it| it.trouble.clone()),
+        trouble: pods.iter().filter(|it| !it.ready() && !it.gone()).find_map(|it| it.trouble.clone()),
         pod: counts.map(|it| {
             let why = match how {
                 Some(Err(why)) => why,

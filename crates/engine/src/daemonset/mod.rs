@@ -126,10 +126,15 @@ impl Marks {
     }
 }
 
-/// What was last seen to advance, and when.
+/// How far a rollout has come, and when it last came further.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Advance {
-    pub(crate) mark: (Text, i64, i64, i64),
+    pub(crate) hash: Text,
+    pub(crate) generation: i64,
+    /// The most nodes that were up to date, and available, at once.
+    pub(crate) updated: i64,
+    pub(crate) available: i64,
+    pub(crate) complete: bool,
     pub(crate) at: Time,
 }
 
@@ -154,6 +159,7 @@ pub(crate) struct Facts<'a> {
 pub(crate) fn decide(facts: &Facts<'_>, settings: &Settings, now: Time) -> Plan {
     let set = facts.set;
     let mut plan = Plan::idle(set.clone());
+    let settings = &Settings { burst: settings.burst.max(1), ..*settings };
     // Rule: nothing is written for a set that is being deleted: what is created now the garbage collector must chase.
     if set.deleting && !mutant::is("B48") {
         return plan;
@@ -174,11 +180,12 @@ pub(crate) fn decide(facts: &Facts<'_>, settings: &Settings, now: Time) -> Plan 
     };
     plan.hash = current.hash.clone();
     roster_of_all(&mut plan, facts, settings);
-    let allowed = advance_rollout(&mut plan, facts, settings);
+    let budget = advance_rollout(&mut plan, facts, settings);
     fold_and_prune(&mut plan, facts);
     tell(&mut plan, facts);
     let stalled_since = facts.advance.map(|it| it.at).filter(|at| *at + STALLED_AFTER <= now);
-    let progress = Progress { allowed, stalled_since };
+    let allowed = if matches!(set.rollout, Rollout::Drain(_)) { budget } else { 0 };
+    let progress = Progress { budget, allowed, stalled_since };
     plan.status = status::status(set, &facts.ledger.totals, &progress, settings.conditions, now);
     plan.wake_at = wake_at(facts, settings, now);
     plan
@@ -186,7 +193,12 @@ pub(crate) fn decide(facts: &Facts<'_>, settings: &Settings, now: Time) -> Plan 
 
 /// Rule: a set whose selector selects everything, or cannot be read, touches nothing: one event says so.
 fn readable(set: &Set) -> Result<(), Option<Event>> {
+    let unlike = || {
+        Event::warning("InvalidSelector", "The selector does not match the labels of the template.".into())
+    };
     match &set.selector {
+        // Every pod that was made would be released again.
+        Selector::AllOf(_) if !set.selector.matches(&set.template.labels) => Err(Some(unlike())),
         Selector::AllOf(_) => Ok(()),
         Selector::Everything if mutant::is("B61") => Ok(()),
         Selector::Everything => Err(Some(Event::warning(
@@ -221,7 +233,7 @@ fn roster_of_all(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) {
 
 /// Rule: old pods that are up give way only while the budget allows it, nodes that are down already counted first.
 /// With surge, pods whose node is no longer the set's leave only as more pods are available than are needed.
-/// Gives back how many nodes may be down.
+/// Gives back the budget.
 fn advance_rollout(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) -> usize {
     let (set, ledger) = (facts.set, facts.ledger);
     let desired = ledger.totals.counts().desired;
@@ -261,7 +273,7 @@ fn advance_rollout(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) -> u
             }
         }
     }
-    let surplus = usize::try_from(ledger.totals.available_anywhere - desired).unwrap_or(0);
+    let surplus = usize::try_from(ledger.totals.available_or_leaving - desired).unwrap_or(0);
     if 0 < surplus && !ledger.leavers.is_empty() {
         for (_, offer) in offered(&ledger.leavers).into_iter().take(surplus) {
             if let Offer::Leave(pod, why) = offer
@@ -271,10 +283,7 @@ fn advance_rollout(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) -> u
             }
         }
     }
-    match set.rollout {
-        Rollout::Drain(_) => allowed,
-        Rollout::OnDelete | Rollout::Surge(_) => 0,
-    }
+    allowed
 }
 
 /// Rule: pods that carry a byte-equal duplicate's label are relabelled, and only those; a duplicate no pod carries goes.
@@ -326,9 +335,7 @@ fn wake_at(facts: &Facts<'_>, settings: &Settings, now: Time) -> Option<Time> {
     let cells = facts.ledger.timers.first().map(|(at, _)| *at).filter(|_| !mutant::is("B33"));
     let by_facts = earliest(cells, facts.ledger.history.again_at);
     let by_facts = by_facts.map(|at| at.min(now + min_ready.max(Duration::from_secs(30))));
-    let totals = facts.ledger.totals.counts();
-    let settled = totals.updated == totals.desired && totals.available == totals.desired;
     let stall = facts.advance.map(|it| it.at + STALLED_AFTER).filter(|at| now < *at);
-    let stall = stall.filter(|_| settings.conditions && !settled);
+    let stall = stall.filter(|_| settings.conditions && !facts.ledger.totals.complete());
     earliest(by_facts, stall)
 }

@@ -25,7 +25,8 @@ pub(crate) struct Current {
 
 impl Current {
     /// Rule: a pod is new if its revision means what the template means, or if it carries the template generation that
-    /// the set is annotated with. There is no other notion of new. Upstream: `IsPodUpdated`.
+    /// the set is annotated with (the API server raises it with every change of the template). There is no other notion
+    /// of new. Upstream: `IsPodUpdated`.
     pub(crate) fn is_new(&self, pod: &Pod) -> bool {
         pod.hash().is_some_and(|it| self.same.contains(it))
             || !mutant::is("X10")
@@ -93,8 +94,9 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
     let same = |it: &Revision| {
         it.data == set.template.data || (it.meaning == Some(set.template.meaning) && !mutant::is("K07"))
     };
-    let rank = |it: &Revision| (it.data == set.template.data, it.number, it.key.name.clone());
-    let current = present.iter().filter(|it| same(it)).max_by_key(|it| rank(it));
+    // One that is on its way out but held by a finalizer still names what pods run; a new one could not take its name.
+    let rank = |it: &Revision| (!it.deleting, it.data == set.template.data, it.number, it.key.name.clone());
+    let current = owned.iter().filter(|it| same(it) && it.hash().is_some()).max_by_key(|it| rank(it));
     let Some(current) = current else {
         return History { steps: [create(set, owned)].into(), ..History::default() };
     };
@@ -109,13 +111,14 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
         .map(|it| Arc::clone(it))
         .collect();
     old.sort_by_key(|it| (it.number, it.key.name.clone()));
-    let number = next_number(owned.iter().filter(|it| it.data != current.data || it.deleting));
-    let renumber = (current.number < number && !mutant::is("W16"))
+    let others = owned.iter().filter(|it| it.uid != current.uid && (it.data != current.data || it.deleting));
+    let number = next_number(others);
+    let renumber = (current.number < number && !current.deleting && !mutant::is("W16"))
         .then(|| Step::Renumber { revision: Arc::clone(current), number });
     let twins_since = |it: &Revision| it.created.max(current.created);
     let (folded, young): (Vec<_>, Vec<_>) =
         duplicates.into_iter().partition(|it| twins_since(it) + FOLD_AFTER <= now);
-    let means_the_same = present.iter().filter(|it| same(it)).filter_map(|it| it.hash().cloned());
+    let means_the_same = owned.iter().filter(|it| same(it)).filter_map(|it| it.hash().cloned());
     History {
         steps: renumber.into_iter().collect(),
         current: Some(Current {

@@ -18,7 +18,7 @@ use crate::why::Why;
 pub(crate) struct Standing {
     /// It takes one of the nodes that may be down (or, with surge, that may have two).
     pub(crate) charged: bool,
-    /// A live pod on it is available, whatever the verdict.
+    /// An available pod is on it, and the node is the set's, or the pod is one that is to leave it.
     pub(crate) available: bool,
 }
 
@@ -49,7 +49,8 @@ pub(crate) fn budget(set: &Set, desired: i64) -> usize {
     let desired = usize::try_from(desired).unwrap_or(0);
     match set.rollout {
         Rollout::OnDelete => 0,
-        Rollout::Drain(share) | Rollout::Surge(share) => share.of(desired),
+        // A share of no nodes is still one, or pods that were left behind everywhere would never go.
+        Rollout::Drain(share) | Rollout::Surge(share) => share.of(desired).max(usize::from(!share.is_zero())),
     }
 }
 
@@ -77,17 +78,21 @@ pub(crate) fn stand(
 ) -> Stand {
     let is_available = |pod: &Arc<Pod>| available(set, pod, now).is_ok();
     let mut stand = Stand::default();
-    stand.standing.available = roster.stay.iter().any(is_available);
     let hold = hold(set, node, verdict);
     let lost = node.and_then(|it| lost(it, current));
     stand.standing.charged = charged(set, current, &hold, lost.is_some(), pods, roster, now);
+    stand.standing.available = matches!(hold, Hold::No) && roster.stay.iter().any(is_available);
     if set.rollout == Rollout::OnDelete && !mutant::is("B20") {
         let waits = roster.stay.iter().any(|it| !current.is_new(it));
         stand.waiting = waits.then_some(Why::UpdatesWaitForDeletion);
         return stand;
     }
     // The rollout looks at nodes that are settled otherwise: one pod, it is old, and no surplus is still to go.
-    let [old] = roster.stay.as_slice() else { return stand };
+    let [old] = roster.stay.as_slice() else {
+        let new = roster.stay.iter().find(|it| current.is_new(it));
+        stand.waiting = new.and_then(|it| available(set, it, now).err());
+        return stand;
+    };
     if roster.delete.iter().any(|(pod, _)| pod.live()) {
         return stand;
     }
@@ -99,6 +104,12 @@ pub(crate) fn stand(
         return stand;
     }
     let is_up = up(set, current, old, now);
+    // Rule: the old pod of a node that is silent is left alone, lost or not: nobody would hear of its end, and after a
+    // partition all of them would end at once. The node is charged until it reports again.
+    if let (false, Some(since)) = (is_up, node.and_then(silent_since)) {
+        stand.waiting = Some(Why::NodeIsSilent { since });
+        return stand;
+    }
     match (hold, set.rollout) {
         (Hold::No, Rollout::OnDelete) if mutant::is("B20") => {
             stand.delete.push((old.clone(), Why::OutOfDate));
@@ -135,6 +146,9 @@ pub(crate) fn stand(
             send_off(&mut stand, old, is_up, rollout, Why::NodeInTrouble { taint: Arc::new(taint.clone()) });
         }
     }
+    if let Some(Offer::Leave(pod, _)) = &stand.offer {
+        stand.standing.available = is_available(pod);
+    }
     stand
 }
 
@@ -166,10 +180,14 @@ fn charged(
     let mut new = pods.iter().filter(|it| current.is_new(it) && !it.gone()).peekable();
     let brake = new.peek().is_some() && !new.any(|it| available(set, it, now).is_ok());
     let brake = brake && (matches!(hold, Hold::No) || !mutant::is("brake"));
+    // What was lost before the revision was current is not this revision's doing.
+    if lost && !mutant::is("K04") {
+        return false;
+    }
     if brake {
         return true;
     }
-    if matches!(set.rollout, Rollout::Surge(_)) || (lost && !mutant::is("K04")) {
+    if matches!(set.rollout, Rollout::Surge(_)) {
         return false;
     }
     let is_up = roster.stay.iter().any(|it| up(set, current, it, now));
@@ -210,7 +228,12 @@ fn moved(old: &Pod, taints: &[&Taint]) -> bool {
 /// Rule: a node is lost if its Ready condition has been Unknown since before the current revision became current. Where
 /// that cannot be shown, it is not lost. Ready=False follows the ordinary rules.
 fn lost(node: &Node, current: &Current) -> Option<Time> {
-    let Ready { status: Truth::Unknown, since: Some(since) } = node.ready else { return None };
+    let since = silent_since(node)?;
     let current_since = current.made_at?;
     (since < current_since || mutant::is("lost")).then_some(since)
+}
+
+fn silent_since(node: &Node) -> Option<Time> {
+    let Ready { status: Truth::Unknown, since } = node.ready else { return None };
+    since
 }

@@ -58,6 +58,9 @@ pub(crate) fn counted<'a>(
 /// What the conditions need to know beside the totals.
 #[derive(Debug)]
 pub(crate) struct Progress {
+    /// How many nodes may be down, or have two pods.
+    pub(crate) budget: usize,
+    /// How many may be without an available pod.
     pub(crate) allowed: usize,
     pub(crate) stalled_since: Option<Time>,
 }
@@ -153,7 +156,7 @@ pub(crate) const STALLED: &str = "Stalled";
 fn progressing(set: &Set, totals: &Totals, progress: &Progress) -> Finding {
     let Counts { desired, updated, available, .. } = totals.counts();
     let message = format!("{updated} of {desired} nodes are up to date");
-    let complete = updated == desired && available == desired && totals.old_pods == 0;
+    let complete = totals.complete();
     let waits = set.rollout == Rollout::OnDelete && updated < desired && available == desired;
     let (status, reason) = if complete {
         (Truth::False, "Complete")
@@ -165,7 +168,18 @@ fn progressing(set: &Set, totals: &Totals, progress: &Progress) -> Finding {
         (Truth::True, "RollingOut")
     };
     let detail = if complete { String::new() } else { listed(&totals.waiting) };
-    (ConditionType::Progressing, status, reason, format!("{message}{detail}"))
+    let spent = match usize::try_from(totals.charged) {
+        Ok(down)
+            if 0 < totals.old_pods
+                && progress.budget <= down
+                && !waits
+                && set.rollout != Rollout::OnDelete =>
+        {
+            format!("; the budget is spent: {down} of {}", progress.budget)
+        }
+        _ => String::new(),
+    };
+    (ConditionType::Progressing, status, reason, format!("{message}{detail}{spent}"))
 }
 
 /// Rule: Degraded is True when pods fail, cannot start or are misplaced, or when the object itself has faults.

@@ -88,12 +88,13 @@ fn a_template_that_goes_back_gets_its_old_revision_with_a_new_number() {
 }
 
 #[test]
-fn a_revision_that_is_being_deleted_does_not_count() {
+fn a_revision_that_is_held_in_deletion_still_names_what_pods_run() {
     check(
         "set d\nrev d-1 deleting\nnode a",
         expect![[r#"
-        create revision d-67d7c6686 number 2
-    "#]],
+            a  create  no pod here
+            wake at 600
+        "#]],
     );
 }
 

@@ -129,8 +129,8 @@ fn of_an_old_and_a_new_pod_the_available_one_counts() {
         &(set("max-surge=1") + "node a\npod old on=a rev=1 ready\npod new on=a starting"),
         expect![[r#"
             desired=1 current=1 ready=1 updated=0 available=1 unavailable=0 misscheduled=0 observed=2
-            Available=True since 1000 EnoughAvailable: 1 of 1 nodes have an available pod
-            Progressing=True since 1000 RollingOut: 0 of 1 nodes are up to date
+            Available=True since 1000 EnoughAvailable: 1 of 1 nodes have an available pod; 1 node: pod not ready
+            Progressing=True since 1000 RollingOut: 0 of 1 nodes are up to date; 1 node: pod not ready; the budget is spent: 1 of 1
             Degraded=False since 1000 AsExpected: no pod fails or is misplaced
         "#]],
     );
@@ -140,7 +140,7 @@ fn of_an_old_and_a_new_pod_the_available_one_counts() {
         expect![[r#"
             desired=1 current=1 ready=1 updated=1 available=0 unavailable=1 misscheduled=0 observed=2
             Available=False since 1000 TooFewAvailable: 0 of 1 nodes have an available pod; 1 node: pod ready, not yet for minReadySeconds
-            Progressing=True since 1000 RollingOut: 1 of 1 nodes are up to date; 1 node: pod ready, not yet for minReadySeconds
+            Progressing=True since 1000 RollingOut: 1 of 1 nodes are up to date; 1 node: pod ready, not yet for minReadySeconds; the budget is spent: 1 of 1
             Degraded=False since 1000 AsExpected: no pod fails or is misplaced
         "#]],
     );
@@ -210,7 +210,7 @@ fn a_rollout_on_its_way() {
         expect![[r#"
             desired=3 current=3 ready=2 updated=1 available=2 unavailable=1 misscheduled=0 observed=2
             Available=True since 1000 EnoughAvailable: 2 of 3 nodes have an available pod; 1 node: pod not ready, 2 nodes: pod out of date
-            Progressing=True since 1000 RollingOut: 1 of 3 nodes are up to date; 1 node: pod not ready, 2 nodes: pod out of date
+            Progressing=True since 1000 RollingOut: 1 of 3 nodes are up to date; 1 node: pod not ready, 2 nodes: pod out of date; the budget is spent: 1 of 1
             Degraded=False since 1000 AsExpected: no pod fails or is misplaced
         "#]],
     );
@@ -275,10 +275,10 @@ fn a_rollout_without_progress_for_ten_minutes_is_stalled_and_then_goes_on() {
     scene.then(&world(800, "ready"));
     out += &progressing(&mut scene);
     expect![[r#"
-        Progressing=True since 0 RollingOut: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod out of date; wake Some(600)
-        Progressing=True since 599 RollingOut: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod out of date; wake Some(600)
-        Progressing=False since 600 Stalled: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod out of date; wake None
-        Progressing=False since 700 Stalled: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod out of date; wake None
+        Progressing=True since 0 RollingOut: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod out of date; the budget is spent: 1 of 1; wake Some(600)
+        Progressing=True since 599 RollingOut: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod out of date; the budget is spent: 1 of 1; wake Some(600)
+        Progressing=False since 600 Stalled: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod out of date; the budget is spent: 1 of 1; wake None
+        Progressing=False since 700 Stalled: 1 of 2 nodes are up to date; 1 node: pod not ready, 1 node: pod out of date; the budget is spent: 1 of 1; wake None
         Progressing=True since 800 RollingOut: 1 of 2 nodes are up to date; 1 node: pod out of date; wake Some(1400)
     "#]].assert_eq(&out);
 }

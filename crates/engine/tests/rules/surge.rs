@@ -67,8 +67,9 @@ fn two_at_a_time_new_before_old() {
     check(
         &world(old("e") + &new("a b c d e")),
         expect![[r#"
-        e  delete old-e  new-e has taken over
-    "#]],
+            e  delete old-e  new-e has taken over
+            wake at 1600
+        "#]],
     );
     check(
         &world(new("a b c d e")),
@@ -173,8 +174,9 @@ fn an_old_pod_stays_until_the_new_one_is_available() {
     check(
         &world(1015),
         expect![[r#"
-        a  delete old  new has taken over
-    "#]],
+            a  delete old  new has taken over
+            wake at 1615
+        "#]],
     );
 }
 
@@ -307,9 +309,10 @@ fn a_set_that_moves_from_zone_to_zone_is_up_in_one_before_it_leaves_the_other() 
     check(
         &world(&each("z1 z2", "pod new-$ on=$ ready")),
         expect![[r#"
-        y1  delete old-y1  the template no longer tolerates taint y:NoSchedule
-        y2  delete old-y2  the template no longer tolerates taint y:NoSchedule
-    "#]],
+            y1  delete old-y1  the template no longer tolerates taint y:NoSchedule
+            y2  delete old-y2  the template no longer tolerates taint y:NoSchedule
+            wake at 1600
+        "#]],
     );
 }
 
@@ -331,8 +334,9 @@ fn taints_of_node_trouble_let_an_old_pod_leave_only_as_others_are_available() {
     check(
         &world("pod new-b on=b ready"),
         expect![[r#"
-        a  delete old-a  out of date on a node with taint node.kubernetes.io/not-ready:NoSchedule
-    "#]],
+            a  delete old-a  out of date on a node with taint node.kubernetes.io/not-ready:NoSchedule
+            wake at 1600
+        "#]],
     );
 }
 

@@ -175,7 +175,10 @@ impl Checks {
 
     /// The server's answer is on its way: from now on the replica may be held to it.
     pub fn answered(&mut self, decided: &Decided, call: &Call, outcome: &Outcome, fault: Option<WriteFault>) {
-        let lost = matches!(fault, Some(WriteFault::LostApplied | WriteFault::CrashAfter));
+        let lost = matches!(
+            fault,
+            Some(WriteFault::LostApplied | WriteFault::CrashAfter | WriteFault::ServerApplied)
+        );
         let failed = matches!(
             outcome,
             Outcome::Refused(

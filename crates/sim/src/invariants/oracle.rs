@@ -72,7 +72,7 @@ impl View {
 
     /// Hash labels that mean the template.
     pub fn new_hashes(&self, set: &Set) -> BTreeSet<Text> {
-        let same = self.revisions_of(set).filter(|it| !it.deleting && means(set, it));
+        let same = self.revisions_of(set).filter(|it| means(set, it));
         same.filter_map(|it| it.hash().cloned()).collect()
     }
 
@@ -87,8 +87,8 @@ impl View {
 
     /// When the current revision was made; the earliest it can have become current.
     pub fn current_since(&self, set: &Set) -> Option<Time> {
-        let same = self.revisions_of(set).filter(|it| !it.deleting && means(set, it));
-        same.max_by_key(|it| (it.data == set.template.data, it.number, it.key.name.clone()))
+        let same = self.revisions_of(set).filter(|it| means(set, it));
+        same.max_by_key(|it| (!it.deleting, it.data == set.template.data, it.number, it.key.name.clone()))
             .map(|it| it.created)
     }
 
@@ -129,6 +129,9 @@ impl View {
         let pods: Vec<&Arc<Pod>> = self.pods_on(set, name).filter(|it| !gone(it)).collect();
         let has_new = pods.iter().any(|it| new(it));
         let new_available = pods.iter().any(|it| new(it) && available(set, it, now));
+        if self.nodes.get(name).is_some_and(|it| lost(it, since)) {
+            return false;
+        }
         if has_new && !new_available {
             return true;
         }
@@ -136,9 +139,6 @@ impl View {
             return false;
         }
         let Some(node) = self.nodes.get(name) else { return false };
-        if lost(node, since) {
-            return false;
-        }
         let up = pods.iter().any(|it| live(it) && if new(it) { available(set, it, now) } else { ready(it) });
         if !keeps(set, node) {
             return false;
@@ -189,7 +189,9 @@ pub fn budget(set: &Set, desired: usize) -> usize {
         Rollout::OnDelete => 0,
         Rollout::Drain(share) | Rollout::Surge(share) => match share {
             muster_engine::facts::Share::Count(count) => count as usize,
-            muster_engine::facts::Share::Percent(percent) => (desired * percent as usize).div_ceil(100),
+            muster_engine::facts::Share::Percent(percent) => {
+                (desired * percent as usize).div_ceil(100).max(usize::from(0 < percent))
+            }
         },
     }
 }
