@@ -161,6 +161,7 @@ impl Registry {
         if kind.generation && new["spec"] != old["spec"] {
             new["metadata"]["generation"] = json!(old["metadata"]["generation"].as_u64().unwrap_or(0) + 1);
         }
+        raise_template_generation(&mut new, &old);
         if new == old {
             return Ok(record.value.clone());
         }
@@ -387,6 +388,19 @@ fn admit(kind: &Kind, name: &str, new: &mut Value, old: Option<&Value>) -> Resul
         causes.insert(0, Cause::invalid("metadata.name", &json!(name), why));
     }
     if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(kind, name, &causes)) }
+}
+
+/// A DaemonSet that carries the old API's template generation has it raised with every change of its template: pods are
+/// told old from new by it, so one that stood still would stop every update.
+fn raise_template_generation(new: &mut Value, old: &Value) {
+    const ANNOTATION: &str = "deprecated.daemonset.template.generation";
+    if new["spec"]["template"] == old["spec"]["template"] {
+        return;
+    }
+    let before = old["metadata"]["annotations"][ANNOTATION].as_str().and_then(|it| it.parse::<i64>().ok());
+    if let Some(before) = before {
+        new["metadata"]["annotations"][ANNOTATION] = before.saturating_add(1).to_string().into();
+    }
 }
 
 /// Carries over from the old object what this write may not change.

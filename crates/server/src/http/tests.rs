@@ -267,6 +267,27 @@ async fn the_generation_counts_changes_of_the_spec() {
 }
 
 #[tokio::test]
+async fn the_template_generation_goes_up_with_the_template() {
+    let server = Server::new();
+    let sets = "/apis/apps/v1/namespaces/default/daemonsets";
+    let annotation = "deprecated.daemonset.template.generation";
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod("", "")["spec"]});
+    let set = json!({
+        "metadata": {"name": "d", "annotations": {annotation: "4"}},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
+    });
+    let path = format!("{sets}/d");
+    let mut seen = Vec::new();
+    let mut see = |answer: (u16, Value)| {
+        seen.push(answer.1["metadata"]["annotations"][annotation].as_str().unwrap().to_owned());
+    };
+    see(server.json("POST", sets, set).await);
+    see(server.merge(&path, json!({"spec": {"minReadySeconds": 1}})).await);
+    see(server.merge(&path, json!({"spec": {"template": {"metadata": {"annotations": {"c": "d"}}}}})).await);
+    assert_eq!(seen, ["4", "4", "5"]);
+}
+
+#[tokio::test]
 async fn a_pod_on_a_node_gets_its_time_to_stop() {
     let server = Server::new();
     server.json("POST", PODS, pod("loose", "")).await;
