@@ -344,6 +344,7 @@ impl World {
                 conditions.retain(|it| it["type"] != "StatusUpdate");
                 conditions.push(json!({"type": "StatusUpdate", "status": "True", "reason": "E2E", "message": "set from outside"}));
                 it["status"]["conditions"] = conditions.into();
+                it["status"]["ofANewerCluster"] = "kept".into();
             }),
             Deed::DeleteSet { set, how } => self.delete_set(&ours(set), *how),
             Deed::Add { line } => self.add(line),

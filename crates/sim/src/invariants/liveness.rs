@@ -309,7 +309,10 @@ impl World {
         }
         let before = self.checks.controller_writes;
         self.run_for(Duration::from_secs(60));
-        self.resync();
+        for _ in 0..100 {
+            self.resync();
+            self.run_for(Duration::from_millis(50));
+        }
         self.run_for(Duration::from_secs(30));
         for index in 0..self.replicas.len() {
             self.crash_replica(index);

@@ -359,8 +359,10 @@ impl Checks {
             there["conditions"].as_array().into_iter().flatten().filter(|it| it["type"] == "StatusUpdate");
         let kept = |it: &Value| status["conditions"].as_array().into_iter().flatten().any(|ours| ours == it);
         let same_version = server.resource_version(Kind::Sets, &of.key) == of.resource_version;
-        if same_version && !foreign.clone().all(kept) {
-            self.fail("W11", || format!("a condition that somebody else wrote is lost: {status}"));
+        if same_version
+            && (!foreign.clone().all(kept) || there["ofANewerCluster"] != status["ofANewerCluster"])
+        {
+            self.fail("W11", || format!("what somebody else wrote is lost: {status}"));
         }
         let (desired, current) = (number("desiredNumberScheduled"), number("currentNumberScheduled"));
         let (ready, available) = (number("numberReady"), number("numberAvailable"));
