@@ -23,7 +23,7 @@ pub struct Verdict {
 }
 
 /// How long faults go on.
-const TROUBLED: Duration = Duration::from_secs(120);
+const TROUBLED: Duration = Duration::from_secs(240);
 
 pub fn run(seed: u64, verbose: bool) -> Verdict {
     let mut world = draw(seed);
@@ -58,7 +58,7 @@ fn draw(seed: u64) -> World {
     let mix = Mix::draw(&mut rng);
     let replicas = usize::try_from(rng.between(1, 2)).unwrap_or(1);
     let mut world = World::new(seed, replicas, mix);
-    let nodes = rng.between(1, 5);
+    let nodes = rng.between(1, 6);
     let mut text = String::new();
     for node in 0..nodes {
         let zone = if rng.chance(700) { " label=zone:a" } else { "" };
@@ -80,6 +80,6 @@ fn draw(seed: u64) -> World {
     }
     world.settings.burst =
         usize::try_from([1, 3, 250][usize::try_from(rng.below(3)).unwrap_or(0)]).unwrap_or(250);
-    world.user_budget = rng.between(0, 25);
+    world.user_budget = rng.between(0, 60);
     world
 }
