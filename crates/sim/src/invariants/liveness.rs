@@ -202,6 +202,9 @@ impl World {
             if let Some(it) = here.iter().find(|it| !it.bound && !it.deleting) {
                 return fail("L1", format!("{} waits for {name}, which takes no pod", it.key));
             }
+            if let Some(it) = here.iter().find(|it| oracle::term(it) && !it.deleting) {
+                return fail("L1", format!("{} on {name} has finished and is still there", it.key));
+            }
             let surplus = 1 < here.iter().filter(|it| oracle::live(it)).count();
             let moved = here.iter().find(|it| {
                 let left_behind = !view.is_new(set, it) && oracle::live(it) && !dead;
