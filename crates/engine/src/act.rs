@@ -91,6 +91,16 @@ pub enum Refusal {
     NamespaceTerminating,
 }
 
+impl Refusal {
+    /// How long the server asked us to wait, within reason.
+    fn asks_to_wait(&self) -> Duration {
+        match self {
+            Self::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
 impl core::fmt::Display for Refusal {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
@@ -417,11 +427,7 @@ impl Act {
         if mutant::is("B11") && self.batch_failed {
             self.report.wrote.clear();
         }
-        let after = match refusal {
-            Refusal::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),
-            _ => Duration::ZERO,
-        };
-        self.report.retry(after);
+        self.report.retry(refusal.asks_to_wait());
         self.tell_failure(call, refusal);
     }
 
@@ -516,11 +522,7 @@ impl Act {
             return;
         }
         self.fail();
-        let after = match refusal {
-            Refusal::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),
-            _ => Duration::ZERO,
-        };
-        self.report.retry(after);
+        self.report.retry(refusal.asks_to_wait());
     }
 
     fn put_status_again(&mut self, fresh: &Arc<Set>) {

@@ -20,7 +20,7 @@ use crate::gate::{Closed, Gate};
 use crate::mutant;
 use crate::plan::{Claim, Plan, Settings};
 use crate::spread::Spread;
-use crate::time::{Time, earliest};
+use crate::time::Time;
 use crate::why::Why;
 use objects::Objects;
 
@@ -856,6 +856,6 @@ fn explained(node: &Text, cell: &Cell) -> Explained {
         verdict: cell.verdict.clone(),
         pod: cell.pod.as_ref().map(|(pod, _)| pod.key.name.clone()),
         why,
-        wakes_at: earliest(cell.again_at, None),
+        wakes_at: cell.again_at,
     }
 }

@@ -412,7 +412,6 @@ pub struct Revision {
     pub uid: Text,
     pub resource_version: u64,
     pub owner: Option<Text>,
-    /// Controlled by something that is not a DaemonSet, or by another one: never ours to touch.
     pub labels: Labels,
     pub number: i64,
     /// Go-exact bytes of the recorded patch.
@@ -429,6 +428,5 @@ impl Revision {
     }
 }
 
-pub const HASH_LABEL: &str = "controller-revision-hash";
-pub const GENERATION_LABEL: &str = "pod-template-generation";
+pub use crate::manifest::{GENERATION_LABEL, HASH_LABEL};
 pub const GENERATION_ANNOTATION: &str = "deprecated.daemonset.template.generation";
