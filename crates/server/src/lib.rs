@@ -17,6 +17,7 @@ mod refusal;
 mod registry;
 mod route;
 mod selector;
+mod types;
 mod view;
 mod watch;
 

@@ -1,0 +1,92 @@
+//! The one table of types: what fields an object has, and how each is decoded, merged, owned and explained.
+//!
+//! Strict decoding, pruning, strategic merge, server-side apply, OpenAPI and the protobuf decoder all read it,
+//! and nothing else knows a field by type.
+#![allow(dead_code, reason = "the table comes next")]
+
+/// A type with named fields.
+#[derive(Debug)]
+pub(crate) struct Type {
+    /// `io.k8s.api.apps.v1.DaemonSetSpec`
+    pub(crate) name: &'static str,
+    pub(crate) description: &'static str,
+    /// Ordered by name.
+    pub(crate) fields: &'static [Field],
+    /// Owned and replaced as a whole: `x-kubernetes-map-type: atomic`.
+    pub(crate) atomic: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    pub(crate) description: &'static str,
+    pub(crate) shape: Shape,
+    pub(crate) required: bool,
+    /// What an absent field means where it is part of a list's key, as JSON: `"TCP"` in quotes.
+    pub(crate) default: Option<&'static str>,
+    /// How a strategic merge patch changes it.
+    pub(crate) patch: Patch,
+    /// The field numbers that lead to it in protobuf: more than one where Go embeds a struct that the wire
+    /// nests; none where protobuf does not carry it.
+    pub(crate) proto: &'static [u32],
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Shape {
+    Bool,
+    Int32,
+    Int64,
+    Double,
+    String,
+    /// Base64 in JSON.
+    Bytes,
+    Time,
+    MicroTime,
+    Quantity,
+    IntOrString,
+    /// Any JSON at all: `RawExtension`.
+    Any,
+    /// The set of fields of a manager: any object.
+    FieldsV1,
+    Object(&'static Type),
+    List(&'static Shape, Keys),
+    /// From names to values. `atomic` maps are owned and replaced as a whole.
+    Map(&'static Shape, MapKind),
+}
+
+/// How the items of a list are told apart by server-side apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keys {
+    /// They are not: the list is one value.
+    Atomic,
+    /// By their value.
+    Set,
+    /// By these fields.
+    Fields(&'static [&'static str]),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MapKind {
+    Granular,
+    Atomic,
+}
+
+/// `x-kubernetes-patch-strategy` and `x-kubernetes-patch-merge-key`. The key may differ from [`Keys`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patch {
+    /// Objects and maps merge, all else is replaced.
+    Plain,
+    /// `merge`: a list is merged by this key, or as a set of values where there is none.
+    Merge(Option<&'static str>),
+    /// `retainKeys`: what `$retainKeys` does not name goes.
+    RetainKeys,
+    /// `merge,retainKeys`
+    MergeRetainKeys(&'static str),
+}
+
+impl Type {
+    pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
+        let at = self.fields.binary_search_by(|it| it.name.cmp(name)).ok()?;
+        Some(&self.fields[at])
+    }
+}
