@@ -1,0 +1,123 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use expect_test::expect;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::*;
+
+/// A directory that goes when the test ends.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let unique = format!("muster-pki-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let dir = std::env::temp_dir().join(unique);
+        fs::create_dir(&dir).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn shown(serving: &Serving) -> Vec<u8> {
+    serving.current().cert[0].to_vec()
+}
+
+#[test]
+fn the_certificate_is_replaced_while_it_serves_and_not_before() {
+    let dir = Dir::new();
+    let pki = Arc::new(Pki::open(&dir.0).unwrap());
+    let now: Timestamp = "2026-01-15T00:00:00Z".parse().unwrap();
+    let serving = Serving::new(pki, Ipv4Addr::LOCALHOST.into(), now).unwrap();
+    let first = shown(&serving);
+
+    assert!(!serving.renew_if_due("2026-09-14T23:59:59Z".parse().unwrap()).unwrap());
+    assert_eq!(shown(&serving), first);
+    let due = "2026-09-15T00:00:00Z".parse().unwrap();
+    assert!(serving.renew_if_due(due).unwrap());
+    assert_ne!(shown(&serving), first);
+    assert!(!serving.renew_if_due(due).unwrap(), "once is enough");
+}
+
+#[test]
+fn keys_are_for_their_owner_only_and_stay() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = Dir::new();
+    let ca = Pki::open(&dir.0).unwrap().ca;
+    assert_eq!(Pki::open(&dir.0).unwrap().ca, ca);
+    let mut files: Vec<String> = fs::read_dir(&dir.0)
+        .unwrap()
+        .map(|it| {
+            let it = it.unwrap();
+            let mode = it.metadata().unwrap().permissions().mode() & 0o777;
+            format!("{} {mode:o}", it.file_name().to_string_lossy())
+        })
+        .collect();
+    files.sort();
+    assert_eq!(files, ["ca.crt 600", "ca.key 600", "sa.key 600"]);
+}
+
+#[test]
+fn secrets_are_not_in_what_is_printed() {
+    let dir = Dir::new();
+    let pki = Pki::open(&dir.0).unwrap();
+    let printed = format!("{pki:?} {:?}", pki.client(Who::Admin).unwrap());
+    assert!(!printed.contains("PRIVATE KEY"), "{printed}");
+}
+
+#[test]
+fn a_signing_request_gets_its_subject_key_and_names() {
+    let dir = Dir::new();
+    let pki = Pki::open(&dir.0).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["node-1".to_owned(), "10.0.0.1".to_owned()]).unwrap();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, "one");
+    params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 10]), "two");
+    params.distinguished_name.push(DnType::CommonName, "me");
+    let pem = params.serialize_request(&key).unwrap().pem().unwrap();
+    let request = Request::parse(pem.as_bytes()).unwrap();
+    let from: Timestamp = "2026-01-15T00:00:00Z".parse().unwrap();
+    let until: Timestamp = "2051-01-15T00:00:00Z".parse().unwrap();
+    let pem = pki.certify(&request, &[Usage::DigitalSignature, Usage::ClientAuth], from, until).unwrap();
+
+    let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap();
+    let (rest, certificate) = X509Certificate::from_der(&pem.contents).unwrap();
+    assert!(rest.is_empty());
+    let (_, ca) = x509_parser::pem::parse_x509_pem(pki.ca.as_bytes()).unwrap();
+    let (_, ca) = X509Certificate::from_der(&ca.contents).unwrap();
+    certificate.verify_signature(Some(ca.public_key())).unwrap();
+    assert_eq!(certificate.public_key().raw, key.public_key_der());
+    let validity = certificate.validity();
+    let names = &certificate.subject_alternative_name().unwrap().unwrap().value.general_names;
+    let usage = certificate.key_usage().unwrap().unwrap().value;
+    let said = format!(
+        "{}\nby {}\nfrom {} to {}\nfor {names:?}\nuse {usage} client {}",
+        certificate.subject(),
+        certificate.issuer(),
+        validity.not_before,
+        validity.not_after,
+        certificate.extended_key_usage().unwrap().unwrap().value.client_auth,
+    );
+    expect![[r#""#]].assert_eq(&said);
+}
+
+#[test]
+fn a_request_that_is_none_is_refused() {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(Vec::new()).unwrap();
+    let pem = params.serialize_request(&key).unwrap().pem().unwrap();
+    // Another letter in the middle of the signature or of the key.
+    let at = pem.len() - 60;
+    let letter = if &pem[at..=at] == "A" { "B" } else { "A" };
+    let forged = format!("{}{letter}{}", &pem[..at], &pem[at + 1..]);
+    let said: Vec<_> = ["", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----", &forged]
+        .map(|it| matches!(Request::parse(it.as_bytes()), Err(_)).to_string())
+        .into();
+    assert_eq!(said, ["true", "true", "true"]);
+}
