@@ -111,7 +111,7 @@ fn prepare(kind: &Kind, object: &mut Value, now: Timestamp) {
     let meta = map_mut(object, "metadata");
     meta.insert("uid".into(), json!(Uuid::new_v4().to_string()));
     meta.insert("creationTimestamp".into(), json!(object::time(now)));
-    if kind.generation {
+    if kind.generation.is_some() {
         meta.insert("generation".into(), json!(1));
     } else {
         meta.remove("generation");

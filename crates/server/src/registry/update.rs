@@ -183,7 +183,7 @@ fn prepare(target: &Target, new: &mut Value, old: &Value) {
             new["status"] = status;
         }
     }
-    if kind.generation && new["spec"] != old["spec"] {
+    if kind.counts(new, old) {
         new["metadata"]["generation"] = json!(old["metadata"]["generation"].as_u64().unwrap_or(0) + 1);
     }
     raise_template_generation(new, old);
