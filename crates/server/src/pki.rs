@@ -1,8 +1,6 @@
 //! The server's own certificate authority: made once, kept in the data directory, and the only one whose
 //! certificates the server trusts.
 
-mod sign;
-
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -25,11 +23,9 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto::ring};
 
 use crate::auth::{CONTROLLER, MASTERS, SIMULATED_NODES};
 
-pub(crate) use self::sign::{Request, RequestError, Usage};
-
 /// The server's certificate is good for a year, and replaced when a third of that is left.
 const SERVING_YEARS: i16 = 1;
-const SERVING_RENEWED_AFTER: Span = Span::new().months(8);
+const SERVING_RENEWED_AFTER_MONTHS: i32 = 8;
 
 /// As kubeadm: the administrator's certificate is made anew at each start.
 const ADMIN_YEARS: i16 = 1;
@@ -38,6 +34,8 @@ const ADMIN_YEARS: i16 = 1;
 /// end would keep out.
 const PART_YEARS: i16 = CA_YEARS;
 const CA_YEARS: i16 = 10;
+
+const TOKEN_KEY: &str = "sa.key";
 
 /// The address of the Service `kubernetes`.
 const SERVICE_IP: &str = "10.96.0.1";
@@ -50,6 +48,8 @@ pub enum PkiError {
     Make(#[from] rcgen::Error),
     #[error("use the certificates in {path}: if they are damaged, remove ca.crt and ca.key there")]
     Use { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("use the key in {path}: if it is damaged, remove it, and all service account tokens with it")]
+    TokenKey { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
 /// Whom a kubeconfig is for.
@@ -100,7 +100,7 @@ impl Pki {
         }
         let ca = fs::read_to_string(&ca_path).map_err(failed(&ca_path))?;
         let issuer = Issuer::new(params, key_at(&key_path)?);
-        let tokens_path = dir.join("sa.key");
+        let tokens_path = dir.join(TOKEN_KEY);
         if !fs::exists(&tokens_path).map_err(failed(&tokens_path))? {
             let key = KeyPair::generate()?.serialize_pem();
             write_private(&tokens_path, key.as_bytes()).map_err(failed(&tokens_path))?;
@@ -115,6 +115,10 @@ impl Pki {
 
     pub(crate) fn tokens_key(&self) -> &KeyPair {
         &self.tokens
+    }
+
+    pub(crate) fn bad_token_key(&self, source: ::ring::error::KeyRejected) -> PkiError {
+        PkiError::TokenKey { path: self.dir.join(TOKEN_KEY), source: Box::new(source) }
     }
 
     fn client(&self, who: Who) -> Result<Identity, PkiError> {
@@ -224,7 +228,8 @@ impl Serving {
     /// Whether it was.
     pub(crate) fn renew_if_due(&self, now: Timestamp) -> Result<bool, PkiError> {
         let made = self.current.read().unwrap_or_else(PoisonError::into_inner).1;
-        let due = made.to_zoned(TimeZone::UTC).saturating_add(SERVING_RENEWED_AFTER);
+        let due =
+            made.to_zoned(TimeZone::UTC).saturating_add(Span::new().months(SERVING_RENEWED_AFTER_MONTHS));
         if now < due.timestamp() {
             return Ok(false);
         }

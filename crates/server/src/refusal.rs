@@ -25,6 +25,19 @@ impl Refusal {
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, name)
     }
 
+    /// Every name that was made up was taken.
+    pub(crate) fn no_name_left(kind: &Kind, name: &str) -> Self {
+        let message = format!(
+            "{} \"{name}\" already exists, the server was not able to generate a unique name for the object",
+            kind.resource()
+        );
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, name)
+    }
+
+    pub(crate) fn is_exists(&self) -> bool {
+        self.reason == "AlreadyExists"
+    }
+
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(kind, name)
@@ -33,6 +46,20 @@ impl Refusal {
     pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", kind.resource());
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(kind, name)
+    }
+
+    /// Nothing grants what was asked for. The resource need not be one that is served.
+    pub(crate) fn not_granted(group: &str, plural: &str, name: &str, why: &str) -> Self {
+        let resource = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+        let message = match (resource.as_str(), name) {
+            ("", _) => format!("forbidden: {why}"),
+            (resource, "") => format!("{resource} is forbidden: {why}"),
+            (resource, name) => format!("{resource} \"{name}\" is forbidden: {why}"),
+        };
+        let mut refusal = Self::new(StatusCode::FORBIDDEN, "Forbidden", message);
+        let details = [("name", name), ("group", group), ("kind", plural)];
+        refusal.details = details.into_iter().filter(|(_, it)| !it.is_empty()).collect();
+        refusal
     }
 
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
@@ -96,6 +123,13 @@ impl Refusal {
             "RequestEntityTooLarge",
             format!("Request entity too large: limit is {bytes_max}"),
         )
+    }
+
+    /// Others kept writing the same object.
+    pub(crate) fn timeout() -> Self {
+        let message =
+            "Timeout: request did not complete within requested timeout - context deadline exceeded";
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
     }
 
     pub(crate) fn expired(message: impl Into<String>) -> Self {

@@ -36,11 +36,6 @@ pub(crate) enum Part {
 }
 
 impl Route {
-    /// Health and version say nothing of the cluster's content, so anyone may ask.
-    pub(crate) fn is_public(&self) -> bool {
-        matches!(self, Self::Health | Self::Version)
-    }
-
     pub(crate) fn parse(path: &str) -> Option<Self> {
         let segments: Vec<String> = path
             .split('/')
@@ -96,7 +91,7 @@ fn of_kind(kind: &'static Kind, namespace: Option<&str>, rest: &[&str]) -> Optio
         [] => Some(Route::Collection { kind, namespace }),
         [name] => object(name, Part::Whole),
         [name, "status"] if kind.has_status_subresource() => object(name, Part::Status),
-        [name, "binding"] if kind.binding => object(name, Part::Binding),
+        [name, part] => object(name, kind.parts.iter().find(|it| it.name == *part)?.part),
         _ => None,
     }
 }

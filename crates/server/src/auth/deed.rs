@@ -1,5 +1,6 @@
 //! What a request asks for, in the words that rules are written in: a verb on a resource, or on a path.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use hyper::Method;
@@ -10,7 +11,7 @@ const NAMESPACE_PARTS: [&str; 2] = ["status", "finalize"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Deed {
-    pub(crate) verb: String,
+    pub(crate) verb: Cow<'static, str>,
     pub(crate) on: On,
 }
 
@@ -38,7 +39,7 @@ impl Deed {
     /// Upstream: `NewRequestInfo`. The segments are those that the route is read from, so that both mean the same object.
     pub(crate) fn of(method: &Method, path: &str, query: impl Fn(&str) -> String) -> Self {
         let other = || Self {
-            verb: method.as_str().to_lowercase(),
+            verb: method.as_str().to_lowercase().into(),
             on: On::Path(percent_decode_str(path).decode_utf8_lossy().into_owned()),
         };
         let segments = path.split('/').filter(|it| !it.is_empty());
@@ -83,11 +84,11 @@ impl Deed {
             Method::GET | Method::HEAD => "get",
             _ => "",
         };
-        Self { verb: verb.to_owned(), on: On::Resource(on) }
+        Self { verb: verb.into(), on: On::Resource(on) }
     }
 
     pub(crate) fn resource(verb: &str, resource: Resource) -> Self {
-        Self { verb: verb.to_owned(), on: On::Resource(resource) }
+        Self { verb: verb.to_owned().into(), on: On::Resource(resource) }
     }
 
     pub(crate) fn namespace(&self) -> &str {

@@ -31,7 +31,13 @@ pub(crate) const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdat
 pub(crate) fn cluster_roles() -> Vec<Value> {
     let mut roles = vec![
         role("cluster-admin", [on("*", "*", "*"), at("*", "*")]),
-        role("system:discovery", [at("get", "/livez /readyz /healthz /version /version/ /openapi /openapi/* /api /api/* /apis /apis/*")]),
+        role(
+            "system:discovery",
+            [at(
+                "get",
+                "/livez /readyz /healthz /version /version/ /openapi /openapi/* /api /api/* /apis /apis/*",
+            )],
+        ),
         role(
             "system:monitoring",
             [
@@ -50,32 +56,45 @@ pub(crate) fn cluster_roles() -> Vec<Value> {
         aggregated("admin", None),
         aggregated("edit", Some("admin")),
         aggregated("view", Some("edit")),
-        aggregate_to("admin", [
-            on("create", AUTHORIZATION, "localsubjectaccessreviews"),
-            on(READ_WRITE, RBAC, "roles rolebindings"),
-        ]),
-        aggregate_to("edit", [
-            on(READ, CORE, "pods/attach pods/proxy pods/exec pods/portforward secrets services/proxy"),
-            on("impersonate", CORE, "serviceaccounts"),
-            on(WRITE, CORE, "pods pods/attach pods/proxy pods/exec pods/portforward"),
-            on("create", CORE, "pods/eviction"),
-            on(WRITE, CORE, "serviceaccounts services services/proxy configmaps secrets"),
-            on("create", CORE, "serviceaccounts/token"),
-            on(WRITE, EVENTS, "events"),
-            on(WRITE, APPS, "daemonsets"),
-            on(WRITE, "policy", "poddisruptionbudgets"),
-            on(READ_WRITE, LEASES, "leases"),
-        ]),
-        aggregate_to("view", [
-            on(READ, CORE, "pods serviceaccounts services services/status endpoints configmaps"),
-            on(READ, CORE, "limitranges resourcequotas bindings pods/status resourcequotas/status namespaces/status pods/log"),
-            on(READ, CORE, "namespaces"),
-            on(READ, EVENTS, "events"),
-            on(READ, "discovery.k8s.io", "endpointslices"),
-            on(READ, APPS, "daemonsets daemonsets/status"),
-            on(READ, "apps", "controllerrevisions"),
-            on(READ, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
-        ]),
+        aggregate_to(
+            "admin",
+            [
+                on("create", AUTHORIZATION, "localsubjectaccessreviews"),
+                on(READ_WRITE, RBAC, "roles rolebindings"),
+            ],
+        ),
+        aggregate_to(
+            "edit",
+            [
+                on(READ, CORE, "pods/attach pods/proxy pods/exec pods/portforward secrets services/proxy"),
+                on("impersonate", CORE, "serviceaccounts"),
+                on(WRITE, CORE, "pods pods/attach pods/proxy pods/exec pods/portforward"),
+                on("create", CORE, "pods/eviction"),
+                on(WRITE, CORE, "serviceaccounts services services/proxy configmaps secrets"),
+                on("create", CORE, "serviceaccounts/token"),
+                on(WRITE, EVENTS, "events"),
+                on(WRITE, APPS, "daemonsets"),
+                on(WRITE, "policy", "poddisruptionbudgets"),
+                on(READ_WRITE, LEASES, "leases"),
+            ],
+        ),
+        aggregate_to(
+            "view",
+            [
+                on(READ, CORE, "pods serviceaccounts services services/status endpoints configmaps"),
+                on(
+                    READ,
+                    CORE,
+                    "limitranges resourcequotas bindings pods/status resourcequotas/status namespaces/status pods/log",
+                ),
+                on(READ, CORE, "namespaces"),
+                on(READ, EVENTS, "events"),
+                on(READ, "discovery.k8s.io", "endpointslices"),
+                on(READ, APPS, "daemonsets daemonsets/status"),
+                on(READ, "apps", "controllerrevisions"),
+                on(READ, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
+            ],
+        ),
         role(
             "system:node-bootstrapper",
             [on("create get list watch", CERTIFICATES, "certificatesigningrequests")],
@@ -89,31 +108,44 @@ pub(crate) fn cluster_roles() -> Vec<Value> {
         ),
         role(
             "system:service-account-issuer-discovery",
-            [at("get", "/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/")],
+            [at(
+                "get",
+                "/.well-known/openid-configuration /.well-known/openid-configuration/ /openid/v1/jwks /openid/v1/jwks/",
+            )],
         ),
         role(
             "system:kubelet-api-admin",
             [
                 on(READ, CORE, "nodes"),
                 on("proxy", CORE, "nodes"),
-                on("*", CORE, "nodes/proxy nodes/metrics nodes/stats nodes/log nodes/pods nodes/healthz nodes/configz"),
+                on(
+                    "*",
+                    CORE,
+                    "nodes/proxy nodes/metrics nodes/stats nodes/log nodes/pods nodes/healthz nodes/configz",
+                ),
             ],
         ),
         with_rules("system:node", node_rules()),
-        role(CONTROLLER, [
-            on(READ, "apps", "daemonsets controllerrevisions"),
-            on("update", "apps", "daemonsets/status daemonsets/finalizers"),
-            on(READ, CORE, "nodes pods"),
-            on("create delete patch", CORE, "pods"),
-            on("create delete patch", "apps", "controllerrevisions"),
-            on("create patch update", EVENTS, "events"),
-        ]),
-        role(SIMULATED_NODES, [
-            on("create", CORE, "nodes"),
-            on("patch", CORE, "nodes/status pods/status"),
-            on("list watch delete", CORE, "pods"),
-            on("create patch", LEASES, "leases"),
-        ]),
+        role(
+            CONTROLLER,
+            [
+                on(READ, "apps", "daemonsets controllerrevisions"),
+                on("update", "apps", "daemonsets/status daemonsets/finalizers"),
+                on(READ, CORE, "nodes pods"),
+                on("create delete patch", CORE, "pods"),
+                on("create delete patch", "apps", "controllerrevisions"),
+                on("create patch update", EVENTS, "events"),
+            ],
+        ),
+        role(
+            SIMULATED_NODES,
+            [
+                on("create", CORE, "nodes"),
+                on("patch", CORE, "nodes/status pods/status"),
+                on("list watch delete", CORE, "pods"),
+                on("create patch", LEASES, "leases"),
+            ],
+        ),
     ];
     for part in ["nodeclient", "selfnodeclient"] {
         let resource = format!("certificatesigningrequests/{part}");
@@ -239,8 +271,7 @@ fn metadata(name: &str) -> Value {
 
 /// A rule on resources; `core` is the group without a name.
 fn on(verbs: &str, groups: &str, resources: &str) -> Value {
-    let groups: Vec<_> =
-        words(groups).into_iter().map(|it| if it == CORE { "" } else { it }).collect();
+    let groups: Vec<_> = words(groups).into_iter().map(|it| if it == CORE { "" } else { it }).collect();
     json!({"apiGroups": groups, "resources": words(resources), "verbs": words(verbs)})
 }
 

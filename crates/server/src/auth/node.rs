@@ -24,7 +24,7 @@ pub(crate) fn grant(registry: &Registry, node: &str, deed: &Deed) -> Result<(), 
         if RULES.iter().any(|it| it.allows(deed)) { Ok(()) } else { Err(String::new()) }
     };
     let On::Resource(on) = &deed.on else { return by_role() };
-    let verb = deed.verb.as_str();
+    let verb = deed.verb.as_ref();
     match (on.group.as_str(), on.plural.as_str()) {
         ("", "secrets" | "configmaps") => read_used(registry, node, verb, on),
         ("", "serviceaccounts") => match (verb, on.part.as_str()) {

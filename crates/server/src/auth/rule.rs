@@ -70,7 +70,8 @@ impl Rule {
         };
         let has_resource = |wanted: &String| {
             let (plural, part) = wanted.split_once('/').unwrap_or((wanted, ""));
-            self.resources.contains(wanted) || self.resources.iter().any(|it| names_resource(it, plural, part))
+            self.resources.contains(wanted)
+                || self.resources.iter().any(|it| names_resource(it, plural, part))
         };
         names
             && part.verbs.iter().all(|it| has(&self.verbs, it))
@@ -101,9 +102,11 @@ impl Rule {
             }
         }
         for url in &self.urls {
-            parts.extend(
-                self.verbs.iter().map(|it| Self { urls: one(url), verbs: one(it), ..Self::default() }),
-            );
+            parts.extend(self.verbs.iter().map(|it| Self {
+                urls: one(url),
+                verbs: one(it),
+                ..Self::default()
+            }));
         }
         parts
     }

@@ -74,8 +74,7 @@ impl Tokens {
     pub(crate) fn new(key: &rcgen::KeyPair) -> Result<Self, ring::error::KeyRejected> {
         let random = SystemRandom::new();
         let key_id = BASE64URL.encode(digest(&SHA256, &key.subject_public_key_info()));
-        let key =
-            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.serialized_der(), &random)?;
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.serialized_der(), &random)?;
         Ok(Self { key, key_id, random, verified: Mutex::default() })
     }
 
@@ -142,7 +141,13 @@ pub(crate) fn discovery() -> Value {
 }
 
 impl Claims {
-    pub(crate) fn new(namespace: &str, account: Ref, audiences: Vec<String>, now: Timestamp, life_s: i64) -> Self {
+    pub(crate) fn new(
+        namespace: &str,
+        account: Ref,
+        audiences: Vec<String>,
+        now: Timestamp,
+        life_s: i64,
+    ) -> Self {
         Self {
             audiences,
             issued_s: now.as_second(),
@@ -159,7 +164,12 @@ impl Claims {
     /// Rule: a token is good for its audience and its time, and only while its account, and the pod, secret or node that it is
     /// bound to, are the ones it was made for.
     /// Upstream: `validator.Validate`. The error is for the log of whoever reviews a token, and holds no secret.
-    pub(crate) fn user(&self, registry: &Registry, audiences: &[&str], now: Timestamp) -> Result<User, String> {
+    pub(crate) fn user(
+        &self,
+        registry: &Registry,
+        audiences: &[&str],
+        now: Timestamp,
+    ) -> Result<User, String> {
         if !self.audiences.iter().any(|it| audiences.contains(&it.as_str())) {
             let said = super::rule::go_strings(&self.audiences);
             return Err(format!("token audiences {said} is invalid for the target audiences {audiences:?}"));
@@ -221,7 +231,10 @@ impl Claims {
             Some(Ref { name: str_at(it, "name").to_owned(), uid: str_at(it, "uid").to_owned() })
         };
         let read = Self {
-            audiences: object::list(claims, "aud").iter().filter_map(|it| Some(it.as_str()?.to_owned())).collect(),
+            audiences: object::list(claims, "aud")
+                .iter()
+                .filter_map(|it| Some(it.as_str()?.to_owned()))
+                .collect(),
             issued_s: claims["iat"].as_i64()?,
             expires_s: claims["exp"].as_i64()?,
             id: str_at(claims, "jti").to_owned(),
