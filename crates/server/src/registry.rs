@@ -158,7 +158,7 @@ impl Registry {
         refuse_stale(target, &new, &old)?;
         settle(target, &mut new, &old);
         admit(kind, name, &mut new, Some(&old))?;
-        if kind.generation && new["spec"] != old["spec"] {
+        if kind.counts(&new, &old) {
             new["metadata"]["generation"] = json!(old["metadata"]["generation"].as_u64().unwrap_or(0) + 1);
         }
         raise_template_generation(&mut new, &old);
@@ -339,7 +339,7 @@ fn begin(
     }
     meta.insert("uid".into(), json!(Uuid::new_v4().to_string()));
     meta.insert("creationTimestamp".into(), json!(object::time(now)));
-    if kind.generation {
+    if kind.generation.is_some() {
         meta.insert("generation".into(), json!(1));
     }
     match (namespace, meta.get("namespace").and_then(Value::as_str)) {

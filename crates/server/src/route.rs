@@ -96,7 +96,7 @@ fn of_kind(kind: &'static Kind, namespace: Option<&str>, rest: &[&str]) -> Optio
         [] => Some(Route::Collection { kind, namespace }),
         [name] => object(name, Part::Whole),
         [name, "status"] if kind.has_status_subresource() => object(name, Part::Status),
-        [name, "binding"] if kind.binding => object(name, Part::Binding),
+        [name, part] => object(name, kind.parts.iter().find(|it| it.name == *part)?.part),
         _ => None,
     }
 }
