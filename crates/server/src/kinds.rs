@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::admit::{self, Cause};
 use crate::columns::{self, Column};
+use crate::decode::Gvk;
 use crate::route::Part;
 
 #[derive(Debug)]
@@ -279,6 +280,10 @@ impl Kind {
     /// The kind that the others live in.
     pub(crate) fn namespace() -> &'static Kind {
         Self::find("", "v1", "namespaces").expect("it is in the table")
+    }
+
+    pub(crate) fn gvk(&self) -> Gvk<'static> {
+        Gvk { group: self.group, version: self.version, kind: self.kind }
     }
 
     /// `apps/v1`, or `v1` in the core group.
