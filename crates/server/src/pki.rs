@@ -108,11 +108,6 @@ impl Pki {
         Ok(Self { dir: dir.to_owned(), ca, issuer, tokens: key_at(&tokens_path)? })
     }
 
-    /// The authority's certificate, in PEM.
-    pub(crate) fn ca(&self) -> &str {
-        &self.ca
-    }
-
     pub(crate) fn tokens_key(&self) -> &KeyPair {
         &self.tokens
     }
