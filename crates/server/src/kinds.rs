@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::admit::{self, Cause};
+use crate::admit::{self, Cause, names};
 use crate::columns::{self, Column};
 
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(crate) struct Kind {
     pub(crate) graceful: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
+    /// What the names of its objects must look like.
+    pub(crate) name: names::Rule,
     pub(crate) default: fn(&mut Value),
     /// What is wrong with the object, given the one that stands.
     pub(crate) check: fn(&Value, Option<&Value>) -> Vec<Cause>,
@@ -57,6 +59,7 @@ const PLAIN: Kind = Kind {
     generation: false,
     graceful: false,
     fields: &[],
+    name: names::subdomain_name,
     default: admit::no_defaults,
     check: admit::no_checks,
     columns: columns::NAME_AND_AGE,
@@ -70,6 +73,7 @@ pub(crate) static KINDS: &[Kind] = &[
         namespaced: false,
         status: Status::Apart(r#"{"phase":"Active"}"#),
         fields: &["status.phase"],
+        name: names::label_name,
         default: admit::default_namespace,
         columns: columns::NAMESPACE,
         ..PLAIN

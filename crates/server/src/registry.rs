@@ -383,10 +383,7 @@ fn refuse_shapeless(kind: &Kind, object: &Value) -> Result<(), Refusal> {
 /// Defaults, then checks.
 fn admit(kind: &Kind, name: &str, new: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
     (kind.default)(new);
-    let mut causes = (kind.check)(new, old);
-    if let Err(why) = admit::dns_subdomain(name) {
-        causes.insert(0, Cause::invalid("metadata.name", &json!(name), why));
-    }
+    let causes = admit::check(kind, new, old);
     if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(kind, name, &causes)) }
 }
 
