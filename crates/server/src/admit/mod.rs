@@ -2,6 +2,7 @@
 
 #[allow(dead_code, reason = "the rest of the checks comes next")]
 mod cause;
+#[allow(dead_code, reason = "the rest of the checks comes next")]
 mod labels;
 pub(crate) mod metadata;
 #[allow(dead_code, reason = "the rest of the checks comes next")]
