@@ -18,9 +18,10 @@ use self::cause::Causes;
 use self::labels::selects;
 use crate::kinds::Kind;
 use crate::object::{is_set, list, map_mut, str_at};
+use crate::route::Part;
 
 /// All that is wrong with an object that would be stored, given the one that stands.
-pub(crate) fn check(kind: &Kind, new: &Value, old: Option<&Value>) -> Vec<Cause> {
+pub(crate) fn check(kind: &Kind, new: &Value, old: Option<&Value>, _: Part) -> Vec<Cause> {
     let mut out = Causes::default();
     match old {
         None => metadata::check_new(new, kind.name, kind.namespaced, &mut out),
