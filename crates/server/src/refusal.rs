@@ -4,7 +4,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use crate::admit::Cause;
-use crate::kinds::Kind;
+use crate::kinds::{Kind, join};
 
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -34,6 +34,10 @@ impl Refusal {
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, name)
     }
 
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.code, StatusCode::NOT_FOUND | StatusCode::CONFLICT)
+    }
+
     pub(crate) fn is_exists(&self) -> bool {
         self.reason == "AlreadyExists"
     }
@@ -43,6 +47,13 @@ impl Refusal {
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(kind, name)
     }
 
+    pub(crate) fn conflict_on(group: &str, kind: &str, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", join(kind, group));
+        let mut refusal = Self::new(StatusCode::CONFLICT, "Conflict", message);
+        refusal.details = json!({"name": name, "group": group, "kind": kind});
+        refusal
+    }
+
     pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", kind.resource());
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(kind, name)
@@ -50,7 +61,7 @@ impl Refusal {
 
     /// Nothing grants what was asked for. The resource need not be one that is served.
     pub(crate) fn not_granted(group: &str, plural: &str, name: &str, why: &str) -> Self {
-        let resource = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+        let resource = join(plural, group);
         let message = match (resource.as_str(), name) {
             ("", _) => format!("forbidden: {why}"),
             (resource, "") => format!("{resource} is forbidden: {why}"),
@@ -63,18 +74,23 @@ impl Refusal {
     }
 
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
+        Self::invalid_body(kind.group, kind.kind, name, causes)
+    }
+
+    /// The same of a kind that has no objects of its own, such as the body of a subresource.
+    pub(crate) fn invalid_body(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
         let said: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
         let said = if let [one] = &said[..] { one.clone() } else { format!("[{}]", said.join(", ")) };
         let mut refusal = Self::new(
             StatusCode::UNPROCESSABLE_ENTITY,
             "Invalid",
-            format!("{} \"{name}\" is invalid: {said}", kind.kind_and_group()),
+            format!("{} \"{name}\" is invalid: {said}", join(kind, group)),
         );
         let causes: Vec<_> = causes
             .iter()
             .map(|it| json!({"reason": it.reason, "message": it.message, "field": it.field}))
             .collect();
-        refusal.details = json!({"name": name, "group": kind.group, "kind": kind.kind, "causes": causes});
+        refusal.details = json!({"name": name, "group": group, "kind": kind, "causes": causes});
         refusal
     }
 
@@ -89,6 +105,12 @@ impl Refusal {
 
     pub(crate) fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    /// Something that must not happen did. `what` was tried.
+    pub(crate) fn internal(what: &str) -> Self {
+        let message = format!("Internal error occurred: {what}");
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
     }
 
     pub(crate) fn method_not_allowed() -> Self {

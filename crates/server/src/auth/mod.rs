@@ -7,6 +7,11 @@
 #![allow(dead_code, reason = "reviews and token requests come next")]
 
 mod bootstrap;
+mod csr;
+mod escalate;
+mod restrict;
+mod review;
+mod token_request;
 mod certificate;
 mod deed;
 mod defaults;
