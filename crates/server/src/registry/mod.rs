@@ -16,7 +16,7 @@ use muster_store::{Compacted, Conflict, Event, Expect, Record, Revision, Store};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::admit::{self, Cause};
+use crate::admit;
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
@@ -118,10 +118,7 @@ fn at(object: &Value, revision: Revision) -> Bytes {
     object::bytes(&object)
 }
 
-fn check(kind: &Kind, name: &str, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
-    let mut causes = (kind.check)(new, old);
-    if let Err(why) = admit::dns_subdomain(name) {
-        causes.insert(0, Cause::invalid("metadata.name", &json!(name), why));
-    }
-    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(kind, name, &causes)) }
+fn check(target: &Target, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
+    let causes = admit::check(target.kind, new, old, target.part);
+    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(target.kind, &target.name, &causes)) }
 }
