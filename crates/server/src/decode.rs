@@ -50,7 +50,8 @@ pub(crate) fn object(
             Err(error) => (Err(error), Notes::default()),
         },
         PROTOBUF => {
-            let (said, object) = protobuf::object(body, of).map_err(|why| unrecognized(expected, &why, body))?;
+            let (said, object) =
+                protobuf::object(body, of).map_err(|why| unrecognized(expected, &why, body))?;
             refuse_other_kind(expected, &said.api_version, &said.kind)?;
             let (read, notes) = read::typed(object, of);
             (read.map_err(|error| in_go(&error)), notes)
@@ -69,7 +70,11 @@ pub(crate) fn object(
             return Err(unfit(expected, &said, why));
         }
         (Err(error), None) => {
-            return Err(unrecognized(expected, &format!("couldn't get version/kind; json parse error: {error}"), body));
+            return Err(unrecognized(
+                expected,
+                &format!("couldn't get version/kind; json parse error: {error}"),
+                body,
+            ));
         }
     };
     refuse_other_kind(expected, str_at(&object, "apiVersion"), str_at(&object, "kind"))?;
@@ -200,13 +205,18 @@ fn refuse_other_kind(expected: Gvk<'_>, api_version: &str, kind: &str) -> Result
 }
 
 fn unregistered(kind: &str, api_version: &str) -> String {
-    format!("no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\"")
+    format!(
+        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+    )
 }
 
 fn unfit(expected: Gvk<'_>, said: &Value, why: &str) -> Refusal {
     let kind = Some(str_at(said, "kind")).filter(|it| !it.is_empty()).unwrap_or(expected.kind);
     let version = expected.version;
-    Refusal::bad_request(format!("{kind} in version {version:?} cannot be handled as a {}: {why}", expected.kind))
+    Refusal::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {}: {why}",
+        expected.kind
+    ))
 }
 
 fn unfit_patch(object: &Value, why: &str) -> Refusal {
@@ -234,3 +244,6 @@ fn unrecognized(expected: Gvk<'_>, why: &str, body: &[u8]) -> Refusal {
 fn in_go(error: &serde_json::Error) -> String {
     if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
 }
+
+#[cfg(test)]
+mod tests;

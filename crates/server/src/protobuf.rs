@@ -21,7 +21,9 @@ pub(crate) struct Said {
 /// The object in a body, as JSON that is still to be held to its type: zeros that need not be said are there.
 pub(crate) fn object(body: &[u8], of: &'static Type) -> Result<(Said, Value), String> {
     let Some(unknown) = body.strip_prefix(MAGIC) else {
-        return Err("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]".into());
+        return Err(
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]".into()
+        );
     };
     let mut said = Said::default();
     let mut raw: &[u8] = &[];
@@ -49,12 +51,16 @@ pub(crate) fn object(body: &[u8], of: &'static Type) -> Result<(Said, Value), St
 }
 
 /// Reads the fields of a type whose path begins with `within`.
-fn message(bytes: &[u8], of: &'static Type, within: &[u32], object: &mut Map<String, Value>) -> Result<(), String> {
+fn message(
+    bytes: &[u8],
+    of: &'static Type,
+    within: &[u32],
+    object: &mut Map<String, Value>,
+) -> Result<(), String> {
     for part in Parts(bytes) {
         let (number, payload) = part?;
-        let leads = |it: &&Field| {
-            it.proto.strip_prefix(within).is_some_and(|rest| rest.first() == Some(&number))
-        };
+        let leads =
+            |it: &&Field| it.proto.strip_prefix(within).is_some_and(|rest| rest.first() == Some(&number));
         let Some(field) = of.fields.iter().find(leads) else { continue };
         if field.proto.len() == within.len() + 1 {
             add(field, payload, object)?;

@@ -14,6 +14,10 @@ use crate::types::{Field, Presence, Shape, Type};
 /// Complaints past this many say nothing new. Upstream's number.
 const NOTES_MAX: usize = 100;
 
+/// Most objects that a body may hold. The largest that are real have some ten thousand, and a body of 3 MiB that is all
+/// `{},{}` would otherwise take half a gigabyte.
+const OBJECTS_MAX: usize = 200_000;
+
 /// What was wrong with the data besides their form.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
@@ -24,7 +28,10 @@ pub(super) struct Notes {
 }
 
 /// Reads an object of a type. The error is of the form; what is wrong with the content is in the notes.
-pub(super) fn typed<'de, D: Deserializer<'de>>(from: D, of: &'static Type) -> (Result<Value, D::Error>, Notes) {
+pub(super) fn typed<'de, D: Deserializer<'de>>(
+    from: D,
+    of: &'static Type,
+) -> (Result<Value, D::Error>, Notes) {
     let mut reader = Reader::default();
     let read = At { reader: &mut reader, shape: Shape::Object(of) }.deserialize(from);
     (read, reader.notes)
@@ -42,6 +49,7 @@ struct Reader {
     path: Vec<Step>,
     /// The struct that Go would be filling.
     within: &'static str,
+    objects: usize,
     notes: Notes,
 }
 
@@ -139,7 +147,7 @@ impl<'de> Visitor<'de> for At<'_> {
         match self.shape {
             Shape::Bool => Ok(it.into()),
             Shape::Quantity => self.quantity(if it { "true" } else { "false" }),
-            shape => Err(self.misfit("bool", shape)),
+            _ => Err(self.misfit("bool")),
         }
     }
 
@@ -147,11 +155,10 @@ impl<'de> Visitor<'de> for At<'_> {
         match self.shape {
             Shape::Int64 => Ok(it.into()),
             Shape::Int32 | Shape::IntOrString if i32::try_from(it).is_ok() => Ok(it.into()),
-            Shape::Int32 => Err(self.misfit(&format!("number {it}"), Shape::Int32)),
-            Shape::IntOrString => Err(self.misfit(&format!("number {it}"), Shape::IntOrString)),
+            Shape::Int32 | Shape::IntOrString => Err(self.misfit(&format!("number {it}"))),
             Shape::Double => Ok(it.into()),
             Shape::Quantity => self.quantity(&it.to_string()),
-            shape => Err(self.misfit("number", shape)),
+            _ => Err(self.misfit("number")),
         }
     }
 
@@ -173,7 +180,7 @@ impl<'de> Visitor<'de> for At<'_> {
             Shape::Time => scalar::time(it).map_err(|why| self.reader.wrong(why)),
             Shape::MicroTime => scalar::micro_time(it).map_err(|why| self.reader.wrong(why)),
             Shape::Quantity => self.quantity(it),
-            shape => Err(self.misfit("string", shape)),
+            _ => Err(self.misfit("string")),
         }
     }
 
@@ -185,7 +192,7 @@ impl<'de> Visitor<'de> for At<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
-        let Shape::List(items, _) = self.shape else { return Err(self.misfit("array", self.shape)) };
+        let Shape::List(items, _) = self.shape else { return Err(self.misfit("array")) };
         let mut list = Vec::new();
         loop {
             self.reader.path.push(Step::Index(list.len()));
@@ -203,13 +210,17 @@ impl<'de> Visitor<'de> for At<'_> {
         match self.shape {
             Shape::Object(of) => self.object(of, map),
             Shape::Map(values, _) => self.map(*values, map),
-            shape => Err(self.misfit("object", shape)),
+            _ => Err(self.misfit("object")),
         }
     }
 }
 
 impl At<'_> {
     fn object<'de, A: MapAccess<'de>>(self, of: &'static Type, mut map: A) -> Result<Value, A::Error> {
+        self.reader.objects += 1;
+        if OBJECTS_MAX < self.reader.objects {
+            return Err(self.reader.wrong("the body holds too many objects"));
+        }
         let outer = std::mem::replace(&mut self.reader.within, short_name(of));
         let mut object = Map::new();
         let mut seen = Seen::default();
@@ -266,10 +277,8 @@ impl At<'_> {
         match self.shape {
             Shape::Double => Ok(number),
             Shape::Quantity => self.quantity(&text),
-            shape @ (Shape::Int32 | Shape::Int64 | Shape::IntOrString) => {
-                Err(self.misfit(&format!("number {text}"), shape))
-            }
-            shape => Err(self.misfit("number", shape)),
+            Shape::Int32 | Shape::Int64 | Shape::IntOrString => Err(self.misfit(&format!("number {text}"))),
+            _ => Err(self.misfit("number")),
         }
     }
 
@@ -278,14 +287,14 @@ impl At<'_> {
     }
 
     /// Types that read themselves do not know where they stand.
-    fn misfit<E: serde::de::Error>(self, found: &str, shape: Shape) -> E {
-        match shape {
+    fn misfit<E: serde::de::Error>(self, found: &str) -> E {
+        match self.shape {
             Shape::Quantity => self.reader.wrong(scalar::quantity("?").err().unwrap_or_default()),
             Shape::Time | Shape::MicroTime | Shape::IntOrString => {
-                let of = go_type(shape);
+                let of = go_type(self.shape);
                 self.reader.wrong(format!("json: cannot unmarshal {found} into Go value of type {of}"))
             }
-            _ => self.reader.mismatch(found, shape),
+            shape => self.reader.mismatch(found, shape),
         }
     }
 }

@@ -54,7 +54,7 @@ fn timestamp(text: &str, layout: &str) -> Result<Timestamp, String> {
     let zone = text[19..].trim_start_matches('.').trim_start_matches(|it: char| it.is_ascii_digit());
     let is_zone = match zone.as_bytes() {
         [b'Z'] => true,
-        [b'+' | b'-', hours @ .., b':', _, _] => hours.len() == 2,
+        [b'+' | b'-', h, h0, b':', m, m0] => [h, h0, m, m0].into_iter().all(u8::is_ascii_digit),
         _ => false,
     };
     if !is_zone {
