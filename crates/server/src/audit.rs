@@ -38,8 +38,8 @@ pub(crate) struct Told<'a> {
     pub(crate) source: Option<std::net::IpAddr>,
     pub(crate) user_agent: &'a str,
     pub(crate) code: u16,
-    /// Why it was allowed.
-    pub(crate) reason: &'a str,
+    /// Why it was allowed, if it was.
+    pub(crate) reason: Option<String>,
     pub(crate) begun: Timestamp,
     pub(crate) ended: Timestamp,
 }
@@ -48,7 +48,8 @@ impl Audit {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let log = Log::open(path.to_owned(), FILE_BYTES_MAX)?;
         let (lines, waiting) = sync_channel(QUEUE_MAX);
-        let writer = std::thread::Builder::new().name("audit".into()).spawn(move || log.write_all(&waiting))?;
+        let writer =
+            std::thread::Builder::new().name("audit".into()).spawn(move || log.write_all(&waiting))?;
         Ok(Self { lines: Some(lines), writer: Some(writer) })
     }
 
@@ -79,10 +80,10 @@ fn event(told: &Told<'_>) -> Value {
     let is_watch = told.deed.verb == "watch";
     let time = |at: Timestamp| at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     let mut annotations = json!({});
-    if told.user.is_some() && told.code != 401 {
-        let decision = if told.code == 403 && told.reason.is_empty() { "forbid" } else { "allow" };
+    if told.user.is_some() {
+        let decision = if told.reason.is_some() { "allow" } else { "forbid" };
         annotations["authorization.k8s.io/decision"] = json!(decision);
-        annotations["authorization.k8s.io/reason"] = json!(told.reason);
+        annotations["authorization.k8s.io/reason"] = json!(told.reason.as_deref().unwrap_or_default());
     }
     let took = told.ended.duration_since(told.begun);
     annotations["apiserver.latency.k8s.io/total"] = json!(format!("{}µs", took.as_micros()));
@@ -193,7 +194,9 @@ mod tests {
 
     #[test]
     fn a_line_tells_who_did_what_and_what_came_of_it() {
-        let deed = Deed::of(&hyper::Method::PUT, "/apis/apps/v1/namespaces/a/daemonsets/d/status", |_| String::new());
+        let deed = Deed::of(&hyper::Method::PUT, "/apis/apps/v1/namespaces/a/daemonsets/d/status", |_| {
+            String::new()
+        });
         let told = Told {
             deed: &deed,
             uri: "/apis/apps/v1/namespaces/a/daemonsets/d/status?dryRun=All",
@@ -202,7 +205,7 @@ mod tests {
             source: Some([127, 0, 0, 1].into()),
             user_agent: "kubectl/v1.33.0",
             code: 200,
-            reason: "RBAC: allowed",
+            reason: Some("RBAC: allowed".to_owned()),
             begun: "2026-01-01T00:00:00Z".parse().unwrap(),
             ended: "2026-01-01T00:00:00.001500Z".parse().unwrap(),
         };

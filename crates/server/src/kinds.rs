@@ -300,11 +300,6 @@ impl Kind {
         join(self.plural, self.group)
     }
 
-    /// `DaemonSet.apps`: how a validation error names the kind.
-    pub(crate) fn kind_and_group(&self) -> String {
-        join(self.kind, self.group)
-    }
-
     pub(crate) fn singular(&self) -> String {
         self.kind.to_lowercase()
     }

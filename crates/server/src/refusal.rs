@@ -107,6 +107,23 @@ impl Refusal {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
+    pub(crate) fn too_many_requests() -> Self {
+        let message = "Too many requests, please try again later.";
+        let mut refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
+        refusal.details = json!({"retryAfterSeconds": 1});
+        refusal
+    }
+
+    pub(crate) fn url_too_long(bytes_max: usize) -> Self {
+        let message = format!("the URL of the request is longer than {bytes_max} bytes");
+        Self::new(StatusCode::URI_TOO_LONG, "BadRequest", message)
+    }
+
+    /// When the client shall come again, if the refusal says so.
+    pub(crate) fn retry_after_s(&self) -> Option<u64> {
+        self.details["retryAfterSeconds"].as_u64()
+    }
+
     /// Something that must not happen did. `what` was tried.
     pub(crate) fn internal(what: &str) -> Self {
         let message = format!("Internal error occurred: {what}");

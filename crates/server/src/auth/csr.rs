@@ -77,7 +77,8 @@ pub(crate) fn check(
     };
     let signer = str_at(old, "spec.signerName");
     let of = |it: &Value, field: &str| it["status"][field].clone();
-    let is_signed = of(new, "certificate") != of(old, "certificate") || of(new, "conditions") != of(old, "conditions");
+    let is_signed =
+        of(new, "certificate") != of(old, "certificate") || of(new, "conditions") != of(old, "conditions");
     match part {
         "approval" if !may(registry, user, "approve", signer) => {
             forbid(format!("user not permitted to approve requests with signerName {signer:?}"))
@@ -93,7 +94,8 @@ pub(crate) fn check(
 fn may(registry: &Registry, user: &User, verb: &str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();
     [signer.to_owned(), format!("{domain}/*")].into_iter().any(|name| {
-        let on = Resource { group: GROUP.to_owned(), plural: "signers".to_owned(), name, ..Resource::default() };
+        let on =
+            Resource { group: GROUP.to_owned(), plural: "signers".to_owned(), name, ..Resource::default() };
         authorize(registry, user, &Deed::resource(verb, on)).is_ok()
     })
 }
@@ -171,7 +173,7 @@ pub(crate) async fn step(
             "lastTransitionTime": object::time(now),
         });
         let approve = |stands: &Value| Ok(with_condition(stands, &condition));
-        return registry.update(&context, &target(Part::Approval), approve).await.map(drop);
+        return registry.update(&context, &target(Part::Status), approve).await.map(drop);
     }
     if is_signed || !has("Approved") || has("Denied") || has("Failed") {
         return Ok(());
@@ -230,8 +232,7 @@ fn approved_by_itself(registry: &Registry, object: &Value, request: &Request) ->
     if user.name == request.common_name && may_create("selfnodeclient") {
         return Some("Auto approving self kubelet client certificate after SubjectAccessReview.");
     }
-    may_create("nodeclient")
-        .then_some("Auto approving kubelet client certificate after SubjectAccessReview.")
+    may_create("nodeclient").then_some("Auto approving kubelet client certificate after SubjectAccessReview.")
 }
 
 /// The certificate, or why the request is none that its signer would sign. `None`: it is for another signer.
@@ -313,7 +314,9 @@ fn node_serving(request: &Request, object: &Value) -> Result<(), String> {
 fn exactly(object: &Value, purpose: &str) -> Result<(), String> {
     let mut usages = usages(object);
     usages.sort_unstable();
-    if usages == [purpose, "digital signature"] || usages == [purpose, "digital signature", "key encipherment"] {
+    if usages == [purpose, "digital signature"]
+        || usages == [purpose, "digital signature", "key encipherment"]
+    {
         return Ok(());
     }
     Err(format!("usages did not match [{purpose} digital signature key encipherment]"))

@@ -7,20 +7,20 @@
 #![allow(dead_code, reason = "reviews and token requests come next")]
 
 mod bootstrap;
-mod csr;
-mod escalate;
-mod restrict;
-mod review;
-mod token_request;
 mod certificate;
+mod csr;
 mod deed;
 mod defaults;
+mod escalate;
 mod impersonate;
 mod node;
+mod restrict;
+mod review;
 mod roles;
 mod rule;
 mod standing;
 mod token;
+mod token_request;
 mod user;
 
 use std::fmt;
@@ -30,13 +30,17 @@ use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use jiff::Timestamp;
 use muster_store::{Change, Revision};
+use serde_json::Value;
 
 pub(crate) use self::certificate::user as user_of_certificate;
+pub(crate) use self::csr::keep as keep_signing_requests;
 pub(crate) use self::deed::{Deed, On};
 pub(crate) use self::defaults::{CONTROLLER, SIMULATED_NODES};
+pub(crate) use self::impersonate::impersonated;
 use self::roles::{Held, Roles};
 pub(crate) use self::standing::make as make_default_roles;
 use self::token::Tokens;
+pub(crate) use self::token::discovery as issuer;
 pub(crate) use self::user::{MASTERS, User};
 use crate::kinds::Kind;
 use crate::object::{self, str_at};
@@ -82,30 +86,22 @@ impl fmt::Display for Grant {
     }
 }
 
-/// Who asks, if they may ask for this. `peer` is who the connection's certificate names.
-pub(crate) fn admit(
-    registry: &Registry,
-    peer: Option<&User>,
-    headers: &HeaderMap,
-    deed: &Deed,
-    now: Timestamp,
-) -> Result<User, Refusal> {
-    let user = authenticate(registry, peer, headers, now)?;
-    if user.is_anonymous() && matches!(deed.on, On::Resource(_)) {
-        return Err(Refusal::unauthorized());
-    }
-    let user = impersonate::impersonated(registry, &user, headers)?.unwrap_or(user);
-    match authorize(registry, &user, deed) {
-        Ok(_) => Ok(user),
+/// Why the user may do this; a refusal if they may not.
+pub(crate) fn allow(registry: &Registry, user: &User, deed: &Deed) -> Result<Grant, Refusal> {
+    // Whoever does not say who they are may see what is public, and nothing that is stored.
+    let is_closed = user.is_anonymous() && matches!(deed.on, On::Resource(_));
+    match authorize(registry, user, deed) {
+        Ok(grant) if !is_closed => Ok(grant),
         // A stranger is asked who they are before they are told no.
-        Err(_) if user.is_anonymous() => Err(Refusal::unauthorized()),
-        Err(why) => Err(denied(&user, deed, &why)),
+        _ if user.is_anonymous() => Err(Refusal::unauthorized()),
+        Err(why) => Err(denied(user, deed, &why)),
+        Ok(_) => unreachable!("only what a stranger asks for is closed"),
     }
 }
 
 /// Rule: a certificate of our own authority says who asks, or else a bearer token does. Whoever shows neither is anonymous,
 /// and a false token is refused.
-fn authenticate(
+pub(crate) fn authenticate(
     registry: &Registry,
     peer: Option<&User>,
     headers: &HeaderMap,
@@ -166,6 +162,10 @@ impl Default for Access {
 }
 
 impl Access {
+    pub(crate) fn token_keys(&self) -> Value {
+        self.tokens.keys()
+    }
+
     pub(crate) fn new(pki: &Pki) -> Result<Self, PkiError> {
         let tokens = Tokens::new(pki.tokens_key()).map_err(|source| pki.bad_token_key(source))?;
         Ok(Self { roles: RwLock::default(), tokens })

@@ -72,13 +72,7 @@ pub(crate) fn check(
     checked.map_err(|why| Refusal::forbidden(target.kind, name, &why))
 }
 
-fn pod(
-    registry: &Registry,
-    node: &str,
-    target: &Target,
-    part: &str,
-    write: Write<'_>,
-) -> Result<(), String> {
+fn pod(registry: &Registry, node: &str, target: &Target, part: &str, write: Write<'_>) -> Result<(), String> {
     let stands = || {
         let stored = registry.peek(target.kind, target.namespace.as_deref(), &target.name);
         stored.map(|it| object::parse(&it))
@@ -91,12 +85,12 @@ fn pod(
         ("", Write::Delete) => {
             Err(format!("node {node:?} can only delete pods with spec.nodeName set to itself"))
         }
-        ("", Write::Update { .. }) => {
-            Err(format!("unexpected operation \"UPDATE\", node {node:?} can only create and delete mirror pods"))
-        }
-        ("status", Write::Update { old, .. }) if !is_ours(old) => Err(format!(
-            "node {node:?} can only update pod status for pods with spec.nodeName set to itself"
+        ("", Write::Update { .. }) => Err(format!(
+            "unexpected operation \"UPDATE\", node {node:?} can only create and delete mirror pods"
         )),
+        ("status", Write::Update { old, .. }) if !is_ours(old) => {
+            Err(format!("node {node:?} can only update pod status for pods with spec.nodeName set to itself"))
+        }
         ("status", Write::Update { new, old }) => {
             let labels = |it: &Value| it["metadata"]["labels"].clone();
             if labels(new) == labels(old) {
@@ -107,9 +101,9 @@ fn pod(
         }
         ("eviction", _) if stands().is_none_or(|it| is_ours(&it)) => Ok(()),
         ("eviction", _) => Err(format!("node {node} can only evict pods with spec.nodeName set to itself")),
-        (part, _) => Err(format!(
-            "unexpected pod subresource {part:?}, only 'status' and 'eviction' are allowed"
-        )),
+        (part, _) => {
+            Err(format!("unexpected pod subresource {part:?}, only 'status' and 'eviction' are allowed"))
+        }
     }
 }
 
@@ -125,7 +119,9 @@ fn mirror_pod(registry: &Registry, node: &str, pod: &Value) -> Result<(), String
     }
     let owner = match list(&pod["metadata"], "ownerReferences") {
         [one] => one,
-        [] => return Err(format!("node {node:?} can only create pods with an owner reference set to itself")),
+        [] => {
+            return Err(format!("node {node:?} can only create pods with an owner reference set to itself"));
+        }
         _ => {
             return Err(format!(
                 "node {node:?} can only create pods with a single owner reference set to itself"
@@ -159,7 +155,10 @@ fn mirror_pod(registry: &Registry, node: &str, pod: &Value) -> Result<(), String
     let sources = ["configMap", "secret", "persistentVolumeClaim", "projected", "csi", "ephemeral"];
     for volume in list(&pod["spec"], "volumes") {
         if let Some(source) = sources.iter().find(|it| is_set(&volume[**it])) {
-            return Err(format!("node {node:?} can not create pods that reference {}s", source.to_lowercase()));
+            return Err(format!(
+                "node {node:?} can not create pods that reference {}s",
+                source.to_lowercase()
+            ));
         }
     }
     Ok(())
@@ -196,7 +195,8 @@ fn own_node(node: &str, name: &str, write: Write<'_>) -> Result<(), String> {
 
 /// Changed labels that are not the node's to change, in order.
 fn forbidden_labels(new: &Value, old: &Value) -> Vec<String> {
-    let keys = |it: &Value| it.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect::<Vec<_>>();
+    let keys =
+        |it: &Value| it.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect::<Vec<_>>();
     let mut changed: Vec<String> =
         keys(new).into_iter().chain(keys(old)).filter(|it| new.get(it) != old.get(it)).collect();
     changed.sort();

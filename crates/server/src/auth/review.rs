@@ -97,8 +97,7 @@ pub(crate) fn of_own_rules(
     if namespace.is_empty() {
         return Err(Refusal::bad_request("no namespace on request"));
     }
-    let (rules, missing) =
-        registry.access.with(registry, |roles| roles.rules_for(&context.user, &namespace));
+    let (rules, missing) = registry.access.with(registry, |roles| roles.rules_for(&context.user, &namespace));
     let is_node = context.user.node().is_some();
     let chosen = |is_wanted: fn(&Rule) -> bool| {
         rules.iter().filter(|it| is_wanted(it)).map(Rule::write).collect::<Vec<_>>()
@@ -172,7 +171,8 @@ fn spec_causes(spec: &Value) -> Vec<Cause> {
 }
 
 fn refuse(target: &Target, review: &Value, mut causes: Vec<Cause>) -> Result<(), Refusal> {
-    let allowed: &[&str] = if target.namespace.is_some() { &["namespace", "managedFields"] } else { &["managedFields"] };
+    let allowed: &[&str] =
+        if target.namespace.is_some() { &["namespace", "managedFields"] } else { &["managedFields"] };
     let meta = review["metadata"].as_object();
     if meta.into_iter().flatten().any(|(name, value)| is_set(value) && !allowed.contains(&name.as_str())) {
         let why =

@@ -25,6 +25,14 @@ impl Query {
         self.0.iter().find(|(it, _)| it == name).map_or("", |(_, value)| value)
     }
 
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(it, _)| it == name)
+    }
+
+    pub(super) fn all(&self, name: &str) -> Vec<String> {
+        self.0.iter().filter(|(it, _)| it == name).map(|(_, value)| value.clone()).collect()
+    }
+
     pub(super) fn is(&self, name: &str) -> bool {
         matches!(self.get(name), "true" | "1")
     }

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use crate::admit;
 use crate::auth::Access;
 use crate::kinds::Kind;
+use crate::metrics::Metrics;
 use crate::object;
 use crate::refusal::Refusal;
 use crate::route::Target;
@@ -36,6 +37,7 @@ pub(crate) struct Registry {
     head: watch::Sender<Revision>,
     /// Who may do what.
     pub(crate) access: Access,
+    pub(crate) metrics: Metrics,
 }
 
 /// What a commit leaves under a key.
@@ -51,6 +53,7 @@ impl Registry {
             head: watch::Sender::new(store.revision()),
             store: Mutex::new(store),
             access: Access::default(),
+            metrics: Metrics::default(),
         }
     }
 
@@ -65,6 +68,11 @@ impl Registry {
 
     pub(crate) fn revision(&self) -> Revision {
         self.store().revision()
+    }
+
+    /// How many objects of the kind there are.
+    pub(crate) fn count(&self, kind: &Kind) -> usize {
+        self.store().list(&kind.prefix(None)).count()
     }
 
     pub(crate) fn heads(&self) -> watch::Receiver<Revision> {
