@@ -29,6 +29,8 @@ pub(crate) struct Kind {
     pub(crate) graceful: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
+    /// Objects go by themselves so long after they were last written.
+    pub(crate) lifetime_s: Option<u64>,
     pub(crate) default: fn(&mut Value),
     /// What is wrong with the object, given the one that stands.
     pub(crate) check: fn(&Value, Option<&Value>) -> Vec<Cause>,
@@ -73,6 +75,7 @@ const PLAIN: Kind = Kind {
     generation: None,
     graceful: false,
     fields: &[],
+    lifetime_s: None,
     default: admit::no_defaults,
     check: admit::no_checks,
     columns: columns::NAME_AND_CREATED,
@@ -100,6 +103,7 @@ pub(crate) static KINDS: &[Kind] = &[
             "source",
             "type",
         ],
+        lifetime_s: Some(60 * 60),
         columns: columns::EVENT,
         ..PLAIN
     },

@@ -10,6 +10,7 @@ mod auth;
 mod columns;
 mod context;
 mod convert;
+mod data;
 mod decode;
 mod discovery;
 mod fields;
@@ -40,15 +41,18 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use jiff::Timestamp;
+use muster_store::{LogError, Sqlite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::User;
 use crate::http::Api;
 use crate::pki::Pki;
-use crate::registry::Registry;
+use crate::registry::{Registry, WINDOW, keep_house};
 
+pub use crate::data::{DataError, backup, has_store, restore};
 pub use crate::pki::{PkiError, write_private};
 
 /// A client that has not finished its TLS handshake by then is not one.
@@ -56,10 +60,6 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the answers that are under way may take once the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Commits kept for watchers: a rollout over 4,000 nodes writes four for each pod, and at 4 kB an
-/// object the window holds 64 MB at most.
-const HISTORY_MAX: usize = 16_384;
 
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
@@ -69,6 +69,19 @@ pub enum BindError {
     Listen { address: SocketAddr, source: io::Error },
     #[error("set up the certificates")]
     Pki(#[from] PkiError),
+    #[error(transparent)]
+    Data(#[from] DataError),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("set up the certificates")]
+    Pki(#[from] PkiError),
+    #[error("make the objects that are always there: {0}")]
+    Standing(String),
+    /// What was not told may be lost or not, and only a new start can say.
+    #[error("the store can no longer be written, so the server ends. {0}")]
+    Data(#[from] DataError),
 }
 
 /// A server that has its port and its certificates, and does not serve yet.
@@ -77,10 +90,13 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     pki: Pki,
+    registry: Arc<Registry>,
+    /// The store says here that it can no longer be written.
+    failure: oneshot::Receiver<DataError>,
 }
 
 impl Server {
-    /// The certificates are kept in `data_dir`, which must exist.
+    /// The certificates and the store are kept in `data_dir`, which must exist and be no other server's.
     pub async fn bind(listen: SocketAddr, data_dir: &Path) -> Result<Self, BindError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => BindError::InUse { address: listen },
@@ -88,7 +104,12 @@ impl Server {
         };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, pki: Pki::open(data_dir)? })
+        let pki = Pki::open(data_dir)?;
+        let (failed, failure) = oneshot::channel();
+        let on_failure = Box::new(move |error: &LogError| drop(failed.send(error.clone().into())));
+        let log = Sqlite::open(&data::file(data_dir)).map_err(DataError::from)?;
+        let registry = Arc::new(Registry::open(log, WINDOW, on_failure).map_err(DataError::from)?);
+        Ok(Self { listener, address, pki, registry, failure })
     }
 
     /// The kubeconfig of the administrator. It stops working when the server's authority is replaced.
@@ -99,18 +120,21 @@ impl Server {
     }
 
     /// Serves until `stop`, and then lets what is under way finish.
-    pub async fn serve(self, stop: CancellationToken) -> Result<(), PkiError> {
+    pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
         let ip: IpAddr = self.address.ip();
         let tls = TlsAcceptor::from(Arc::new(self.pki.server_config(ip)?));
-        let registry = Arc::new(Registry::new(HISTORY_MAX));
-        if let Err(refusal) = standing::make(&registry, Timestamp::now()).await {
-            tracing::error!(status = %refusal.status(), "make the objects that are always there");
-        }
-        let api = Api { registry, stop: stop.clone() };
+        let (registry, mut failure) = (self.registry, self.failure);
+        standing::make(&registry, Timestamp::now())
+            .await
+            .map_err(|it| ServeError::Standing(it.message().to_owned()))?;
+        let house = tokio::spawn(keep_house(registry.clone(), stop.clone()));
+        let api = Api { registry: registry.clone(), stop: stop.clone() };
         let graceful = Arc::new(GracefulShutdown::new());
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => break,
+                // Nobody may read on from a server that can no longer say what is durable.
+                Ok(error) = &mut failure => return Err(error.into()),
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
@@ -133,6 +157,8 @@ impl Server {
         if tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown()).await.is_err() {
             tracing::warn!("some answers were cut short");
         }
+        drop(house.await);
+        drop(tokio::task::spawn_blocking(move || registry.close()).await);
         Ok(())
     }
 }
