@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::admit::{self, Cause};
+use crate::admit::{self, Cause, names};
 use crate::columns::{self, Column};
 use crate::decode::Gvk;
 use crate::route::Part;
@@ -31,6 +31,8 @@ pub(crate) struct Kind {
     pub(crate) fields: &'static [&'static str],
     /// Objects go by themselves so long after they were last written.
     pub(crate) lifetime_s: Option<u64>,
+    /// What the names of its objects must look like.
+    pub(crate) name: names::Rule,
     pub(crate) default: fn(&mut Value),
     /// What is wrong with the object, given the one that stands.
     pub(crate) check: fn(&Value, Option<&Value>) -> Vec<Cause>,
@@ -76,6 +78,7 @@ const PLAIN: Kind = Kind {
     graceful: false,
     fields: &[],
     lifetime_s: None,
+    name: names::subdomain_name,
     default: admit::no_defaults,
     check: admit::no_checks,
     columns: columns::NAME_AND_CREATED,
@@ -116,6 +119,7 @@ pub(crate) static KINDS: &[Kind] = &[
         verbs: &["create", "delete", "get", "list", "patch", "update", "watch"],
         status: Status::Apart(r#"{"phase":"Active"}"#),
         fields: &["status.phase"],
+        name: names::label_name,
         default: admit::default_namespace,
         columns: columns::NAMESPACE,
         ..PLAIN

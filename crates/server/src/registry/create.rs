@@ -62,7 +62,7 @@ impl Registry {
             }
             target.name = str_at(&object, "metadata.name").to_owned();
             let attempt = Attempt { target, operation: Operation::Create };
-            check(kind, &target.name, &object, None)?;
+            check(target, &object, None)?;
             admission::validate(self, context, attempt, &object).await?;
             if context.dry_run && self.store().get(&target.key()).is_none() {
                 return Ok(object::bytes(&object));

@@ -18,10 +18,10 @@ use bytes::Bytes;
 use muster_store::{
     Compacted, Db, Event, Log, LogError, OnFailure, Options, Record, Revision, Store, Window,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::admit::{self, Cause};
+use crate::admit;
 use crate::kinds::{KINDS, Kind};
 use crate::refusal::Refusal;
 use crate::route::Target;
@@ -157,10 +157,7 @@ impl Target {
     }
 }
 
-fn check(kind: &Kind, name: &str, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
-    let mut causes = (kind.check)(new, old);
-    if let Err(why) = admit::dns_subdomain(name) {
-        causes.insert(0, Cause::invalid("metadata.name", &json!(name), why));
-    }
-    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(kind, name, &causes)) }
+fn check(target: &Target, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
+    let causes = admit::check(target.kind, new, old, target.part);
+    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(target.kind, &target.name, &causes)) }
 }

@@ -1,0 +1,25 @@
+//! `muster server`: the API server alone.
+
+use crate::serving;
+
+/// Run the API server alone, until Ctrl-C or SIGTERM
+///
+/// It keeps its state in the data directory, and says `ready` once clients may come. There is nothing beside it: no
+/// controllers, no nodes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  muster server                                            on this machine only, on port 6443
+  muster server --data-dir /var/lib/muster --listen 0.0.0.0:6443")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    serving: serving::Args,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let start = async |stop: &_, tasks: &mut _| {
+        let admin = args.serving.serve(stop, tasks).await?;
+        println!("ready: {}", admin.export());
+        Ok(())
+    };
+    args.serving.run(start).await
+}
