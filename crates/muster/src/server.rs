@@ -17,8 +17,8 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let start = async |stop: &_, tasks: &mut _| {
-        let admin = args.serving.serve(stop, tasks).await?;
-        println!("ready: {}", admin.export());
+        let export = args.serving.serve(args.serving.bind().await?, stop, tasks)?;
+        println!("ready: {export}");
         Ok(())
     };
     args.serving.run(start).await

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use muster_server::{Server, write_private};
+use muster_server::{Server, Who, write_private};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -28,12 +28,6 @@ pub(crate) struct Args {
     /// Where to write the administrator's kubeconfig [default: DIR/kubeconfig]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-}
-
-/// The administrator's way in.
-pub(crate) struct Admin {
-    pub(crate) kubeconfig: String,
-    pub(crate) path: PathBuf,
 }
 
 impl Args {
@@ -76,24 +70,25 @@ impl Args {
         ended
     }
 
-    /// Starts the API server as a task, and writes the kubeconfig.
-    pub(crate) async fn serve(&self, stop: &CancellationToken, tasks: &mut Tasks) -> anyhow::Result<Admin> {
-        let server = Server::bind(self.listen, &self.data_dir).await?;
+    pub(crate) async fn bind(&self) -> anyhow::Result<Server> {
+        Ok(Server::bind(self.listen, &self.data_dir).await?)
+    }
+
+    /// Starts the server as a task and writes the administrator's kubeconfig. Gives the line that the administrator's
+    /// shell needs.
+    pub(crate) fn serve(
+        &self,
+        server: Server,
+        stop: &CancellationToken,
+        tasks: &mut Tasks,
+    ) -> anyhow::Result<String> {
         let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("kubeconfig"));
         let path = std::path::absolute(&path)?;
-        let kubeconfig = server.kubeconfig()?;
-        write_private(&path, kubeconfig.as_bytes())
+        write_private(&path, server.kubeconfig(Who::Admin)?.as_bytes())
             .with_context(|| format!("write the kubeconfig to {}", path.display()))?;
         let serving = server.serve(stop.clone());
         tasks.spawn(async move { Ok(serving.await?) });
-        Ok(Admin { kubeconfig, path })
-    }
-}
-
-impl Admin {
-    /// A line for the user's shell.
-    pub(crate) fn export(&self) -> String {
-        format!("export KUBECONFIG={}", shell_word(&self.path))
+        Ok(format!("export KUBECONFIG={}", shell_word(&path)))
     }
 }
 

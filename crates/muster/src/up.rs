@@ -4,6 +4,7 @@ use anyhow::{Context as _, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_agent::sim;
 use muster_control::{Binding, Settings};
+use muster_server::Who;
 use tokio_util::sync::CancellationToken;
 
 use crate::serving::{self, Tasks};
@@ -34,12 +35,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn start(args: &Args, stop: &CancellationToken, tasks: &mut Tasks) -> anyhow::Result<()> {
-    let admin = args.serving.serve(stop, tasks).await?;
-    let kubeconfig = Kubeconfig::from_yaml(&admin.kubeconfig)?;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    let client = kube::Client::try_from(config)?;
-    let nodes =
-        sim::register(client.clone(), args.sim_nodes).await.context("register the simulated nodes")?;
+    let server = args.serving.bind().await?;
+    let controller = server.kubeconfig(Who::Controller)?;
+    let simulated = server.kubeconfig(Who::SimulatedNodes)?;
+    let export = args.serving.serve(server, stop, tasks)?;
+
+    let nodes = client(&simulated).await?;
+    let nodes = sim::register(nodes, args.sim_nodes).await.context("register the simulated nodes")?;
     let running = nodes.run(stop.clone());
     tasks.spawn(async move {
         running.await;
@@ -48,11 +50,18 @@ async fn start(args: &Args, stop: &CancellationToken, tasks: &mut Tasks) -> anyh
 
     // There is no scheduler yet, so each pod is told its node by the controller itself.
     let settings = Settings { binding: Binding::Direct, ..Settings::default() };
-    let controlling = muster_control::daemonsets(client, settings, stop.clone());
+    let controlling = muster_control::daemonsets(client(&controller).await?, settings, stop.clone());
     tasks.spawn(async move {
         controlling.await;
         Ok(())
     });
-    println!("ready: {} simulated nodes; {}", args.sim_nodes, admin.export());
+    println!("ready: {} simulated nodes; {export}", args.sim_nodes);
     Ok(())
+}
+
+/// Each part of the process asks in its own name.
+async fn client(kubeconfig: &str) -> anyhow::Result<kube::Client> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
 }

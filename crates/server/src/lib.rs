@@ -30,7 +30,7 @@ mod view;
 mod watch;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,16 +47,20 @@ use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::User;
+use crate::auth::Access;
 use crate::http::Api;
-use crate::pki::Pki;
+use crate::pki::{Pki, Serving};
+use crate::refusal::Refusal;
 use crate::registry::{Registry, WINDOW, keep_house};
 
 pub use crate::data::{DataError, backup, has_store, restore};
-pub use crate::pki::{PkiError, write_private};
+pub use crate::pki::{PkiError, Who, write_private};
 
 /// A client that has not finished its TLS handshake by then is not one.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Whether the server's certificate is due is looked at this often: it is months before it ends.
+const RENEWAL_LOOK_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// How long the answers that are under way may take once the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -71,14 +75,14 @@ pub enum BindError {
     Pki(#[from] PkiError),
     #[error(transparent)]
     Data(#[from] DataError),
+    #[error("make the objects that are always there: {0}")]
+    Standing(String),
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("set up the certificates")]
     Pki(#[from] PkiError),
-    #[error("make the objects that are always there: {0}")]
-    Standing(String),
     /// What was not told may be lost or not, and only a new start can say.
     #[error("the store can no longer be written, so the server ends. {0}")]
     Data(#[from] DataError),
@@ -89,7 +93,7 @@ pub enum ServeError {
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
-    pki: Pki,
+    pki: Arc<Pki>,
     registry: Arc<Registry>,
     /// The store says here that it can no longer be written.
     failure: oneshot::Receiver<DataError>,
@@ -104,30 +108,34 @@ impl Server {
         };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let pki = Pki::open(data_dir)?;
+        let pki = Arc::new(Pki::open(data_dir)?);
         let (failed, failure) = oneshot::channel();
         let on_failure = Box::new(move |error: &LogError| drop(failed.send(error.clone().into())));
         let log = Sqlite::open(&data::file(data_dir)).map_err(DataError::from)?;
-        let registry = Arc::new(Registry::open(log, WINDOW, on_failure).map_err(DataError::from)?);
-        Ok(Self { listener, address, pki, registry, failure })
+        let mut registry = Registry::open(log, WINDOW, on_failure).map_err(DataError::from)?;
+        registry.access = Access::new(&pki)?;
+        let now = Timestamp::now();
+        let refused = |it: Refusal| BindError::Standing(it.message().to_owned());
+        standing::make(&registry, now).await.map_err(refused)?;
+        auth::make_default_roles(&registry, now).await.map_err(refused)?;
+        Ok(Self { listener, address, pki, registry: Arc::new(registry), failure })
     }
 
-    /// The kubeconfig of the administrator. It stops working when the server's authority is replaced.
-    pub fn kubeconfig(&self) -> Result<String, PkiError> {
+    /// A kubeconfig for the administrator or a part of Muster. It stops working when the server's authority is replaced.
+    pub fn kubeconfig(&self, who: Who) -> Result<String, PkiError> {
         let ip =
             if self.address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { self.address.ip() };
-        self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.address.port())))
+        self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.address.port())), who)
     }
 
     /// Serves until `stop`, and then lets what is under way finish.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
-        let ip: IpAddr = self.address.ip();
-        let tls = TlsAcceptor::from(Arc::new(self.pki.server_config(ip)?));
+        let serving = Arc::new(Serving::new(self.pki.clone(), self.address.ip(), Timestamp::now())?);
+        let tls = TlsAcceptor::from(Arc::new(serving.config()?));
         let (registry, mut failure) = (self.registry, self.failure);
-        standing::make(&registry, Timestamp::now())
-            .await
-            .map_err(|it| ServeError::Standing(it.message().to_owned()))?;
         let house = tokio::spawn(keep_house(registry.clone(), stop.clone()));
+        tokio::spawn(Access::keep(registry.clone(), stop.clone()));
+        tokio::spawn(renew(serving, stop.clone()));
         let api = Api { registry: registry.clone(), stop: stop.clone() };
         let graceful = Arc::new(GracefulShutdown::new());
         loop {
@@ -163,6 +171,22 @@ impl Server {
     }
 }
 
+/// Replaces the server's certificate in time.
+async fn renew(serving: Arc<Serving>, stop: CancellationToken) {
+    let mut due = tokio::time::interval(RENEWAL_LOOK_EVERY);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = due.tick() => {}
+        }
+        match serving.renew_if_due(Timestamp::now()) {
+            Ok(true) => tracing::info!("the server has a new certificate"),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "renew the server's certificate; it is tried again"),
+        }
+    }
+}
+
 async fn connection(
     stream: TcpStream,
     tls: TlsAcceptor,
@@ -173,7 +197,7 @@ async fn connection(
     stream.set_nodelay(true)?;
     let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
-    let peer = Arc::new(certificate.and_then(|it| User::of_certificate(it)));
+    let peer = Arc::new(certificate.and_then(|it| auth::user_of_certificate(it)));
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (api, peer) = (api.clone(), peer.clone());
         async move { Ok::<_, std::convert::Infallible>(api.answer(peer.as_ref().as_ref(), request).await) }

@@ -22,6 +22,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::admit;
+use crate::auth::Access;
 use crate::kinds::{KINDS, Kind};
 use crate::refusal::Refusal;
 use crate::route::Target;
@@ -41,6 +42,8 @@ const QUEUE_MAX: usize = 4096;
 pub(crate) struct Registry {
     db: Db,
     heads: Arc<Heads>,
+    /// Who may do what.
+    pub(crate) access: Access,
 }
 
 impl Registry {
@@ -54,7 +57,7 @@ impl Registry {
         let on_commit = Box::new(move |batch: &[Arc<Event>]| awake.advance(batch));
         let db = Db::open(log, Options { window, queue_max: QUEUE_MAX, on_commit, on_failure })?;
         heads.all.send_replace(db.read().revision());
-        Ok(Self { db, heads })
+        Ok(Self { db, heads, access: Access::default() })
     }
 
     #[cfg(test)]
