@@ -1,6 +1,6 @@
 //! `muster server`: the API server alone.
 
-use crate::serving;
+use crate::serving::Serving;
 
 /// Run the API server alone, until Ctrl-C or SIGTERM
 ///
@@ -8,11 +8,11 @@ use crate::serving;
 /// controllers, no nodes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  muster server                                            on this machine only, on port 6443
+  muster server    on this machine only, on port 6443
   muster server --data-dir /var/lib/muster --listen 0.0.0.0:6443")]
 pub(crate) struct Args {
     #[command(flatten)]
-    serving: serving::Args,
+    serving: Serving,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {

@@ -18,7 +18,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) type Tasks = JoinSet<anyhow::Result<()>>;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct Serving {
     /// Where the cluster's state, the certificates and the kubeconfig are kept
     #[arg(long, value_name = "DIR", default_value = ".muster")]
     data_dir: PathBuf,
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     kubeconfig: Option<PathBuf>,
 }
 
-impl Args {
+impl Serving {
     /// Does `work` until a signal comes or something fails, and then ends every task.
     pub(crate) async fn run(
         &self,

@@ -7,15 +7,15 @@ use muster_control::{Binding, Settings};
 use muster_server::Who;
 use tokio_util::sync::CancellationToken;
 
-use crate::serving::{self, Tasks};
+use crate::serving::{Serving, Tasks};
 
 /// Run an API server, the controllers and simulated nodes on this machine, until Ctrl-C
 ///
 /// The cluster's state is kept in the data directory: the next `muster up` goes on where this one ended.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  muster up                                  a cluster of three simulated nodes
-  muster up --sim-nodes 50 --data-dir /tmp/m fifty of them, kept elsewhere")]
+  muster up                                     a cluster of three simulated nodes
+  muster up --sim-nodes 50 --data-dir /tmp/m    fifty of them, kept elsewhere")]
 pub(crate) struct Args {
     /// Real nodes, on containerd (not there yet)
     #[arg(long, value_name = "N")]
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=i64::from(sim::NODES_MAX)))]
     sim_nodes: u16,
     #[command(flatten)]
-    serving: serving::Args,
+    serving: Serving,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
