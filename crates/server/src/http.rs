@@ -5,6 +5,7 @@ mod query;
 mod reply;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -77,7 +78,8 @@ impl Api {
                 Err(Refusal::method_not_allowed())
             }
             Route::Health(health) => {
-                let state = State { is_stopping: self.stop.is_cancelled(), is_writable: true };
+                let is_full = self.registry.is_full.load(Ordering::Relaxed);
+                let state = State { is_stopping: self.stop.is_cancelled(), is_writable: !is_full };
                 let (code, text) =
                     health::answer(&health, state, asked.query.has("verbose"), &asked.query.all("exclude"));
                 Ok(respond(code, TEXT, text.into()))
@@ -126,7 +128,7 @@ impl Api {
                 };
                 let Some(place) = self.limits.watch() else {
                     self.registry.metrics.refused.inc();
-                    return Err(Refusal::too_many_requests());
+                    return Err(Refusal::too_many_requests(1));
                 };
                 let held = (place, Counted::new(&self.registry.metrics.watches));
                 let frames = watch::stream(self.registry.clone(), wanted, self.stop.clone());

@@ -107,13 +107,6 @@ impl Refusal {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
-    pub(crate) fn too_many_requests() -> Self {
-        let message = "Too many requests, please try again later.";
-        let mut refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
-        refusal.details = json!({"retryAfterSeconds": 1});
-        refusal
-    }
-
     pub(crate) fn url_too_long(bytes_max: usize) -> Self {
         let message = format!("the URL of the request is longer than {bytes_max} bytes");
         Self::new(StatusCode::URI_TOO_LONG, "BadRequest", message)
@@ -122,12 +115,6 @@ impl Refusal {
     /// When the client shall come again, if the refusal says so.
     pub(crate) fn retry_after_s(&self) -> Option<u64> {
         self.details["retryAfterSeconds"].as_u64()
-    }
-
-    /// Something that must not happen did. `what` was tried.
-    pub(crate) fn internal(what: &str) -> Self {
-        let message = format!("Internal error occurred: {what}");
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
     }
 
     pub(crate) fn method_not_allowed() -> Self {
@@ -171,6 +158,21 @@ impl Refusal {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
     }
 
+    /// Too much is under way already.
+    pub(crate) fn too_many_requests(retry_after_s: u32) -> Self {
+        let message = "Too many requests, please try again later.";
+        let mut refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
+        refusal.details = json!({"retryAfterSeconds": retry_after_s});
+        refusal
+    }
+
+    pub(crate) fn internal(why: &str) -> Self {
+        let message = format!("Internal error occurred: {why}");
+        let mut refusal = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message);
+        refusal.details = json!({"causes": [{"message": why}]});
+        refusal
+    }
+
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
     }
@@ -181,6 +183,10 @@ impl Refusal {
         let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
         refusal.details = json!({"causes": [cause], "retryAfterSeconds": 1});
         refusal
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     pub(crate) fn status(&self) -> Value {

@@ -103,24 +103,14 @@ fn may(registry: &Registry, user: &User, verb: &str, signer: &str) -> bool {
 /// Approves, signs and clears away requests until `stop`.
 pub(crate) async fn keep(registry: Arc<Registry>, pki: Arc<Pki>, stop: CancellationToken) {
     let kind = kind();
-    let mut heads = registry.heads();
-    // Everything that stands is looked at once.
-    let mut seen = 0;
+    let mut heads = registry.heads_of(kind);
+    // The first time is now: everything that stands is looked at.
     let mut sweep = tokio::time::interval(SWEEP_EVERY);
     loop {
-        let is_sweep = tokio::select! {
+        tokio::select! {
             () = stop.cancelled() => return,
-            _ = sweep.tick() => true,
-            changed = heads.changed() => match changed {
-                Ok(()) => false,
-                Err(_) => return,
-            },
-        };
-        let head = *heads.borrow_and_update();
-        let is_concerned = registry.since(&kind.prefix(None), seen).map_or(true, |(it, _)| !it.is_empty());
-        seen = head;
-        if !is_sweep && !is_concerned {
-            continue;
+            _ = sweep.tick() => {}
+            changed = heads.changed() => if changed.is_err() { return },
         }
         let now = Timestamp::now();
         for request in registry.list(kind, None, &Selector::default()).0 {

@@ -24,7 +24,7 @@ mod token_request;
 mod user;
 
 use std::fmt;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{LazyLock, PoisonError, RwLock};
 
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
@@ -64,8 +64,9 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// What decides who may do what: the roles, and the key of the tokens.
 #[derive(Debug)]
 pub(crate) struct Access {
-    /// As of a revision. Before each decision they are brought up to the store's, so a change acts at once.
-    roles: RwLock<(Revision, Roles)>,
+    /// As of a revision, once there was one to look at. Before each decision they are brought up to the store's, so a
+    /// change acts at once.
+    roles: RwLock<(Option<Revision>, Roles)>,
     tokens: Tokens,
 }
 
@@ -172,50 +173,59 @@ impl Access {
     }
 
     fn with<T>(&self, registry: &Registry, read: impl FnOnce(&Roles) -> T) -> T {
-        let head = registry.revision();
         let known = self.roles.read().unwrap_or_else(PoisonError::into_inner);
-        if head <= known.0 {
+        if known.0.is_some_and(|seen| kinds().all(|(kind, _)| registry.head_of(kind) <= seen)) {
             return read(&known.1);
         }
         drop(known);
         let mut known = self.roles.write().unwrap_or_else(PoisonError::into_inner);
-        catch_up(registry, &mut known, head);
+        catch_up(registry, &mut known);
         read(&known.1)
     }
 }
 
-fn catch_up(registry: &Registry, (seen, roles): &mut (Revision, Roles), head: Revision) {
-    for (plural, held) in HELD {
-        let kind = Kind::find(RBAC, "v1", plural).expect("it is in the table");
-        let Ok((events, _)) = registry.since(&kind.prefix(None), *seen) else {
-            // The history does not reach back to what is known.
-            return read_all(registry, (seen, roles));
-        };
-        for event in events {
-            let mut key = event.key.splitn(3, '/').skip(1);
-            let (namespace, name) = (key.next().unwrap_or_default(), key.next().unwrap_or_default());
-            let object = match &event.change {
-                Change::Put { now, .. } => Some(object::parse(&now.value)),
-                Change::Delete { .. } => None,
-            };
-            roles.apply(held, namespace, name, object.as_ref());
-        }
-    }
-    *seen = head;
+fn kinds() -> impl Iterator<Item = (&'static Kind, Held)> {
+    static KINDS: LazyLock<Vec<(&Kind, Held)>> = LazyLock::new(|| {
+        let row = |plural| Kind::find(RBAC, "v1", plural).expect("it is in the table");
+        HELD.iter().map(|(plural, held)| (row(plural), *held)).collect()
+    });
+    KINDS.iter().copied()
 }
 
-fn read_all(registry: &Registry, (seen, roles): (&mut Revision, &mut Roles)) {
-    *roles = Roles::default();
-    // What is committed while the lists are read is met again as an event, and ends in the same state.
-    *seen = registry.revision();
-    for (plural, held) in HELD {
-        let kind = Kind::find(RBAC, "v1", plural).expect("it is in the table");
+fn catch_up(registry: &Registry, (seen, roles): &mut (Option<Revision>, Roles)) {
+    // What is committed meanwhile is met again as an event, and ends in the same state.
+    let head = registry.revision();
+    let after = seen.replace(head);
+    let events = |(kind, held): (&Kind, Held)| {
+        let (events, _) = registry.since(&kind.prefix(None), after?).ok()?;
+        Some(events.into_iter().map(move |it| (held, it)))
+    };
+    let Some(events) = kinds().map(events).collect::<Option<Vec<_>>>() else {
+        // Nothing is known, or the history does not reach back to what is.
+        *roles = read_all(registry);
+        return;
+    };
+    for (held, event) in events.into_iter().flatten() {
+        let mut key = event.key.splitn(3, '/').skip(1);
+        let (namespace, name) = (key.next().unwrap_or_default(), key.next().unwrap_or_default());
+        let object = match &event.change {
+            Change::Put { now, .. } => Some(object::parse(&now.value)),
+            Change::Delete { .. } => None,
+        };
+        roles.apply(held, namespace, name, object.as_ref());
+    }
+}
+
+fn read_all(registry: &Registry) -> Roles {
+    let mut roles = Roles::default();
+    for (kind, held) in kinds() {
         let (objects, _) = registry.list(kind, None, &Selector::default());
         for object in objects.iter().map(|it| object::parse(it)) {
             let [namespace, name] = ["namespace", "name"].map(|it| str_at(&object["metadata"], it));
             roles.apply(held, namespace, name, Some(&object));
         }
     }
+    roles
 }
 
 /// The refusal of a request that nothing grants.

@@ -106,7 +106,7 @@ impl Api {
         } else {
             let Some(place) = self.limits.enter(kind.is_read()).await else {
                 self.registry.metrics.refused.inc();
-                return Err(Refusal::too_many_requests());
+                return Err(Refusal::too_many_requests(1));
             };
             Some((place, Counted::new(&self.registry.metrics.in_flight(kind.is_read()))))
         };
