@@ -24,7 +24,7 @@ impl Cause {
         Self { reason: "FieldValueInvalid", field: field.into(), message }
     }
 
-    fn unsupported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+    pub(crate) fn unsupported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let supported: Vec<_> = supported.iter().map(|it| format!("{it:?}")).collect();
         let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
         Self { reason: "FieldValueNotSupported", field: field.into(), message }

@@ -27,7 +27,7 @@ pub(crate) fn object(
     let object: Value = match media_type {
         "" | JSON => serde_json::from_slice(body)
             .map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))?,
-        other => return Err(Refusal::unsupported_media(other, JSON)),
+        _ => return Err(Refusal::unsupported_media(JSON)),
     };
     let api_version = crate::kinds::group_version(expected.group, expected.version);
     for (field, must) in [("kind", expected.kind), ("apiVersion", &api_version)] {

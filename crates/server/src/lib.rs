@@ -12,6 +12,7 @@ mod context;
 mod convert;
 mod decode;
 mod discovery;
+mod drain;
 mod fields;
 mod http;
 mod kinds;
@@ -106,6 +107,7 @@ impl Server {
         if let Err(refusal) = standing::make(&registry, Timestamp::now()).await {
             tracing::error!(status = %refusal.status(), "make the objects that are always there");
         }
+        tokio::spawn(drain::run(registry.clone(), stop.clone()));
         let api = Api { registry, stop: stop.clone() };
         let graceful = Arc::new(GracefulShutdown::new());
         loop {

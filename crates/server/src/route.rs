@@ -34,6 +34,7 @@ pub(crate) enum Part {
     Whole,
     Status,
     Binding,
+    Finalize,
 }
 
 impl Route {

@@ -7,22 +7,25 @@
 mod create;
 mod delete;
 mod list;
+pub(crate) mod prepare;
 mod update;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use muster_store::{Compacted, Conflict, Event, Expect, Record, Revision, Store};
+use muster_store::{Change, Compacted, Conflict, Event, Expect, Record, Revision, Store};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::admit::{self, Cause};
+use crate::context::Context;
 use crate::kinds::Kind;
-use crate::object;
+use crate::object::{Draft, str_at};
 use crate::refusal::Refusal;
 use crate::route::Target;
 
 pub(crate) use self::delete::{DeleteOptions, Deleted, Propagation};
+pub(crate) use self::update::Written;
 
 /// How often a write is begun again because another came first. Each time some other write got through, so a write that
 /// loses this often stands in a crowd that cannot be served in time.
@@ -35,10 +38,11 @@ pub(crate) struct Registry {
     head: watch::Sender<Revision>,
 }
 
-/// What a commit leaves under a key.
-enum Commit<'a> {
-    Put(&'a Value),
-    Delete { last: &'a Value },
+/// What a commit does to a key.
+enum Commit {
+    Put,
+    /// The object is what watchers get to see last.
+    Delete,
 }
 
 impl Registry {
@@ -76,18 +80,21 @@ impl Registry {
     }
 
     /// The one way into the store. Gives the object as it was written.
-    async fn commit(&self, key: &str, expect: Expect, commit: Commit<'_>) -> Result<Bytes, Conflict> {
+    async fn commit(
+        &self,
+        key: &str,
+        expect: Expect,
+        commit: Commit,
+        object: &mut Value,
+    ) -> Result<Bytes, Conflict> {
+        let draft = Draft::of(object);
         let mut store = self.store();
         let bytes = match commit {
-            Commit::Put(object) => store.put(key, expect, |revision| at(object, revision))?.value.clone(),
-            Commit::Delete { last } => {
-                let mut bytes = Bytes::new();
-                store.delete(key, expect, |revision| {
-                    bytes = at(last, revision);
-                    bytes.clone()
-                })?;
-                bytes
-            }
+            Commit::Put => store.put(key, expect, |revision| draft.at(revision))?.value.clone(),
+            Commit::Delete => match store.delete(key, expect, |revision| draft.at(revision))?.change {
+                Change::Delete { last, .. } => last,
+                Change::Put { now, .. } => now.value.clone(),
+            },
         };
         let revision = store.revision();
         drop(store);
@@ -111,11 +118,31 @@ impl Target {
     }
 }
 
-/// The object as the commit at `revision` leaves it.
-fn at(object: &Value, revision: Revision) -> Bytes {
-    let mut object = object.clone();
-    object["metadata"]["resourceVersion"] = json!(revision.to_string());
-    object::bytes(&object)
+/// Owners that are named twice are kept once.
+fn dedup_owners(context: &Context, object: &mut Value) {
+    let Some(owners) = object["metadata"].get_mut("ownerReferences").and_then(Value::as_array_mut) else {
+        return;
+    };
+    if owners.len() < 2 {
+        return;
+    }
+    let mut twice = Vec::new();
+    let mut once: Vec<Value> = Vec::with_capacity(owners.len());
+    for owner in std::mem::take(owners) {
+        if once.contains(&owner) {
+            twice.push(str_at(&owner, "uid").to_owned());
+        } else {
+            once.push(owner);
+        }
+    }
+    *owners = once;
+    if !twice.is_empty() {
+        context.warn(format!(
+            "metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
+             reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            twice.join(", ")
+        ));
+    }
 }
 
 fn check(kind: &Kind, name: &str, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
