@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::admit::{self, Cause};
+use crate::admit::{self, Cause, names};
 use crate::columns::{self, Column};
 use crate::decode::Gvk;
 use crate::registry::prepare;
@@ -42,6 +42,8 @@ pub(crate) struct Kind {
     pub(crate) returns_deleted: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
+    /// What the names of its objects must look like.
+    pub(crate) name: names::Rule,
     pub(crate) default: fn(&mut Value),
     /// What is wrong with the object, given the one that stands.
     pub(crate) check: fn(&Value, Option<&Value>) -> Vec<Cause>,
@@ -92,6 +94,7 @@ const PLAIN: Kind = Kind {
     owns_others: true,
     returns_deleted: false,
     fields: &[],
+    name: names::subdomain_name,
     default: admit::no_defaults,
     check: admit::no_checks,
     columns: columns::NAME_AND_CREATED,
@@ -144,6 +147,7 @@ pub(crate) static KINDS: &[Kind] = &[
         verbs: &["create", "delete", "get", "list", "patch", "update", "watch"],
         status: Status::Apart(r#"{"phase":"Active"}"#),
         fields: &["status.phase"],
+        name: names::label_name,
         default: admit::default_namespace,
         columns: columns::NAMESPACE,
         ..PLAIN

@@ -14,10 +14,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use muster_store::{Change, Compacted, Conflict, Event, Expect, Record, Revision, Store};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::admit::{self, Cause};
+use crate::admit;
 use crate::context::Context;
 use crate::kinds::Kind;
 use crate::object::{Draft, str_at};
@@ -145,10 +145,7 @@ fn dedup_owners(context: &Context, object: &mut Value) {
     }
 }
 
-fn check(kind: &Kind, name: &str, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
-    let mut causes = (kind.check)(new, old);
-    if let Err(why) = admit::dns_subdomain(name) {
-        causes.insert(0, Cause::invalid("metadata.name", &json!(name), why));
-    }
-    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(kind, name, &causes)) }
+fn check(target: &Target, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
+    let causes = admit::check(target.kind, new, old, target.part);
+    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(target.kind, &target.name, &causes)) }
 }

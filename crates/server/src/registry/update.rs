@@ -173,7 +173,6 @@ impl Registry {
         record: &Arc<Record>,
         change: &(impl Fn(Option<&Value>) -> Result<Value, Refusal> + Sync),
     ) -> Result<Option<Bytes>, Refusal> {
-        let kind = target.kind;
         let old = object::parse(&record.value);
         let mut new = change(Some(&old))?;
         let attempt = Attempt { target, operation: Operation::Update { old: &old } };
@@ -181,7 +180,7 @@ impl Registry {
         dedup_owners(context, &mut new);
         refuse_stale(target, &new, &old)?;
         prepare(target, &mut new, &old);
-        check(kind, &target.name, &new, Some(&old))?;
+        check(target, &new, Some(&old))?;
         admission::validate(self, context, attempt, &new).await?;
         if is_same(&new, &old) {
             return Ok(Some(record.value.clone()));
