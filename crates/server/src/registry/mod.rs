@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::admit;
+use crate::auth::Access;
 use crate::context::Context;
 use crate::kinds::Kind;
 use crate::object::{Draft, str_at};
@@ -36,6 +37,8 @@ pub(crate) struct Registry {
     store: Mutex<Store>,
     /// The revision of the last commit: watchers sleep on it.
     head: watch::Sender<Revision>,
+    /// Who may do what.
+    pub(crate) access: Access,
 }
 
 /// What a commit does to a key.
@@ -48,7 +51,11 @@ enum Commit {
 impl Registry {
     pub(crate) fn new(history_max: usize) -> Self {
         let store = Store::new(history_max);
-        Self { head: watch::Sender::new(store.revision()), store: Mutex::new(store) }
+        Self {
+            head: watch::Sender::new(store.revision()),
+            store: Mutex::new(store),
+            access: Access::default(),
+        }
     }
 
     pub(crate) fn get(&self, target: &Target) -> Result<Bytes, Refusal> {
