@@ -241,8 +241,10 @@ impl Api {
             }
             (Method::PATCH, Part::Whole | Part::Status) => {
                 let patch_type = PatchType::of(&asked.media_type)?;
-                let mut patch: Value = serde_json::from_slice(&asked.body)
-                    .map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))?;
+                let mut patch = match patch_type {
+                    PatchType::Apply => decode::applied(context, &asked.body)?,
+                    _ => decode::patch(context, &asked.body)?,
+                };
                 if patch_type == PatchType::Apply {
                     hold_to_url(&target, &mut patch)?;
                     let applied = convert::inward(kind, patch);

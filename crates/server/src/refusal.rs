@@ -88,6 +88,11 @@ impl Refusal {
         Self::invalid_in("meta.k8s.io", kind, "", causes)
     }
 
+    /// A patch made of the object what its type does not allow.
+    pub(crate) fn invalid_patch(cause: Cause) -> Self {
+        Self::invalid_in("", "", "", &[cause])
+    }
+
     fn invalid_in(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
         let said: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
         let said = if let [one] = &said[..] { one.clone() } else { format!("[{}]", said.join(", ")) };
