@@ -42,6 +42,8 @@ pub(crate) struct Kind {
     pub(crate) returns_deleted: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
+    /// Objects go by themselves so long after they were last written.
+    pub(crate) lifetime_s: Option<u64>,
     /// What the names of its objects must look like.
     pub(crate) name: names::Rule,
     pub(crate) default: fn(&mut Value),
@@ -94,6 +96,7 @@ const PLAIN: Kind = Kind {
     owns_others: true,
     returns_deleted: false,
     fields: &[],
+    lifetime_s: None,
     name: names::subdomain_name,
     default: admit::no_defaults,
     check: admit::no_checks,
@@ -131,6 +134,7 @@ pub(crate) static KINDS: &[Kind] = &[
             "source",
             "type",
         ],
+        lifetime_s: Some(60 * 60),
         columns: columns::EVENT,
         ..PLAIN
     },

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use muster_store::Revision;
 use serde_json::{Map, Value};
 
 /// The value at a dotted path as text, or nothing at all: what a field selector compares.
@@ -50,55 +49,6 @@ pub(crate) fn is_set(value: &Value) -> bool {
 /// `2026-01-02T03:04:05Z`: the API knows whole seconds.
 pub(crate) fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-/// An object that is serialised but for its resourceVersion, which only the commit knows.
-#[derive(Debug)]
-pub(crate) struct Draft {
-    text: Vec<u8>,
-    /// Where the resourceVersion goes.
-    at: usize,
-}
-
-impl Draft {
-    pub(crate) fn of(object: &mut Value) -> Self {
-        map_mut(object, "metadata").insert("resourceVersion".into(), Value::String(String::new()));
-        let mut text = Vec::with_capacity(1024);
-        let mut at = 0;
-        write_map(&mut text, object, |text, name, value| match name {
-            "metadata" => write_map(text, value, |text, name, value| {
-                write_json(text, value);
-                if name == "resourceVersion" {
-                    // Between the quotes.
-                    at = text.len() - 1;
-                }
-            }),
-            _ => write_json(text, value),
-        });
-        Self { text, at }
-    }
-
-    pub(crate) fn at(&self, revision: Revision) -> Bytes {
-        let (head, tail) = self.text.split_at(self.at);
-        Bytes::from([head, revision.to_string().as_bytes(), tail].concat())
-    }
-}
-
-fn write_map(text: &mut Vec<u8>, map: &Value, mut write: impl FnMut(&mut Vec<u8>, &str, &Value)) {
-    text.push(b'{');
-    for (at, (name, value)) in map.as_object().into_iter().flatten().enumerate() {
-        if at != 0 {
-            text.push(b',');
-        }
-        write_json(text, &Value::from(name.as_str()));
-        text.push(b':');
-        write(text, name, value);
-    }
-    text.push(b'}');
-}
-
-fn write_json(text: &mut Vec<u8>, value: &Value) {
-    serde_json::to_writer(text, value).expect("JSON is written into memory");
 }
 
 pub(crate) fn bytes(object: &Value) -> Bytes {

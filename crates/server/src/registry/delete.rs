@@ -90,9 +90,10 @@ impl Registry {
                 Deleted::Marked { now: object::bytes(&object) }
             }));
         }
-        let commit = if is_gone { Commit::Delete } else { Commit::Put };
-        let expect = Expect::At(record.modified);
-        let Ok(now) = self.commit(&target.key(), expect, commit, &mut object).await else { return Ok(None) };
+        let commit = if is_gone { Commit::Delete { last: &object } } else { Commit::Put(&object) };
+        let Some(now) = self.commit(context, target, Expect::At(record.modified), commit).await? else {
+            return Ok(None);
+        };
         Ok(Some(if is_gone { Deleted::Gone { last: now } } else { Deleted::Marked { now } }))
     }
 }

@@ -188,9 +188,9 @@ impl Registry {
         if context.dry_run {
             return Ok(Some(object::bytes(&new)));
         }
-        let commit = if is_last_goodbye(target, &new, &old) { Commit::Delete } else { Commit::Put };
-        let expect = Expect::At(record.modified);
-        Ok(self.commit(&target.key(), expect, commit, &mut new).await.ok())
+        let is_gone = is_last_goodbye(target, &new, &old);
+        let commit = if is_gone { Commit::Delete { last: &new } } else { Commit::Put(&new) };
+        self.commit(context, target, Expect::At(record.modified), commit).await
     }
 }
 
