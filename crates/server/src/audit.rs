@@ -211,7 +211,53 @@ mod tests {
         };
         let mut event = event(&told);
         event["auditID"] = json!("ID");
-        expect![""].assert_eq(&serde_json::to_string_pretty(&event).unwrap());
+        expect![[r#"
+            {
+              "annotations": {
+                "apiserver.latency.k8s.io/total": "1500µs",
+                "authorization.k8s.io/decision": "allow",
+                "authorization.k8s.io/reason": "RBAC: allowed"
+              },
+              "apiVersion": "audit.k8s.io/v1",
+              "auditID": "ID",
+              "impersonatedUser": {
+                "groups": [
+                  "dev"
+                ],
+                "username": "ann"
+              },
+              "kind": "Event",
+              "level": "Metadata",
+              "objectRef": {
+                "apiGroup": "apps",
+                "apiVersion": "v1",
+                "name": "d",
+                "namespace": "a",
+                "resource": "daemonsets",
+                "subresource": "status"
+              },
+              "requestReceivedTimestamp": "2026-01-01T00:00:00.000000Z",
+              "requestURI": "/apis/apps/v1/namespaces/a/daemonsets/d/status?dryRun=All",
+              "responseStatus": {
+                "code": 200,
+                "metadata": {}
+              },
+              "sourceIPs": [
+                "127.0.0.1"
+              ],
+              "stage": "ResponseComplete",
+              "stageTimestamp": "2026-01-01T00:00:00.001500Z",
+              "user": {
+                "groups": [
+                  "system:masters",
+                  "system:authenticated"
+                ],
+                "username": "system:apiserver"
+              },
+              "userAgent": "kubectl/v1.33.0",
+              "verb": "update"
+            }"#]]
+        .assert_eq(&serde_json::to_string_pretty(&event).unwrap());
     }
 
     #[test]
@@ -234,6 +280,18 @@ mod tests {
             .collect();
         said.sort();
         fs::remove_dir_all(&dir).unwrap();
-        expect![""].assert_eq(&said.join("\n"));
+        expect![[r#"
+            audit.log 0022 
+            audit.log.1 0020 0021 
+            audit.log.10 0002 0003 
+            audit.log.2 0018 0019 
+            audit.log.3 0016 0017 
+            audit.log.4 0014 0015 
+            audit.log.5 0012 0013 
+            audit.log.6 0010 0011 
+            audit.log.7 0008 0009 
+            audit.log.8 0006 0007 
+            audit.log.9 0004 0005 "#]]
+        .assert_eq(&said.join("\n"));
     }
 }

@@ -25,7 +25,7 @@ pub(crate) fn answer(
     asked: &Asked,
     state: State,
     is_verbose: bool,
-    excluded: &[String],
+    excluded: &[&str],
 ) -> (StatusCode, String) {
     let readiness = asked.which == "readyz";
     let mut checks = vec![("ping", true), ("log", true)];
@@ -50,7 +50,7 @@ pub(crate) fn answer(
     let mut text = String::new();
     let mut is_good = true;
     for (name, is_ok) in checks {
-        let line = if excluded.iter().any(|it| it == name) {
+        let line = if excluded.contains(&name) {
             format!("[+]{name} excluded: ok")
         } else if is_ok {
             format!("[+]{name} ok")
@@ -75,7 +75,7 @@ mod tests {
 
     fn check(which: &'static str, check: Option<&str>, state: State, is_verbose: bool, expected: &Expect) {
         let asked = Asked { which, check: check.map(str::to_owned) };
-        let (code, text) = answer(&asked, state, is_verbose, &["log".to_owned()]);
+        let (code, text) = answer(&asked, state, is_verbose, &["log"]);
         expected.assert_eq(&format!("{} {text}", code.as_u16()));
     }
 
@@ -83,11 +83,51 @@ mod tests {
     fn in_upstreams_words() {
         let well = State { is_stopping: false, is_writable: true };
         let full = State { is_stopping: true, is_writable: false };
-        check("healthz", None, well, false, &expect![""]);
-        check("livez", None, full, true, &expect![""]);
-        check("readyz", None, full, false, &expect![""]);
-        check("readyz", Some("shutdown"), full, false, &expect![""]);
-        check("readyz", Some("ping"), full, false, &expect![""]);
-        check("readyz", Some("etcd"), well, false, &expect![""]);
+        check("healthz", None, well, false, &expect!["200 ok"]);
+        check(
+            "livez",
+            None,
+            full,
+            true,
+            &expect![[r#"
+            200 [+]ping ok
+            [+]log excluded: ok
+            [+]poststarthook/rbac/bootstrap-roles ok
+            livez check passed
+        "#]],
+        );
+        check(
+            "readyz",
+            None,
+            full,
+            false,
+            &expect![[r#"
+            500 [+]ping ok
+            [+]log excluded: ok
+            [-]store failed: reason withheld
+            [+]poststarthook/rbac/bootstrap-roles ok
+            [-]shutdown failed: reason withheld
+            readyz check failed
+        "#]],
+        );
+        check(
+            "readyz",
+            Some("shutdown"),
+            full,
+            false,
+            &expect![[r#"
+            500 internal server error: reason withheld
+        "#]],
+        );
+        check("readyz", Some("ping"), full, false, &expect!["200 ok"]);
+        check(
+            "readyz",
+            Some("etcd"),
+            well,
+            false,
+            &expect![[r#"
+            404 404 page not found
+        "#]],
+        );
     }
 }

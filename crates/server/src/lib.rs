@@ -14,6 +14,7 @@ mod convert;
 mod data;
 mod decode;
 mod discovery;
+mod drain;
 mod fields;
 mod health;
 mod http;
@@ -151,6 +152,7 @@ impl Server {
         let tls = TlsAcceptor::from(Arc::new(serving.config()?));
         let (registry, mut failure) = (self.registry, self.failure);
         let house = tokio::spawn(keep_house(registry.clone(), stop.clone()));
+        tokio::spawn(drain::run(registry.clone(), stop.clone()));
         tokio::spawn(Access::keep(registry.clone(), stop.clone()));
         tokio::spawn(auth::keep_signing_requests(registry.clone(), self.pki.clone(), stop.clone()));
         tokio::spawn(renew(serving, stop.clone()));

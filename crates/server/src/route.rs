@@ -47,6 +47,7 @@ pub(crate) enum Part {
     Whole,
     Status,
     Binding,
+    Finalize,
 }
 
 impl Route {

@@ -35,7 +35,7 @@ pub(crate) fn answer(
         if !said.is_empty() && said != must {
             let why = format!("must match the service account {field} if specified");
             let cause = Cause::invalid(format!("metadata.{field}"), said, &why);
-            return Err(Refusal::invalid_body(GROUP, KIND, &target.name, &[cause]));
+            return Err(Refusal::invalid_in(GROUP, KIND, &target.name, &[cause]));
         }
     }
     let account = object::parse(&registry.get(target)?);
@@ -45,7 +45,7 @@ pub(crate) fn answer(
         let why = format!(
             "the UID in the token request ({said_uid}) does not match the UID of the service account ({account_uid})"
         );
-        return Err(Refusal::conflict_on(GROUP, KIND, &target.name, &why));
+        return Err(Refusal::conflict_of_kind(GROUP, KIND, &target.name, &why));
     }
     let audiences: Vec<String> =
         list(&request["spec"], "audiences").iter().filter_map(|it| Some(it.as_str()?.to_owned())).collect();
@@ -58,7 +58,7 @@ pub(crate) fn answer(
     };
     if let Some(why) = wrong {
         let cause = Cause::invalid("spec.expirationSeconds", &json!(life_s), why);
-        return Err(Refusal::invalid_body(GROUP, KIND, "", &[cause]));
+        return Err(Refusal::invalid_in(GROUP, KIND, "", &[cause]));
     }
 
     let account = Ref { name: target.name.clone(), uid: account_uid };
@@ -107,7 +107,7 @@ fn bind(registry: &Registry, namespace: &str, bound: &Value, claims: &mut Claims
             "the UID in the bound object reference ({said}) does not match the UID in record. The object might have been \
              deleted and then recreated"
         );
-        return Err(Refusal::conflict_on("", kind, name, &why));
+        return Err(Refusal::conflict_of_kind("", kind, name, &why));
     }
     let bound = Some(Ref { name: name.to_owned(), uid });
     match kind {

@@ -115,11 +115,21 @@ impl Api {
 
         let (parts, body) = request.into_parts();
         let header = |name| header(&parts.headers, name);
+        let options = query.write_options();
+        if !options.causes.is_empty() {
+            let kind = match deed.verb.as_ref() {
+                "create" => "CreateOptions",
+                "update" => "UpdateOptions",
+                "patch" => "PatchOptions",
+                _ => "DeleteOptions",
+            };
+            return Err(Refusal::invalid_options(kind, &options.causes));
+        }
         let asked = Asked {
             context: Context {
-                dry_run: query.dry_run()?,
+                dry_run: options.dry_run,
                 field_manager: query.get("fieldManager").to_owned(),
-                field_validation: query.field_validation()?,
+                field_validation: options.field_validation,
                 user_agent: header(USER_AGENT).to_owned(),
                 ..Context::new(user.clone(), deed.verb.clone(), *now)
             },

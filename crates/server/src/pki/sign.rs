@@ -119,6 +119,9 @@ impl Pki {
             _ => None,
         });
 
+        // Nothing outlives the authority.
+        let end = Timestamp::from_second(ca.validity().not_after.timestamp()).unwrap_or(until);
+        let until = until.min(end);
         let mut extensions = vec![
             extension(&[0x55, 0x1d, 0x0f], true, &key_usage(usages)),
             extension(&[0x55, 0x1d, 0x25], false, &extended_key_usage(usages)),

@@ -105,7 +105,13 @@ fn a_signing_request_gets_its_subject_key_and_names() {
         validity.not_after,
         certificate.extended_key_usage().unwrap().unwrap().value.client_auth,
     );
-    expect![[r#""#]].assert_eq(&said);
+    expect![[r#"
+        O=one, O=two, CN=me
+        by CN=muster-ca
+        from Jan 15 00:00:00 2026 +00:00 to Nov 16 00:00:00 2036 +00:00
+        for [DNSName("node-1"), IPAddress([10, 0, 0, 1])]
+        use Digital Signature client true"#]]
+    .assert_eq(&said);
 }
 
 #[test]
