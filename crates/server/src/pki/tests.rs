@@ -125,7 +125,7 @@ fn a_request_that_is_none_is_refused() {
     let forged = format!("{}{letter}{}", &pem[..at], &pem[at + 1..]);
     let said: Vec<_> =
         ["", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----", &forged]
-            .map(|it| matches!(Request::parse(it.as_bytes()), Err(_)).to_string())
+            .map(|it| Request::parse(it.as_bytes()).is_err())
             .into();
-    assert_eq!(said, ["true", "true", "true"]);
+    assert_eq!(said, [true, true, true]);
 }
