@@ -23,6 +23,7 @@ use crate::audit::Audit;
 use crate::auth;
 use crate::context::Context;
 use crate::decode::{self, Gvk, JSON};
+use crate::document::Document;
 use crate::health::State;
 use crate::kinds::Kind;
 use crate::limits::Limits;
@@ -62,6 +63,7 @@ struct Asked {
     query: Query,
     method: Method,
     view_wanted: String,
+    if_none_match: String,
     /// Without its parameters; empty if the client says none.
     media_type: String,
     body: Bytes,
@@ -94,13 +96,15 @@ impl Api {
                 Ok(respond(StatusCode::OK, "application/jwk-set+json", keys.into()))
             }
             Route::Version => Ok(json_of(StatusCode::OK, &discovery::version())),
-            Route::CoreVersions => Ok(json_of(StatusCode::OK, &discovery::core_versions())),
-            Route::Groups => Ok(json_of(StatusCode::OK, &discovery::groups())),
+            Route::CoreVersions => Ok(asked.document(discovery::core(&asked.view_wanted))),
+            Route::Groups => Ok(asked.document(discovery::groups(&asked.view_wanted))),
             Route::Group(group) => Ok(found(discovery::group(&group))),
             Route::Resources { group, version } => Ok(found(discovery::resources(&group, &version))),
-            Route::OpenApiV2 => Ok(respond(StatusCode::OK, openapi::V2_MEDIA_TYPE, openapi::v2())),
-            Route::OpenApiV3Index => Ok(json_of(StatusCode::OK, &openapi::v3_index())),
-            Route::OpenApiV3 { group, version } => Ok(found(openapi::v3(&group, &version))),
+            Route::OpenApiV2 => Ok(asked.document(openapi::v2(&asked.view_wanted))),
+            Route::OpenApiV3Index => Ok(asked.document(openapi::v3_index())),
+            Route::OpenApiV3 { group, version } => {
+                Ok(openapi::v3(&group, &version).map_or_else(not_found, |it| asked.document(it)))
+            }
         }
     }
 
@@ -284,6 +288,10 @@ impl Api {
 impl Asked {
     fn view(&self) -> Result<View, Refusal> {
         View::of(&self.view_wanted, self.query.get("includeObject"))
+    }
+
+    fn document(&self, document: &Document) -> Response {
+        reply::document(document, &self.if_none_match)
     }
 
     fn object(&self, expected: Gvk<'_>) -> Result<Value, Refusal> {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use hyper::header::{ACCEPT, CONTENT_TYPE, IF_NONE_MATCH, USER_AGENT};
 use hyper::{HeaderMap, Request};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
@@ -136,6 +136,7 @@ impl Api {
             query,
             method: parts.method.clone(),
             view_wanted: header(ACCEPT).to_owned(),
+            if_none_match: header(IF_NONE_MATCH).to_owned(),
             media_type: header(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned(),
             body: whole(body).await?,
         };
