@@ -76,7 +76,8 @@ async fn a_killed_server_keeps_its_word() {
     let history = History { deeds: clients.deeds.lock().unwrap().clone(), watches: told.to_vec() };
     println!("{rounds} crashes: {}", summary(&history));
     let wrong = history::check(&history);
-    assert!(wrong.is_empty(), "the data is in {}: {wrong:#?}", dir.display());
+    // One that is wrong drags others along: the first say most.
+    assert!(wrong.is_empty(), "the data is in {}: {:#?}", dir.display(), &wrong[..wrong.len().min(9)]);
     drop(server);
     fs::remove_dir_all(&dir).unwrap();
 }
