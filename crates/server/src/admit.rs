@@ -24,6 +24,10 @@ impl Cause {
         Self { reason: "FieldValueInvalid", field: field.into(), message }
     }
 
+    pub(crate) fn forbidden(field: impl Into<String>, why: &str) -> Self {
+        Self { reason: "FieldValueForbidden", field: field.into(), message: format!("Forbidden: {why}") }
+    }
+
     fn unsupported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
         let supported: Vec<_> = supported.iter().map(|it| format!("{it:?}")).collect();
         let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));

@@ -24,7 +24,7 @@ use crate::context::Context;
 use crate::decode::{self, Gvk, JSON};
 use crate::kinds::Kind;
 use crate::object::{self, str_at};
-use crate::patch::PatchType;
+use crate::patch::{self, PatchType};
 use crate::refusal::Refusal;
 use crate::registry::{DeleteOptions, Deleted, Registry};
 use crate::route::{Part, Route, Target};
@@ -217,18 +217,18 @@ impl Api {
             }
             (Method::PATCH, Part::Whole | Part::Status) => {
                 let patch_type = PatchType::of(&asked.media_type)?;
-                let patch: Value = serde_json::from_slice(&asked.body)
-                    .map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))?;
+                patch_type.refuse_options(&context.field_manager, !asked.query.get("force").is_empty())?;
                 if patch_type == PatchType::Apply {
-                    refuse_other_name(&target, &patch)?;
-                    let applied = convert::inward(kind, patch);
+                    let (applied, complaints) = patch::applied(&asked.body)?;
+                    let applied = convert::inward(kind, applied);
                     let force = asked.query.is("force");
                     let (is_new, applied) = self.registry.apply(context, &target, &applied, force).await?;
+                    patch::complain_of_yaml(context, complaints)?;
                     return Ok(show(if is_new { StatusCode::CREATED } else { StatusCode::OK }, applied));
                 }
                 let change = |old: &Value| {
-                    let mut object = old.clone();
-                    patch_type.apply(&mut object, &patch)?;
+                    let (object, complaints) = patch_type.apply(kind.gvk(), old, &asked.body)?;
+                    patch::complain(context, complaints, &object)?;
                     let object = decode::patched(context, kind.gvk(), object)?;
                     refuse_other_name(&target, &object)?;
                     Ok(object)

@@ -1,10 +1,10 @@
 //! Every way in which the server says no, as the `Status` object that clients expect.
 
 use hyper::StatusCode;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::admit::Cause;
-use crate::kinds::Kind;
+use crate::kinds::{Kind, PLAIN};
 
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -60,7 +60,11 @@ impl Refusal {
             .iter()
             .map(|it| json!({"reason": it.reason, "message": it.message, "field": it.field}))
             .collect();
-        refusal.details = json!({"name": name, "group": kind.group, "kind": kind.kind, "causes": causes});
+        let about = [("name", name), ("group", kind.group), ("kind", kind.kind)];
+        let about = about.into_iter().filter(|(_, it)| !it.is_empty());
+        let mut details: Map<_, _> = about.map(|(what, it)| (what.to_owned(), json!(it))).collect();
+        details.insert("causes".to_owned(), Value::Array(causes));
+        refusal.details = Value::Object(details);
         refusal
     }
 
@@ -111,6 +115,40 @@ impl Refusal {
         )
     }
 
+    /// As `too_large`, where something else than the body is.
+    pub(crate) fn entity_too_large(why: &str) -> Self {
+        let message = format!("Request entity too large: {why}");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
+    /// A patch that does not fit its object: upstream says no more.
+    pub(crate) fn unprocessable() -> Self {
+        let message = "the server rejected our request due to an error in our request";
+        let refusal = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
+        Self { details: json!({}), ..refusal }
+    }
+
+    /// What upstream has no reason for, though it is the client's fault as often as not.
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
+    /// Others own what a server-side apply would change.
+    pub(crate) fn apply_conflict(message: String, causes: Vec<Value>) -> Self {
+        let refusal = Self::new(StatusCode::CONFLICT, "Conflict", message);
+        Self { details: json!({"causes": causes}), ..refusal }
+    }
+
+    /// What a patch makes of its object is no such object.
+    pub(crate) fn invalid_patch(causes: &[Cause]) -> Self {
+        Self::invalid(&PLAIN, "", causes)
+    }
+
+    pub(crate) fn invalid_patch_options(causes: &[Cause]) -> Self {
+        let kind = Kind { group: "meta.k8s.io", kind: "PatchOptions", ..PLAIN };
+        Self::invalid(&kind, "", causes)
+    }
+
     /// Others kept writing the same object.
     pub(crate) fn timeout() -> Self {
         let message =
@@ -137,9 +175,11 @@ impl Refusal {
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
             "code": self.code.as_u16(),
         });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
         if !self.details.is_null() {
             status["details"] = self.details.clone();
         }

@@ -171,7 +171,9 @@ async fn refusals_are_upstreams() {
     );
     check(
         server.merge(&format!("{PODS}/p"), json!("x")).await,
-        &expect![[r#"400 Pod in version "v1" cannot be handled as a Pod: it is not an object"#]],
+        &expect![
+            "400 error decoding patch: json: cannot unmarshal string into Go value of type map[string]interface {}"
+        ],
     );
     check(
         server.send("POST", PODS, JSON, "{").await,
@@ -186,7 +188,7 @@ async fn refusals_are_upstreams() {
     check(
         server.json("PATCH", &format!("{PODS}/p"), json!({})).await,
         &expect![
-            "415 the body of the request was in an unknown format (application/json) - accepted media types include: application/merge-patch+json, application/strategic-merge-patch+json"
+            "415 the body of the request was in an unknown format (application/json) - accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml"
         ],
     );
     check(
