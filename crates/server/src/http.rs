@@ -24,7 +24,7 @@ use crate::context::Context;
 use crate::decode::{self, Gvk, JSON};
 use crate::kinds::Kind;
 use crate::object::{self, str_at};
-use crate::patch::{self, PatchType};
+use crate::patch::PatchType;
 use crate::refusal::Refusal;
 use crate::registry::{DeleteOptions, Deleted, Registry};
 use crate::route::{Part, Route, Target};
@@ -219,17 +219,16 @@ impl Api {
                 let patch_type = PatchType::of(&asked.media_type)?;
                 patch_type.refuse_options(&context.field_manager, !asked.query.get("force").is_empty())?;
                 if patch_type == PatchType::Apply {
-                    let (applied, complaints) = patch::applied(&asked.body)?;
+                    let (applied, complaints) = decode::applied(&asked.body)?;
                     let applied = convert::inward(kind, applied);
                     let force = asked.query.is("force");
                     let (is_new, applied) = self.registry.apply(context, &target, &applied, force).await?;
-                    patch::complain_of_yaml(context, complaints)?;
+                    decode::complain_of_yaml(context, &complaints)?;
                     return Ok(show(if is_new { StatusCode::CREATED } else { StatusCode::OK }, applied));
                 }
                 let change = |old: &Value| {
                     let (object, complaints) = patch_type.apply(kind.gvk(), old, &asked.body)?;
-                    patch::complain(context, complaints, &object)?;
-                    let object = decode::patched(context, kind.gvk(), object)?;
+                    let object = decode::patched(context, kind.gvk(), object, complaints)?;
                     refuse_other_name(&target, &object)?;
                     Ok(object)
                 };

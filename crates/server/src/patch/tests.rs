@@ -340,7 +340,7 @@ proptest! {
             let _ = patch_type.apply(POD, &object, patch.to_string().as_bytes());
             let _ = patch_type.apply(POD, &object, &bytes);
         }
-        let _ = applied(&bytes);
-        let _ = applied(patch.to_string().as_bytes());
+        let _ = decode::applied(&bytes);
+        let _ = decode::applied(patch.to_string().as_bytes());
     }
 }

@@ -60,7 +60,7 @@ impl Registry {
     ) -> Result<(bool, Bytes), Refusal> {
         let change = |old: Option<&Value>| {
             let new = fields::applied(context, target, applied, force, old)?;
-            let mut new = decode::patched(context, target.kind.gvk(), new)?;
+            let mut new = decode::patched(context, target.kind.gvk(), new, Vec::new())?;
             (target.kind.default)(&mut new);
             Ok(new)
         };
