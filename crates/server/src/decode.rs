@@ -58,10 +58,7 @@ pub(crate) fn object(
             let (read, notes) = read::typed(object, of);
             (read.map_err(|error| in_go(&error)), notes)
         }
-        other => {
-            let accepted = [JSON, YAML, PROTOBUF].join(", ");
-            return Err(Refusal::unsupported_media(other, &accepted));
-        }
+        _ => return Err(Refusal::unsupported_media(&[JSON, YAML, PROTOBUF].join(", "))),
     };
     let mut object = match (read, &notes.wrong) {
         (Ok(object), _) => object,
@@ -238,7 +235,8 @@ fn unfit(expected: Gvk<'_>, said: &Value, why: &str) -> Refusal {
 
 fn unfit_patch(object: &Value, why: &str) -> Refusal {
     let value = Value::from(object.to_string());
-    Refusal::invalid_patch(&[Cause::invalid("patch", &value, why)])
+    let message = format!("Invalid value: {value}: {why}");
+    Refusal::invalid_patch(Cause { reason: "FieldValueInvalid", field: "patch".into(), message })
 }
 
 /// What was sent is no object at all, so a little of it is shown.

@@ -1,10 +1,10 @@
 //! Every way in which the server says no, as the `Status` object that clients expect.
 
 use hyper::StatusCode;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::admit::Cause;
-use crate::kinds::{Kind, PLAIN};
+use crate::kinds::Kind;
 
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -34,6 +34,15 @@ impl Refusal {
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, name)
     }
 
+    pub(crate) fn prefixed(mut self, text: &str) -> Self {
+        self.message.insert_str(0, text);
+        self
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.reason == "NotFound"
+    }
+
     pub(crate) fn is_exists(&self) -> bool {
         self.reason == "AlreadyExists"
     }
@@ -41,6 +50,14 @@ impl Refusal {
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(kind, name)
+    }
+
+    /// Preconditions of a delete name the kind where all else names the resource.
+    pub(crate) fn conflict_of_kind(kind: &Kind, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.kind_and_group());
+        let mut refusal = Self::new(StatusCode::CONFLICT, "Conflict", message);
+        refusal.details = json!({"name": name, "group": kind.group, "kind": kind.kind});
+        refusal
     }
 
     pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
@@ -63,28 +80,31 @@ impl Refusal {
     }
 
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
+        Self::invalid_in(kind.group, kind.kind, name, causes)
+    }
+
+    /// The options of the request are wrong, rather than its object. `kind` is theirs: `DeleteOptions`.
+    pub(crate) fn invalid_options(kind: &str, causes: &[Cause]) -> Self {
+        Self::invalid_in("meta.k8s.io", kind, "", causes)
+    }
+
+    /// A patch made of the object what its type does not allow.
+    pub(crate) fn invalid_patch(cause: Cause) -> Self {
+        Self::invalid_in("", "", "", &[cause])
+    }
+
+    fn invalid_in(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
         let said: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
         let said = if let [one] = &said[..] { one.clone() } else { format!("[{}]", said.join(", ")) };
-        let mut refusal = Self::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "Invalid",
-            format!("{} \"{name}\" is invalid: {said}", kind.kind_and_group()),
-        );
+        let dot = if group.is_empty() { "" } else { "." };
+        let message = format!("{kind}{dot}{group} \"{name}\" is invalid: {said}");
+        let mut refusal = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
         let causes: Vec<_> = causes
             .iter()
             .map(|it| json!({"reason": it.reason, "message": it.message, "field": it.field}))
             .collect();
-        let about = [("name", name), ("group", kind.group), ("kind", kind.kind)];
-        let about = about.into_iter().filter(|(_, it)| !it.is_empty());
-        let mut details: Map<_, _> = about.map(|(what, it)| (what.to_owned(), json!(it))).collect();
-        details.insert("causes".to_owned(), Value::Array(causes));
-        refusal.details = Value::Object(details);
+        refusal.details = json!({"name": name, "group": group, "kind": kind, "causes": causes});
         refusal
-    }
-
-    /// The options of the request are wrong, rather than its object.
-    pub(crate) fn invalid_options(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -111,12 +131,12 @@ impl Refusal {
         )
     }
 
-    pub(crate) fn unsupported_media(got: &str, accepted: &str) -> Self {
+    pub(crate) fn unsupported_media(accepted: &str) -> Self {
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "UnsupportedMediaType",
             format!(
-                "the body of the request was in an unknown format ({got}) - accepted media types include: {accepted}"
+                "the body of the request was in an unknown format - accepted media types include: {accepted}"
             ),
         )
     }
@@ -151,16 +171,6 @@ impl Refusal {
     pub(crate) fn apply_conflict(message: String, causes: Vec<Value>) -> Self {
         let refusal = Self::new(StatusCode::CONFLICT, "Conflict", message);
         Self { details: json!({"causes": causes}), ..refusal }
-    }
-
-    /// What a patch makes of its object is no such object.
-    pub(crate) fn invalid_patch(causes: &[Cause]) -> Self {
-        Self::invalid(&PLAIN, "", causes)
-    }
-
-    pub(crate) fn invalid_patch_options(causes: &[Cause]) -> Self {
-        let kind = Kind { group: "meta.k8s.io", kind: "PatchOptions", ..PLAIN };
-        Self::invalid(&kind, "", causes)
     }
 
     /// Others kept writing the same object.
@@ -213,8 +223,10 @@ impl Refusal {
         if !self.reason.is_empty() {
             status["reason"] = json!(self.reason);
         }
-        if !self.details.is_null() {
-            status["details"] = self.details.clone();
+        if let Value::Object(details) = &self.details {
+            // As everywhere in the API, what is empty is left out.
+            status["details"] =
+                details.iter().filter(|(_, it)| *it != "").map(|(k, v)| (k.clone(), v.clone())).collect();
         }
         status
     }

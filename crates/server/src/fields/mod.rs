@@ -11,7 +11,9 @@ mod typed;
 #[cfg(test)]
 mod tests;
 
-use serde_json::{Map, Value, json};
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
 
 use self::managed::{Conflict, Entry, Managed, Who};
 use self::path::write_json;
@@ -97,27 +99,6 @@ pub(crate) fn applied(
     Ok(new)
 }
 
-/// Whether two states of an object differ at most in the times of their managed fields: such a change is none.
-pub(crate) fn differ_in_times_only(old: &Value, new: &Value) -> bool {
-    let timeless = |object: &Value| {
-        let mut entries = object["metadata"]["managedFields"].clone();
-        for entry in entries.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
-            entry.remove("time");
-        }
-        entries
-    };
-    let (Some(before), Some(after)) = (old.as_object(), new.as_object()) else { return old == new };
-    let same_but = |left: &Map<String, Value>, right: &Map<String, Value>, but: &str| {
-        left.len() == right.len()
-            && left.iter().all(|(name, value)| name == but || right.get(name) == Some(value))
-    };
-    let (meta_before, meta_after) = (old["metadata"].as_object(), new["metadata"].as_object());
-    let (Some(meta_before), Some(meta_after)) = (meta_before, meta_after) else { return old == new };
-    same_but(before, after, "metadata")
-        && same_but(meta_before, meta_after, "managedFields")
-        && timeless(old) == timeless(new)
-}
-
 /// A write in the light of the fields it sets.
 struct Write<'a> {
     shape: Shape,
@@ -125,7 +106,7 @@ struct Write<'a> {
     subresource: &'a str,
     /// What this write does not change, whatever it says.
     resets: Set<'static>,
-    manager: &'a str,
+    manager: Cow<'a, str>,
     now: String,
 }
 
@@ -165,7 +146,7 @@ impl<'a> Write<'a> {
         if managed.0.is_empty() && old.is_some() {
             return Ok(Value::Null);
         }
-        self.update_from(managed, live, new, self.manager).map(Managed::encode)
+        self.update_from(managed, live, new, &self.manager).map(Managed::encode)
     }
 
     fn update_from<'b>(
@@ -201,7 +182,7 @@ impl<'a> Write<'a> {
         }
         let managed = self.fitted(managed);
         let merged = typed::merge(self.shape, Some(live), Some(applied)).map_err(unreadable)?;
-        let who = Who::applies(self.manager, self.subresource);
+        let who = Who::applies(&self.manager, self.subresource);
         let last = managed.get(&who).map(|it| it.fields.clone()).unwrap_or_default();
         let fields =
             typed::fields_of(self.shape, applied).map_err(unreadable)?.recursive_difference(&self.resets);

@@ -2,6 +2,7 @@
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
+use serde_json::Map;
 
 use super::*;
 use crate::auth::User;

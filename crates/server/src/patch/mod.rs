@@ -35,7 +35,7 @@ impl PatchType {
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
-            other => Err(Refusal::unsupported_media(other, Self::ACCEPTED)),
+            _ => Err(Refusal::unsupported_media(Self::ACCEPTED)),
         }
     }
 
@@ -50,7 +50,7 @@ impl PatchType {
             }
             _ => return Ok(()),
         };
-        Err(Refusal::invalid_patch_options(&[cause]))
+        Err(Refusal::invalid_options("PatchOptions", &[cause]))
     }
 
     /// What the patch in `body` makes of `object`.
