@@ -249,8 +249,20 @@ impl Causes {
         self.push(Cause::not_found(at, value));
     }
 
+    pub(crate) fn not_found_because<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, why: &str) {
+        self.push(Cause::with_value("FieldValueNotFound", "Not found", at, value, why));
+    }
+
     pub(crate) fn duplicate<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>) {
         self.push(Cause::duplicate(at, value));
+    }
+
+    pub(crate) fn duplicate_because<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, why: &str) {
+        self.push(Cause::with_value("FieldValueDuplicate", "Duplicate value", at, value, why));
+    }
+
+    pub(crate) fn too_many(&mut self, at: &Path, count: usize, count_max: usize) {
+        self.push(Cause::too_many(at, count, count_max));
     }
 
     pub(crate) fn unsupported<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, supported: &[&str]) {
