@@ -81,7 +81,7 @@ const PLAIN: Kind = Kind {
     columns: columns::NAME_AND_CREATED,
 };
 
-const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", ..PLAIN };
+const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", name: names::path_segment_name, ..PLAIN };
 
 pub(crate) static KINDS: &[Kind] = &[
     Kind { kind: "ConfigMap", plural: "configmaps", short: &["cm"], columns: columns::CONFIG_MAP, ..PLAIN },

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::admit;
+use crate::auth::Access;
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
@@ -33,6 +34,8 @@ pub(crate) struct Registry {
     store: Mutex<Store>,
     /// The revision of the last commit: watchers sleep on it.
     head: watch::Sender<Revision>,
+    /// Who may do what.
+    pub(crate) access: Access,
 }
 
 /// What a commit leaves under a key.
@@ -44,7 +47,11 @@ enum Commit<'a> {
 impl Registry {
     pub(crate) fn new(history_max: usize) -> Self {
         let store = Store::new(history_max);
-        Self { head: watch::Sender::new(store.revision()), store: Mutex::new(store) }
+        Self {
+            head: watch::Sender::new(store.revision()),
+            store: Mutex::new(store),
+            access: Access::default(),
+        }
     }
 
     pub(crate) fn get(&self, target: &Target) -> Result<Bytes, Refusal> {

@@ -96,6 +96,7 @@ fn check(answer: (u16, Value), golden: &Expect) {
 #[tokio::test]
 async fn a_stranger_sees_only_health_and_version() {
     let server = Server::new().await;
+    auth::make_default_roles(&server.api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
     let code = async |path: &str| {
         let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
         server.api.answer(None, request).await.status().as_u16()
