@@ -3,7 +3,9 @@
 
 use serde_json::Value;
 
-use crate::admit::{self, Cause, names};
+use crate::admit::cause::Causes;
+use crate::admit::check::{self, Write};
+use crate::admit::{default, names};
 use crate::columns::{self, Column};
 use crate::decode::Gvk;
 use crate::route::Part;
@@ -32,8 +34,8 @@ pub(crate) struct Kind {
     /// What the names of its objects must look like.
     pub(crate) name: names::Rule,
     pub(crate) default: fn(&mut Value),
-    /// What is wrong with the object, given the one that stands.
-    pub(crate) check: fn(&Value, Option<&Value>) -> Vec<Cause>,
+    /// What is wrong with the object, besides its metadata.
+    pub(crate) check: fn(&Write, &mut Causes),
     /// What `kubectl get` shows.
     pub(crate) columns: &'static [Column],
 }
@@ -76,16 +78,31 @@ const PLAIN: Kind = Kind {
     graceful: false,
     fields: &[],
     name: names::subdomain_name,
-    default: admit::no_defaults,
-    check: admit::no_checks,
+    default: default::nothing,
+    check: check::nothing,
     columns: columns::NAME_AND_CREATED,
 };
 
 const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", name: names::path_segment_name, ..PLAIN };
 
 pub(crate) static KINDS: &[Kind] = &[
-    Kind { kind: "ConfigMap", plural: "configmaps", short: &["cm"], columns: columns::CONFIG_MAP, ..PLAIN },
-    Kind { kind: "Endpoints", plural: "endpoints", short: &["ep"], columns: columns::ENDPOINTS, ..PLAIN },
+    Kind {
+        kind: "ConfigMap",
+        plural: "configmaps",
+        short: &["cm"],
+        columns: columns::CONFIG_MAP,
+        check: check::config_map,
+        ..PLAIN
+    },
+    Kind {
+        kind: "Endpoints",
+        plural: "endpoints",
+        short: &["ep"],
+        columns: columns::ENDPOINTS,
+        default: default::endpoints,
+        check: check::endpoints,
+        ..PLAIN
+    },
     Kind {
         kind: "Event",
         plural: "events",
@@ -104,9 +121,18 @@ pub(crate) static KINDS: &[Kind] = &[
             "type",
         ],
         columns: columns::EVENT,
+        name: names::path_segment_name,
+        check: check::event,
         ..PLAIN
     },
-    Kind { kind: "LimitRange", plural: "limitranges", short: &["limits"], ..PLAIN },
+    Kind {
+        kind: "LimitRange",
+        plural: "limitranges",
+        short: &["limits"],
+        default: default::limit_range,
+        check: check::limit_range,
+        ..PLAIN
+    },
     Kind {
         kind: "Namespace",
         plural: "namespaces",
@@ -116,8 +142,9 @@ pub(crate) static KINDS: &[Kind] = &[
         status: Status::Apart(r#"{"phase":"Active"}"#),
         fields: &["status.phase"],
         name: names::label_name,
-        default: admit::default_namespace,
         columns: columns::NAMESPACE,
+        default: default::namespace,
+        check: check::namespace,
         ..PLAIN
     },
     Kind {
@@ -128,6 +155,8 @@ pub(crate) static KINDS: &[Kind] = &[
         status: Status::ApartButCreated,
         fields: &["spec.unschedulable"],
         columns: columns::NODE,
+        default: default::node,
+        check: check::node,
         ..PLAIN
     },
     Kind {
@@ -155,9 +184,9 @@ pub(crate) static KINDS: &[Kind] = &[
             "status.podIPs",
             "status.nominatedNodeName",
         ],
-        default: admit::default_pod,
-        check: admit::check_pod,
         columns: columns::POD,
+        default: default::pod,
+        check: check::pod,
         ..PLAIN
     },
     Kind {
@@ -165,6 +194,8 @@ pub(crate) static KINDS: &[Kind] = &[
         plural: "podtemplates",
         generation: Some(&["template"]),
         columns: columns::POD_TEMPLATE,
+        default: default::pod_template,
+        check: check::pod_template,
         ..PLAIN
     },
     Kind {
@@ -173,14 +204,17 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["quota"],
         status: Status::Apart("{}"),
         columns: columns::RESOURCE_QUOTA,
+        default: default::resource_quota,
+        check: check::resource_quota,
         ..PLAIN
     },
     Kind {
         kind: "Secret",
         plural: "secrets",
         fields: &["type"],
-        default: admit::default_secret,
         columns: columns::SECRET,
+        default: default::secret,
+        check: check::secret,
         ..PLAIN
     },
     Kind {
@@ -198,6 +232,9 @@ pub(crate) static KINDS: &[Kind] = &[
         status: Status::Apart(r#"{"loadBalancer":{}}"#),
         fields: &["spec.clusterIP", "spec.type"],
         columns: columns::SERVICE,
+        name: names::label_name,
+        default: default::service,
+        check: check::service,
         ..PLAIN
     },
     Kind {
@@ -205,6 +242,7 @@ pub(crate) static KINDS: &[Kind] = &[
         kind: "ControllerRevision",
         plural: "controllerrevisions",
         columns: columns::CONTROLLER_REVISION,
+        check: check::controller_revision,
         ..PLAIN
     },
     Kind {
@@ -217,9 +255,9 @@ pub(crate) static KINDS: &[Kind] = &[
             r#"{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}"#,
         ),
         generation: Some(&["spec"]),
-        default: admit::default_daemonset,
-        check: admit::check_daemonset,
         columns: columns::DAEMON_SET,
+        default: default::daemonset,
+        check: check::daemonset,
         ..PLAIN
     },
     Kind {
@@ -231,6 +269,8 @@ pub(crate) static KINDS: &[Kind] = &[
         status: Status::Apart("{}"),
         fields: &["spec.signerName"],
         columns: columns::CERTIFICATE_SIGNING_REQUEST,
+        name: names::path_segment_name,
+        check: check::signing_request,
         ..PLAIN
     },
     Kind {
@@ -243,6 +283,8 @@ pub(crate) static KINDS: &[Kind] = &[
         ),
         generation: Some(&["spec"]),
         columns: columns::POD_DISRUPTION_BUDGET,
+        name: names::path_segment_name,
+        check: check::disruption_budget,
         ..PLAIN
     },
     Kind {
@@ -250,11 +292,26 @@ pub(crate) static KINDS: &[Kind] = &[
         plural: "clusterrolebindings",
         namespaced: false,
         columns: columns::CLUSTER_ROLE_BINDING,
+        default: default::cluster_role_binding,
+        check: check::cluster_role_binding,
         ..RBAC
     },
-    Kind { kind: "ClusterRole", plural: "clusterroles", namespaced: false, ..RBAC },
-    Kind { kind: "RoleBinding", plural: "rolebindings", columns: columns::ROLE_BINDING, ..RBAC },
-    Kind { kind: "Role", plural: "roles", ..RBAC },
+    Kind {
+        kind: "ClusterRole",
+        plural: "clusterroles",
+        namespaced: false,
+        check: check::cluster_role,
+        ..RBAC
+    },
+    Kind {
+        kind: "RoleBinding",
+        plural: "rolebindings",
+        columns: columns::ROLE_BINDING,
+        default: default::cluster_role_binding,
+        check: check::role_binding,
+        ..RBAC
+    },
+    Kind { kind: "Role", plural: "roles", check: check::role, ..RBAC },
     Kind {
         group: "scheduling.k8s.io",
         kind: "PriorityClass",
@@ -263,15 +320,26 @@ pub(crate) static KINDS: &[Kind] = &[
         namespaced: false,
         generation: Some(&[]),
         columns: columns::PRIORITY_CLASS,
+        default: default::priority_class,
+        check: check::priority_class,
         ..PLAIN
     },
-    Kind { group: "coordination.k8s.io", kind: "Lease", plural: "leases", columns: columns::LEASE, ..PLAIN },
+    Kind {
+        group: "coordination.k8s.io",
+        kind: "Lease",
+        plural: "leases",
+        columns: columns::LEASE,
+        check: check::lease,
+        ..PLAIN
+    },
     Kind {
         group: "discovery.k8s.io",
         kind: "EndpointSlice",
         plural: "endpointslices",
         generation: Some(&["addressType", "endpoints", "ports"]),
         columns: columns::ENDPOINT_SLICE,
+        default: default::endpoint_slice,
+        check: check::endpoint_slice,
         ..PLAIN
     },
 ];

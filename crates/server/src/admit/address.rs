@@ -2,7 +2,7 @@
 //!
 //! Upstream: `apimachinery/pkg/util/validation/ip.go`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::cause::{Causes, Path};
 
@@ -36,8 +36,10 @@ pub(crate) fn check_cidr(text: &str, at: &Path, out: &mut Causes) {
         return out.invalid(at, text, NOT_A_CIDR);
     };
     let network: IpAddr = match ip {
-        IpAddr::V4(ip) => (ip & u32::MAX.checked_shl(32 - bits).unwrap_or(0).to_be_bytes().into()).into(),
-        IpAddr::V6(ip) => (ip & u128::MAX.checked_shl(128 - bits).unwrap_or(0).to_be_bytes().into()).into(),
+        IpAddr::V4(ip) => Ipv4Addr::from(u32::from(ip) & u32::MAX.checked_shl(32 - bits).unwrap_or(0)).into(),
+        IpAddr::V6(ip) => {
+            Ipv6Addr::from(u128::from(ip) & u128::MAX.checked_shl(128 - bits).unwrap_or(0)).into()
+        }
     };
     if network != ip {
         out.invalid(at, text, "must not have bits set beyond the prefix length");

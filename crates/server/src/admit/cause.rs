@@ -217,20 +217,12 @@ impl Causes {
         self.0
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
     pub(crate) fn push(&mut self, cause: Cause) {
         self.0.push(cause);
-    }
-
-    pub(crate) fn extend(&mut self, causes: Causes) {
-        self.0.extend(causes.0);
     }
 
     pub(crate) fn required(&mut self, at: &Path, why: &str) {

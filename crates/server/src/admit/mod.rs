@@ -9,6 +9,7 @@ pub(crate) mod default;
 mod labels;
 mod metadata;
 pub(crate) mod names;
+#[allow(dead_code, reason = "the decoder and the quotas use the rest")]
 pub(crate) mod quantity;
 pub(crate) mod resources;
 
@@ -30,3 +31,6 @@ pub(crate) fn check(kind: &Kind, new: &Value, old: Option<&Value>, part: Part) -
     (kind.check)(&Write { new, old, part }, &mut out);
     out.into_inner()
 }
+
+#[cfg(test)]
+mod tests;

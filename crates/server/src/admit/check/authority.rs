@@ -21,7 +21,8 @@ pub(crate) fn cluster_role(write: &Write, out: &mut Causes) {
     if rule.is_null() {
         return;
     }
-    let (selectors, at) = (list(rule, "clusterRoleSelectors"), Path::new("aggregationRule.clusterRoleSelectors"));
+    let (selectors, at) =
+        (list(rule, "clusterRoleSelectors"), Path::new("aggregationRule.clusterRoleSelectors"));
     if selectors.is_empty() {
         out.required(&at, "at least one clusterRoleSelector required if aggregationRule is non-nil");
     }
@@ -197,8 +198,11 @@ fn check_signer(name: &str, at: &Path, out: &mut Causes) {
     if 253 < domain.len() {
         out.too_long(at, 253);
     }
-    for (part, rule) in [(domain, names::dns_label as fn(&str) -> Vec<String>), (path, names::dns_subdomain)] {
-        if let Some((label, wrong)) = part.split('.').map(|it| (it, rule(it))).find(|(_, wrong)| !wrong.is_empty()) {
+    for (part, rule) in [(domain, names::dns_label as fn(&str) -> Vec<String>), (path, names::dns_subdomain)]
+    {
+        if let Some((label, wrong)) =
+            part.split('.').map(|it| (it, rule(it))).find(|(_, wrong)| !wrong.is_empty())
+        {
             for why in wrong {
                 out.invalid(at, part, &format!("validating label {label:?}: {why}"));
             }

@@ -49,7 +49,10 @@ pub(super) fn check_init_containers(spec: &Spec, at: &Path, out: &mut Causes) {
         }
         for name in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
             if has(it, name) {
-                out.forbidden(&at.field(name), "may not be set for init containers without restartPolicy=Always");
+                out.forbidden(
+                    &at.field(name),
+                    "may not be set for init containers without restartPolicy=Always",
+                );
             }
         }
         for (index, policy) in list(it, "resizePolicy").iter().enumerate() {
@@ -300,7 +303,12 @@ fn check_mounts(container: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
         }
         file::check_descending(expression, &list_at.field("subPathExpr"), out);
         let propagation_at = list_at.field("mountPropagation");
-        check_choice(&it["mountPropagation"], &["Bidirectional", "HostToContainer", "None"], &propagation_at, out);
+        check_choice(
+            &it["mountPropagation"],
+            &["Bidirectional", "HostToContainer", "None"],
+            &propagation_at,
+            out,
+        );
         if it["mountPropagation"] == "Bidirectional" && container["securityContext"]["privileged"] != true {
             let why = "Bidirectional mount propagation is available only to privileged containers";
             out.forbidden(&propagation_at, why);
@@ -338,7 +346,8 @@ fn check_devices(container: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
             None => out.not_found(&name_at, name),
             Some(volume) if has(volume, "persistentVolumeClaim") || has(volume, "ephemeral") => {}
             Some(_) => {
-                let why = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+                let why =
+                    "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
                 out.invalid(&name_at, name, why);
             }
         }
@@ -387,7 +396,11 @@ pub(super) fn check_resources(it: &Value, check_name: NameCheck, spec: &Spec, at
             if asked != most && !resources::is_overcommittable(name) {
                 out.invalid(&requests_at, amount, &format!("must be equal to {name} limit of {said}"));
             } else if most < asked {
-                out.invalid(&requests_at, amount, &format!("must be less than or equal to {name} limit of {said}"));
+                out.invalid(
+                    &requests_at,
+                    amount,
+                    &format!("must be less than or equal to {name} limit of {said}"),
+                );
             }
         }
         huge |= check_huge_pages(name, amount, &at, out);
@@ -430,7 +443,8 @@ fn check_claims(claims: &[Value], spec: &Spec, at: &Path, out: &mut Causes) {
         taken.push(key);
         let known: Vec<_> = list(spec.json, "resourceClaims").iter().map(|it| str_at(it, "name")).collect();
         if !known.contains(&name) {
-            let why = if known.is_empty() { " which is empty".into() } else { format!(": {}", known.join(", ")) };
+            let why =
+                if known.is_empty() { " which is empty".into() } else { format!(": {}", known.join(", ")) };
             let why = format!("must be one of the names in pod.spec.resourceClaims{why}");
             out.not_found_because(&at, name, &why);
         }
@@ -444,7 +458,9 @@ fn check_resize_policy(container: &Value, spec: &Spec, at: &Path, out: &mut Caus
         if policies[..index].iter().any(|other| str_at(other, "resourceName") == resource) {
             out.duplicate(&at.index(index), resource);
         }
-        for (said, supported) in [(resource, ["cpu", "memory"]), (policy, ["NotRequired", "RestartContainer"])] {
+        for (said, supported) in
+            [(resource, ["cpu", "memory"]), (policy, ["NotRequired", "RestartContainer"])]
+        {
             if said.is_empty() {
                 out.required(at, "");
             } else if !supported.contains(&said) {

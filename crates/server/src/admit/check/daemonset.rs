@@ -24,7 +24,11 @@ pub(crate) fn daemonset(write: &Write, out: &mut Causes) {
     labels::check_selector(selector, &at.field("selector"), out);
     let can_be_read = out.len() == before;
     if can_be_read && (selector.is_null() || !labels::selects(selector, labels)) {
-        out.invalid(&at.field("template.metadata.labels"), labels, "`selector` does not match template `labels`");
+        out.invalid(
+            &at.field("template.metadata.labels"),
+            labels,
+            "`selector` does not match template `labels`",
+        );
     }
     let selects_all = list(selector, "matchExpressions").is_empty() && !is_set(&selector["matchLabels"]);
     if !selector.is_null() && selects_all {

@@ -50,9 +50,12 @@ pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &Path, out
         let why = format!("error converting fieldPath: unsupported pod version: {version}");
         return out.invalid(&path_at, path, &why);
     }
-    let subscripted = path.strip_suffix("']").and_then(|it| it.split_once("['")).filter(|it| !it.0.is_empty());
+    let subscripted =
+        path.strip_suffix("']").and_then(|it| it.split_once("['")).filter(|it| !it.0.is_empty());
     match subscripted {
-        Some(("metadata.annotations", key)) => out.each(at, &key.to_lowercase(), names::qualified(&key.to_lowercase())),
+        Some(("metadata.annotations", key)) => {
+            out.each(at, &key.to_lowercase(), names::qualified(&key.to_lowercase()))
+        }
         Some(("metadata.labels", key)) => out.each(at, key, names::qualified(key)),
         Some(_) => {
             let why = format!("error converting fieldPath: field label does not support subscript: {path}");
@@ -73,8 +76,14 @@ pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &Path, out
 }
 
 fn is_known(path: &str) -> bool {
-    const OTHERS: &[&str] =
-        &["metadata.annotations", "metadata.labels", "spec.restartPolicy", "spec.schedulerName", "status.phase", "spec.host"];
+    const OTHERS: &[&str] = &[
+        "metadata.annotations",
+        "metadata.labels",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "status.phase",
+        "spec.host",
+    ];
     ENV_FIELDS.contains(&path) || OTHERS.contains(&path)
 }
 
@@ -97,7 +106,9 @@ pub(super) fn check_resource_ref(reference: &Value, is_file: bool, at: &Path, ou
     let bytes = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
     let of_bytes = |what: &str| (bytes.contains(&written.as_str()), bytes.join(", "), what.to_owned());
     let (is_good, allowed, what) = match resource {
-        "limits.cpu" | "requests.cpu" => (written == "1" || written == "1m", "1m and 1".to_owned(), "cpu".to_owned()),
+        "limits.cpu" | "requests.cpu" => {
+            (written == "1" || written == "1m", "1m and 1".to_owned(), "cpu".to_owned())
+        }
         "limits.memory" | "requests.memory" => of_bytes("memory"),
         "limits.ephemeral-storage" | "requests.ephemeral-storage" => of_bytes("local ephemeral storage"),
         _ if huge => of_bytes("hugepages"),

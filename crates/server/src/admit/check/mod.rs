@@ -27,7 +27,7 @@ pub(crate) use self::node::node;
 pub(crate) use self::pod::{pod, pod_template};
 pub(crate) use self::quota::{limit_range, resource_quota};
 pub(crate) use self::small::{
-    config_map, disruption_budget, event, lease, namespace, priority_class, secret, service_account,
+    config_map, disruption_budget, event, lease, namespace, priority_class, secret,
 };
 use super::cause::{Bad, Causes, Path};
 use crate::object::{is_set, str_at};

@@ -73,7 +73,10 @@ fn is_headless(spec: &Value) -> bool {
 }
 
 fn check_change(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
-    if new["type"] == "ExternalName" || old["type"] == "ExternalName" || (is_headless(old) && is_headless(new)) {
+    if new["type"] == "ExternalName"
+        || old["type"] == "ExternalName"
+        || (is_headless(old) && is_headless(new))
+    {
         return;
     }
     for (name, what) in [("clusterIPs", "clusterIP"), ("ipFamilies", "ipFamily")] {
@@ -265,7 +268,12 @@ fn check_traffic(spec: &Value, at: &Path, out: &mut Causes) {
         let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
         out.invalid(&at.field("healthCheckNodePort"), health, why);
     }
-    check_choice(&spec["internalTrafficPolicy"], &["Cluster", "Local"], &at.field("internalTrafficPolicy"), out);
+    check_choice(
+        &spec["internalTrafficPolicy"],
+        &["Cluster", "Local"],
+        &at.field("internalTrafficPolicy"),
+        out,
+    );
     let distributions = &["PreferClose", "PreferSameZone", "PreferSameNode"];
     check_choice(&spec["trafficDistribution"], distributions, &at.field("trafficDistribution"), out);
 }
@@ -386,7 +394,13 @@ pub(crate) fn endpoint_slice(write: &Write, out: &mut Causes) {
             out.too_many(&addresses_at, addresses.len(), ADDRESSES_MAX);
         }
         for (index, it) in addresses.iter().enumerate() {
-            check_slice_address(kind, it.as_str().unwrap_or_default(), &addresses_at.index(index), &addresses_at, out);
+            check_slice_address(
+                kind,
+                it.as_str().unwrap_or_default(),
+                &addresses_at.index(index),
+                &addresses_at,
+                out,
+            );
         }
         if let Some(node) = endpoint["nodeName"].as_str() {
             out.each(&at.field("nodeName"), node, names::dns_subdomain(node));

@@ -17,7 +17,8 @@ pub(crate) fn node(write: &Write, out: &mut Causes) {
             resources::check_amount(name, amount, &at.field(name), out);
         }
     }
-    let ranges: Vec<_> = list(&node["spec"], "podCIDRs").iter().map(|it| it.as_str().unwrap_or_default()).collect();
+    let ranges: Vec<_> =
+        list(&node["spec"], "podCIDRs").iter().map(|it| it.as_str().unwrap_or_default()).collect();
     let ranges_at = Path::new("spec.podCIDRs");
     for (index, range) in ranges.iter().enumerate() {
         address::check_cidr(range, &ranges_at.index(index), out);
@@ -63,7 +64,11 @@ fn check_config_source(source: &Value, at: &Path, out: &mut Causes) {
     }
     let map = &source["configMap"];
     if map.is_null() {
-        return out.invalid(at, in_go(source, &[("ConfigMap", "configMap")]), "exactly one reference subfield must be non-nil");
+        return out.invalid(
+            at,
+            in_go(source, &[("ConfigMap", "configMap")]),
+            "exactly one reference subfield must be non-nil",
+        );
     }
     let at = at.field("configMap");
     for field in ["uid", "resourceVersion"] {

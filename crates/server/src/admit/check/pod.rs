@@ -22,7 +22,10 @@ pub(crate) fn pod(write: &Write, out: &mut Causes) {
                 out.forbidden(&at.field("ephemeralContainers"), "cannot be set on create");
             }
             if is_set(&new["spec"]["nodeName"]) && is_set(&new["spec"]["schedulingGates"]) {
-                out.forbidden(&at.field("nodeName"), "cannot be set until all schedulingGates have been cleared");
+                out.forbidden(
+                    &at.field("nodeName"),
+                    "cannot be set until all schedulingGates have been cleared",
+                );
             }
             check_profiles_agree(&new["metadata"], &new["spec"], &at, out);
         }
@@ -194,7 +197,8 @@ fn check_resource_claims(claims: &[Value], at: &Path, out: &mut Causes) {
         ];
         match (has(claim, "resourceClaimName"), has(claim, "resourceClaimTemplateName")) {
             (true, true) => {
-                let why = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
+                let why =
+                    "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
                 out.invalid(&at, super::in_go(claim, fields), why);
             }
             (false, false) => {
@@ -239,7 +243,10 @@ fn check_pod_resources(spec: &Spec, at: &Path, out: &mut Causes) {
         for (name, limit) in container["resources"]["limits"].as_object().into_iter().flatten() {
             let most = &of_pod["limits"][name];
             if !most.is_null() && Quantity::of(most) < Quantity::of(limit) {
-                let why = format!("must be less than or equal to pod limits of {}", most.as_str().unwrap_or_default());
+                let why = format!(
+                    "must be less than or equal to pod limits of {}",
+                    most.as_str().unwrap_or_default()
+                );
                 let at = at.field("containers");
                 out.invalid(&at.index(index).key(name).field("limits"), limit, &why);
             }
@@ -297,14 +304,17 @@ fn check_dns(json: &Value, at: &Path, out: &mut Causes) {
     for (index, server) in servers.iter().enumerate() {
         address::check_ip(server.as_str().unwrap_or_default(), &at.field("nameservers").index(index), out);
     }
-    let searches: Vec<_> = list(config, "searches").iter().map(|it| it.as_str().unwrap_or_default()).collect();
+    let searches: Vec<_> =
+        list(config, "searches").iter().map(|it| it.as_str().unwrap_or_default()).collect();
     let searches_at = at.field("searches");
     if SEARCHES_MAX < searches.len() {
         let why = format!("must not have more than {SEARCHES_MAX} search paths");
         out.invalid(&searches_at, &config["searches"], &why);
     }
     if SEARCH_BYTES_MAX < searches.join(" ").len() {
-        let why = format!("must not have more than {SEARCH_BYTES_MAX} characters (including spaces) in the search list");
+        let why = format!(
+            "must not have more than {SEARCH_BYTES_MAX} characters (including spaces) in the search list"
+        );
         out.invalid(&searches_at, &config["searches"], &why);
     }
     for (index, search) in searches.iter().enumerate().filter(|(_, it)| **it != ".") {
@@ -462,7 +472,10 @@ fn agree(what: &str, said: &str, profile: &Value, at: &Path, out: &mut Causes) {
     } else if let Some(path) = said.strip_prefix("localhost/")
         && profile["localhostProfile"].as_str() != Some(path)
     {
-        out.forbidden(&at.field("localhostProfile"), &format!("{what} profile in annotation and field must match"));
+        out.forbidden(
+            &at.field("localhostProfile"),
+            &format!("{what} profile in annotation and field must match"),
+        );
     }
 }
 

@@ -141,14 +141,16 @@ fn check_gated(rest: &mut Value, old: &Value, at: &Path, out: &mut Causes) {
             out.invalid(&at, &now[REQUIRED][TERMS], why);
         }
         for (index, (new, old)) in new_terms.iter().zip(old_terms).enumerate() {
-            if ["matchExpressions", "matchFields"].iter().any(|it| !list(new, it).starts_with(list(old, it))) {
+            if ["matchExpressions", "matchFields"].iter().any(|it| !list(new, it).starts_with(list(old, it)))
+            {
                 let why = "only additions are allowed (no mutations or deletions)";
                 out.invalid(&at.index(index), new, why);
             }
         }
     }
     if before.is_null() {
-        let is_alone = rest["affinity"].as_object().is_some_and(|it| it.keys().all(|it| it == "nodeAffinity"));
+        let is_alone =
+            rest["affinity"].as_object().is_some_and(|it| it.keys().all(|it| it == "nodeAffinity"));
         if old["affinity"].is_null() && is_alone {
             put_back(rest, "affinity", None);
         } else if let Some(affinity) = rest.get_mut("affinity") {
@@ -164,7 +166,9 @@ fn check_ephemeral(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
     for before in list(old, "ephemeralContainers") {
         let name = str_at(before, "name");
         match list(new, "ephemeralContainers").iter().find(|it| str_at(it, "name") == name) {
-            None => out.forbidden(at, &format!("existing ephemeral containers {name:?} may not be removed\n")),
+            None => {
+                out.forbidden(at, &format!("existing ephemeral containers {name:?} may not be removed\n"))
+            }
             Some(now) if now != before => {
                 out.forbidden(at, &format!("existing ephemeral containers {name:?} may not be changed\n"));
             }

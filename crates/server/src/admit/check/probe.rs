@@ -18,14 +18,18 @@ pub(super) fn check_hooks_and_probes(container: &Value, spec: &Spec, at: &Path, 
         let why = "may not be set for containers with empty `spec.os.name`";
         out.forbidden(&at.field("lifecycle").field("stopSignal"), why);
     }
-    for name in ["livenessProbe", "readinessProbe", "startupProbe"].into_iter().filter(|name| has(container, name)) {
+    for name in
+        ["livenessProbe", "readinessProbe", "startupProbe"].into_iter().filter(|name| has(container, name))
+    {
         check_probe(name, &container[name], spec, &at.field(name), out);
     }
 }
 
 fn check_probe(name: &str, probe: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
     check_handler(probe, spec, at, out);
-    for field in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
+    for field in
+        ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
+    {
         if let Some(number) = probe[field].as_i64().filter(|it| *it < 0) {
             out.invalid(&at.field(field), number, "must be greater than or equal to 0");
         }
@@ -67,8 +71,9 @@ fn check_handler(handler: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
             "sleep" => {
                 let seconds = action["seconds"].as_i64().unwrap_or(0);
                 if let Some(grace_s) = spec.grace_s().filter(|grace_s| seconds < 0 || *grace_s < seconds) {
-                    let why =
-                        format!("must be non-negative and less than terminationGracePeriodSeconds ({grace_s})");
+                    let why = format!(
+                        "must be non-negative and less than terminationGracePeriodSeconds ({grace_s})"
+                    );
                     out.invalid(&at, seconds, &why);
                 }
             }

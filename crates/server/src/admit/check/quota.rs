@@ -64,11 +64,17 @@ fn check_amounts(kind: &str, name: &str, limit: &Value, at: &Path, out: &mut Cau
     let said = |part: &'static str| {
         let amount = &limit[part][name];
         let counts = !amount.is_null() && (kind != "Pod" || !part.starts_with("default"));
-        counts.then(|| (Quantity::of(amount), amount.as_str().map_or_else(|| amount.to_string(), str::to_owned)))
+        counts.then(|| {
+            (Quantity::of(amount), amount.as_str().map_or_else(|| amount.to_string(), str::to_owned))
+        })
     };
     let (min, max, ratio) = (said("min"), said("max"), said("maxLimitRequestRatio"));
     let (default, request) = (said("default"), said("defaultRequest"));
-    let mut ordered = |low: &Option<(Quantity, String)>, high: &Option<(Quantity, String)>, part: &str, bad: bool, words: [&str; 2]| {
+    let mut ordered = |low: &Option<(Quantity, String)>,
+                       high: &Option<(Quantity, String)>,
+                       part: &str,
+                       bad: bool,
+                       words: [&str; 2]| {
         if let (Some(low), Some(high)) = (low, high)
             && high.0 < low.0
         {
@@ -101,7 +107,8 @@ fn check_amounts(kind: &str, name: &str, limit: &Value, at: &Path, out: &mut Cau
         && default.0 != request.0
         && !resources::is_overcommittable(name)
     {
-        let why = format!("default value {} must equal to defaultRequest value {} in {name}", default.1, request.1);
+        let why =
+            format!("default value {} must equal to defaultRequest value {} in {name}", default.1, request.1);
         out.invalid(&at.field("defaultRequest").key(name), &request.1, &why);
     }
 }
@@ -123,7 +130,8 @@ pub(crate) fn resource_quota(write: &Write, out: &mut Causes) {
     check_conflicts(&scopes, spec, &at.field("scopes"), out);
     check_selector(spec, &at.field("scopeSelector.matchExpressions"), out);
     if let Some(old) = write.old {
-        let set = |it: &Value| list(&it["spec"], "scopes").iter().map(Value::to_string).collect::<BTreeSet<_>>();
+        let set =
+            |it: &Value| list(&it["spec"], "scopes").iter().map(Value::to_string).collect::<BTreeSet<_>>();
         if set(old) != set(quota) {
             out.invalid(&at.field("scopes"), &spec["scopes"], IMMUTABLE);
         }

@@ -18,7 +18,8 @@ pub(super) fn check_tolerations(tolerations: &[Value], at: &Path, out: &mut Caus
         if !key.is_empty() {
             labels::check_key(key, &at.field("key"), out);
         } else if operator != "Exists" {
-            let why = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            let why =
+                "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
             out.invalid(&operator_at, operator, why);
         }
         if !it["tolerationSeconds"].is_null() && effect != "NoExecute" {
@@ -63,7 +64,14 @@ pub(super) fn check_taints(taints: &[Value], at: &Path, out: &mut Causes) {
         let is_same = |other: &Value| str_at(other, "key") == key && str_at(other, "effect") == effect;
         if taints[..index].iter().any(is_same) {
             let why = "taints must be unique by key and effect pair";
-            out.duplicate_because(&at, super::in_go(it, &[("Key", "key"), ("Value", "value"), ("Effect", "effect"), ("TimeAdded", "timeAdded")]), why);
+            out.duplicate_because(
+                &at,
+                super::in_go(
+                    it,
+                    &[("Key", "key"), ("Value", "value"), ("Effect", "effect"), ("TimeAdded", "timeAdded")],
+                ),
+                why,
+            );
         }
     }
 }
@@ -124,7 +132,10 @@ fn check_node_term(term: &Value, checks_values: bool, at: &Path, out: &mut Cause
                 out.required(&values_at, "must be specified when `operator` is 'In' or 'NotIn'");
             }
             "Exists" | "DoesNotExist" if !values.is_empty() => {
-                out.forbidden(&values_at, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+                out.forbidden(
+                    &values_at,
+                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                );
             }
             "Gt" | "Lt" if values.len() != 1 => {
                 out.required(&values_at, "must be specified single value when `operator` is 'Lt' or 'Gt'");
@@ -191,7 +202,8 @@ fn check_label_keys(it: &Value, at: &Path, out: &mut Causes) {
         }
     }
     // By now the selector holds one expression for each matched key: a second was said by someone else.
-    let mut seen: Vec<&str> = selector["matchLabels"].as_object().into_iter().flatten().map(|it| it.0.as_str()).collect();
+    let mut seen: Vec<&str> =
+        selector["matchLabels"].as_object().into_iter().flatten().map(|it| it.0.as_str()).collect();
     for expression in list(selector, "matchExpressions") {
         let key = str_at(expression, "key");
         if let Some(index) = matched.iter().rposition(|it| it == key)
@@ -220,7 +232,9 @@ pub(super) fn check_spreading(constraints: &[Value], at: &Path, out: &mut Causes
         if !ACTIONS.contains(&action) {
             out.unsupported(&at.field("whenUnsatisfiable"), action, ACTIONS);
         }
-        let is_same = |other: &Value| str_at(other, "topologyKey") == key && str_at(other, "whenUnsatisfiable") == action;
+        let is_same = |other: &Value| {
+            str_at(other, "topologyKey") == key && str_at(other, "whenUnsatisfiable") == action
+        };
         if constraints[index + 1..].iter().any(is_same) {
             out.duplicate(&at.field("{topologyKey, whenUnsatisfiable}"), &format!("{{{key}, {action}}}"));
         }

@@ -154,7 +154,8 @@ pub(super) fn check_host_process(spec: &Spec, at: &Path, out: &mut Causes) {
         return;
     }
     if processes != all {
-        let why = "If pod contains any hostProcess containers then all containers must be HostProcess containers";
+        let why =
+            "If pod contains any hostProcess containers then all containers must be HostProcess containers";
         out.invalid(at, "", why);
     }
     if spec.json["hostNetwork"] != true {
@@ -235,7 +236,9 @@ fn check_app_armor(profile: &Value, at: &Path, out: &mut Causes) {
             out.invalid(&path_at, path, "can only be set when AppArmor type is Localhost");
         }
         ("", _) => out.required(&at.field("type"), "type is required when appArmorProfile is set"),
-        (other, _) => out.unsupported(&at.field("type"), other, &["Localhost", "RuntimeDefault", "Unconfined"]),
+        (other, _) => {
+            out.unsupported(&at.field("type"), other, &["Localhost", "RuntimeDefault", "Unconfined"])
+        }
     }
 }
 
@@ -281,7 +284,10 @@ fn windows_user(name: &str) -> Vec<&'static str> {
             && !domain.contains(|it| "\\/:*?\"<>|".contains(it));
         let is_dns_label = |it: &str| {
             let inner = |it: u8| it.is_ascii_alphanumeric() || it == b'-';
-            (1..=63).contains(&it.len()) && it.bytes().all(inner) && !it.starts_with('-') && !it.ends_with('-')
+            (1..=63).contains(&it.len())
+                && it.bytes().all(inner)
+                && !it.starts_with('-')
+                && !it.ends_with('-')
         };
         if !is_net_bios && !domain.split('.').all(is_dns_label) {
             wrong.push("runAsUserName's Domain doesn't match the NetBios nor the DNS format");
@@ -322,7 +328,9 @@ fn check_sysctls(spec: &Spec, sysctls: &[Value], at: &Path, out: &mut Causes) {
         let is_of = |prefixes: &[&str]| prefixes.iter().any(|it| dotted.starts_with(it));
         if spec.json["hostNetwork"] == true && is_of(&["net."]) {
             out.invalid(&at, name, "may not be specified when 'hostNetwork' is true");
-        } else if spec.json["hostIPC"] == true && is_of(&["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."]) {
+        } else if spec.json["hostIPC"] == true
+            && is_of(&["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."])
+        {
             out.invalid(&at, name, "may not be specified when 'hostIPC' is true");
         }
     }

@@ -68,7 +68,9 @@ pub(crate) fn secret(write: &Write, out: &mut Causes) {
         "kubernetes.io/basic-auth" if data["username"].is_null() && data["password"].is_null() => {
             need(&["username", "password"]);
         }
-        "kubernetes.io/ssh-auth" if !is_set(&data["ssh-privatekey"]) => out.required(&at.key("ssh-privatekey"), ""),
+        "kubernetes.io/ssh-auth" if !is_set(&data["ssh-privatekey"]) => {
+            out.required(&at.key("ssh-privatekey"), "")
+        }
         "kubernetes.io/tls" => need(&["tls.crt", "tls.key"]),
         _ => {}
     }
@@ -80,7 +82,8 @@ fn check_docker(data: &Value, key: &str, at: &Path, out: &mut Causes) {
     let parsed = serde_json::from_slice::<serde_json::Map<String, Value>>(&content);
     if parsed.is_err() {
         // What is wrong may quote what is secret, so only the commonest case is told apart.
-        let why = if content.is_empty() { "unexpected end of JSON input" } else { "invalid character in JSON" };
+        let why =
+            if content.is_empty() { "unexpected end of JSON input" } else { "invalid character in JSON" };
         out.invalid(&at.key(key), "<secret contents redacted>", why);
     }
 }
@@ -131,8 +134,6 @@ pub(crate) fn namespace(write: &Write, out: &mut Causes) {
     }
 }
 
-pub(crate) fn service_account(_: &Write, _: &mut Causes) {}
-
 pub(crate) fn priority_class(write: &Write, out: &mut Causes) {
     const USER_MAX: i64 = 1_000_000_000;
     let class = write.new;
@@ -141,7 +142,12 @@ pub(crate) fn priority_class(write: &Write, out: &mut Causes) {
         if old["value"].as_i64().unwrap_or(0) != value {
             out.forbidden(&Path::new("value"), "may not be changed in an update.");
         }
-        return immutable(&class["preemptionPolicy"], &old["preemptionPolicy"], &Path::new("preemptionPolicy"), out);
+        return immutable(
+            &class["preemptionPolicy"],
+            &old["preemptionPolicy"],
+            &Path::new("preemptionPolicy"),
+            out,
+        );
     }
     let name = str_at(class, "metadata.name");
     if name.starts_with("system-") {
@@ -153,11 +159,15 @@ pub(crate) fn priority_class(write: &Write, out: &mut Causes) {
         let why = match known {
             None => Some(format!("{name} is not a known system priority class")),
             Some(right) if right != value => Some(format!("value of {name} PriorityClass must be {right}")),
-            Some(_) if class["globalDefault"] == true => Some(format!("globalDefault of {name} PriorityClass must be false")),
+            Some(_) if class["globalDefault"] == true => {
+                Some(format!("globalDefault of {name} PriorityClass must be false"))
+            }
             Some(_) => None,
         };
         if let Some(why) = why {
-            let why = format!("priority class names with 'system-' prefix are reserved for system use only. error: {why}");
+            let why = format!(
+                "priority class names with 'system-' prefix are reserved for system use only. error: {why}"
+            );
             out.forbidden(&Path::new("metadata.name"), &why);
         }
     } else if USER_MAX < value {
@@ -254,9 +264,12 @@ pub(crate) fn event(write: &Write, out: &mut Causes) {
             out.required(&Path::new("reportingComponent"), "");
         }
         labels::check_key(reporter, &Path::new("reportingComponent"), out);
-        for (field, bytes_max, is_required) in
-            [("reportingInstance", 128, true), ("action", 128, true), ("reason", 128, true), ("message", 1024, false)]
-        {
+        for (field, bytes_max, is_required) in [
+            ("reportingInstance", 128, true),
+            ("action", 128, true),
+            ("reason", 128, true),
+            ("message", 1024, false),
+        ] {
             let text = str_at(event, field);
             if is_required && text.is_empty() {
                 out.required(&Path::new(field), "");

@@ -58,7 +58,9 @@ const SOURCES: &[(&str, &str, Check)] = &[
     ("scaleIO", "scaleIO", |it, at, out| required(it, &["gateway", "system", "volumeName"], at, out)),
     ("csi", "csi", csi),
     ("ephemeral", "ephemeral", ephemeral),
-    ("image", "image", |it, at, out| super::container::check_pull_policy(&it["pullPolicy"], &at.field("pullPolicy"), out)),
+    ("image", "image", |it, at, out| {
+        super::container::check_pull_policy(&it["pullPolicy"], &at.field("pullPolicy"), out)
+    }),
 ];
 
 /// Gives the volumes that may be mounted: those with which nothing is wrong. `pod` is the name of the pod,
@@ -139,8 +141,16 @@ fn empty_dir(source: &Value, at: &Path, out: &mut Causes) {
 }
 
 fn host_path(source: &Value, at: &Path, out: &mut Causes) {
-    const TYPES: &[&str] =
-        &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+    const TYPES: &[&str] = &[
+        "",
+        "BlockDevice",
+        "CharDevice",
+        "Directory",
+        "DirectoryOrCreate",
+        "File",
+        "FileOrCreate",
+        "Socket",
+    ];
     let path = str_at(source, "path");
     if path.is_empty() {
         return out.required(&at.field("path"), "");
@@ -196,7 +206,9 @@ fn check_iscsi_name(name: &str, at: &Path, out: &mut Causes) {
 /// `iqn.2001-04.com.example:storage`
 fn is_iqn(name: &str) -> bool {
     let digits = |it: &str, count| it.len() == count && it.bytes().all(|it| it.is_ascii_digit());
-    let Some((date, rest)) = name.strip_prefix("iqn.").and_then(|it| it.split_once('.')) else { return false };
+    let Some((date, rest)) = name.strip_prefix("iqn.").and_then(|it| it.split_once('.')) else {
+        return false;
+    };
     let Some((authority, unique)) = rest.split_once(':') else { return false };
     let is_dated = date.split_once('-').is_some_and(|(year, month)| digits(year, 4) && digits(month, 2));
     let is_authority = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '.';
@@ -266,7 +278,11 @@ fn fibre_channel(source: &Value, at: &Path, out: &mut Causes) {
         out.required(&at.field("targetWWNs"), "must specify either targetWWNs or wwids, but not both");
     }
     if is_set(targets) && is_set(wwids) {
-        out.invalid(&at.field("targetWWNs"), targets, "targetWWNs and wwids can not be specified simultaneously");
+        out.invalid(
+            &at.field("targetWWNs"),
+            targets,
+            "targetWWNs and wwids can not be specified simultaneously",
+        );
     }
     if is_set(targets) {
         match source["lun"].as_i64() {
@@ -293,7 +309,12 @@ fn flex(source: &Value, at: &Path, out: &mut Causes) {
 
 fn azure_disk(source: &Value, at: &Path, out: &mut Causes) {
     required(source, &["diskName", "diskURI"], at, out);
-    super::check_choice(&source["cachingMode"], &["None", "ReadOnly", "ReadWrite"], &at.field("cachingMode"), out);
+    super::check_choice(
+        &source["cachingMode"],
+        &["None", "ReadOnly", "ReadWrite"],
+        &at.field("cachingMode"),
+        out,
+    );
     super::check_choice(&source["kind"], &["Dedicated", "Managed", "Shared"], &at.field("kind"), out);
     let (kind, uri) = (str_at(source, "kind"), str_at(source, "diskURI"));
     if kind == "Managed" && !uri.starts_with("/subscriptions/") {
@@ -344,7 +365,14 @@ fn projected(source: &Value, at: &Path, out: &mut Causes) {
         if has(source, "serviceAccountToken") {
             check_token(&source["serviceAccountToken"], &source_at.field("serviceAccountToken"), at, out);
         }
-        let kinds = ["secret", "configMap", "downwardAPI", "serviceAccountToken", "clusterTrustBundle", "podCertificate"];
+        let kinds = [
+            "secret",
+            "configMap",
+            "downwardAPI",
+            "serviceAccountToken",
+            "clusterTrustBundle",
+            "podCertificate",
+        ];
         if 1 < kinds.iter().filter(|it| has(source, it)).count() {
             out.forbidden(&source_at, "may not specify more than 1 volume type per source");
         }

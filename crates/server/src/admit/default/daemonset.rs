@@ -11,6 +11,7 @@ pub(crate) fn daemonset(set: &mut Value) {
     });
 }
 
+#[allow(dead_code, reason = "the old door comes next")]
 /// The old API, extensions/v1beta1, took the selector and the set's own labels from the template, and did not
 /// update by itself.
 pub(crate) fn old_daemonset(set: &mut Value) {
