@@ -31,6 +31,8 @@ pub(crate) struct Kind {
     pub(crate) graceful: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
+    /// Objects go by themselves so long after they were last written.
+    pub(crate) lifetime_s: Option<u64>,
     /// What the names of its objects must look like.
     pub(crate) name: names::Rule,
     pub(crate) default: fn(&mut Value),
@@ -77,6 +79,7 @@ const PLAIN: Kind = Kind {
     generation: None,
     graceful: false,
     fields: &[],
+    lifetime_s: None,
     name: names::subdomain_name,
     default: default::nothing,
     check: check::nothing,
@@ -120,6 +123,7 @@ pub(crate) static KINDS: &[Kind] = &[
             "source",
             "type",
         ],
+        lifetime_s: Some(60 * 60),
         columns: columns::EVENT,
         name: names::path_segment_name,
         check: check::event,

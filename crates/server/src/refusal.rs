@@ -132,6 +132,21 @@ impl Refusal {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
     }
 
+    /// Too much is under way already.
+    pub(crate) fn too_many_requests(retry_after_s: u32) -> Self {
+        let message = "Too many requests, please try again later.";
+        let mut refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
+        refusal.details = json!({"retryAfterSeconds": retry_after_s});
+        refusal
+    }
+
+    pub(crate) fn internal(why: &str) -> Self {
+        let message = format!("Internal error occurred: {why}");
+        let mut refusal = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message);
+        refusal.details = json!({"causes": [{"message": why}]});
+        refusal
+    }
+
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
     }
@@ -142,6 +157,10 @@ impl Refusal {
         let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
         refusal.details = json!({"causes": [cause], "retryAfterSeconds": 1});
         refusal
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     pub(crate) fn status(&self) -> Value {

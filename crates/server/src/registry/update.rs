@@ -146,7 +146,7 @@ impl Registry {
             && list(&new["metadata"], "finalizers").is_empty()
             && old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0;
         let commit = if was_last_finalizer { Commit::Delete { last: &new } } else { Commit::Put(&new) };
-        Ok(self.commit(&target.key(), Expect::At(record.modified), commit).await.ok())
+        self.commit(context, target, Expect::At(record.modified), commit).await
     }
 }
 
