@@ -161,6 +161,7 @@ fn check_gated(rest: &mut Value, old: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
+#[allow(dead_code, reason = "their door comes next")]
 /// Ephemeral containers only come; they do not change and do not go.
 fn check_ephemeral(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
     for before in list(old, "ephemeralContainers") {

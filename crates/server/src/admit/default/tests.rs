@@ -349,14 +349,21 @@ fn a_service_and_the_small_kinds() {
               }
             }"#]],
     );
-    check(secret, json!({"stringData": {"a": "b"}}), &expect![[r#"
+    check(
+        secret,
+        json!({"stringData": {"a": "b"}}),
+        &expect![[r#"
         {
           "data": {
             "a": "Yg=="
           },
           "type": "Opaque"
-        }"#]]);
-    check(namespace, json!({"metadata": {"name": "n"}}), &expect![[r#"
+        }"#]],
+    );
+    check(
+        namespace,
+        json!({"metadata": {"name": "n"}}),
+        &expect![[r#"
         {
           "metadata": {
             "labels": {
@@ -364,8 +371,12 @@ fn a_service_and_the_small_kinds() {
             },
             "name": "n"
           }
-        }"#]]);
-    check(node, json!({"status": {"capacity": {"cpu": "1.0001"}}}), &expect![[r#"
+        }"#]],
+    );
+    check(
+        node,
+        json!({"status": {"capacity": {"cpu": "1.0001"}}}),
+        &expect![[r#"
         {
           "status": {
             "allocatable": {
@@ -375,7 +386,8 @@ fn a_service_and_the_small_kinds() {
               "cpu": "1001m"
             }
           }
-        }"#]]);
+        }"#]],
+    );
     check(
         limit_range,
         json!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "min": {"cpu": "1", "memory": "1Mi"}}]}}),

@@ -26,10 +26,15 @@ fn nodes() {
     );
     let old = json!({"spec": {"podCIDRs": ["10.0.0.0/24"], "providerID": "a"}});
     let new = json!({"spec": {"podCIDRs": ["10.0.1.0/24"]}, "status": {"addresses": [{"type": "InternalIP", "address": "1"}, {"type": "InternalIP", "address": "1"}]}});
-    check_change("Node", &old, &new, &expect![[r#"
+    check_change(
+        "Node",
+        &old,
+        &new,
+        &expect![[r#"
         status.addresses[1]: Duplicate value: {"Type":"InternalIP","Address":"1"}
         spec.podCIDRs: Forbidden: node updates may not change podCIDR except from "" to valid
-        spec.providerID: Forbidden: node updates may not change providerID except from "" to valid"#]]);
+        spec.providerID: Forbidden: node updates may not change providerID except from "" to valid"#]],
+    );
 }
 
 #[test]
@@ -62,15 +67,23 @@ fn services() {
     );
     let old = json!({"spec": {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ports": [{"port": 80}]}});
     let new = json!({"spec": {"clusterIP": "10.0.0.2", "clusterIPs": ["10.0.0.2"], "ports": [{"port": 80, "nodePort": 30000}]}});
-    check_change("Service", &old, &new, &expect![[r#"
+    check_change(
+        "Service",
+        &old,
+        &new,
+        &expect![[r#"
         spec.clusterIPs[0]: Invalid value: ["10.0.0.2"]: may not change once set
-        spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"#]]);
+        spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"#]],
+    );
 }
 
 #[test]
 fn endpoints_and_slices() {
     let subsets = json!([{}, {"addresses": [{"ip": "x", "hostname": "A", "nodeName": "N"}, {"ip": "127.0.0.1"}], "ports": [{"port": 0}, {"name": "A", "port": 1, "protocol": "x"}]}]);
-    check("Endpoints", &json!({"subsets": subsets}), &expect![[r#"
+    check(
+        "Endpoints",
+        &json!({"subsets": subsets}),
+        &expect![[r#"
         subsets[0]: Required value: must specify `addresses` or `notReadyAddresses`
         subsets[1].addresses[0].ip: Invalid value: "x": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)
         subsets[1].addresses[0].hostname: Invalid value: "A": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')
@@ -80,7 +93,8 @@ fn endpoints_and_slices() {
         subsets[1].ports[0].name: Required value
         subsets[1].ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive
         subsets[1].ports[1].name: Invalid value: "A": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')
-        subsets[1].ports[1].protocol: Unsupported value: "x": supported values: "SCTP", "TCP", "UDP""#]]);
+        subsets[1].ports[1].protocol: Unsupported value: "x": supported values: "SCTP", "TCP", "UDP""#]],
+    );
     check(
         "EndpointSlice",
         &json!({"addressType": "IPv4", "ports": [{"name": "A"}, {"name": "A", "protocol": "x"}], "endpoints": [{}, {"addresses": ["::1", "169.254.0.1", "1.1.1.1"], "hostname": "a.b", "hints": {"forZones": [{"name": "z"}, {"name": "z"}]}}]}),
@@ -96,7 +110,11 @@ fn endpoints_and_slices() {
             endpoints[1].hostname: Invalid value: "a.b": must not contain dots
             endpoints[1].hints.forZones[1].name: Duplicate value: "z""#]],
     );
-    check("EndpointSlice", &json!({"addressType": "x"}), &expect![[r#"addressType: Unsupported value: "x": supported values: "FQDN", "IPv4", "IPv6""#]]);
+    check(
+        "EndpointSlice",
+        &json!({"addressType": "x"}),
+        &expect![[r#"addressType: Unsupported value: "x": supported values: "FQDN", "IPv4", "IPv6""#]],
+    );
 }
 
 #[test]
@@ -110,24 +128,52 @@ fn maps_and_secrets() {
             binaryData[..]: Invalid value: "..": must not be '..'"#]],
     );
     let old = json!({"immutable": true, "data": {"a": "1"}});
-    check_change("ConfigMap", &old, &json!({"data": {"a": "2"}}), &expect![[r#"
+    check_change(
+        "ConfigMap",
+        &old,
+        &json!({"data": {"a": "2"}}),
+        &expect![[r#"
         immutable: Forbidden: field is immutable when `immutable` is set
-        data: Forbidden: field is immutable when `immutable` is set"#]]);
-    check("ConfigMap", &json!({"data": {"a": "x".repeat((1 << 20) + 1)}}), &expect![": Too long: may not be more than 1048576 bytes"]);
-    check("Secret", &json!({"type": "kubernetes.io/tls", "data": {"a b": ""}}), &expect![[r#"
+        data: Forbidden: field is immutable when `immutable` is set"#]],
+    );
+    check(
+        "ConfigMap",
+        &json!({"data": {"a": "x".repeat((1 << 20) + 1)}}),
+        &expect![": Too long: may not be more than 1048576 bytes"],
+    );
+    check(
+        "Secret",
+        &json!({"type": "kubernetes.io/tls", "data": {"a b": ""}}),
+        &expect![[r#"
         data[a b]: Invalid value: "a b": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')
         data[tls.crt]: Required value
-        data[tls.key]: Required value"#]]);
+        data[tls.key]: Required value"#]],
+    );
     check(
         "Secret",
         &json!({"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": "x"}}),
-        &expect![[r#"data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": invalid character in JSON"#]],
+        &expect![[
+            r#"data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": invalid character in JSON"#
+        ]],
     );
-    check("Secret", &json!({"type": "kubernetes.io/basic-auth"}), &expect![[r#"
+    check(
+        "Secret",
+        &json!({"type": "kubernetes.io/basic-auth"}),
+        &expect![[r#"
         data[username]: Required value
-        data[password]: Required value"#]]);
-    check("Secret", &json!({"type": "kubernetes.io/service-account-token"}), &expect!["metadata.annotations[kubernetes.io/service-account.name]: Required value"]);
-    check_change("Secret", &json!({"type": "a"}), &json!({"type": "b"}), &expect![[r#"type: Invalid value: "b": field is immutable"#]]);
+        data[password]: Required value"#]],
+    );
+    check(
+        "Secret",
+        &json!({"type": "kubernetes.io/service-account-token"}),
+        &expect!["metadata.annotations[kubernetes.io/service-account.name]: Required value"],
+    );
+    check_change(
+        "Secret",
+        &json!({"type": "a"}),
+        &json!({"type": "b"}),
+        &expect![[r#"type: Invalid value: "b": field is immutable"#]],
+    );
 }
 
 #[test]
@@ -139,7 +185,10 @@ fn limits() {
         {"type": "PersistentVolumeClaim"},
         {"type": "Thing"},
     ]);
-    check("LimitRange", &json!({"spec": {"limits": limits}}), &expect![[r#"
+    check(
+        "LimitRange",
+        &json!({"spec": {"limits": limits}}),
+        &expect![[r#"
         spec.limits[0].default: Forbidden: may not be specified when `type` is 'Pod'
         spec.limits[0].min[cpu]: Invalid value: "2": min value 2 is greater than max value 1
         spec.limits[1].type: Duplicate value: "Pod"
@@ -153,7 +202,8 @@ fn limits() {
         spec.limits[2].defaultRequest[gpu]: Invalid value: "gpu": must be a standard resource for containers
         spec.limits[2].defaultRequest[cpu]: Invalid value: "2": default request value 2 is greater than default limit value 1
         spec.limits[3].limits: Required value: either minimum or maximum storage value is required, but neither was provided
-        spec.limits[4].type: Invalid value: "Thing": must be a standard limit type or fully qualified"#]]);
+        spec.limits[4].type: Invalid value: "Thing": must be a standard limit type or fully qualified"#]],
+    );
     check(
         "ResourceQuota",
         &json!({"spec": {"hard": {"pods": "1.5", "gpu": "1", "count/pods": "1", "cpu": "-1"}, "scopes": ["BestEffort", "NotBestEffort", "x"]}}),
@@ -167,11 +217,15 @@ fn limits() {
             spec.scopes: Invalid value: ["BestEffort","NotBestEffort","x"]: conflicting scopes"#]],
     );
     let selector = json!({"matchExpressions": [{"scopeName": "BestEffort", "operator": "In"}, {"scopeName": "PriorityClass", "operator": "Exists", "values": ["a"]}]});
-    check("ResourceQuota", &json!({"spec": {"hard": {"cpu": "1"}, "scopeSelector": selector}}), &expect![[r#"
+    check(
+        "ResourceQuota",
+        &json!({"spec": {"hard": {"cpu": "1"}, "scopeSelector": selector}}),
+        &expect![[r#"
         spec.scopeSelector.matchExpressions: Invalid value: {"MatchExpressions":[{"ScopeName":"BestEffort","Operator":"In","Values":null},{"ScopeName":"PriorityClass","Operator":"Exists","Values":["a"]}]}: unsupported scope applied to resource
         spec.scopeSelector.matchExpressions.operator: Invalid value: "In": must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity
         spec.scopeSelector.matchExpressions.values: Required value: must be at least one value when `operator` is 'In' or 'NotIn' for scope selector
-        spec.scopeSelector.matchExpressions.values: Invalid value: ["a"]: must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"#]]);
+        spec.scopeSelector.matchExpressions.values: Invalid value: ["a"]: must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"#]],
+    );
     check_change(
         "ResourceQuota",
         &json!({"spec": {"scopes": ["Terminating"]}}),
@@ -182,14 +236,35 @@ fn limits() {
 
 #[test]
 fn the_small_ones() {
-    check("Namespace", &json!({"metadata": {"name": "a.b"}, "spec": {"finalizers": ["x"]}}), &expect![[r#"
+    check(
+        "Namespace",
+        &json!({"metadata": {"name": "a.b"}, "spec": {"finalizers": ["x"]}}),
+        &expect![[r#"
         metadata.name: Invalid value: "a.b": must not contain dots
-        spec.finalizers: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified"#]]);
-    check_status("Namespace", &json!({}), &json!({"status": {"phase": "Terminating"}}), &expect![[r#"status.Phase: Invalid value: "Terminating": may only be 'Active' if `deletionTimestamp` is empty"#]]);
-    check("PriorityClass", &json!({"metadata": {"name": "system-x"}, "value": 1}), &expect!["metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: system-x is not a known system priority class"]);
-    check("PriorityClass", &json!({"value": 2_000_000_000, "preemptionPolicy": "x"}), &expect![[r#"
+        spec.finalizers: Invalid value: "x": name is neither a standard finalizer name nor is it fully qualified"#]],
+    );
+    check_status(
+        "Namespace",
+        &json!({}),
+        &json!({"status": {"phase": "Terminating"}}),
+        &expect![[
+            r#"status.Phase: Invalid value: "Terminating": may only be 'Active' if `deletionTimestamp` is empty"#
+        ]],
+    );
+    check(
+        "PriorityClass",
+        &json!({"metadata": {"name": "system-x"}, "value": 1}),
+        &expect![
+            "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. error: system-x is not a known system priority class"
+        ],
+    );
+    check(
+        "PriorityClass",
+        &json!({"value": 2_000_000_000, "preemptionPolicy": "x"}),
+        &expect![[r#"
         value: Forbidden: maximum allowed value of a user defined priority is 1000000000
-        preemptionPolicy: Unsupported value: "x": supported values: "PreemptLowerPriority", "Never""#]]);
+        preemptionPolicy: Unsupported value: "x": supported values: "PreemptLowerPriority", "Never""#]],
+    );
     check_change(
         "PriorityClass",
         &json!({"value": 1}),
@@ -215,14 +290,22 @@ fn the_small_ones() {
             spec.leaseTransitions: Invalid value: -1: must be greater than or equal to 0
             spec.preferredHolder: Forbidden: may only be specified if `strategy` is defined"#]],
     );
-    check("Event", &json!({"involvedObject": {"namespace": "other"}}), &expect![[r#"involvedObject.namespace: Invalid value: "other": does not match event.namespace"#]]);
-    check("Event", &json!({"involvedObject": {}, "eventTime": "2026-01-01T00:00:00.000000Z"}), &expect![[r#"
+    check(
+        "Event",
+        &json!({"involvedObject": {"namespace": "other"}}),
+        &expect![[r#"involvedObject.namespace: Invalid value: "other": does not match event.namespace"#]],
+    );
+    check(
+        "Event",
+        &json!({"involvedObject": {}, "eventTime": "2026-01-01T00:00:00.000000Z"}),
+        &expect![[r#"
         reportingComponent: Required value
         reportingComponent: Invalid value: "": name part must be non-empty
         reportingComponent: Invalid value: "": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
         reportingInstance: Required value
         action: Required value
-        reason: Required value"#]]);
+        reason: Required value"#]],
+    );
 }
 
 #[test]
@@ -257,7 +340,14 @@ fn authority() {
             subjects[2].apiGroup: Unsupported value: "x": supported values: "rbac.authorization.k8s.io""#]],
     );
     let old = json!({"roleRef": {"kind": "Role", "name": "a"}});
-    check_change("RoleBinding", &old, &json!({"roleRef": {"kind": "Role", "name": "b"}}), &expect![[r#"roleRef: Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"b"}: cannot change roleRef"#]]);
+    check_change(
+        "RoleBinding",
+        &old,
+        &json!({"roleRef": {"kind": "Role", "name": "b"}}),
+        &expect![[
+            r#"roleRef: Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"b"}: cannot change roleRef"#
+        ]],
+    );
     check(
         "CertificateSigningRequest",
         &json!({"spec": {"request": "", "usages": ["x", "any", "any"], "signerName": "a/b", "expirationSeconds": 1}}),

@@ -18,21 +18,25 @@ fn metadata() {
             {"apiVersion": "", "kind": "", "name": ""},
         ],
     });
-    check("Pod", &pod, &expect![[r#"
-        metadata.name: Invalid value: "a_b": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
-        metadata.labels: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
-        metadata.labels: Invalid value: "-": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
-        metadata.annotations: Invalid value: "/": prefix part must be non-empty
-        metadata.annotations: Invalid value: "/": name part must be non-empty
-        metadata.annotations: Invalid value: "/": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
-        metadata.ownerReferences: Invalid value: [{"apiVersion":"v1","controller":true,"kind":"A","name":"a","uid":"1"},{"apiVersion":"v1","controller":true,"kind":"B","name":"b","uid":"2"},{"apiVersion":"","kind":"","name":""}]: Only one reference can have Controller set to true. Found "true" in references for A/a and B/b
-        metadata.ownerReferences.apiVersion: Invalid value: "": version must not be empty
-        metadata.ownerReferences.kind: Invalid value: "": must not be empty
-        metadata.ownerReferences.name: Invalid value: "": must not be empty
-        metadata.ownerReferences.uid: Invalid value: "": must not be empty
-        metadata.finalizers: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
-        metadata.finalizers: Invalid value: ["a b","orphan","foregroundDeletion"]: finalizer orphan and foregroundDeletion cannot be both set
-        metadata.annotations.seccomp.security.alpha.kubernetes.io/pod: Invalid value: "none": must be a valid seccomp profile"#]]);
+    check(
+        "Pod",
+        &pod,
+        &expect![[r#"
+            metadata.name: Invalid value: "a_b": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
+            metadata.labels: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
+            metadata.labels: Invalid value: "-": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
+            metadata.annotations: Invalid value: "/": prefix part must be non-empty
+            metadata.annotations: Invalid value: "/": name part must be non-empty
+            metadata.annotations: Invalid value: "/": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
+            metadata.ownerReferences: Invalid value: [{"apiVersion":"v1","kind":"A","name":"a","uid":"1","controller":true},{"apiVersion":"v1","kind":"B","name":"b","uid":"2","controller":true},{"apiVersion":"","kind":"","name":"","uid":""}]: Only one reference can have Controller set to true. Found "true" in references for A/a and B/b
+            metadata.ownerReferences.apiVersion: Invalid value: "": version must not be empty
+            metadata.ownerReferences.kind: Invalid value: "": must not be empty
+            metadata.ownerReferences.name: Invalid value: "": must not be empty
+            metadata.ownerReferences.uid: Invalid value: "": must not be empty
+            metadata.finalizers: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
+            metadata.finalizers: Invalid value: ["a b","orphan","foregroundDeletion"]: finalizer orphan and foregroundDeletion cannot be both set
+            metadata.annotations.seccomp.security.alpha.kubernetes.io/pod: Invalid value: "none": must be a valid seccomp profile"#]],
+    );
 }
 
 #[test]
@@ -48,7 +52,10 @@ fn containers() {
         {"name": "c", "ports": [{"containerPort": 1, "hostPort": 1}]},
         {"name": "c", "image": "i"},
     ]);
-    check("Pod", &pod_with(json!({"containers": containers})), &expect![[r#"
+    check(
+        "Pod",
+        &pod_with(json!({"containers": containers})),
+        &expect![[r#"
         spec.containers[0].name: Invalid value: "C": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')
         spec.containers[0].terminationMessagePolicy: Unsupported value: "x": supported values: "File", "FallbackToLogsOnError"
         spec.containers[0].imagePullPolicy: Unsupported value: "Sometimes": supported values: "Always", "IfNotPresent", "Never"
@@ -62,24 +69,31 @@ fn containers() {
         spec.containers[2].image: Required value
         spec.containers[3].name: Duplicate value: "c"
         spec.containers[2].ports[0].hostPort: Duplicate value: "TCP//1"
-        spec.containers[1].image: Invalid value: " i": must not have leading or trailing whitespace"#]]);
+        spec.containers[1].image: Invalid value: " i": must not have leading or trailing whitespace"#]],
+    );
     let init = json!([
         {"name": "c", "image": "i", "livenessProbe": {"exec": {"command": ["a"]}}},
         {"name": "s", "image": "i", "restartPolicy": "Always", "livenessProbe": {"exec": {}}},
         {"name": "t", "image": "i", "restartPolicy": "Sometimes"},
     ]);
-    check("Pod", &pod_with(json!({"initContainers": init})), &expect![[r#"
+    check(
+        "Pod",
+        &pod_with(json!({"initContainers": init})),
+        &expect![[r#"
         spec.initContainers[0].name: Duplicate value: "c"
         spec.initContainers[0].livenessProbe: Forbidden: may not be set for init containers without restartPolicy=Always
         spec.initContainers[1].livenessProbe.exec.command: Required value
-        spec.initContainers[2].restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "Never", "OnFailure""#]]);
+        spec.initContainers[2].restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "Never", "OnFailure""#]],
+    );
     check(
         "Pod",
         &pod_with(json!({
             "hostNetwork": true,
             "containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 1, "hostPort": 2}]}],
         })),
-        &expect!["spec.containers[0].ports[0].hostPort: Invalid value: 2: must match `containerPort` when `hostNetwork` is true"],
+        &expect![
+            "spec.containers[0].ports[0].hostPort: Invalid value: 2: must match `containerPort` when `hostNetwork` is true"
+        ],
     );
 }
 
@@ -97,7 +111,10 @@ fn environment() {
         {"name": "cpu", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1M"}}},
         {"name": "gpu", "valueFrom": {"resourceFieldRef": {"resource": "limits.gpu"}}},
     ]);
-    check("Pod", &container_with(json!({"env": env})), &expect![[r#"
+    check(
+        "Pod",
+        &container_with(json!({"env": env})),
+        &expect![[r#"
         spec.containers[0].env[0].name: Required value
         spec.containers[0].env[1].name: Invalid value: "a=b": a valid environment variable name must consist only of printable ASCII characters other than '='
         spec.containers[0].env[2].valueFrom: Invalid value: "": may not be specified when `value` is not empty
@@ -109,14 +126,19 @@ fn environment() {
         spec.containers[0].env[6].valueFrom.fieldRef.fieldPath: Unsupported value: "metadata.labels": supported values: "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"
         spec.containers[0].env[7].valueFrom.fieldRef: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
         spec.containers[0].env[8].valueFrom.resourceFieldRef.divisor: Invalid value: "limits.cpu": only divisor's values 1m and 1 are supported with the cpu resource
-        spec.containers[0].env[9].valueFrom.resourceFieldRef.resource: Unsupported value: "limits.gpu": supported values: "limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory""#]]);
+        spec.containers[0].env[9].valueFrom.resourceFieldRef.resource: Unsupported value: "limits.gpu": supported values: "limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory""#]],
+    );
     let from = json!([{}, {"prefix": "a=", "configMapRef": {"name": ""}, "secretRef": {"name": "A"}}]);
-    check("Pod", &container_with(json!({"envFrom": from})), &expect![[r#"
+    check(
+        "Pod",
+        &container_with(json!({"envFrom": from})),
+        &expect![[r#"
         spec.containers[0].envFrom: Invalid value: "": must specify one of: `configMapRef` or `secretRef`
         spec.containers[0].envFrom[1].prefix: Invalid value: "a=": a valid environment variable name must consist only of printable ASCII characters other than '='
         spec.containers[0].envFrom[1].configMapRef.name: Required value
         spec.containers[0].envFrom[1].secretRef.name: Invalid value: "A": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
-        spec.containers[0].envFrom: Invalid value: "": may not have more than one field specified at a time"#]]);
+        spec.containers[0].envFrom: Invalid value: "": may not have more than one field specified at a time"#]],
+    );
 }
 
 #[test]
@@ -139,7 +161,10 @@ fn volumes_and_mounts() {
         {"name": "claim", "ephemeral": {"volumeClaimTemplate": {"metadata": {"name": "n"}, "spec": {"accessModes": ["x"]}}}},
         {"name": "size", "emptyDir": {"sizeLimit": "-1"}},
     ]);
-    check("Pod", &pod_with(json!({"volumes": volumes})), &expect![[r#"
+    check(
+        "Pod",
+        &pod_with(json!({"volumes": volumes})),
+        &expect![[r#"
         spec.volumes[0].hostPath: Forbidden: may not specify more than 1 volume type
         spec.volumes[1].hostPath.path: Invalid value: "/a/../b": must not contain '..'
         spec.volumes[1].hostPath.type: Unsupported value: "Dir": supported values: "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"
@@ -169,10 +194,15 @@ fn volumes_and_mounts() {
         spec.volumes[10].ephemeral.volumeClaimTemplate.spec.accessModes: Unsupported value: "x": supported values: "ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"
         spec.volumes[10].ephemeral.volumeClaimTemplate.spec.resources[storage]: Required value
         spec.volumes[11].emptyDir.sizeLimit: Forbidden: SizeLimit field must be a valid resource quantity
-        spec.volumes[7].projected.sources[0].serviceAccountToken: Forbidden: must not be specified when serviceAccountName is not set"#]]);
-    check("Pod", &pod_with(json!({"volumes": [{"name": "a"}, {"name": "a"}, {}]})), &expect![[r#"
+        spec.volumes[7].projected.sources[0].serviceAccountToken: Forbidden: must not be specified when serviceAccountName is not set"#]],
+    );
+    check(
+        "Pod",
+        &pod_with(json!({"volumes": [{"name": "a"}, {"name": "a"}, {}]})),
+        &expect![[r#"
         spec.volumes[1].name: Duplicate value: "a"
-        spec.volumes[2].name: Required value"#]]);
+        spec.volumes[2].name: Required value"#]],
+    );
     let mounts = json!([
         {"name": "v", "mountPath": "/a"},
         {"name": "v", "mountPath": "/a", "subPath": "../x"},
@@ -183,7 +213,10 @@ fn volumes_and_mounts() {
     let mut pod =
         container_with(json!({"volumeMounts": mounts, "volumeDevices": [{"name": "v", "devicePath": "/a"}]}));
     pod["spec"]["volumes"] = json!([{"name": "v"}]);
-    check("Pod", &pod, &expect![[r#"
+    check(
+        "Pod",
+        &pod,
+        &expect![[r#"
         spec.containers[0].volumeMounts[0].name: Invalid value: "v": must not already exist in volumeDevices
         spec.containers[0].volumeMounts[0].mountPath: Invalid value: "/a": must not already exist as a path in volumeDevices
         spec.containers[0].volumeMounts[1].mountPath: Invalid value: "/a": must be unique
@@ -202,7 +235,8 @@ fn volumes_and_mounts() {
         spec.containers[0].volumeMounts.recursiveReadOnly: Forbidden: may only be specified when mountPropagation is None or not specified
         spec.containers[0].volumeDevices[0].name: Invalid value: "v": can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode
         spec.containers[0].volumeDevices[0].name: Invalid value: "v": must not already exist in volumeMounts
-        spec.containers[0].volumeDevices[0].devicePath: Invalid value: "/a": must not already exist as a path in volumeMounts"#]]);
+        spec.containers[0].volumeDevices[0].devicePath: Invalid value: "/a": must not already exist as a path in volumeMounts"#]],
+    );
 }
 
 #[test]
@@ -211,7 +245,10 @@ fn amounts() {
         "limits": {"cpu": "1", "gpu": "1", "example.com/gpu": "1500m", "memory": "-1", "hugepages-2Mi": "1Mi"},
         "requests": {"cpu": "2", "example.com/gpu": "2", "example.com/tpu": "1", "kubernetes.io/x": "1"},
     });
-    check("Pod", &container_with(json!({"resources": resources})), &expect![[r#"
+    check(
+        "Pod",
+        &container_with(json!({"resources": resources})),
+        &expect![[r#"
         spec.containers[0].resources.limits[example.com/gpu]: Invalid value: "1500m": must be an integer
         spec.containers[0].resources.limits[gpu]: Invalid value: "gpu": must be a standard resource type or fully qualified
         spec.containers[0].resources.limits[gpu]: Invalid value: "gpu": must be a standard resource for containers
@@ -223,8 +260,13 @@ fn amounts() {
         spec.containers[0].resources.requests[gpu]: Invalid value: "gpu": must be a standard resource type or fully qualified
         spec.containers[0].resources.requests[gpu]: Invalid value: "gpu": must be a standard resource for containers
         spec.containers[0].resources.requests[hugepages-2Mi]: Invalid value: "1Mi": 1Mi is not positive integer multiple of hugepages-2Mi
-        spec.containers[0].resources.requests[memory]: Invalid value: "-1": must be greater than or equal to 0"#]]);
-    check("Pod", &container_with(json!({"resources": {"limits": {"hugepages-2Mi": "4Mi"}}})), &expect!["spec.containers[0].resources: Forbidden: HugePages require cpu or memory"]);
+        spec.containers[0].resources.requests[memory]: Invalid value: "-1": must be greater than or equal to 0"#]],
+    );
+    check(
+        "Pod",
+        &container_with(json!({"resources": {"limits": {"hugepages-2Mi": "4Mi"}}})),
+        &expect!["spec.containers[0].resources: Forbidden: HugePages require cpu or memory"],
+    );
     check(
         "Pod",
         &pod_with(json!({
@@ -332,7 +374,10 @@ fn where_it_may_run() {
         {"key": "a b", "operator": "Equal", "value": "-", "effect": "x"},
         {"key": "a", "operator": "Gt", "value": "1", "tolerationSeconds": 1},
     ]);
-    check("Pod", &pod_with(json!({"tolerations": tolerations, "nodeSelector": {"a b": "-"}})), &expect![[r#"
+    check(
+        "Pod",
+        &pod_with(json!({"tolerations": tolerations, "nodeSelector": {"a b": "-"}})),
+        &expect![[r#"
         spec.nodeSelector: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
         spec.nodeSelector: Invalid value: "-": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
         spec.tolerations[0].operator: Invalid value: "": operator must be Exists when `key` is empty, which means "match all values and all keys"
@@ -341,7 +386,8 @@ fn where_it_may_run() {
         spec.tolerations[2].operator: Invalid value: "-": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
         spec.tolerations[2].effect: Unsupported value: "x": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"
         spec.tolerations[3].effect: Invalid value: "": effect must be 'NoExecute' when `tolerationSeconds` is set
-        spec.tolerations[3].operator: Unsupported value: "Gt": supported values: "Equal", "Exists", "Lt", "Gt""#]]);
+        spec.tolerations[3].operator: Unsupported value: "Gt": supported values: "Equal", "Exists", "Lt", "Gt""#]],
+    );
     let affinity = json!({
         "nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
@@ -353,7 +399,10 @@ fn where_it_may_run() {
         "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "", "namespaces": ["A"]}]},
         "podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 101, "podAffinityTerm": {"topologyKey": "a", "matchLabelKeys": ["k"]}}]},
     });
-    check("Pod", &pod_with(json!({"affinity": affinity})), &expect![[r#"
+    check(
+        "Pod",
+        &pod_with(json!({"affinity": affinity})),
+        &expect![[r#"
         spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'
         spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[1].values: Required value: must be specified single value when `operator` is 'Lt' or 'Gt'
         spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[1].key: Invalid value: "": name part must be non-empty
@@ -369,19 +418,24 @@ fn where_it_may_run() {
         spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey: Invalid value: "": name part must be non-empty
         spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey: Invalid value: "": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
         spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value: 101: must be in the range 1-100
-        spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.matchLabelKeys: Forbidden: must not be specified when labelSelector is not set"#]]);
+        spec.affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm.matchLabelKeys: Forbidden: must not be specified when labelSelector is not set"#]],
+    );
     let spread = json!([
         {"maxSkew": 0, "topologyKey": "", "whenUnsatisfiable": "x", "minDomains": 1},
         {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule", "nodeTaintsPolicy": "x"},
         {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"},
     ]);
-    check("Pod", &pod_with(json!({"topologySpreadConstraints": spread})), &expect![[r#"
+    check(
+        "Pod",
+        &pod_with(json!({"topologySpreadConstraints": spread})),
+        &expect![[r#"
         spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero
         spec.topologySpreadConstraints[0].topologyKey: Required value: can not be empty
         spec.topologySpreadConstraints[0].whenUnsatisfiable: Unsupported value: "x": supported values: "DoNotSchedule", "ScheduleAnyway"
         spec.topologySpreadConstraints[0].minDomains: Invalid value: 1: can only use minDomains if whenUnsatisfiable=DoNotSchedule, not x
         spec.topologySpreadConstraints[1].{topologyKey, whenUnsatisfiable}: Duplicate value: "{z, DoNotSchedule}"
-        spec.topologySpreadConstraints[1].nodeTaintsPolicy: Unsupported value: "x": supported values: "Honor", "Ignore""#]]);
+        spec.topologySpreadConstraints[1].nodeTaintsPolicy: Unsupported value: "x": supported values: "Honor", "Ignore""#]],
+    );
 }
 
 #[test]
@@ -460,23 +514,82 @@ fn what_of_a_pod_may_change() {
         it["activeDeadlineSeconds"] = json!(5);
     });
     check_change("Pod", &old, &with(&|it| it["containers"][0]["image"] = json!("j")), &expect![""]);
-    check_change("Pod", &old, &with(&|it| it["containers"][0]["image"] = json!("")), &expect![[r#"
+    check_change(
+        "Pod",
+        &old,
+        &with(&|it| it["containers"][0]["image"] = json!("")),
+        &expect![[r#"
         spec.containers[0].image: Required value
         spec.containers[0].image: Required value
-        spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"#]]);
-    check_change("Pod", &old, &with(&|it| it["containers"][0]["name"] = json!("d")), &expect!["spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"]);
-    check_change("Pod", &old, &with(&|it| it["nodeName"] = json!("n")), &expect!["spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"]);
-    check_change("Pod", &old, &with(&|it| it["tolerations"] = json!([])), &expect!["spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"]);
-    check_change("Pod", &old, &with(&|it| it["activeDeadlineSeconds"] = json!(11)), &expect!["spec.activeDeadlineSeconds: Invalid value: 11: must be less than or equal to previous value"]);
-    check_change("Pod", &old, &with(&|it| it["activeDeadlineSeconds"] = json!(null)), &expect!["spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive integer to nil value"]);
-    check_change("Pod", &old, &with(&|it| it["schedulingGates"] = json!([{"name": "g"}])), &expect!["spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'g'"]);
-    check_change("Pod", &old, &with(&|it| it["containers"] = json!([])), &expect![[r#"
+        spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"#]],
+    );
+    check_change(
+        "Pod",
+        &old,
+        &with(&|it| it["containers"][0]["name"] = json!("d")),
+        &expect![
+            "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+        ],
+    );
+    check_change(
+        "Pod",
+        &old,
+        &with(&|it| it["nodeName"] = json!("n")),
+        &expect![
+            "spec: Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+        ],
+    );
+    check_change(
+        "Pod",
+        &old,
+        &with(&|it| it["tolerations"] = json!([])),
+        &expect![
+            "spec.tolerations: Forbidden: existing toleration can not be modified except its tolerationSeconds"
+        ],
+    );
+    check_change(
+        "Pod",
+        &old,
+        &with(&|it| it["activeDeadlineSeconds"] = json!(11)),
+        &expect![
+            "spec.activeDeadlineSeconds: Invalid value: 11: must be less than or equal to previous value"
+        ],
+    );
+    check_change(
+        "Pod",
+        &old,
+        &with(&|it| it["activeDeadlineSeconds"] = json!(null)),
+        &expect![
+            "spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive integer to nil value"
+        ],
+    );
+    check_change(
+        "Pod",
+        &old,
+        &with(&|it| it["schedulingGates"] = json!([{"name": "g"}])),
+        &expect![
+            "spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'g'"
+        ],
+    );
+    check_change(
+        "Pod",
+        &old,
+        &with(&|it| it["containers"] = json!([])),
+        &expect![[r#"
         spec.containers: Required value
-        spec.containers: Forbidden: pod updates may not add or remove containers"#]]);
+        spec.containers: Forbidden: pod updates may not add or remove containers"#]],
+    );
     drop(fine);
     let gated = pod_with(json!({"schedulingGates": [{"name": "g"}], "nodeSelector": {"a": "b"}}));
     check_change("Pod", &gated, &pod_with(json!({"nodeSelector": {"a": "b", "c": "d"}})), &expect![""]);
-    check_change("Pod", &gated, &pod_with(json!({"nodeSelector": {"c": "d"}})), &expect![[r#"spec.nodeSelector: Invalid value: {"c":"d"}: only additions to spec.nodeSelector are allowed (no mutations or deletions)"#]]);
+    check_change(
+        "Pod",
+        &gated,
+        &pod_with(json!({"nodeSelector": {"c": "d"}})),
+        &expect![[
+            r#"spec.nodeSelector: Invalid value: {"c":"d"}: only additions to spec.nodeSelector are allowed (no mutations or deletions)"#
+        ]],
+    );
 }
 
 #[test]
@@ -493,12 +606,17 @@ fn a_status_of_a_pod() {
         "hostIP": "1.1.1.2",
         "hostIPs": [{"ip": "1.1.1.1"}],
     });
-    check_status("Pod", &old, &new, &expect![[r#"
+    check_status(
+        "Pod",
+        &old,
+        &new,
+        &expect![[r#"
         status.conditions[0].Type: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
         status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node
         status.qosClass: Invalid value: "Burstable": field is immutable
         status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state
         status.podIPs[1]: Invalid value: "x": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)
         status.podIPs: Invalid value: [{"IP":"1.1.1.1"},{"IP":"x"}]: may specify no more than one IP for each IP family
-        status.hostIPs[0].ip: Invalid value: "1.1.1.1": must be equal to `hostIP`"#]]);
+        status.hostIPs[0].ip: Invalid value: "1.1.1.1": must be equal to `hostIP`"#]],
+    );
 }
