@@ -8,6 +8,7 @@ use crate::admit::check::{self, Write};
 use crate::admit::{default, names};
 use crate::columns::{self, Column};
 use crate::decode::Gvk;
+use crate::registry::prepare;
 use crate::route::Part;
 
 #[derive(Debug)]
@@ -27,8 +28,20 @@ pub(crate) struct Kind {
     pub(crate) parts: &'static [SubResource],
     /// `metadata.generation` counts the changes of these fields; without them it stays at 1.
     pub(crate) generation: Option<&'static [&'static str]>,
+    /// What the server alone says of the object, given the one that stands and the door of the write.
+    pub(crate) prepare: fn(&mut Value, Option<&Value>, Part),
+    /// A PUT of an object that is not there creates it.
+    pub(crate) put_creates: bool,
+    /// A PUT must say which version it replaces.
+    pub(crate) version_required: bool,
     /// A delete only marks the object while a node still has to stop it.
     pub(crate) graceful: bool,
+    /// Other objects live in it, for which `spec.finalizers` stands: it is emptied before it goes.
+    pub(crate) holds_others: bool,
+    /// Other objects may be owned by it, so that whoever deletes it may say what becomes of them.
+    pub(crate) owns_others: bool,
+    /// A delete answers with the object that went, and not with a `Status`.
+    pub(crate) returns_deleted: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
     /// Objects go by themselves so long after they were last written.
@@ -77,7 +90,13 @@ const PLAIN: Kind = Kind {
     status: Status::Plain,
     parts: &[],
     generation: None,
+    prepare: prepare::nothing,
+    put_creates: false,
+    version_required: false,
     graceful: false,
+    holds_others: false,
+    owns_others: true,
+    returns_deleted: false,
     fields: &[],
     lifetime_s: None,
     name: names::subdomain_name,
@@ -99,6 +118,7 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "Endpoints",
+        put_creates: true,
         plural: "endpoints",
         short: &["ep"],
         columns: columns::ENDPOINTS,
@@ -108,6 +128,8 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "Event",
+        put_creates: true,
+        owns_others: false,
         plural: "events",
         short: &["ev"],
         fields: &[
@@ -131,6 +153,7 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "LimitRange",
+        put_creates: true,
         plural: "limitranges",
         short: &["limits"],
         default: default::limit_range,
@@ -139,6 +162,10 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "Namespace",
+        prepare: prepare::namespace,
+        holds_others: true,
+        returns_deleted: true,
+        parts: &[SubResource { name: "finalize", part: Part::Finalize, body: None, verbs: &["update"] }],
         plural: "namespaces",
         short: &["ns"],
         namespaced: false,
@@ -165,6 +192,8 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "Pod",
+        prepare: prepare::pod,
+        returns_deleted: true,
         plural: "pods",
         short: &["po"],
         categories: &["all"],
@@ -195,6 +224,7 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "PodTemplate",
+        returns_deleted: true,
         plural: "podtemplates",
         generation: Some(&["template"]),
         columns: columns::POD_TEMPLATE,
@@ -204,6 +234,7 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "ResourceQuota",
+        returns_deleted: true,
         plural: "resourcequotas",
         short: &["quota"],
         status: Status::Apart("{}"),
@@ -223,6 +254,7 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "ServiceAccount",
+        returns_deleted: true,
         plural: "serviceaccounts",
         short: &["sa"],
         columns: columns::NAME_AND_AGE,
@@ -230,6 +262,8 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "Service",
+        returns_deleted: true,
+        put_creates: true,
         plural: "services",
         short: &["svc"],
         categories: &["all"],
@@ -252,6 +286,7 @@ pub(crate) static KINDS: &[Kind] = &[
     Kind {
         group: "apps",
         kind: "DaemonSet",
+        prepare: prepare::daemonset,
         plural: "daemonsets",
         short: &["ds"],
         categories: &["all"],
@@ -280,6 +315,7 @@ pub(crate) static KINDS: &[Kind] = &[
     Kind {
         group: "policy",
         kind: "PodDisruptionBudget",
+        version_required: true,
         plural: "poddisruptionbudgets",
         short: &["pdb"],
         status: Status::Apart(
@@ -293,6 +329,7 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "ClusterRoleBinding",
+        put_creates: true,
         plural: "clusterrolebindings",
         namespaced: false,
         columns: columns::CLUSTER_ROLE_BINDING,
@@ -302,6 +339,7 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "ClusterRole",
+        put_creates: true,
         plural: "clusterroles",
         namespaced: false,
         check: check::cluster_role,
@@ -309,13 +347,14 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "RoleBinding",
+        put_creates: true,
         plural: "rolebindings",
         columns: columns::ROLE_BINDING,
         default: default::cluster_role_binding,
         check: check::role_binding,
         ..RBAC
     },
-    Kind { kind: "Role", plural: "roles", check: check::role, ..RBAC },
+    Kind { kind: "Role", put_creates: true, plural: "roles", check: check::role, ..RBAC },
     Kind {
         group: "scheduling.k8s.io",
         kind: "PriorityClass",
@@ -331,6 +370,8 @@ pub(crate) static KINDS: &[Kind] = &[
     Kind {
         group: "coordination.k8s.io",
         kind: "Lease",
+        put_creates: true,
+        version_required: true,
         plural: "leases",
         columns: columns::LEASE,
         check: check::lease,

@@ -13,6 +13,7 @@ mod convert;
 mod data;
 mod decode;
 mod discovery;
+mod drain;
 mod fields;
 mod http;
 mod kinds;
@@ -135,6 +136,7 @@ impl Server {
         let tls = TlsAcceptor::from(Arc::new(serving.config()?));
         let (registry, mut failure) = (self.registry, self.failure);
         let house = tokio::spawn(keep_house(registry.clone(), stop.clone()));
+        tokio::spawn(drain::run(registry.clone(), stop.clone()));
         tokio::spawn(Access::keep(registry.clone(), stop.clone()));
         tokio::spawn(renew(serving, stop.clone()));
         let api = Api { registry: registry.clone(), stop: stop.clone() };

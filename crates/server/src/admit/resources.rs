@@ -47,6 +47,84 @@ fn keep_larger(sums: &mut BTreeMap<String, Quantity>, others: BTreeMap<String, Q
     }
 }
 
+/// How soon a pod goes when a node runs short: one that says its limits goes last, one that says nothing first.
+/// Upstream: `ComputePodQOS`.
+pub(crate) fn class(spec: &Value) -> &'static str {
+    let of_pod = &spec["resources"];
+    let says = |part: &str| of_pod[part].as_object().is_some_and(|it| !it.is_empty());
+    if says("requests") || says("limits") {
+        return class_of(&[of_pod]);
+    }
+    let lists = [list(spec, "containers"), list(spec, "initContainers")];
+    class_of(&lists.iter().flat_map(|it| it.iter()).map(|it| &it["resources"]).collect::<Vec<_>>())
+}
+
+fn class_of(all: &[&Value]) -> &'static str {
+    const COMPUTE: [&str; 2] = ["cpu", "memory"];
+    let (mut requests, mut limits) = (BTreeMap::new(), BTreeMap::new());
+    let mut every_one_is_limited = true;
+    for it in all {
+        let said = |part: &str, name: &str| Quantity::of(&it[part][name]);
+        for name in COMPUTE {
+            for (part, sums) in [("requests", &mut requests), ("limits", &mut limits)] {
+                let amount = said(part, name);
+                if Quantity::ZERO < amount {
+                    let sum = sums.entry(name).or_insert(Quantity::ZERO);
+                    *sum = sum.plus(amount);
+                }
+            }
+            every_one_is_limited &= Quantity::ZERO < said("limits", name);
+        }
+    }
+    if requests.is_empty() && limits.is_empty() {
+        "BestEffort"
+    } else if every_one_is_limited
+        && requests.iter().all(|(name, it)| limits.get(name) == Some(it))
+        && requests.len() == limits.len()
+    {
+        "Guaranteed"
+    } else {
+        "Burstable"
+    }
+}
+
+/// The values of `matchLabelKeys` are the pod's own, so they are written into its selectors once it has labels.
+pub(crate) fn spell_out_label_keys(pod: &mut Value) {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    let labels = pod["metadata"]["labels"].clone();
+    let Some(spec) = pod.get_mut("spec") else { return };
+    let items = |list: Option<&mut Value>, change: &mut dyn FnMut(&mut Value)| {
+        list.and_then(Value::as_array_mut).into_iter().flatten().for_each(change);
+    };
+    items(spec.get_mut("topologySpreadConstraints"), &mut |it| spell_out(it, &labels));
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let Some(affinity) = spec.get_mut("affinity").and_then(|it| it.get_mut(kind)) else { continue };
+        items(affinity.get_mut(REQUIRED), &mut |it| spell_out(it, &labels));
+        items(affinity.get_mut(PREFERRED), &mut |it| {
+            if let Some(term) = it.get_mut("podAffinityTerm") {
+                spell_out(term, &labels);
+            }
+        });
+    }
+}
+
+fn spell_out(term: &mut Value, labels: &Value) {
+    if !term["labelSelector"].is_object() {
+        return;
+    }
+    for (keys, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+        for key in list(term, keys).to_vec() {
+            let Some(value) = labels.get(key.as_str().unwrap_or_default()) else { continue };
+            let more = serde_json::json!({"key": key, "operator": operator, "values": [value]});
+            match term["labelSelector"].get_mut("matchExpressions").and_then(Value::as_array_mut) {
+                Some(held) => held.push(more),
+                None => term["labelSelector"]["matchExpressions"] = Value::from(vec![more]),
+            }
+        }
+    }
+}
+
 /// What a pod may ask for as a whole.
 pub(crate) fn is_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_pages(name)
