@@ -17,6 +17,7 @@ pub(crate) fn namespace(namespace: &mut Value) {
 }
 
 pub(crate) fn node(node: &mut Value) {
+    with(node, "spec", |it| one_and_all(it, "podCIDR", "podCIDRs", "/0", Value::clone));
     with(node, "status", |status| {
         if status["allocatable"].is_null() && status["capacity"].is_object() {
             status["allocatable"] = status["capacity"].clone();

@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 
 use super::{fill, fill_absent, pod::pod_spec, with, within};
 use crate::object::is_set;
+use crate::registry::prepare::TEMPLATE_GENERATION;
 
 pub(crate) fn daemonset(set: &mut Value) {
     within(set, "spec", |spec| {
@@ -9,6 +10,8 @@ pub(crate) fn daemonset(set: &mut Value) {
         within(spec, "updateStrategy", |it| fill(it, "type", "RollingUpdate"));
         rolling_update_and_template(spec);
     });
+    // The server counts it, but whoever writes the set owns it: upstream's objects have it from the start.
+    within(set, "metadata", |meta| within(meta, "annotations", |it| fill(it, TEMPLATE_GENERATION, "0")));
 }
 
 #[allow(dead_code, reason = "the old door comes next")]
@@ -39,6 +42,11 @@ fn rolling_update_and_template(spec: &mut Value) {
                 fill_absent(it, "maxSurge", 0);
             });
         }
+        // Whatever the type: a share that is not said is none.
+        with(strategy, "rollingUpdate", |it| {
+            fill_absent(it, "maxUnavailable", 0);
+            fill_absent(it, "maxSurge", 0);
+        });
     });
     within(spec, "template", |template| {
         fill_absent(template, "metadata", json!({}));

@@ -53,6 +53,22 @@ fn within(object: &mut Value, name: &str, change: impl FnOnce(&mut Value)) {
     with(object, name, change);
 }
 
+/// The field that older clients know, and the list of which it is the first. Where they differ it is the older that
+/// counts.
+fn one_and_all(object: &mut Value, one: &str, all: &str, first: &str, item: impl Fn(&Value) -> Value) {
+    if is_set(&object[one]) && object[all].pointer(first) != Some(&object[one]) {
+        object[all] = json!([item(&object[one])]);
+    }
+    if let Some(first) = object[all].pointer(first).cloned() {
+        object[one] = first;
+    }
+    for name in [one, all] {
+        if object[name].is_null() {
+            object.as_object_mut().and_then(|it| it.remove(name));
+        }
+    }
+}
+
 fn each(object: &mut Value, name: &str, change: impl FnMut(&mut Value)) {
     if let Some(items) = object.get_mut(name).and_then(Value::as_array_mut) {
         items.iter_mut().filter(|it| it.is_object()).for_each(change);

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    container::container, each, fill, fill_absent, fill_resources, round_resources, volume::volume, with,
+    container::container, each, fill, fill_absent, fill_resources, one_and_all, round_resources, volume::volume, with,
 };
 use crate::admit::resources;
 use crate::object::is_set;
@@ -27,6 +27,7 @@ pub(crate) fn pod(pod: &mut Value) {
         }
         pod_spec(spec);
     });
+    with(pod, "status", |it| one_and_all(it, "podIP", "podIPs", "/0/ip", |ip| json!({"ip": ip})));
 }
 
 pub(crate) fn pod_template(object: &mut Value) {
