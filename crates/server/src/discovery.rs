@@ -145,16 +145,17 @@ fn whole_group(group: &str) -> Value {
         let resources: Vec<_> = kinds_of(group, version).into_iter().map(whole_resource).collect();
         json!({"version": version, "resources": resources, "freshness": "Current"})
     });
-    let mut metadata = json!({"creationTimestamp": null});
-    if !group.is_empty() {
-        metadata["name"] = group.into();
-    }
+    let metadata = if group.is_empty() { json!({}) } else { json!({ "name": group }) };
     json!({"metadata": metadata, "versions": versions.collect::<Vec<_>>()})
 }
 
 fn whole_resource(kind: &Kind) -> Value {
-    let kind_of =
-        |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    // Said only where they are not those that it is listed under.
+    let kind_of = |group: &str, version: &str, name: &str| {
+        let is_own = (group, version) == (kind.group, kind.version);
+        let (group, version) = if is_own { ("", "") } else { (group, version) };
+        json!({"group": group, "version": version, "kind": name})
+    };
     let mut resource = json!({
         "resource": kind.plural,
         "responseKind": kind_of(kind.group, kind.version, kind.kind),

@@ -149,13 +149,13 @@ fn a_value_of_the_wrong_type_is_refused_in_gos_words() {
         {"spec": {"template": {"spec": {"containers": [{"resources": {"limits": {"cpu": "much"}}}]}}}}
             400 DaemonSet in version "v1" cannot be handled as a DaemonSet: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'
         {"spec": {"updateStrategy": {"rollingUpdate": {"maxSurge": true}}}}
-            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal bool into Go value of type int32
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal bool into Go struct field RollingUpdateDaemonSet.spec.updateStrategy.rollingUpdate.maxSurge of type int32
         {"spec": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1.5}}}}
-            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal number 1.5 into Go value of type int32
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal number 1.5 into Go struct field RollingUpdateDaemonSet.spec.updateStrategy.rollingUpdate.maxSurge of type int32
         {"metadata": {"creationTimestamp": "soon"}}
             400 DaemonSet in version "v1" cannot be handled as a DaemonSet: parsing time "soon" as "2006-01-02T15:04:05Z07:00": cannot parse "soon" as "2006"
         {"metadata": {"creationTimestamp": 5}}
-            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal number into Go value of type string
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal number into Go struct field ObjectMeta.metadata.creationTimestamp of type string
         {"spec": []}
             400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal array into Go struct field DaemonSet.spec of type v1.DaemonSetSpec
         []
@@ -193,7 +193,7 @@ fn an_object_must_be_of_the_kind_that_is_expected() {
         {"apiVersion": "apps/v1", "kind": "ConfigMap"}
             400 ConfigMap in version "v1" cannot be handled as a ConfigMap: no kind "ConfigMap" is registered for version "apps/v1" in scheme "pkg/api/legacyscheme/scheme.go:30"
         {"kind": 5}
-            400 ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.kind of type string
+            400 the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string ({"kind": 5})
     "#]].assert_eq(&lines.concat());
     let old = r#"{"apiVersion": "extensions/v1beta1", "kind": "DaemonSet"}"#;
     expect![[r#"
