@@ -420,6 +420,7 @@ impl<'de> Visitor<'de> for Free<'_> {
 fn is_written(field: &Field, value: &Value) -> bool {
     let holds_none = match value {
         Value::Null => true,
+        _ if field.presence == Presence::Set => false,
         Value::Array(items) => items.is_empty(),
         Value::Object(entries) => entries.is_empty() && matches!(field.shape, Shape::Map(..)),
         _ => false,
