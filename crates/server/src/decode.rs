@@ -260,4 +260,6 @@ fn in_go(error: &serde_json::Error) -> String {
 }
 
 #[cfg(test)]
+pub(crate) mod arbitrary;
+#[cfg(test)]
 mod tests;

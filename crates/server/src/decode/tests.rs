@@ -1,5 +1,6 @@
 use expect_test::{Expect, expect};
 use jiff::Timestamp;
+use proptest::prelude::*;
 
 use super::*;
 use crate::auth::User;
@@ -395,4 +396,40 @@ fn what_a_patch_made_is_held_to_the_type() {
         }
     "#]]
     .assert_eq(&told(&context, applied(b"data:\n  a: x\n  b: 2\n").map(|it| it.0)));
+}
+
+// More cases are run with the environment variable PROPTEST_CASES.
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        for media_type in [JSON, YAML, PROTOBUF] {
+            for field_validation in [FieldValidation::Strict, FieldValidation::Warn] {
+                let context = context(field_validation);
+                let _ = object(&context, POD, media_type, &bytes);
+            }
+        }
+        let context = context(FieldValidation::Warn);
+        let _ = patch(&bytes);
+        let _ = applied(&bytes);
+    }
+
+    #[test]
+    fn almost_any_object_is_read_or_refused(
+        (kind, bytes) in arbitrary::wrong()
+            .prop_flat_map(|(kind, it)| (Just(kind), arbitrary::mutated(it.to_string().into_bytes())))
+    ) {
+        let context = context(FieldValidation::Strict);
+        let _ = object(&context, kind, JSON, &bytes);
+        let _ = object(&context, kind, YAML, &bytes);
+    }
+
+    /// What was read once is in the one form that there is.
+    #[test]
+    fn what_was_read_reads_as_itself((kind, it) in arbitrary::right()) {
+        let context = context(FieldValidation::Strict);
+        let once = object(&context, kind, JSON, it.to_string().as_bytes()).map_err(|it| it.status());
+        let once = once.expect("every value has the right type");
+        let twice = patched(&context, kind, once.clone(), Vec::new()).map_err(|it| it.status());
+        prop_assert_eq!(Ok(once), twice);
+    }
 }
