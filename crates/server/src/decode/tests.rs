@@ -408,7 +408,6 @@ proptest! {
                 let _ = object(&context, POD, media_type, &bytes);
             }
         }
-        let context = context(FieldValidation::Warn);
         let _ = patch(&bytes);
         let _ = applied(&bytes);
     }
