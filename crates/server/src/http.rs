@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use self::query::{Query, delete_options};
-use self::reply::{json_of, not_found, plain, refusal, respond, show, show_list, success, with_body};
+use self::reply::{json_of, not_found, plain, refusal, show, show_list, success, with_body};
 use crate::auth::{self, Deed, User};
 use crate::context::Context;
 use crate::decode::{self, Gvk, JSON};
