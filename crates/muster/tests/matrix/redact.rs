@@ -1,0 +1,56 @@
+//! What differs from run to run, as a word in capitals.
+
+use regex::Regex;
+
+pub(crate) struct Redactions(Vec<(Regex, &'static str)>);
+
+impl Redactions {
+    pub(crate) fn new() -> Self {
+        let table = [
+            // What a version of kubectl says about itself.
+            (r"Client Version: .*", "Client Version: CLIENT"),
+            (r"client \(1\.\d+\)", "client (CLIENT)"),
+            (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", "TIME"),
+            (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? [+-]\d{4}", "TIME"),
+            (r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d [+-]\d{4}", "TIME"),
+            (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
+            (r#"(resourceVersion"?: ")\d+"#, "${1}RV"),
+            (r"(Resource Version: +)\d+", "${1}RV"),
+            (r"eyJ[\w.-]+", "TOKEN"),
+            (r"(https?://127\.0\.0\.1):\d+", "${1}:PORT"),
+            (r"\b10\.\d+\.\d+\.\d+", "IP"),
+            (r"(LIVE|MERGED)-\d+", "${1}-N"),
+            (r"(kubectl-\S*edit-)\d+", "${1}N"),
+            // The end of a generated name: five of the consonants and digits that no word is made of.
+            (r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "-RANDOM"),
+            // What is left of how long ago something was, but not of how long a taint is tolerated.
+            (r"(^|[ (])(\d+[smhd])+($|[ ):])", "${1}AGE${3}"),
+            // A column is as wide as its widest cell, which may have been a time.
+            (r"(\S)  +", "${1}  "),
+        ];
+        Self(table.into_iter().map(|(pattern, name)| (Regex::new(pattern).unwrap(), name)).collect())
+    }
+
+    pub(crate) fn text(&self, text: &str, home: &str) -> String {
+        let mut redacted = String::new();
+        for line in text.replace(home, "HOME").lines() {
+            // How often a rollout says what it waits for is a matter of time.
+            if !line.contains("Waiting for daemon set") {
+                redacted += &self.line(line);
+                redacted.push('\n');
+            }
+        }
+        redacted
+    }
+
+    fn line(&self, line: &str) -> String {
+        let (mark, rest) = line.split_at_checked(4).unwrap_or((line, ""));
+        let mut rest = rest.to_owned();
+        for (pattern, name) in &self.0 {
+            if !(*name == "${1}AGE${3}" && rest.contains(" for 300s")) {
+                rest = pattern.replace_all(&rest, *name).into_owned();
+            }
+        }
+        format!("{mark}{}", rest.trim_end())
+    }
+}
