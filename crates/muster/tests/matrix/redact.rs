@@ -25,8 +25,6 @@ impl Redactions {
             (r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "-RANDOM"),
             // What is left of how long ago something was, but not of how long a taint is tolerated.
             (r"(^|[ (])(\d+[smhd])+($|[ ):])", "${1}AGE${3}"),
-            // A column is as wide as its widest cell, which may have been a time.
-            (r"(\S)  +", "${1}  "),
         ];
         Self(table.into_iter().map(|(pattern, name)| (Regex::new(pattern).unwrap(), name)).collect())
     }
@@ -34,9 +32,10 @@ impl Redactions {
     pub(crate) fn text(&self, text: &str, home: &str) -> String {
         let mut redacted = String::new();
         for line in text.replace(home, "HOME").lines() {
+            let line = self.line(line);
             // How often a rollout says what it waits for is a matter of time.
-            if !line.contains("Waiting for daemon set") {
-                redacted += &self.line(line);
+            if !line.contains("Waiting for daemon set") && !line.trim().is_empty() {
+                redacted += &line;
                 redacted.push('\n');
             }
         }
@@ -51,6 +50,17 @@ impl Redactions {
                 rest = pattern.replace_all(&rest, *name).into_owned();
             }
         }
-        format!("{mark}{}", rest.trim_end())
+        format!("{mark}{}", narrowed(rest.trim_end()))
     }
+}
+
+/// A column is as wide as its widest cell, which may have been a time: two spaces are between any two.
+fn narrowed(line: &str) -> String {
+    let indent = line.len() - line.trim_start().len();
+    if line.starts_with("- ") || line.starts_with("+ ") {
+        // Of a diff, where spaces are indentation.
+        return line.to_owned();
+    }
+    let cells: Vec<&str> = line[indent..].split("  ").map(str::trim).filter(|it| !it.is_empty()).collect();
+    format!("{}{}", &line[..indent], cells.join("  "))
 }
