@@ -52,16 +52,16 @@ pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
             "singularName": kind.singular(),
             "namespaced": kind.namespaced,
             "kind": kind.kind,
-            "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+            "verbs": kind.verbs,
         });
         if !kind.short.is_empty() {
             resource["shortNames"] = json!(kind.short);
         }
-        if kind.in_all {
-            resource["categories"] = json!(["all"]);
+        if !kind.categories.is_empty() {
+            resource["categories"] = json!(kind.categories);
         }
         resources.push(resource);
-        let mut part = |name: &str, of: &str, verbs: Value| {
+        let mut part = |name: &str, of: &str, verbs: &[&str]| {
             resources.push(json!({
                 "name": format!("{}/{name}", kind.plural),
                 "singularName": "",
@@ -71,10 +71,10 @@ pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
             }));
         };
         if kind.has_status_subresource() {
-            part("status", kind.kind, json!(["get", "patch", "update"]));
+            part("status", kind.kind, &["get", "patch", "update"]);
         }
-        if kind.binding {
-            part("binding", "Binding", json!(["create"]));
+        for it in kind.parts {
+            part(it.name, it.body.map_or(kind.kind, |(_, _, kind)| kind), it.verbs);
         }
     }
     (!resources.is_empty()).then(|| {

@@ -1,30 +1,37 @@
 //! From an HTTP request to the registry, and back.
 
-use std::convert::Infallible;
+mod query;
+mod reply;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use futures::stream::BoxStream;
-use http_body_util::{BodyExt as _, Either, Full, LengthLimitError, Limited, StreamBody};
+use http_body_util::{BodyExt as _, Either, LengthLimitError, Limited, StreamBody};
 use hyper::body::Frame;
-use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use hyper::{Method, Request, StatusCode};
 use jiff::Timestamp;
 use muster_store::Revision;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+use self::query::{Query, delete_options};
+use self::reply::{json_of, not_found, plain, refusal, respond, show, success, with_body};
+use crate::auth::{self, User};
+use crate::context::Context;
+use crate::decode::{self, Gvk, JSON};
 use crate::kinds::Kind;
 use crate::object::{self, str_at};
 use crate::patch::PatchType;
 use crate::refusal::Refusal;
-use crate::registry::{DeleteOptions, Deleted, Propagation, Registry, Write};
+use crate::registry::{DeleteOptions, Deleted, Registry};
 use crate::route::{Part, Route, Target};
-use crate::selector::Selector;
 use crate::view::View;
-use crate::{discovery, openapi, watch};
+use crate::{convert, discovery, openapi, watch};
+
+pub(crate) use self::reply::Response;
 
 /// As upstream: a ConfigMap may hold 1 MiB, and travels as JSON with escapes.
 const BODY_BYTES_MAX: usize = 3 << 20;
@@ -35,9 +42,7 @@ const REVISION_WAIT: Duration = Duration::from_secs(3);
 /// A watch whose client sets no limit ends after this, so that dead clients do not gather.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
-pub(crate) type Response = hyper::Response<Body>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
@@ -45,48 +50,74 @@ pub(crate) struct Api {
     pub(crate) stop: CancellationToken,
 }
 
-/// Who asks. A certificate of our own CA is an administrator's: there is no one else yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Caller {
-    Anonymous,
-    Admin,
+/// A request that was let in, whole.
+struct Asked {
+    context: Context,
+    query: Query,
+    method: Method,
+    view_wanted: String,
+    /// Without its parameters; empty if the client says none.
+    media_type: String,
+    body: Bytes,
 }
 
 impl Api {
-    pub(crate) async fn answer<B>(&self, caller: Caller, request: Request<B>) -> Response
+    /// `peer` is who the connection's certificate names.
+    pub(crate) async fn answer<B>(&self, peer: Option<&User>, request: Request<B>) -> Response
     where
         B: hyper::body::Body<Error: Into<BoxError>>,
     {
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let Some(route) = Route::parse(&path) else {
-            if caller == Caller::Anonymous {
-                return refusal(&Refusal::unauthorized());
-            }
-            return plain(StatusCode::NOT_FOUND, "404 page not found\n");
-        };
-        if caller == Caller::Anonymous && !route.is_public() {
-            return refusal(&Refusal::unauthorized());
-        }
-        // No body is read for a stranger.
-        let response = match whole(request).await {
-            Ok(request) => self.dispatch(route, request).await.unwrap_or_else(|it| refusal(&it)),
-            Err(it) => refusal(&it),
-        };
+        let response = self.admit(peer, &path, request).await.unwrap_or_else(|it| refusal(&it));
         tracing::debug!(%method, path, status = response.status().as_u16());
         response
     }
 
-    async fn dispatch(&self, route: Route, request: Request<Bytes>) -> Result<Response, Refusal> {
-        let found = |document: Option<Value>| {
-            document.map_or_else(
-                || plain(StatusCode::NOT_FOUND, "404 page not found\n"),
-                |it| json_of(StatusCode::OK, &it),
-            )
+    /// No body is read for a stranger.
+    async fn admit<B>(
+        &self,
+        peer: Option<&User>,
+        path: &str,
+        request: Request<B>,
+    ) -> Result<Response, Refusal>
+    where
+        B: hyper::body::Body<Error: Into<BoxError>>,
+    {
+        let route = Route::parse(path);
+        let query = Query::of(request.uri());
+        let verb = route.as_ref().map_or("", |it| it.verb(request.method(), query.is("watch")));
+        let user = auth::authenticate(peer, request.headers())?;
+        auth::authorize(&self.registry, &user, verb, route.as_ref(), path)?;
+        let Some(route) = route else { return Ok(not_found()) };
+
+        let (parts, body) = request.into_parts();
+        let header = |name| parts.headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
+        let asked = Asked {
+            context: Context {
+                dry_run: query.dry_run()?,
+                field_manager: query.get("fieldManager").to_owned(),
+                field_validation: query.field_validation()?,
+                user_agent: header(USER_AGENT).to_owned(),
+                ..Context::new(user, verb, Timestamp::now())
+            },
+            query,
+            method: parts.method.clone(),
+            view_wanted: header(ACCEPT).to_owned(),
+            media_type: header(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned(),
+            body: whole(body).await?,
         };
+        let mut response = self.dispatch(route, &asked).await.unwrap_or_else(|it| refusal(&it));
+        reply::warn(&mut response, asked.context.take_warnings());
+        Ok(response)
+    }
+
+    async fn dispatch(&self, route: Route, asked: &Asked) -> Result<Response, Refusal> {
+        let found =
+            |document: Option<Value>| document.map_or_else(not_found, |it| json_of(StatusCode::OK, &it));
         match route {
-            Route::Collection { kind, namespace } => self.collection(kind, namespace, request).await,
-            Route::Object(target) => self.object(target, request).await,
-            _ if request.method() != Method::GET && request.method() != Method::HEAD => {
+            Route::Collection { kind, namespace } => self.collection(kind, namespace, asked).await,
+            Route::Object(target) => self.object(target, asked).await,
+            _ if asked.method != Method::GET && asked.method != Method::HEAD => {
                 Err(Refusal::method_not_allowed())
             }
             Route::Health => Ok(plain(StatusCode::OK, "ok")),
@@ -105,11 +136,11 @@ impl Api {
         &self,
         kind: &'static Kind,
         namespace: Option<String>,
-        request: Request<Bytes>,
+        asked: &Asked,
     ) -> Result<Response, Refusal> {
-        let query = Query::of(&request);
-        let view = View::of(&header(&request, ACCEPT), query.get("includeObject"))?;
-        match *request.method() {
+        let (context, query) = (&asked.context, &asked.query);
+        let view = asked.view()?;
+        match asked.method {
             Method::GET if query.is("watch") => {
                 let wanted = watch::Wanted {
                     from: query.watch_from()?,
@@ -128,24 +159,23 @@ impl Api {
                 Ok(with_body(StatusCode::OK, JSON, Either::Right(body)))
             }
             Method::GET => {
-                self.wait_for(&query).await?;
+                self.wait_for(query).await?;
                 let selector = query.selector(kind)?;
                 let (objects, revision) = self.registry.list(kind, namespace.as_deref(), &selector);
-                Ok(respond(StatusCode::OK, JSON, view.of_list(kind, &objects, revision, Timestamp::now())))
+                let objects: Vec<_> = objects.into_iter().map(|it| convert::outward(kind, it)).collect();
+                Ok(respond(StatusCode::OK, JSON, view.of_list(kind, &objects, revision, context.now)))
             }
             Method::POST => {
                 if kind.namespaced && namespace.is_none() {
                     return Err(Refusal::method_not_allowed());
                 }
-                let write = query.write()?;
-                let object = object_in(kind, &request)?;
-                let created = self.registry.create(kind, namespace.as_deref(), object, write)?;
-                Ok(show(StatusCode::CREATED, view, kind, created))
+                let object = convert::inward(kind, asked.object(kind.gvk())?);
+                let created = self.registry.create(context, kind, namespace.as_deref(), object).await?;
+                Ok(show(context, StatusCode::CREATED, view, kind, convert::outward(kind, created)))
             }
             Method::DELETE => {
-                let (selector, write) = (query.selector(kind)?, query.write()?);
-                let (options, dry_run) = delete_options(&query, &request)?;
-                let write = Write { dry_run: write.dry_run || dry_run, ..write };
+                let selector = query.selector(kind)?;
+                let (options, context) = asked.delete_options()?;
                 let (objects, revision) = self.registry.list(kind, namespace.as_deref(), &selector);
                 for object in &objects {
                     let object = object::parse(object);
@@ -155,50 +185,60 @@ impl Api {
                         name: str_at(&object, "metadata.name").to_owned(),
                         part: Part::Whole,
                     };
-                    match self.registry.delete(&target, &options, write) {
+                    match self.registry.delete(&context, &target, &options).await {
                         Ok(_) => {}
                         // Someone else was quicker, which is as good.
                         Err(it) if it.code == StatusCode::NOT_FOUND => {}
                         Err(it) => return Err(it),
                     }
                 }
-                Ok(respond(StatusCode::OK, JSON, view.of_list(kind, &objects, revision, Timestamp::now())))
+                let objects: Vec<_> = objects.into_iter().map(|it| convert::outward(kind, it)).collect();
+                Ok(respond(StatusCode::OK, JSON, view.of_list(kind, &objects, revision, context.now)))
             }
             _ => Err(Refusal::method_not_allowed()),
         }
     }
 
-    async fn object(&self, target: Target, request: Request<Bytes>) -> Result<Response, Refusal> {
-        let query = Query::of(&request);
+    async fn object(&self, target: Target, asked: &Asked) -> Result<Response, Refusal> {
+        let context = &asked.context;
         let kind = target.kind;
-        let view = View::of(&header(&request, ACCEPT), query.get("includeObject"))?;
-        match (request.method().clone(), target.part) {
+        let view = asked.view()?;
+        let show = |code, object| show(context, code, view, kind, convert::outward(kind, object));
+        match (asked.method.clone(), target.part) {
             (Method::GET, Part::Whole | Part::Status) => {
-                Ok(show(StatusCode::OK, view, kind, self.registry.get(&target)?))
+                Ok(show(StatusCode::OK, self.registry.get(&target)?))
             }
             (Method::PUT, Part::Whole | Part::Status) => {
-                let write = query.write()?;
-                let object = object_in(kind, &request)?;
+                let object = asked.object(kind.gvk())?;
                 refuse_other_name(&target, &object)?;
-                Ok(show(StatusCode::OK, view, kind, self.registry.update(&target, write, |_| Ok(object))?))
+                let object = convert::inward(kind, object);
+                let updated = self.registry.update(context, &target, |_| Ok(object.clone())).await?;
+                Ok(show(StatusCode::OK, updated))
             }
             (Method::PATCH, Part::Whole | Part::Status) => {
-                let write = query.write()?;
-                let patch_type = PatchType::of(&media_type(&request))?;
-                let patch = parse(request.body())?;
-                let patched = self.registry.update(&target, write, |mut object| {
+                let patch_type = PatchType::of(&asked.media_type)?;
+                let patch: Value = serde_json::from_slice(&asked.body)
+                    .map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))?;
+                if patch_type == PatchType::Apply {
+                    refuse_other_name(&target, &patch)?;
+                    let applied = convert::inward(kind, patch);
+                    let force = asked.query.is("force");
+                    let (is_new, applied) = self.registry.apply(context, &target, &applied, force).await?;
+                    return Ok(show(if is_new { StatusCode::CREATED } else { StatusCode::OK }, applied));
+                }
+                let change = |old: &Value| {
+                    let mut object = old.clone();
                     patch_type.apply(&mut object, &patch)?;
+                    let object = decode::patched(context, kind.gvk(), object)?;
                     refuse_other_name(&target, &object)?;
                     Ok(object)
-                })?;
-                Ok(show(StatusCode::OK, view, kind, patched))
+                };
+                Ok(show(StatusCode::OK, self.registry.update(context, &target, change).await?))
             }
             (Method::DELETE, Part::Whole) => {
-                let write = query.write()?;
-                let (options, dry_run) = delete_options(&query, &request)?;
-                let write = Write { dry_run: write.dry_run || dry_run, ..write };
-                match self.registry.delete(&target, &options, write)? {
-                    Deleted::Marked { now } => Ok(show(StatusCode::OK, view, kind, now)),
+                let (options, context) = asked.delete_options()?;
+                match self.registry.delete(&context, &target, &options).await? {
+                    Deleted::Marked { now } => Ok(show(StatusCode::OK, now)),
                     Deleted::Gone { last } => {
                         let details = json!({
                             "name": target.name,
@@ -211,10 +251,8 @@ impl Api {
                 }
             }
             (Method::POST, Part::Binding) => {
-                let write = query.write()?;
-                refuse_other_format(&request)?;
-                let binding = parse(request.body())?;
-                self.registry.bind(&target, &binding, write)?;
+                let binding = asked.object(Gvk { group: "", version: "v1", kind: "Binding" })?;
+                self.registry.bind(context, &target, &binding).await?;
                 Ok(json_of(StatusCode::CREATED, &success(Value::Null)))
             }
             _ => Err(Refusal::method_not_allowed()),
@@ -229,7 +267,7 @@ impl Api {
         let Some(wanted) = query.number("resourceVersion")? else { return Ok(()) };
         let mut heads = self.registry.heads();
         let came = heads.wait_for(|head| wanted <= *head);
-        // The head is let go at once: a writer that holds the store waits for it.
+        // The head is let go at once: a writer waits for it.
         let came = tokio::time::timeout(REVISION_WAIT, came).await.map(drop);
         let current: Revision = self.registry.revision();
         if came.is_err() {
@@ -243,120 +281,29 @@ impl Api {
     }
 }
 
-struct Query(Vec<(String, String)>);
-
-impl Query {
-    fn of(request: &Request<Bytes>) -> Self {
-        let query = request.uri().query().unwrap_or_default();
-        Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+impl Asked {
+    fn view(&self) -> Result<View, Refusal> {
+        View::of(&self.view_wanted, self.query.get("includeObject"))
     }
 
-    fn get(&self, name: &str) -> &str {
-        self.0.iter().find(|(it, _)| it == name).map_or("", |(_, value)| value)
+    fn object(&self, expected: Gvk<'_>) -> Result<Value, Refusal> {
+        decode::object(&self.context, expected, &self.media_type, &self.body)
     }
 
-    fn is(&self, name: &str) -> bool {
-        matches!(self.get(name), "true" | "1")
-    }
-
-    fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
-        match self.get(name) {
-            "" => Ok(None),
-            text => match text.parse() {
-                Ok(number) => Ok(Some(number)),
-                Err(_) => Err(Refusal::bad_request(format!("{name}: {text:?} is not a number"))),
-            },
-        }
-    }
-
-    fn selector(&self, kind: &Kind) -> Result<Selector, Refusal> {
-        Selector::parse(kind, self.get("labelSelector"), self.get("fieldSelector"))
-    }
-
-    fn write(&self) -> Result<Write, Refusal> {
-        let dry_run = match self.get("dryRun") {
-            "" => false,
-            "All" => true,
-            other => return Err(unknown_dry_run(other)),
+    /// The options come in the body, which kubectl sends without kind and version, or in the query. They may ask for a
+    /// dry run too.
+    fn delete_options(&self) -> Result<(DeleteOptions, Context), Refusal> {
+        let expected = Gvk { group: "", version: "v1", kind: "DeleteOptions" };
+        let said = if self.body.is_empty() { Value::Null } else { self.object(expected)? };
+        let (options, dry_run) = delete_options(&self.query, &said)?;
+        let context = Context {
+            dry_run: self.context.dry_run || dry_run,
+            field_manager: self.context.field_manager.clone(),
+            user_agent: self.context.user_agent.clone(),
+            ..Context::new(self.context.user.clone(), self.context.verb, self.context.now)
         };
-        Ok(Write { now: Timestamp::now(), dry_run })
+        Ok((options, context))
     }
-
-    fn watch_from(&self) -> Result<watch::From, Refusal> {
-        let from_anywhere = matches!(self.get("resourceVersion"), "" | "0");
-        match (self.get("sendInitialEvents"), self.get("resourceVersionMatch")) {
-            ("", "") if from_anywhere => Ok(watch::From::State { say_end: false }),
-            ("", "") => {
-                Ok(watch::From::After(self.number("resourceVersion")?.expect("it is neither empty nor 0")))
-            }
-            ("true" | "1", "NotOlderThan") => {
-                Ok(watch::From::State { say_end: self.is("allowWatchBookmarks") })
-            }
-            ("false" | "0", "NotOlderThan") if from_anywhere => Ok(watch::From::Now),
-            ("false" | "0", "NotOlderThan") => {
-                Ok(watch::From::After(self.number("resourceVersion")?.expect("it is neither empty nor 0")))
-            }
-            ("", _) => Err(Refusal::invalid_options(
-                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )),
-            _ => Err(Refusal::invalid_options(
-                "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            )),
-        }
-    }
-}
-
-fn unknown_dry_run(value: &str) -> Refusal {
-    Refusal::invalid_options(format!("dryRun: Unsupported value: {value:?}: supported values: \"All\""))
-}
-
-/// The options come in the body, which kubectl sends without kind and version, or in the query.
-fn delete_options(query: &Query, request: &Request<Bytes>) -> Result<(DeleteOptions, bool), Refusal> {
-    refuse_other_format(request)?;
-    let said = if request.body().is_empty() { Value::Null } else { parse(request.body())? };
-    let propagation = match (str_at(&said, "propagationPolicy"), query.get("propagationPolicy")) {
-        ("", it) | (it, _) => match it {
-            "" if said["orphanDependents"] == true => Some(Propagation::Orphan),
-            "" => None,
-            "Background" => Some(Propagation::Background),
-            "Foreground" => Some(Propagation::Foreground),
-            "Orphan" => Some(Propagation::Orphan),
-            other => {
-                return Err(Refusal::invalid_options(format!(
-                    "propagationPolicy: Unsupported value: {other:?}: supported values: \"Background\", \"Foreground\", \"Orphan\""
-                )));
-            }
-        },
-    };
-    let dry_run = match object::list(&said, "dryRun") {
-        [] => false,
-        [all] if all == "All" => true,
-        [other, ..] => return Err(unknown_dry_run(other.as_str().unwrap_or_default())),
-    };
-    let text = |path| Some(str_at(&said, path).to_owned()).filter(|it| !it.is_empty());
-    let in_query = query.number("gracePeriodSeconds")?.and_then(|it| i64::try_from(it).ok());
-    let options = DeleteOptions {
-        grace_s: said["gracePeriodSeconds"].as_i64().or(in_query),
-        propagation,
-        uid: text("preconditions.uid"),
-        version: text("preconditions.resourceVersion"),
-    };
-    Ok((options, dry_run))
-}
-
-/// The object in a body, of the kind that the path says.
-fn object_in(kind: &Kind, request: &Request<Bytes>) -> Result<Value, Refusal> {
-    refuse_other_format(request)?;
-    let object = parse(request.body())?;
-    for (field, must) in [("kind", kind.kind), ("apiVersion", &kind.api_version())] {
-        let said = str_at(&object, field);
-        if !said.is_empty() && said != must {
-            return Err(Refusal::bad_request(format!(
-                "the {field} in the data ({said}) does not match the expected {field} ({must})"
-            )));
-        }
-    }
-    Ok(object)
 }
 
 fn refuse_other_name(target: &Target, object: &Value) -> Result<(), Refusal> {
@@ -373,72 +320,15 @@ fn refuse_other_name(target: &Target, object: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn refuse_other_format(request: &Request<Bytes>) -> Result<(), Refusal> {
-    match media_type(request).as_str() {
-        "" | JSON => Ok(()),
-        other => Err(Refusal::unsupported_media(other, JSON)),
-    }
-}
-
-fn media_type(request: &Request<Bytes>) -> String {
-    header(request, CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned()
-}
-
-fn header(request: &Request<Bytes>, name: hyper::header::HeaderName) -> String {
-    request.headers().get(name).and_then(|it| it.to_str().ok()).unwrap_or_default().to_owned()
-}
-
-async fn whole<B>(request: Request<B>) -> Result<Request<Bytes>, Refusal>
+async fn whole<B>(body: B) -> Result<Bytes, Refusal>
 where
     B: hyper::body::Body<Error: Into<BoxError>>,
 {
-    let (parts, body) = request.into_parts();
     match Limited::new(body, BODY_BYTES_MAX).collect().await {
-        Ok(body) => Ok(Request::from_parts(parts, body.to_bytes())),
+        Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Refusal::too_large(BODY_BYTES_MAX)),
         Err(error) => Err(Refusal::bad_request(format!("read the request's body: {error}"))),
     }
-}
-
-fn parse(body: &[u8]) -> Result<Value, Refusal> {
-    serde_json::from_slice(body)
-        .map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))
-}
-
-fn success(details: Value) -> Value {
-    json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success", "details": details})
-}
-
-const JSON: &str = "application/json";
-
-fn show(code: StatusCode, view: View, kind: &Kind, object: Bytes) -> Response {
-    match view {
-        View::Whole => respond(code, JSON, object),
-        view => json_of(code, &view.of_object(kind, object::parse(&object), Timestamp::now())),
-    }
-}
-
-fn refusal(refusal: &Refusal) -> Response {
-    json_of(refusal.code, &refusal.status())
-}
-
-fn json_of(code: StatusCode, value: &Value) -> Response {
-    respond(code, JSON, object::bytes(value))
-}
-
-fn plain(code: StatusCode, text: &'static str) -> Response {
-    respond(code, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
-}
-
-fn respond(code: StatusCode, media_type: &'static str, body: Bytes) -> Response {
-    with_body(code, media_type, Either::Left(Full::new(body)))
-}
-
-fn with_body(code: StatusCode, media_type: &'static str, body: Body) -> Response {
-    let mut response = hyper::Response::new(body);
-    *response.status_mut() = code;
-    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(media_type));
-    response
 }
 
 #[cfg(test)]

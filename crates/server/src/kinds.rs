@@ -5,6 +5,8 @@ use serde_json::Value;
 
 use crate::admit::{self, Cause};
 use crate::columns::{self, Column};
+use crate::decode::Gvk;
+use crate::route::Part;
 
 #[derive(Debug)]
 pub(crate) struct Kind {
@@ -14,14 +16,15 @@ pub(crate) struct Kind {
     pub(crate) kind: &'static str,
     pub(crate) plural: &'static str,
     pub(crate) short: &'static [&'static str],
+    /// `all`: what `kubectl get all` shows.
+    pub(crate) categories: &'static [&'static str],
     pub(crate) namespaced: bool,
-    /// In `kubectl get all`.
-    pub(crate) in_all: bool,
+    pub(crate) verbs: &'static [&'static str],
     pub(crate) status: Status,
     /// Other subresources than `status`.
-    pub(crate) binding: bool,
-    /// `metadata.generation` counts the changes of `spec`.
-    pub(crate) generation: bool,
+    pub(crate) parts: &'static [SubResource],
+    /// `metadata.generation` counts the changes of these fields; without them it stays at 1.
+    pub(crate) generation: Option<&'static [&'static str]>,
     /// A delete only marks the object while a node still has to stop it.
     pub(crate) graceful: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
@@ -44,30 +47,69 @@ pub(crate) enum Status {
     ApartButCreated,
 }
 
+#[derive(Debug)]
+pub(crate) struct SubResource {
+    pub(crate) name: &'static str,
+    pub(crate) part: Part,
+    /// Group, version and kind of its bodies, where they are not the kind's own.
+    pub(crate) body: Option<(&'static str, &'static str, &'static str)>,
+    pub(crate) verbs: &'static [&'static str],
+}
+
+const ALL_VERBS: &[&str] =
+    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
 const PLAIN: Kind = Kind {
     group: "",
     version: "v1",
     kind: "",
     plural: "",
     short: &[],
+    categories: &[],
     namespaced: true,
-    in_all: false,
+    verbs: ALL_VERBS,
     status: Status::Plain,
-    binding: false,
-    generation: false,
+    parts: &[],
+    generation: None,
     graceful: false,
     fields: &[],
     default: admit::no_defaults,
     check: admit::no_checks,
-    columns: columns::NAME_AND_AGE,
+    columns: columns::NAME_AND_CREATED,
 };
 
+const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", ..PLAIN };
+
 pub(crate) static KINDS: &[Kind] = &[
+    Kind { kind: "ConfigMap", plural: "configmaps", short: &["cm"], columns: columns::CONFIG_MAP, ..PLAIN },
+    Kind { kind: "Endpoints", plural: "endpoints", short: &["ep"], columns: columns::ENDPOINTS, ..PLAIN },
+    Kind {
+        kind: "Event",
+        plural: "events",
+        short: &["ev"],
+        fields: &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        columns: columns::EVENT,
+        ..PLAIN
+    },
+    Kind { kind: "LimitRange", plural: "limitranges", short: &["limits"], ..PLAIN },
     Kind {
         kind: "Namespace",
         plural: "namespaces",
         short: &["ns"],
         namespaced: false,
+        verbs: &["create", "delete", "get", "list", "patch", "update", "watch"],
         status: Status::Apart(r#"{"phase":"Active"}"#),
         fields: &["status.phase"],
         default: admit::default_namespace,
@@ -88,23 +130,47 @@ pub(crate) static KINDS: &[Kind] = &[
         kind: "Pod",
         plural: "pods",
         short: &["po"],
-        in_all: true,
+        categories: &["all"],
         status: Status::Apart(r#"{"phase":"Pending"}"#),
-        binding: true,
+        parts: &[SubResource {
+            name: "binding",
+            part: Part::Binding,
+            body: Some(("", "v1", "Binding")),
+            verbs: &["create"],
+        }],
+        generation: Some(&["spec"]),
         graceful: true,
         fields: &[
             "spec.nodeName",
             "spec.restartPolicy",
             "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
             "status.phase",
             "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
         ],
         default: admit::default_pod,
         check: admit::check_pod,
         columns: columns::POD,
         ..PLAIN
     },
-    Kind { kind: "ConfigMap", plural: "configmaps", short: &["cm"], columns: columns::CONFIG_MAP, ..PLAIN },
+    Kind {
+        kind: "PodTemplate",
+        plural: "podtemplates",
+        generation: Some(&["template"]),
+        columns: columns::POD_TEMPLATE,
+        ..PLAIN
+    },
+    Kind {
+        kind: "ResourceQuota",
+        plural: "resourcequotas",
+        short: &["quota"],
+        status: Status::Apart("{}"),
+        columns: columns::RESOURCE_QUOTA,
+        ..PLAIN
+    },
     Kind {
         kind: "Secret",
         plural: "secrets",
@@ -117,50 +183,17 @@ pub(crate) static KINDS: &[Kind] = &[
         kind: "ServiceAccount",
         plural: "serviceaccounts",
         short: &["sa"],
-        columns: columns::SERVICE_ACCOUNT,
-        ..PLAIN
-    },
-    Kind {
-        kind: "Event",
-        plural: "events",
-        short: &["ev"],
-        fields: &[
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "involvedObject.apiVersion",
-            "involvedObject.resourceVersion",
-            "involvedObject.fieldPath",
-            "reason",
-            "reportingComponent",
-            "type",
-        ],
-        columns: columns::EVENT,
+        columns: columns::NAME_AND_AGE,
         ..PLAIN
     },
     Kind {
         kind: "Service",
         plural: "services",
         short: &["svc"],
-        in_all: true,
+        categories: &["all"],
         status: Status::Apart(r#"{"loadBalancer":{}}"#),
+        fields: &["spec.clusterIP", "spec.type"],
         columns: columns::SERVICE,
-        ..PLAIN
-    },
-    Kind {
-        group: "apps",
-        kind: "DaemonSet",
-        plural: "daemonsets",
-        short: &["ds"],
-        in_all: true,
-        status: Status::Apart(
-            r#"{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}"#,
-        ),
-        generation: true,
-        default: admit::default_daemonset,
-        check: admit::check_daemonset,
-        columns: columns::DAEMON_SET,
         ..PLAIN
     },
     Kind {
@@ -170,7 +203,73 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::CONTROLLER_REVISION,
         ..PLAIN
     },
+    Kind {
+        group: "apps",
+        kind: "DaemonSet",
+        plural: "daemonsets",
+        short: &["ds"],
+        categories: &["all"],
+        status: Status::Apart(
+            r#"{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}"#,
+        ),
+        generation: Some(&["spec"]),
+        default: admit::default_daemonset,
+        check: admit::check_daemonset,
+        columns: columns::DAEMON_SET,
+        ..PLAIN
+    },
+    Kind {
+        group: "certificates.k8s.io",
+        kind: "CertificateSigningRequest",
+        plural: "certificatesigningrequests",
+        short: &["csr"],
+        namespaced: false,
+        status: Status::Apart("{}"),
+        fields: &["spec.signerName"],
+        columns: columns::CERTIFICATE_SIGNING_REQUEST,
+        ..PLAIN
+    },
+    Kind {
+        group: "policy",
+        kind: "PodDisruptionBudget",
+        plural: "poddisruptionbudgets",
+        short: &["pdb"],
+        status: Status::Apart(
+            r#"{"currentHealthy":0,"desiredHealthy":0,"disruptionsAllowed":0,"expectedPods":0}"#,
+        ),
+        generation: Some(&["spec"]),
+        columns: columns::POD_DISRUPTION_BUDGET,
+        ..PLAIN
+    },
+    Kind {
+        kind: "ClusterRoleBinding",
+        plural: "clusterrolebindings",
+        namespaced: false,
+        columns: columns::CLUSTER_ROLE_BINDING,
+        ..RBAC
+    },
+    Kind { kind: "ClusterRole", plural: "clusterroles", namespaced: false, ..RBAC },
+    Kind { kind: "RoleBinding", plural: "rolebindings", columns: columns::ROLE_BINDING, ..RBAC },
+    Kind { kind: "Role", plural: "roles", ..RBAC },
+    Kind {
+        group: "scheduling.k8s.io",
+        kind: "PriorityClass",
+        plural: "priorityclasses",
+        short: &["pc"],
+        namespaced: false,
+        generation: Some(&[]),
+        columns: columns::PRIORITY_CLASS,
+        ..PLAIN
+    },
     Kind { group: "coordination.k8s.io", kind: "Lease", plural: "leases", columns: columns::LEASE, ..PLAIN },
+    Kind {
+        group: "discovery.k8s.io",
+        kind: "EndpointSlice",
+        plural: "endpointslices",
+        generation: Some(&["addressType", "endpoints", "ports"]),
+        columns: columns::ENDPOINT_SLICE,
+        ..PLAIN
+    },
 ];
 
 impl Kind {
@@ -181,6 +280,10 @@ impl Kind {
     /// The kind that the others live in.
     pub(crate) fn namespace() -> &'static Kind {
         Self::find("", "v1", "namespaces").expect("it is in the table")
+    }
+
+    pub(crate) fn gvk(&self) -> Gvk<'static> {
+        Gvk { group: self.group, version: self.version, kind: self.kind }
     }
 
     /// `apps/v1`, or `v1` in the core group.
@@ -204,6 +307,11 @@ impl Kind {
 
     pub(crate) fn has_status_subresource(&self) -> bool {
         self.status != Status::Plain
+    }
+
+    /// Whether a write that makes `new` of `old` is one that `metadata.generation` counts.
+    pub(crate) fn counts(&self, new: &Value, old: &Value) -> bool {
+        self.generation.is_some_and(|fields| fields.iter().any(|it| new[it] != old[it]))
     }
 
     /// The part of the store that holds the kind, or one namespace of it.

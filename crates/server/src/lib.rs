@@ -1,12 +1,18 @@
 //! The API server: real `kubectl` and any Kubernetes client talk to it.
 //!
-//! A request goes this way: `http` (bytes) → `route` (what the path means) → `registry` (the rules of reading
-//! and writing, the same for every kind) → the store. What differs from kind to kind stands in the table of
+//! A request goes this way: `http` (bytes) → `route` (what the path means) → `auth` (who asks) → `decode` and `convert`
+//! (the object) → `registry` (the rules of reading and writing, the same for every kind) → the store. What differs from kind to kind stands in the table of
 //! `kinds`: its defaults and checks are in `admit`, what `kubectl get` shows in `columns`.
 
+mod admission;
 mod admit;
+mod auth;
 mod columns;
+mod context;
+mod convert;
+mod decode;
 mod discovery;
+mod fields;
 mod http;
 mod kinds;
 mod object;
@@ -17,6 +23,7 @@ mod refusal;
 mod registry;
 mod route;
 mod selector;
+mod standing;
 mod types;
 mod view;
 mod watch;
@@ -37,7 +44,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::http::{Api, Caller};
+use crate::auth::User;
+use crate::http::Api;
 use crate::pki::Pki;
 use crate::registry::Registry;
 
@@ -94,8 +102,11 @@ impl Server {
     pub async fn serve(self, stop: CancellationToken) -> Result<(), PkiError> {
         let ip: IpAddr = self.address.ip();
         let tls = TlsAcceptor::from(Arc::new(self.pki.server_config(ip)?));
-        let api =
-            Api { registry: Arc::new(Registry::new(Timestamp::now(), HISTORY_MAX)), stop: stop.clone() };
+        let registry = Arc::new(Registry::new(HISTORY_MAX));
+        if let Err(refusal) = standing::make(&registry, Timestamp::now()).await {
+            tracing::error!(status = %refusal.status(), "make the objects that are always there");
+        }
+        let api = Api { registry, stop: stop.clone() };
         let graceful = Arc::new(GracefulShutdown::new());
         loop {
             let accepted = tokio::select! {
@@ -135,11 +146,11 @@ async fn connection(
     // Watch events are small, and someone waits for each.
     stream.set_nodelay(true)?;
     let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
-    let has_certificate = stream.get_ref().1.peer_certificates().is_some_and(|it| !it.is_empty());
-    let caller = if has_certificate { Caller::Admin } else { Caller::Anonymous };
-    let service = service_fn(|request: hyper::Request<Incoming>| {
-        let api = api.clone();
-        async move { Ok::<_, std::convert::Infallible>(api.answer(caller, request).await) }
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
+    let peer = Arc::new(certificate.and_then(|it| User::of_certificate(it)));
+    let service = service_fn(move |request: hyper::Request<Incoming>| {
+        let (api, peer) = (api.clone(), peer.clone());
+        async move { Ok::<_, std::convert::Infallible>(api.answer(peer.as_ref().as_ref(), request).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new());

@@ -8,6 +8,7 @@ use crate::refusal::Refusal;
 pub(crate) enum PatchType {
     Merge,
     Strategic,
+    Apply,
 }
 
 impl PatchType {
@@ -17,6 +18,7 @@ impl PatchType {
         match content_type {
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" => Ok(Self::Strategic),
+            "application/apply-patch+yaml" => Ok(Self::Apply),
             other => Err(Refusal::unsupported_media(other, Self::ACCEPTED)),
         }
     }
@@ -26,6 +28,9 @@ impl PatchType {
             Self::Merge => {
                 merge(object, patch);
                 Ok(())
+            }
+            Self::Apply => {
+                Err(Refusal::bad_request("server-side apply is not a change of the object that stands"))
             }
             Self::Strategic => strategic(object, patch)
                 .map_err(|why| Refusal::bad_request(format!("unable to apply strategic merge patch: {why}"))),

@@ -25,6 +25,19 @@ impl Refusal {
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, name)
     }
 
+    /// Every name that was made up was taken.
+    pub(crate) fn no_name_left(kind: &Kind, name: &str) -> Self {
+        let message = format!(
+            "{} \"{name}\" already exists, the server was not able to generate a unique name for the object",
+            kind.resource()
+        );
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, name)
+    }
+
+    pub(crate) fn is_exists(&self) -> bool {
+        self.reason == "AlreadyExists"
+    }
+
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(kind, name)
@@ -96,6 +109,13 @@ impl Refusal {
             "RequestEntityTooLarge",
             format!("Request entity too large: limit is {bytes_max}"),
         )
+    }
+
+    /// Others kept writing the same object.
+    pub(crate) fn timeout() -> Self {
+        let message =
+            "Timeout: request did not complete within requested timeout - context deadline exceeded";
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
     }
 
     pub(crate) fn expired(message: impl Into<String>) -> Self {

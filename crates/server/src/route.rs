@@ -1,5 +1,6 @@
 //! What a path of the API means.
 
+use hyper::Method;
 use percent_encoding::percent_decode_str;
 
 use crate::kinds::Kind;
@@ -39,6 +40,30 @@ impl Route {
     /// Health and version say nothing of the cluster's content, so anyone may ask.
     pub(crate) fn is_public(&self) -> bool {
         matches!(self, Self::Health | Self::Version)
+    }
+
+    /// What the request does, as authorization names it.
+    pub(crate) fn verb(&self, method: &Method, is_watch: bool) -> &'static str {
+        match (self, method.as_str()) {
+            (Self::Collection { .. }, "GET" | "HEAD") => {
+                if is_watch {
+                    "watch"
+                } else {
+                    "list"
+                }
+            }
+            (Self::Collection { .. }, "DELETE") => "deletecollection",
+            (Self::Collection { .. } | Self::Object(_), "POST") => "create",
+            (Self::Collection { .. } | Self::Object(_), "PUT") => "update",
+            (_, "GET") => "get",
+            (_, "HEAD") => "head",
+            (_, "POST") => "post",
+            (_, "PUT") => "put",
+            (_, "PATCH") => "patch",
+            (_, "DELETE") => "delete",
+            (_, "OPTIONS") => "options",
+            _ => "",
+        }
     }
 
     pub(crate) fn parse(path: &str) -> Option<Self> {
@@ -96,7 +121,7 @@ fn of_kind(kind: &'static Kind, namespace: Option<&str>, rest: &[&str]) -> Optio
         [] => Some(Route::Collection { kind, namespace }),
         [name] => object(name, Part::Whole),
         [name, "status"] if kind.has_status_subresource() => object(name, Part::Status),
-        [name, "binding"] if kind.binding => object(name, Part::Binding),
+        [name, part] => object(name, kind.parts.iter().find(|it| it.name == *part)?.part),
         _ => None,
     }
 }

@@ -114,9 +114,13 @@ fn table(
         .columns
         .iter()
         .map(|it| {
-            let format = if it.name == "Name" { "name" } else { "" };
-            let priority = i32::from(it.wide);
-            json!({"name": it.name, "type": it.cells, "format": format, "description": "", "priority": priority})
+            json!({
+                "name": it.name,
+                "type": it.cells,
+                "format": it.format(),
+                "description": it.description(),
+                "priority": i32::from(it.wide),
+            })
         })
         .collect();
     let row = |object: Value| {

@@ -2,7 +2,18 @@
 //!
 //! Strict decoding, pruning, strategic merge, server-side apply, OpenAPI and the protobuf decoder all read it,
 //! and nothing else knows a field by type.
-#![allow(dead_code, reason = "the table comes next")]
+#![allow(dead_code, reason = "its readers come next")]
+
+#[rustfmt::skip]
+mod table;
+
+/// The type of the objects of a kind, if it is known.
+pub(crate) fn of(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
+    // An eviction is the same in both versions.
+    let version = if (group, version, kind) == ("policy", "v1beta1", "Eviction") { "v1" } else { version };
+    let known = table::KINDS.binary_search_by(|it| (it.0, it.1, it.2).cmp(&(group, version, kind))).ok()?;
+    Some(table::KINDS[known].3)
+}
 
 /// A type with named fields.
 #[derive(Debug)]
@@ -22,6 +33,7 @@ pub(crate) struct Field {
     pub(crate) description: &'static str,
     pub(crate) shape: Shape,
     pub(crate) required: bool,
+    pub(crate) presence: Presence,
     /// What an absent field means where it is part of a list's key, as JSON: `"TCP"` in quotes.
     pub(crate) default: Option<&'static str>,
     /// How a strategic merge patch changes it.
@@ -29,6 +41,19 @@ pub(crate) struct Field {
     /// The field numbers that lead to it in protobuf: more than one where Go embeds a struct that the wire
     /// nests; none where protobuf does not carry it.
     pub(crate) proto: &'static [u32],
+}
+
+/// When Go writes a field, which is when our objects have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// Unless it is zero or empty.
+    NotEmpty,
+    /// When it was set, be it to zero.
+    Set,
+    /// Always: `{}`, `0`, `""`, or `null` for a list, a map or a time that is not there.
+    Always,
+    /// Always, as `null` when it was not set.
+    OrNull,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -78,6 +103,8 @@ pub(crate) enum Patch {
     Plain,
     /// `merge`: a list is merged by this key, or as a set of values where there is none.
     Merge(Option<&'static str>),
+    /// `replace`: an object that does not merge.
+    Replace,
     /// `retainKeys`: what `$retainKeys` does not name goes.
     RetainKeys,
     /// `merge,retainKeys`

@@ -3,20 +3,23 @@
 use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
+use http_body_util::Full;
 
 use super::*;
+use crate::standing;
 
 struct Server {
     api: Api,
 }
 
 impl Server {
-    fn new() -> Self {
-        Self::with_history(100)
+    async fn new() -> Self {
+        Self::with_history(100).await
     }
 
-    fn with_history(history_max: usize) -> Self {
-        let registry = Arc::new(Registry::new("2026-01-01T00:00:00Z".parse().unwrap(), history_max));
+    async fn with_history(history_max: usize) -> Self {
+        let registry = Arc::new(Registry::new(history_max));
+        standing::make(&registry, "2026-01-01T00:00:00Z".parse().unwrap()).await.unwrap();
         Self { api: Api { registry, stop: CancellationToken::new() } }
     }
 
@@ -27,7 +30,7 @@ impl Server {
             .header(CONTENT_TYPE, media_type)
             .body(Full::new(Bytes::from(body.to_owned())))
             .unwrap();
-        let response = self.api.answer(Caller::Admin, request).await;
+        let response = self.api.answer(Some(&User::server()), request).await;
         let code = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (code, serde_json::from_slice(&body).unwrap_or(Value::Null))
@@ -48,7 +51,7 @@ impl Server {
     /// All that a watch says until its stream ends.
     async fn watch(&self, path: &str) -> String {
         let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
-        let response = self.api.answer(Caller::Admin, request).await;
+        let response = self.api.answer(Some(&User::server()), request).await;
         assert_eq!(response.status(), 200);
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let mut said = String::new();
@@ -92,10 +95,10 @@ fn check(answer: (u16, Value), golden: &Expect) {
 
 #[tokio::test]
 async fn a_stranger_sees_only_health_and_version() {
-    let server = Server::new();
+    let server = Server::new().await;
     let code = async |path: &str| {
         let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
-        server.api.answer(Caller::Anonymous, request).await.status().as_u16()
+        server.api.answer(None, request).await.status().as_u16()
     };
     for path in ["/healthz", "/livez", "/readyz", "/version"] {
         assert_eq!(code(path).await, 200, "{path}");
@@ -107,7 +110,7 @@ async fn a_stranger_sees_only_health_and_version() {
 
 #[tokio::test]
 async fn the_server_says_what_the_client_may_not() {
-    let server = Server::new();
+    let server = Server::new().await;
     server.json("POST", PODS, pod("p", "")).await;
     let (_, made) = server
         .json(
@@ -120,7 +123,7 @@ async fn the_server_says_what_the_client_may_not() {
     assert!(str_at(&made, "metadata.name").starts_with("g-"));
     assert_eq!(str_at(&made, "metadata.name").len(), 7);
     assert_ne!(str_at(&made, "metadata.uid"), "mine");
-    assert_eq!((&made["metadata"]["generation"], str_at(&made, "status.phase")), (&Value::Null, "Pending"));
+    assert_eq!((&made["metadata"]["generation"], str_at(&made, "status.phase")), (&json!(1), "Pending"));
 
     // The spec and the status have each their own door.
     let patch = json!({"metadata": {"labels": {"a": "b"}, "uid": made["metadata"]["uid"]},
@@ -135,7 +138,7 @@ async fn the_server_says_what_the_client_may_not() {
 
 #[tokio::test]
 async fn refusals_are_upstreams() {
-    let server = Server::new();
+    let server = Server::new().await;
     server.json("POST", PODS, pod("p", "")).await;
     let sets = "/apis/apps/v1/namespaces/default/daemonsets";
     check(server.get(&format!("{sets}/nope")).await, &expect![[r#"404 daemonsets.apps "nope" not found"#]]);
@@ -222,7 +225,7 @@ async fn refusals_are_upstreams() {
 
 #[tokio::test]
 async fn a_dry_run_leaves_no_trace() {
-    let server = Server::new();
+    let server = Server::new().await;
     server.json("POST", PODS, pod("p", "n")).await;
     let before = server.get(PODS).await;
     assert_eq!(server.json("POST", &format!("{PODS}?dryRun=All"), pod("q", "")).await.0, 201);
@@ -242,7 +245,7 @@ async fn a_dry_run_leaves_no_trace() {
 
 #[tokio::test]
 async fn the_generation_counts_changes_of_the_spec() {
-    let server = Server::new();
+    let server = Server::new().await;
     let sets = "/apis/apps/v1/namespaces/default/daemonsets";
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod("", "")["spec"]});
     let set = json!({"metadata": {"name": "d", "finalizers": ["x/y"]}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}});
@@ -268,7 +271,7 @@ async fn the_generation_counts_changes_of_the_spec() {
 
 #[tokio::test]
 async fn the_template_generation_goes_up_with_the_template() {
-    let server = Server::new();
+    let server = Server::new().await;
     let sets = "/apis/apps/v1/namespaces/default/daemonsets";
     let annotation = "deprecated.daemonset.template.generation";
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod("", "")["spec"]});
@@ -289,7 +292,7 @@ async fn the_template_generation_goes_up_with_the_template() {
 
 #[tokio::test]
 async fn a_pod_on_a_node_gets_its_time_to_stop() {
-    let server = Server::new();
+    let server = Server::new().await;
     server.json("POST", PODS, pod("loose", "")).await;
     server.json("POST", PODS, pod("bound", "")).await;
     let binding = json!({"target": {"kind": "Node", "name": "n1"}});
@@ -318,7 +321,7 @@ async fn a_pod_on_a_node_gets_its_time_to_stop() {
 
 #[tokio::test]
 async fn a_namespace_goes_when_it_is_empty() {
-    let server = Server::new();
+    let server = Server::new().await;
     server.json("POST", "/api/v1/namespaces", json!({"metadata": {"name": "a"}})).await;
     server.json("POST", "/api/v1/namespaces/a/configmaps", map("m", "x")).await;
     let delete = async |path: &str| server.json("DELETE", path, json!({})).await;
@@ -338,7 +341,7 @@ async fn a_namespace_goes_when_it_is_empty() {
 
 #[tokio::test]
 async fn a_list_waits_for_the_revision_its_client_has_seen() {
-    let server = Server::new();
+    let server = Server::new().await;
     let (_, list) = server.get(&format!("{MAPS}?resourceVersion=5")).await;
     assert_eq!(str_at(&list, "metadata.resourceVersion"), "5");
     tokio::time::pause();
@@ -355,7 +358,7 @@ async fn a_list_waits_for_the_revision_its_client_has_seen() {
 /// A list that waits looks at the head and then at the store; a write goes the other way round.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lists_and_writes_do_not_wait_for_each_other() {
-    let server = Arc::new(Server::new());
+    let server = Arc::new(Server::new().await);
     server.json("POST", MAPS, map("a", "x")).await;
     let lists = tokio::spawn({
         let server = server.clone();
@@ -376,7 +379,7 @@ async fn lists_and_writes_do_not_wait_for_each_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_tells_each_change_once() {
-    let server = Server::new();
+    let server = Server::new().await;
     server.json("POST", MAPS, map("a", "x")).await;
     server.json("POST", MAPS, map("b", "y")).await;
     server.merge(&format!("{MAPS}/a"), map("a", "y")).await;
@@ -420,7 +423,7 @@ async fn a_watch_tells_each_change_once() {
 
 #[tokio::test]
 async fn a_watch_from_before_the_history_is_told_to_list_again() {
-    let server = Server::with_history(2);
+    let server = Server::with_history(2).await;
     for name in ["a", "b", "c"] {
         server.json("POST", MAPS, map(name, "x")).await;
     }
@@ -432,7 +435,7 @@ async fn a_watch_from_before_the_history_is_told_to_list_again() {
 
 #[tokio::test]
 async fn a_watch_goes_on_with_what_comes_and_ends_when_the_server_stops() {
-    let server = Server::new();
+    let server = Server::new().await;
     let path = format!("{MAPS}?watch=true&resourceVersion=5");
     let watching = server.watch(&path);
     let writing = async {
@@ -449,14 +452,14 @@ async fn a_watch_goes_on_with_what_comes_and_ends_when_the_server_stops() {
 
 #[tokio::test]
 async fn a_table_has_a_row_for_each_object() {
-    let server = Server::new();
+    let server = Server::new().await;
     server.json("POST", MAPS, map("a", "x")).await;
     let request = Request::builder()
         .uri(MAPS)
         .header(ACCEPT, "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
         .body(Full::new(Bytes::new()))
         .unwrap();
-    let response = server.api.answer(Caller::Admin, request).await;
+    let response = server.api.answer(Some(&User::server()), request).await;
     let table: Value =
         serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap();
     let names: Vec<_> =

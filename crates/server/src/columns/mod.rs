@@ -1,0 +1,227 @@
+//! What `kubectl get` shows of each kind, column by column. Upstream: `printers/internalversion`.
+
+mod access;
+mod cluster;
+mod network;
+mod pod;
+mod workload;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::object::{list, str_at};
+
+pub(crate) use access::{
+    CERTIFICATE_SIGNING_REQUEST, CLUSTER_ROLE_BINDING, CONFIG_MAP, ROLE_BINDING, SECRET,
+};
+pub(crate) use cluster::{EVENT, LEASE, NAMESPACE, NODE, PRIORITY_CLASS, RESOURCE_QUOTA};
+pub(crate) use network::{ENDPOINT_SLICE, ENDPOINTS, SERVICE};
+pub(crate) use pod::POD;
+pub(crate) use workload::{CONTROLLER_REVISION, DAEMON_SET, POD_DISRUPTION_BUDGET, POD_TEMPLATE};
+
+#[derive(Debug)]
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    /// The OpenAPI type of the cells: kubectl aligns and sorts by it.
+    pub(crate) cells: &'static str,
+    /// Shown only with `-o wide`.
+    pub(crate) wide: bool,
+    doc: Doc,
+    pub(crate) cell: fn(&Value, Timestamp) -> Value,
+}
+
+/// What a column is said to show.
+#[derive(Debug, Clone, Copy)]
+#[allow(dead_code, reason = "the texts come with the table of types")]
+enum Doc {
+    Says(&'static str),
+    /// What the field of this type is said to be.
+    Field(&'static str, &'static str),
+}
+
+use Doc::{Field, Says};
+
+impl Column {
+    pub(crate) fn description(&self) -> &'static str {
+        match self.doc {
+            Says(text) => text,
+            Field(..) => "",
+        }
+    }
+
+    pub(crate) fn format(&self) -> &'static str {
+        if self.name == "Name" { "name" } else { "" }
+    }
+
+    const fn wide(self) -> Self {
+        Self { wide: true, ..self }
+    }
+}
+
+const fn text(name: &'static str, doc: Doc, cell: fn(&Value, Timestamp) -> Value) -> Column {
+    Column { name, cells: "string", wide: false, doc, cell }
+}
+
+const fn number(name: &'static str, doc: Doc, cell: fn(&Value, Timestamp) -> Value) -> Column {
+    Column { name, cells: "integer", wide: false, doc, cell }
+}
+
+const fn boolean(name: &'static str, doc: Doc, cell: fn(&Value, Timestamp) -> Value) -> Column {
+    Column { name, cells: "boolean", wide: false, doc, cell }
+}
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+const NAME: Column = text("Name", Field(OBJECT_META, "name"), |it, _| it["metadata"]["name"].clone());
+const AGE: Column = text("Age", Field(OBJECT_META, "creationTimestamp"), |it, now| {
+    json!(age(&it["metadata"]["creationTimestamp"], now))
+});
+
+pub(crate) const NAME_AND_AGE: &[Column] = &[NAME, AGE];
+
+/// What upstream shows of a kind that it has no columns for.
+pub(crate) const NAME_AND_CREATED: &[Column] = &[
+    NAME,
+    Column {
+        cells: "date",
+        ..text("Created At", Field(OBJECT_META, "creationTimestamp"), |it, _| {
+            it["metadata"]["creationTimestamp"].clone()
+        })
+    },
+];
+
+/// How long ago, as kubectl says it.
+fn age(since: &Value, now: Timestamp) -> String {
+    since
+        .as_str()
+        .and_then(|it| it.parse::<Timestamp>().ok())
+        .map_or_else(|| "<unknown>".to_owned(), |since| human_duration(now.duration_since(since).as_secs()))
+}
+
+/// At most two units, and the second only while it matters. Upstream: `duration.HumanDuration`.
+fn human_duration(s: i64) -> String {
+    let (m, h, d) = (s / 60, s / 3600, s / 86400);
+    let two = |much: i64, unit: &str, rest: i64, rest_unit: &str| match rest {
+        0 => format!("{much}{unit}"),
+        rest => format!("{much}{unit}{rest}{rest_unit}"),
+    };
+    match () {
+        // A clock that is a little behind is no news.
+        () if s < -1 => "<invalid>".to_owned(),
+        () if s < 0 => "0s".to_owned(),
+        () if s < 120 => format!("{s}s"),
+        () if m < 10 => two(m, "m", s % 60, "s"),
+        () if m < 180 => format!("{m}m"),
+        () if h < 8 => two(h, "h", m % 60, "m"),
+        () if h < 48 => format!("{h}h"),
+        () if h < 24 * 8 => two(d, "d", h % 24, "h"),
+        () if d < 365 * 2 => format!("{d}d"),
+        () if d < 365 * 8 => two(d / 365, "y", d % 365, "d"),
+        () => format!("{}y", d / 365),
+    }
+}
+
+fn label_list(labels: &Value) -> String {
+    let labels = labels.as_object().into_iter().flatten();
+    let labels: Vec<_> = labels.map(|(k, v)| format!("{k}={}", v.as_str().unwrap_or_default())).collect();
+    or(&labels.join(","), "<none>").to_owned()
+}
+
+/// A label selector as text, ordered by key.
+fn selector(selector: &Value) -> String {
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let labels = labels.map(|(k, v)| (k.as_str(), format!("{k}={}", v.as_str().unwrap_or_default())));
+    let expressions = list(selector, "matchExpressions").iter().map(|it| {
+        let mut values: Vec<_> = list(it, "values").iter().filter_map(Value::as_str).collect();
+        values.sort_unstable();
+        let (key, values) = (str_at(it, "key"), values.join(","));
+        let said = match str_at(it, "operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.to_owned(),
+        };
+        (key, said)
+    });
+    let mut all: Vec<_> = labels.chain(expressions).collect();
+    all.sort_by_key(|(key, _)| *key);
+    let all: Vec<_> = all.into_iter().map(|(_, said)| said).collect();
+    or(&all.join(","), "<none>").to_owned()
+}
+
+/// Names or images of the containers of a template.
+fn containers(template: &Value, field: &str) -> String {
+    let containers = list(&template["spec"], "containers");
+    containers.iter().map(|it| str_at(it, field)).collect::<Vec<_>>().join(",")
+}
+
+/// The first three, and how many more there are.
+fn at_most_three(mut all: Vec<String>) -> String {
+    const MAX: usize = 3;
+    let more = all.len().saturating_sub(MAX);
+    all.truncate(MAX);
+    let shown = all.join(",");
+    if more == 0 { shown } else { format!("{shown} + {more} more...") }
+}
+
+fn count(value: &Value) -> Value {
+    json!(value.as_i64().unwrap_or(0))
+}
+
+fn size(map: &Value) -> usize {
+    map.as_object().map_or(0, serde_json::Map::len)
+}
+
+fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
+    if text.is_empty() { otherwise } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    /// The rows of a table as kubectl would print them, but with one space between the cells.
+    pub(super) fn rows(columns: &[Column], objects: &[Value]) -> String {
+        let now = "2026-01-10T00:00:00Z".parse::<Timestamp>().unwrap();
+        let mut said = String::new();
+        for object in objects {
+            let cells: Vec<_> = columns
+                .iter()
+                .map(|it| match (it.cell)(object, now) {
+                    Value::String(text) => text,
+                    other => other.to_string(),
+                })
+                .collect();
+            writeln!(said, "{}", cells.join(" | ")).unwrap();
+        }
+        said
+    }
+
+    #[test]
+    fn ages_are_said_as_kubectl_says_them() {
+        let now = "2026-01-10T00:00:00Z".parse::<Timestamp>().unwrap();
+        let ago = |s: i64| age(&json!(Timestamp::from_second(now.as_second() - s).unwrap().to_string()), now);
+        let said =
+            [-1, 0, 119, 120, 599, 600, 10_799, 10_800, 28_801, 172_800, 700_000, 86_400 * 800].map(ago);
+        let kubectl = ["0s", "0s", "119s", "2m", "9m59s", "10m", "179m", "3h", "8h", "2d", "8d", "2y70d"]
+            .map(str::to_owned);
+        assert_eq!(said, kubectl);
+        assert_eq!(age(&Value::Null, now), "<unknown>");
+    }
+
+    #[test]
+    fn a_selector_is_said_by_key() {
+        let said = selector(&json!({
+            "matchLabels": {"b": "1", "d": "2"},
+            "matchExpressions": [
+                {"key": "c", "operator": "In", "values": ["y", "x"]},
+                {"key": "a", "operator": "DoesNotExist"},
+                {"key": "e", "operator": "Exists"},
+            ],
+        }));
+        assert_eq!(said, "!a,b=1,c in (x,y),d=2,e");
+        assert_eq!(selector(&json!({})), "<none>");
+    }
+}

@@ -1,0 +1,78 @@
+//! What a request carries through the pipeline besides its object.
+
+#![allow(dead_code, reason = "decoding and managed fields read the rest")]
+
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Timestamp;
+
+use crate::auth::User;
+
+/// Managers of fields have names of at most this many bytes: more of a user agent is not kept.
+const MANAGER_BYTES_MAX: usize = 128;
+
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) user: User,
+    /// As authorization names it: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    pub(crate) verb: &'static str,
+    pub(crate) now: Timestamp,
+    /// Do everything but the commit.
+    pub(crate) dry_run: bool,
+    /// Empty if the client does not say.
+    pub(crate) field_manager: String,
+    pub(crate) field_validation: FieldValidation,
+    pub(crate) user_agent: String,
+    pub(crate) warnings: Mutex<Vec<String>>,
+}
+
+/// What becomes of fields that the type does not have, or that are there twice.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    Ignore,
+    #[default]
+    Warn,
+    Strict,
+}
+
+impl Context {
+    pub(crate) fn new(user: User, verb: &'static str, now: Timestamp) -> Self {
+        Self {
+            user,
+            verb,
+            now,
+            dry_run: false,
+            field_manager: String::new(),
+            field_validation: FieldValidation::default(),
+            user_agent: String::new(),
+            warnings: Mutex::default(),
+        }
+    }
+
+    /// The server writes something of its own accord.
+    pub(crate) fn of_server(verb: &'static str, now: Timestamp) -> Self {
+        Self { user_agent: "muster".into(), ..Self::new(User::server(), verb, now) }
+    }
+
+    /// In whose name fields are set: the client says it, or its user agent does up to the first slash.
+    pub(crate) fn manager(&self) -> &str {
+        if !self.field_manager.is_empty() {
+            return &self.field_manager;
+        }
+        let name = self.user_agent.split('/').next().unwrap_or_default();
+        &name[..name.floor_char_boundary(MANAGER_BYTES_MAX)]
+    }
+
+    /// Sent back as a `Warning` header, once each.
+    pub(crate) fn warn(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if !warnings.contains(&text) {
+            warnings.push(text);
+        }
+    }
+
+    pub(crate) fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

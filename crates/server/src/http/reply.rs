@@ -1,0 +1,70 @@
+//! Answers, as bytes.
+
+use std::convert::Infallible;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use http_body_util::{Either, Full, StreamBody};
+use hyper::StatusCode;
+use hyper::body::Frame;
+use hyper::header::{CONTENT_TYPE, HeaderValue, WARNING};
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::decode::JSON;
+use crate::kinds::Kind;
+use crate::object;
+use crate::refusal::Refusal;
+use crate::view::View;
+
+pub(crate) type Response = hyper::Response<Body>;
+pub(crate) type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
+
+pub(super) fn show(context: &Context, code: StatusCode, view: View, kind: &Kind, object: Bytes) -> Response {
+    match view {
+        View::Whole => respond(code, JSON, object),
+        view => json_of(code, &view.of_object(kind, object::parse(&object), context.now)),
+    }
+}
+
+pub(super) fn success(details: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success", "details": details})
+}
+
+pub(super) fn refusal(refusal: &Refusal) -> Response {
+    json_of(refusal.code, &refusal.status())
+}
+
+pub(super) fn not_found() -> Response {
+    plain(StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+pub(super) fn json_of(code: StatusCode, value: &Value) -> Response {
+    respond(code, JSON, object::bytes(value))
+}
+
+pub(super) fn plain(code: StatusCode, text: &'static str) -> Response {
+    respond(code, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
+}
+
+pub(super) fn respond(code: StatusCode, media_type: &'static str, body: Bytes) -> Response {
+    with_body(code, media_type, Either::Left(Full::new(body)))
+}
+
+pub(super) fn with_body(code: StatusCode, media_type: &'static str, body: Body) -> Response {
+    let mut response = hyper::Response::new(body);
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+/// `Warning: 299 - "text"`: kubectl prints these.
+pub(super) fn warn(response: &mut Response, warnings: Vec<String>) {
+    for text in warnings {
+        let text: String = text.chars().filter(|it| !it.is_control()).collect();
+        let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! New objects. Upstream: the create handler, `BeforeCreate` and the registry's `Create`.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use muster_store::Expect;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{Commit, Registry, check};
+use crate::admission::{self, Attempt, Operation};
+use crate::admit::Cause;
+use crate::context::Context;
+use crate::fields;
+use crate::kinds::{Kind, Status};
+use crate::object::{self, is_set, map_mut, str_at};
+use crate::refusal::Refusal;
+use crate::route::{Part, Target};
+
+/// How many names are made up before the prefix counts as used up.
+const NAMES_MAX: u32 = 8;
+
+impl Registry {
+    pub(crate) async fn create(
+        &self,
+        context: &Context,
+        kind: &'static Kind,
+        namespace: Option<&str>,
+        mut object: Value,
+    ) -> Result<Bytes, Refusal> {
+        begin(kind, namespace, &mut object)?;
+        (kind.default)(&mut object);
+        let mut target = Target {
+            kind,
+            namespace: namespace.map(str::to_owned),
+            name: str_at(&object, "metadata.name").to_owned(),
+            part: Part::Whole,
+        };
+        fields::updated(context, &target, &mut object, None);
+        self.create_new(context, &mut target, object).await
+    }
+
+    /// The rest of the way of an object that is to be created, once its managed fields are known.
+    pub(super) async fn create_new(
+        &self,
+        context: &Context,
+        target: &mut Target,
+        mut object: Value,
+    ) -> Result<Bytes, Refusal> {
+        let kind = target.kind;
+        let attempt = Attempt { target, operation: Operation::Create };
+        admission::mutate(self, context, attempt, &mut object).await?;
+        let prefix = str_at(&object, "metadata.generateName").to_owned();
+        let is_named = is_set(&object["metadata"]["name"]);
+        if !is_named && prefix.is_empty() {
+            let cause = Cause::required("metadata.name", "name or generateName is required");
+            return Err(Refusal::invalid(kind, "", &[cause]));
+        }
+        prepare(kind, &mut object, context.now);
+        for _ in 0..NAMES_MAX {
+            if !is_named {
+                object["metadata"]["name"] = json!(format!("{prefix}{}", suffix()));
+            }
+            target.name = str_at(&object, "metadata.name").to_owned();
+            let attempt = Attempt { target, operation: Operation::Create };
+            check(kind, &target.name, &object, None)?;
+            admission::validate(self, context, attempt, &object).await?;
+            let key = target.key();
+            if context.dry_run && self.store().get(&key).is_none() {
+                return Ok(object::bytes(&object));
+            }
+            if !context.dry_run
+                && let Ok(created) = self.commit(&key, Expect::Absent, Commit::Put(&object)).await
+            {
+                return Ok(created);
+            }
+            // Another name is tried only where we made it up.
+            if is_named {
+                return Err(Refusal::exists(kind, &target.name));
+            }
+        }
+        Err(Refusal::no_name_left(kind, &target.name))
+    }
+}
+
+/// Takes away what no client may say of a new object, and holds it to the namespace of the request.
+pub(super) fn begin(kind: &Kind, namespace: Option<&str>, object: &mut Value) -> Result<(), Refusal> {
+    object["apiVersion"] = json!(kind.api_version());
+    object["kind"] = json!(kind.kind);
+    let meta = map_mut(object, "metadata");
+    if meta.get("resourceVersion").is_some_and(is_set) {
+        return Err(Refusal::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    for name in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"] {
+        meta.remove(name);
+    }
+    match (namespace, meta.get("namespace").and_then(Value::as_str)) {
+        (Some(namespace), None | Some("")) => drop(meta.insert("namespace".into(), json!(namespace))),
+        (Some(namespace), Some(said)) if said == namespace => {}
+        (None, None | Some("")) => drop(meta.remove("namespace")),
+        (_, Some(_)) => {
+            return Err(Refusal::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Fills in what the server alone says of a new object.
+fn prepare(kind: &Kind, object: &mut Value, now: Timestamp) {
+    let meta = map_mut(object, "metadata");
+    meta.insert("uid".into(), json!(Uuid::new_v4().to_string()));
+    meta.insert("creationTimestamp".into(), json!(object::time(now)));
+    if kind.generation.is_some() {
+        meta.insert("generation".into(), json!(1));
+    } else {
+        meta.remove("generation");
+    }
+    match kind.status {
+        Status::Plain | Status::ApartButCreated => {}
+        Status::Apart(initial) => {
+            object["status"] = serde_json::from_str(initial).expect("the table of kinds holds JSON");
+        }
+    }
+}
+
+/// Five letters that make no words, as upstream.
+fn suffix() -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    // The low 62 bits of a random UUID are all random, and 27^5 is far below 2^62.
+    let mut random = Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);
+    let mut letter = || {
+        let (rest, at) = (random / LETTERS.len() as u64, random % LETTERS.len() as u64);
+        random = rest;
+        char::from(LETTERS[usize::try_from(at).expect("below 27")])
+    };
+    std::iter::repeat_with(&mut letter).take(5).collect()
+}
