@@ -30,16 +30,15 @@ impl Redactions {
     }
 
     pub(crate) fn text(&self, text: &str, home: &str) -> String {
-        let mut redacted = String::new();
-        for line in text.replace(home, "HOME").lines() {
-            let line = self.line(line);
-            // How often a rollout says what it waits for is a matter of time.
-            if !line.contains("Waiting for daemon set") && !line.trim().is_empty() {
-                redacted += &line;
-                redacted.push('\n');
-            }
+        let text = text.replace(home, "HOME");
+        let mut lines: Vec<String> = text.lines().map(|it| self.line(it)).collect();
+        // How often a rollout says what it waits for is a matter of time.
+        lines.retain(|it| !it.contains("Waiting for daemon set") && !it.trim().is_empty());
+        // Events of one second are in no order.
+        for together in lines.chunk_by_mut(|a, b| is_event(a) && is_event(b)) {
+            together.sort();
         }
-        redacted
+        lines.iter().map(|it| format!("{it}\n")).collect()
     }
 
     fn line(&self, line: &str) -> String {
@@ -52,6 +51,12 @@ impl Redactions {
         }
         format!("{mark}{}", narrowed(rest.trim_end()))
     }
+}
+
+fn is_event(line: &str) -> bool {
+    let line = line.trim_start();
+    let line = line.strip_prefix("AGE  ").unwrap_or(line);
+    line.starts_with("Normal  ") || line.starts_with("Warning  ")
 }
 
 /// A column is as wide as its widest cell, which may have been a time: two spaces are between any two.

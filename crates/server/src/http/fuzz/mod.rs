@@ -1,0 +1,158 @@
+//! Arbitrary requests: no panic, no hang, and nothing of another namespace.
+//!
+//! A case is a few requests to a server of its own, where one namespace is open to whoever asks and others are not. What
+//! is in those carries a mark. Whatever is asked, no answer has the mark in it, and what the mark is on stays as it was.
+//!
+//! `MUSTER_FUZZ=N` sends N requests of each sort instead of a few.
+
+mod inputs;
+
+use std::time::Duration;
+
+use http_body_util::Full;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
+
+use self::inputs::Input;
+use super::tests::Server;
+use super::*;
+
+/// Of each sort, in `make test`.
+const INPUTS: u32 = 3_000;
+
+/// Enough that one may build on another.
+const INPUTS_PER_CASE: usize = 12;
+
+/// Longer than any watch lasts. The clock jumps ahead when all sleep, so waiting for it takes no time.
+const HANGS_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// On whatever is in a namespace that is not for the one who asks.
+const MARK: &str = "not-for-your-eyes";
+
+/// The namespace that is open. Its name begins and is within that of others.
+const OPEN: &str = "a";
+const CLOSED: [&str; 3] = ["aa", "b", "a-b"];
+
+#[test]
+fn any_request() {
+    check(inputs::request(inputs::path(), inputs::query(), inputs::body()));
+}
+
+#[test]
+fn any_patch() {
+    check(inputs::patch());
+}
+
+#[test]
+fn any_selector() {
+    check(inputs::request(inputs::lists(), inputs::selectors(), inputs::no_body()));
+}
+
+#[test]
+fn any_continue_token() {
+    check(inputs::request(inputs::lists(), inputs::pages(), inputs::no_body()));
+}
+
+#[test]
+fn any_protobuf() {
+    check(inputs::request(inputs::path(), inputs::query(), inputs::protobuf()));
+}
+
+fn check(input: impl Strategy<Value = Input>) {
+    let inputs = std::env::var("MUSTER_FUZZ").map_or(INPUTS, |it| it.parse().expect("MUSTER_FUZZ is a number"));
+    let config = Config {
+        cases: inputs.div_ceil(INPUTS_PER_CASE as u32),
+        failure_persistence: Some(Box::new(FileFailurePersistence::SourceParallel("proptest-regressions"))),
+        source_file: Some(file!()),
+        ..Config::default()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let case = (prop::bool::ANY, prop::collection::vec(input, INPUTS_PER_CASE));
+    let outcome = TestRunner::new(config).run(&case, |(is_guest, inputs)| {
+        runtime.block_on(async {
+            let world = World::new().await;
+            let before = world.closed().await;
+            for input in &inputs {
+                world.ask(is_guest, input).await?;
+            }
+            prop_assert_eq!(before, world.closed().await, "what is closed was changed");
+            Ok(())
+        })
+    });
+    outcome.unwrap_or_else(|why| panic!("{why}"));
+}
+
+struct World {
+    server: Server,
+}
+
+impl World {
+    async fn new() -> Self {
+        let server = Server::new().await;
+        for namespace in [OPEN].iter().chain(&CLOSED) {
+            let mark = if *namespace == OPEN { "open" } else { MARK };
+            let labels = json!({"mark": mark, "app": "x"});
+            let metadata = |name: &str| json!({"name": name, "labels": labels});
+            let make = async |path: &str, object: Value| {
+                let (code, answer) = server.json("POST", path, object).await;
+                assert_eq!(code, 201, "{path}: {answer}");
+            };
+            make("/api/v1/namespaces", json!({"metadata": metadata(namespace)})).await;
+            let core = format!("/api/v1/namespaces/{namespace}");
+            let pod = json!({"containers": [{"name": "c", "image": mark}], "nodeName": "n"});
+            make(&format!("{core}/serviceaccounts"), json!({"metadata": metadata("default")})).await;
+            make(&format!("{core}/configmaps"), json!({"metadata": metadata("m"), "data": {"k": mark}})).await;
+            make(&format!("{core}/secrets"), json!({"metadata": metadata("s"), "stringData": {"k": mark}})).await;
+            make(&format!("{core}/pods"), json!({"metadata": metadata("p"), "spec": pod})).await;
+            let template = json!({"metadata": {"labels": labels}, "spec": {"containers": pod["containers"]}});
+            let set = json!({"selector": {"matchLabels": {"app": "x"}}, "template": template});
+            let sets = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");
+            make(&sets, json!({"metadata": metadata("d"), "spec": set})).await;
+        }
+        let binding = json!({
+            "metadata": {"name": "guest"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "guest"}],
+        });
+        let bindings = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{OPEN}/rolebindings");
+        let (code, answer) = server.json("POST", &bindings, binding).await;
+        assert_eq!(code, 201, "{answer}");
+        Self { server }
+    }
+
+    /// A guest may ask for anything, but is at home in the open namespace alone. Others may do everything, so what they
+    /// ask for is turned to the open namespace.
+    async fn ask(&self, is_guest: bool, input: &Input) -> Result<(), TestCaseError> {
+        let user = if is_guest {
+            User { name: "guest".into(), groups: vec!["system:authenticated".into()], ..User::default() }
+        } else {
+            User::server()
+        };
+        let Some(request) = input.request(!is_guest) else { return Ok(()) };
+        let answered = async {
+            let response = self.server.api.answer(Some(&user), request).await;
+            let status = response.status();
+            (status, response.into_body().collect().await)
+        };
+        let Ok((status, body)) = tokio::time::timeout(HANGS_AFTER, answered).await else {
+            return Err(TestCaseError::fail("it hangs"));
+        };
+        let body = body.map_err(|it| TestCaseError::fail(format!("the body broke off: {it}")))?.to_bytes();
+        let body = String::from_utf8_lossy(&body);
+        prop_assert!(!body.contains(MARK), "{status}: {body}");
+        prop_assert!(status != 500, "{body}");
+        Ok(())
+    }
+
+    /// All that is not in the open namespace, with the revision of each.
+    async fn closed(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for kind in Kind::all().filter(|it| it.is_stored()) {
+            let (objects, _) = self.server.api.registry.list(kind, None, &Default::default());
+            all.extend(objects.into_iter().map(|it| String::from_utf8_lossy(&it).into_owned()));
+        }
+        let open = [format!("\"namespace\":\"{OPEN}\""), format!("\"name\":\"{OPEN}\"")];
+        all.retain(|it| !open.iter().any(|open| it.contains(open)));
+        all
+    }
+}
