@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::query::{Query, delete_options};
 use self::reply::{json_of, not_found, plain, refusal, respond, show, success, with_body};
-use crate::auth::{self, User};
+use crate::auth::{self, Deed, User};
 use crate::context::Context;
 use crate::decode::{self, Gvk, JSON};
 use crate::kinds::Kind;
@@ -85,9 +85,9 @@ impl Api {
     {
         let route = Route::parse(path);
         let query = Query::of(request.uri());
-        let verb = route.as_ref().map_or("", |it| it.verb(request.method(), query.is("watch")));
-        let user = auth::authenticate(peer, request.headers())?;
-        auth::authorize(&self.registry, &user, verb, route.as_ref(), path)?;
+        let deed = Deed::of(request.method(), path, |name| query.get(name).to_owned());
+        let now = Timestamp::now();
+        let user = auth::admit(&self.registry, peer, request.headers(), &deed, now)?;
         let Some(route) = route else { return Ok(not_found()) };
 
         let (parts, body) = request.into_parts();
@@ -98,7 +98,7 @@ impl Api {
                 field_manager: query.get("fieldManager").to_owned(),
                 field_validation: query.field_validation()?,
                 user_agent: header(USER_AGENT).to_owned(),
-                ..Context::new(user, verb, Timestamp::now())
+                ..Context::new(user, deed.verb, now)
             },
             query,
             method: parts.method.clone(),
@@ -300,7 +300,7 @@ impl Asked {
             dry_run: self.context.dry_run || dry_run,
             field_manager: self.context.field_manager.clone(),
             user_agent: self.context.user_agent.clone(),
-            ..Context::new(self.context.user.clone(), self.context.verb, self.context.now)
+            ..Context::new(self.context.user.clone(), self.context.verb.clone(), self.context.now)
         };
         Ok((options, context))
     }

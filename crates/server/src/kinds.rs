@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::admit::{self, Cause};
+use crate::admit::{self, Cause, names};
 use crate::columns::{self, Column};
 use crate::decode::Gvk;
 use crate::route::Part;
@@ -29,6 +29,8 @@ pub(crate) struct Kind {
     pub(crate) graceful: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
+    /// What the names of its objects must look like.
+    pub(crate) name: names::Rule,
     pub(crate) default: fn(&mut Value),
     /// What is wrong with the object, given the one that stands.
     pub(crate) check: fn(&Value, Option<&Value>) -> Vec<Cause>,
@@ -73,12 +75,13 @@ const PLAIN: Kind = Kind {
     generation: None,
     graceful: false,
     fields: &[],
+    name: names::subdomain_name,
     default: admit::no_defaults,
     check: admit::no_checks,
     columns: columns::NAME_AND_CREATED,
 };
 
-const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", ..PLAIN };
+const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", name: names::path_segment_name, ..PLAIN };
 
 pub(crate) static KINDS: &[Kind] = &[
     Kind { kind: "ConfigMap", plural: "configmaps", short: &["cm"], columns: columns::CONFIG_MAP, ..PLAIN },
@@ -112,6 +115,7 @@ pub(crate) static KINDS: &[Kind] = &[
         verbs: &["create", "delete", "get", "list", "patch", "update", "watch"],
         status: Status::Apart(r#"{"phase":"Active"}"#),
         fields: &["status.phase"],
+        name: names::label_name,
         default: admit::default_namespace,
         columns: columns::NAMESPACE,
         ..PLAIN

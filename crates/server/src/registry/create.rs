@@ -62,7 +62,7 @@ impl Registry {
             }
             target.name = str_at(&object, "metadata.name").to_owned();
             let attempt = Attempt { target, operation: Operation::Create };
-            check(kind, &target.name, &object, None)?;
+            check(target, &object, None)?;
             admission::validate(self, context, attempt, &object).await?;
             let key = target.key();
             if context.dry_run && self.store().get(&key).is_none() {

@@ -16,7 +16,8 @@ use muster_store::{Compacted, Conflict, Event, Expect, Record, Revision, Store};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::admit::{self, Cause};
+use crate::admit;
+use crate::auth::Access;
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
@@ -33,6 +34,8 @@ pub(crate) struct Registry {
     store: Mutex<Store>,
     /// The revision of the last commit: watchers sleep on it.
     head: watch::Sender<Revision>,
+    /// Who may do what.
+    pub(crate) access: Access,
 }
 
 /// What a commit leaves under a key.
@@ -44,7 +47,11 @@ enum Commit<'a> {
 impl Registry {
     pub(crate) fn new(history_max: usize) -> Self {
         let store = Store::new(history_max);
-        Self { head: watch::Sender::new(store.revision()), store: Mutex::new(store) }
+        Self {
+            head: watch::Sender::new(store.revision()),
+            store: Mutex::new(store),
+            access: Access::default(),
+        }
     }
 
     pub(crate) fn get(&self, target: &Target) -> Result<Bytes, Refusal> {
@@ -118,10 +125,7 @@ fn at(object: &Value, revision: Revision) -> Bytes {
     object::bytes(&object)
 }
 
-fn check(kind: &Kind, name: &str, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
-    let mut causes = (kind.check)(new, old);
-    if let Err(why) = admit::dns_subdomain(name) {
-        causes.insert(0, Cause::invalid("metadata.name", &json!(name), why));
-    }
-    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(kind, name, &causes)) }
+fn check(target: &Target, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
+    let causes = admit::check(target.kind, new, old, target.part);
+    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(target.kind, &target.name, &causes)) }
 }

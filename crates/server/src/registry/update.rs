@@ -127,7 +127,6 @@ impl Registry {
         target: &Target,
         change: &(impl Fn(&Value) -> Result<Value, Refusal> + Sync),
     ) -> Result<Option<Bytes>, Refusal> {
-        let (kind, name) = (target.kind, &target.name);
         let record = self.standing(target)?;
         let old = object::parse(&record.value);
         let mut new = change(&old)?;
@@ -135,7 +134,7 @@ impl Registry {
         admission::mutate(self, context, attempt, &mut new).await?;
         refuse_stale(target, &new, &old)?;
         prepare(target, &mut new, &old);
-        check(kind, name, &new, Some(&old))?;
+        check(target, &new, Some(&old))?;
         admission::validate(self, context, attempt, &new).await?;
         if new == old {
             return Ok(Some(record.value.clone()));

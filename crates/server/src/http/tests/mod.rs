@@ -96,6 +96,7 @@ fn check(answer: (u16, Value), golden: &Expect) {
 #[tokio::test]
 async fn a_stranger_sees_only_health_and_version() {
     let server = Server::new().await;
+    auth::make_default_roles(&server.api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
     let code = async |path: &str| {
         let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
         server.api.answer(None, request).await.status().as_u16()
@@ -158,7 +159,7 @@ async fn refusals_are_upstreams() {
     check(
         server.json("POST", sets, map("UP", "x")).await,
         &expect![[
-            r#"422 DaemonSet.apps "UP" is invalid: [metadata.name: Invalid value: "UP": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character, spec.selector: Required value, spec.template.spec.restartPolicy: Unsupported value: null: supported values: "Always", spec.updateStrategy.type: Unsupported value: null: supported values: "OnDelete", "RollingUpdate", spec.template.spec.containers: Required value]"#
+            r#"422 DaemonSet.apps "UP" is invalid: [metadata.name: Invalid value: "UP": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*'), spec.selector: Required value, spec.template.spec.restartPolicy: Unsupported value: null: supported values: "Always", spec.updateStrategy.type: Unsupported value: null: supported values: "OnDelete", "RollingUpdate", spec.template.spec.containers: Required value]"#
         ]],
     );
     check(
