@@ -17,8 +17,8 @@ use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
 };
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::runtime::watcher::{self, Event};
 use kube::runtime::wait::{Condition, await_condition};
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, Resource as _, ResourceExt as _, discovery};
 use serde_json::json;
 
@@ -65,7 +65,10 @@ async fn kube_rs(client: Client) -> kube::Result<String> {
     .map_err(kube::Error::SerdeError)?;
     let created = sets.create(&PostParams::default(), &set).await?;
     let strategy = created.spec.as_ref().and_then(|it| it.update_strategy.as_ref()?.type_.clone());
-    said.push(format!("typed: created with generation {:?}, strategy {strategy:?}", created.meta().generation));
+    said.push(format!(
+        "typed: created with generation {:?}, strategy {strategy:?}",
+        created.meta().generation
+    ));
     said.push(format!("typed: again: {}", refusal(sets.create(&PostParams::default(), &set).await)));
     let rolled_out = |set: Option<&DaemonSet>| {
         set.and_then(|it| it.status.as_ref()?.number_available).is_some_and(|it| it == 2)
@@ -74,9 +77,15 @@ async fn kube_rs(client: Client) -> kube::Result<String> {
     let is_rolled_out = waited.is_ok_and(|it| it.is_ok_and(|it| rolled_out.matches_object(it.as_ref())));
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let pods = pods.list(&ListParams::default().labels("app=rs")).await?.items.len();
-    said.push(format!("typed: {} on {pods} nodes", if is_rolled_out { "rolled out" } else { "not available" }));
+    said.push(format!(
+        "typed: {} on {pods} nodes",
+        if is_rolled_out { "rolled out" } else { "not available" }
+    ));
     sets.patch("rs", &PatchParams::default(), &Patch::Merge(json!({"spec": {"minReadySeconds": 1}}))).await?;
-    said.push(format!("typed: a stale replace: {}", refusal(sets.replace("rs", &PostParams::default(), &created).await)));
+    said.push(format!(
+        "typed: a stale replace: {}",
+        refusal(sets.replace("rs", &PostParams::default(), &created).await)
+    ));
 
     let gvk = GroupVersionKind::gvk("apps", "v1", "DaemonSet");
     let (found, _) = discovery::pinned_kind(&client, &gvk).await?;
@@ -106,15 +115,18 @@ async fn kube_rs(client: Client) -> kube::Result<String> {
 
     let metadata = sets.list_metadata(&ListParams::default()).await?;
     let resource = ApiResource::erase::<DaemonSet>(&());
-    let listed: Vec<_> = metadata.iter().map(|it| (it.name_any(), format!("{} {}", resource.api_version, resource.kind))).collect();
+    let listed: Vec<_> = metadata
+        .iter()
+        .map(|it| (it.name_any(), format!("{} {}", resource.api_version, resource.kind)))
+        .collect();
     said.push(format!("metadata: {listed:?}"));
 
-    for (name, config) in [
-        ("streamed", watcher::Config::default().streaming_lists()),
-        ("listed", watcher::Config::default()),
-    ] {
+    for (name, config) in
+        [("streamed", watcher::Config::default().streaming_lists()), ("listed", watcher::Config::default())]
+    {
         let events = pin!(watcher::watcher(maps.clone(), config));
-        let first: Vec<_> = events.take(4).map_ok(|it| event(&it)).try_collect().await.map_err(watch_error)?;
+        let first: Vec<_> =
+            events.take(4).map_ok(|it| event(&it)).try_collect().await.map_err(watch_error)?;
         said.push(format!("watcher: {name} {}", first.join(", ")));
     }
     let mut events = pin!(watcher::watcher(maps.clone(), watcher::Config::default().streaming_lists()));

@@ -75,7 +75,8 @@ fn every_command_of_every_kubectl_does_what_it_does_on_a_cluster() {
         match entry.note("known to fail:") {
             None => wrong.append(&mut complaints),
             Some(_) if complaints.is_empty() => {
-                wrong.push(format!("$ {}\n  does not fail: take the line `known to fail` away\n", entry.line));
+                wrong
+                    .push(format!("$ {}\n  does not fail: take the line `known to fail` away\n", entry.line));
             }
             Some(_) => known += complaints.len(),
         }

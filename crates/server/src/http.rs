@@ -332,4 +332,6 @@ where
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;
