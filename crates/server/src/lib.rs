@@ -19,6 +19,7 @@ mod object;
 mod openapi;
 mod patch;
 mod pki;
+mod protobuf;
 mod refusal;
 mod registry;
 mod route;
