@@ -89,4 +89,5 @@ while token != "":
 say("namespaces in pages of", *pages)
 
 core.delete_namespaced_config_map("py", "default")
-say("deleted", apps.delete_namespaced_daemon_set("py", "default").status)
+deleted = apps.delete_namespaced_daemon_set("py", "default")
+say("deleted", core.api_client.sanitize_for_serialization(deleted)["status"])

@@ -179,6 +179,22 @@ fn pythons_client_takes_it_for_a_cluster() {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     expect![[r#"
         created: py RollingUpdate 1
+        created again: 409 AlreadyExists
+        rolled out on: 2 nodes
+        patched: {'patched': 'merge'}
+        patched: {'also': 'json', 'patched': 'merge'}
+        replaced: 1
+        replaced a stale one: 409 Conflict
+        one: applied {'a': '1', 'b': '1'} managed by ['one']
+        two: applied {'a': '1', 'b': '1', 'c': '2'} managed by ['one', 'two']
+        two applied what is one's: 409 Conflict
+        two: applied {'a': '2', 'b': '1'} managed by ['one', 'two']
+        one: applied {'a': '2'} managed by ['one', 'two']
+        seen: ADDED seen {'k': '1'}
+        seen: MODIFIED seen {'k': '2'}
+        seen: DELETED seen {'k': '2'}
+        namespaces in pages of: 3 1
+        deleted: Success
     "#]]
     .assert_eq(&(text(&output.stdout) + &text(&output.stderr)));
     muster.stop();

@@ -9,6 +9,11 @@ impl Redactions {
         let table = [
             // What a version of kubectl says about itself.
             (r"Client Version: .*", "Client Version: CLIENT"),
+            (r"Kustomize Version: .*", "Kustomize Version: CLIENT"),
+            (r#"Platform:"[^"]*""#, "Platform:PLATFORM"),
+            // The two parts of a warning come in either order.
+            (r"(?i)warning: (deleting Pods .*); (ignoring DaemonSet-managed Pods: .*)", "Warning: $2; $1"),
+            (r"(?i)warning: (ignoring DaemonSet-managed)", "Warning: $1"),
             (r"client \(1\.\d+\)", "client (CLIENT)"),
             (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", "TIME"),
             (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? [+-]\d{4}", "TIME"),
