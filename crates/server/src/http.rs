@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use http_body_util::{BodyExt as _, Either, LengthLimitError, Limited, StreamBody};
 use hyper::body::Frame;
-use hyper::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use hyper::header::{ACCEPT, CONTENT_TYPE, IF_NONE_MATCH, USER_AGENT};
 use hyper::{Method, Request, StatusCode};
 use jiff::Timestamp;
 use muster_store::Revision;
@@ -22,11 +22,12 @@ use self::reply::{json_of, not_found, plain, refusal, respond, show, success, wi
 use crate::auth::{self, Deed, User};
 use crate::context::Context;
 use crate::decode::{self, Gvk, JSON};
+use crate::document::Document;
 use crate::kinds::Kind;
 use crate::object::{self, str_at};
 use crate::patch::PatchType;
 use crate::refusal::Refusal;
-use crate::registry::{DeleteOptions, Deleted, Registry};
+use crate::registry::{DeleteOptions, Deleted, Registry, Written};
 use crate::route::{Part, Route, Target};
 use crate::view::View;
 use crate::{convert, discovery, openapi, watch};
@@ -56,6 +57,7 @@ struct Asked {
     query: Query,
     method: Method,
     view_wanted: String,
+    if_none_match: String,
     /// Without its parameters; empty if the client says none.
     media_type: String,
     body: Bytes,
@@ -92,17 +94,28 @@ impl Api {
 
         let (parts, body) = request.into_parts();
         let header = |name| parts.headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
+        let options = query.write_options();
+        if !options.causes.is_empty() {
+            let kind = match deed.verb.as_ref() {
+                "create" => "CreateOptions",
+                "update" => "UpdateOptions",
+                "patch" => "PatchOptions",
+                _ => "DeleteOptions",
+            };
+            return Err(Refusal::invalid_options(kind, &options.causes));
+        }
         let asked = Asked {
             context: Context {
-                dry_run: query.dry_run()?,
+                dry_run: options.dry_run,
                 field_manager: query.get("fieldManager").to_owned(),
-                field_validation: query.field_validation()?,
+                field_validation: options.field_validation,
                 user_agent: header(USER_AGENT).to_owned(),
                 ..Context::new(user, deed.verb, now)
             },
             query,
             method: parts.method.clone(),
             view_wanted: header(ACCEPT).to_owned(),
+            if_none_match: header(IF_NONE_MATCH).to_owned(),
             media_type: header(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned(),
             body: whole(body).await?,
         };
@@ -122,13 +135,15 @@ impl Api {
             }
             Route::Health => Ok(plain(StatusCode::OK, "ok")),
             Route::Version => Ok(json_of(StatusCode::OK, &discovery::version())),
-            Route::CoreVersions => Ok(json_of(StatusCode::OK, &discovery::core_versions())),
-            Route::Groups => Ok(json_of(StatusCode::OK, &discovery::groups())),
+            Route::CoreVersions => Ok(asked.document(discovery::core(&asked.view_wanted))),
+            Route::Groups => Ok(asked.document(discovery::groups(&asked.view_wanted))),
             Route::Group(group) => Ok(found(discovery::group(&group))),
             Route::Resources { group, version } => Ok(found(discovery::resources(&group, &version))),
-            Route::OpenApiV2 => Ok(respond(StatusCode::OK, openapi::V2_MEDIA_TYPE, openapi::v2())),
-            Route::OpenApiV3Index => Ok(json_of(StatusCode::OK, &openapi::v3_index())),
-            Route::OpenApiV3 { group, version } => Ok(found(openapi::v3(&group, &version))),
+            Route::OpenApiV2 => Ok(asked.document(openapi::v2(&asked.view_wanted))),
+            Route::OpenApiV3Index => Ok(asked.document(openapi::v3_index())),
+            Route::OpenApiV3 { group, version } => {
+                Ok(openapi::v3(&group, &version).map_or_else(not_found, |it| asked.document(it)))
+            }
         }
     }
 
@@ -140,6 +155,9 @@ impl Api {
     ) -> Result<Response, Refusal> {
         let (context, query) = (&asked.context, &asked.query);
         let view = asked.view()?;
+        if !kind.verbs.contains(&context.verb.as_ref()) {
+            return Err(Refusal::method_not_allowed());
+        }
         match asked.method {
             Method::GET if query.is("watch") => {
                 let wanted = watch::Wanted {
@@ -147,7 +165,7 @@ impl Api {
                     selector: query.selector(kind)?,
                     bookmarks: query.is("allowWatchBookmarks"),
                     timeout: query
-                        .number("timeoutSeconds")?
+                        .parsed("timeoutSeconds")?
                         .filter(|s| *s != 0)
                         .map_or(WATCH_TIMEOUT, Duration::from_secs),
                     kind,
@@ -204,35 +222,45 @@ impl Api {
         let kind = target.kind;
         let view = asked.view()?;
         let show = |code, object| show(context, code, view, kind, convert::outward(kind, object));
+        let written = |it| match it {
+            Written::Created(object) => show(StatusCode::CREATED, object),
+            Written::Updated(object) => show(StatusCode::OK, object),
+        };
+        let verbs = match target.part {
+            Part::Whole => kind.verbs,
+            Part::Status => &["get", "patch", "update"],
+            part => kind.parts.iter().find(|it| it.part == part).map_or(&[][..], |it| it.verbs),
+        };
+        if !verbs.contains(&context.verb.as_ref()) {
+            return Err(Refusal::method_not_allowed());
+        }
         match (asked.method.clone(), target.part) {
             (Method::GET, Part::Whole | Part::Status) => {
                 Ok(show(StatusCode::OK, self.registry.get(&target)?))
             }
-            (Method::PUT, Part::Whole | Part::Status) => {
-                let object = asked.object(kind.gvk())?;
-                refuse_other_name(&target, &object)?;
+            (Method::PUT, Part::Whole | Part::Status | Part::Finalize) => {
+                let mut object = asked.object(kind.gvk())?;
+                hold_to_url(&target, &mut object)?;
                 let object = convert::inward(kind, object);
-                let updated = self.registry.update(context, &target, |_| Ok(object.clone())).await?;
-                Ok(show(StatusCode::OK, updated))
+                Ok(written(self.registry.replace(context, &target, object).await?))
             }
             (Method::PATCH, Part::Whole | Part::Status) => {
                 let patch_type = PatchType::of(&asked.media_type)?;
-                let patch = match patch_type {
+                let mut patch = match patch_type {
                     PatchType::Apply => decode::applied(context, &asked.body)?,
                     _ => decode::patch(context, &asked.body)?,
                 };
                 if patch_type == PatchType::Apply {
-                    refuse_other_name(&target, &patch)?;
+                    hold_to_url(&target, &mut patch)?;
                     let applied = convert::inward(kind, patch);
                     let force = asked.query.is("force");
-                    let (is_new, applied) = self.registry.apply(context, &target, &applied, force).await?;
-                    return Ok(show(if is_new { StatusCode::CREATED } else { StatusCode::OK }, applied));
+                    return Ok(written(self.registry.apply(context, &target, &applied, force).await?));
                 }
                 let change = |old: &Value| {
                     let mut object = old.clone();
                     patch_type.apply(&mut object, &patch)?;
-                    let object = decode::patched(context, kind.gvk(), object)?;
-                    refuse_other_name(&target, &object)?;
+                    let mut object = decode::patched(context, kind.gvk(), object)?;
+                    hold_to_url(&target, &mut object)?;
                     Ok(object)
                 };
                 Ok(show(StatusCode::OK, self.registry.update(context, &target, change).await?))
@@ -240,7 +268,11 @@ impl Api {
             (Method::DELETE, Part::Whole) => {
                 let (options, context) = asked.delete_options()?;
                 match self.registry.delete(&context, &target, &options).await? {
+                    Deleted::Marked { now } if options.is_cascade_asked => {
+                        Ok(show(StatusCode::ACCEPTED, now))
+                    }
                     Deleted::Marked { now } => Ok(show(StatusCode::OK, now)),
+                    Deleted::Gone { last } if kind.returns_deleted => Ok(show(StatusCode::OK, last)),
                     Deleted::Gone { last } => {
                         let details = json!({
                             "name": target.name,
@@ -266,7 +298,7 @@ impl Api {
         if !query.get("continue").is_empty() {
             return Err(Refusal::expired("the continue parameter is not one of ours: list from the start"));
         }
-        let Some(wanted) = query.number("resourceVersion")? else { return Ok(()) };
+        let wanted = query.version()?;
         let mut heads = self.registry.heads();
         let came = heads.wait_for(|head| wanted <= *head);
         // The head is let go at once: a writer waits for it.
@@ -288,6 +320,10 @@ impl Asked {
         View::of(&self.view_wanted, self.query.get("includeObject"))
     }
 
+    fn document(&self, document: &Document) -> Response {
+        reply::document(document, &self.if_none_match)
+    }
+
     fn object(&self, expected: Gvk<'_>) -> Result<Value, Refusal> {
         decode::object(&self.context, expected, &self.media_type, &self.body)
     }
@@ -296,8 +332,8 @@ impl Asked {
     /// dry run too.
     fn delete_options(&self) -> Result<(DeleteOptions, Context), Refusal> {
         let expected = Gvk { group: "", version: "v1", kind: "DeleteOptions" };
-        let said = if self.body.is_empty() { Value::Null } else { self.object(expected)? };
-        let (options, dry_run) = delete_options(&self.query, &said)?;
+        let said = if self.body.is_empty() { None } else { Some(self.object(expected)?) };
+        let (options, dry_run) = delete_options(&self.query, said.as_ref())?;
         let context = Context {
             dry_run: self.context.dry_run || dry_run,
             field_manager: self.context.field_manager.clone(),
@@ -308,18 +344,30 @@ impl Asked {
     }
 }
 
-fn refuse_other_name(target: &Target, object: &Value) -> Result<(), Refusal> {
-    let url = [("name", Some(target.name.as_str())), ("namespace", target.namespace.as_deref())];
-    for (field, must) in url {
-        let said = str_at(&object["metadata"], field);
-        if !said.is_empty() && said != must.unwrap_or_default() {
-            return Err(Refusal::bad_request(format!(
-                "the {field} of the object ({said}) does not match the {field} on the URL ({})",
-                must.unwrap_or_default()
-            )));
+/// The object must be the one that the URL names.
+fn hold_to_url(target: &Target, object: &mut Value) -> Result<(), Refusal> {
+    let meta = object::map_mut(object, "metadata");
+    match (target.namespace.as_deref(), meta.get("namespace").and_then(Value::as_str)) {
+        (Some(namespace), Some(said)) if said == namespace => {}
+        (Some(namespace), None | Some("")) => drop(meta.insert("namespace".into(), json!(namespace))),
+        (None, _) => drop(meta.remove("namespace")),
+        (Some(_), Some(_)) => {
+            return Err(Refusal::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
     }
-    Ok(())
+    match str_at(object, "metadata.name") {
+        "" => Err(Refusal::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        ))),
+        name if name == target.name => Ok(()),
+        name => Err(Refusal::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.name
+        ))),
+    }
 }
 
 async fn whole<B>(body: B) -> Result<Bytes, Refusal>

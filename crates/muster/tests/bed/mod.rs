@@ -66,10 +66,7 @@ impl Muster {
         let muster = Self { child, stdout, dir };
         assert_eq!(
             line,
-            format!(
-                "ready: {nodes} simulated nodes, state in memory only; export KUBECONFIG={}\n",
-                muster.kubeconfig().display()
-            )
+            format!("ready: {nodes} simulated nodes; export KUBECONFIG={}\n", muster.kubeconfig().display())
         );
         muster
     }

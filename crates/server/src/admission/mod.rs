@@ -8,6 +8,7 @@ use crate::object::{self, is_set};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::route::Target;
+use crate::standing::NAMESPACES;
 
 /// A write that asks to be admitted.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +37,12 @@ pub(crate) async fn mutate(
     match (attempt.operation, target.namespace.as_deref()) {
         (Operation::Create, Some(namespace)) => {
             refuse_dying_namespace(registry, target.kind, namespace, &target.name)
+        }
+        // Without it nothing works.
+        (Operation::Delete { .. }, None)
+            if target.kind.holds_others && NAMESPACES.contains(&&*target.name) =>
+        {
+            Err(Refusal::forbidden(target.kind, &target.name, "this namespace may not be deleted"))
         }
         _ => Ok(()),
     }

@@ -17,7 +17,7 @@ use super::tests::Server;
 use super::*;
 
 /// Of each sort, in `make test`.
-const INPUTS: u32 = 1_000;
+const INPUTS: u32 = 500;
 
 /// Enough that one may build on another.
 const INPUTS_PER_CASE: usize = 12;
