@@ -246,20 +246,20 @@ impl Api {
             }
             (Method::PATCH, Part::Whole | Part::Status) => {
                 let patch_type = PatchType::of(&asked.media_type)?;
-                let mut patch = match patch_type {
-                    PatchType::Apply => decode::applied(context, &asked.body)?,
-                    _ => decode::patch(context, &asked.body)?,
-                };
+                patch_type.refuse_options(&context.field_manager, !asked.query.get("force").is_empty())?;
                 if patch_type == PatchType::Apply {
-                    hold_to_url(&target, &mut patch)?;
-                    let applied = convert::inward(kind, patch);
+                    let (applied, complaints) = decode::applied(&asked.body)?;
+                    let applied = convert::inward(kind, applied);
                     let force = asked.query.is("force");
-                    return Ok(written(self.registry.apply(context, &target, &applied, force).await?));
+                    let check = |object: &mut Value| {
+                        decode::complain_of_yaml(context, &complaints)?;
+                        hold_to_url(&target, object)
+                    };
+                    return Ok(written(self.registry.apply(context, &target, &applied, force, check).await?));
                 }
                 let change = |old: &Value| {
-                    let mut object = old.clone();
-                    patch_type.apply(&mut object, &patch)?;
-                    let mut object = decode::patched(context, kind.gvk(), object)?;
+                    let (object, complaints) = patch_type.apply(kind.gvk(), old, &asked.body)?;
+                    let mut object = decode::patched(context, kind.gvk(), object, complaints)?;
                     hold_to_url(&target, &mut object)?;
                     Ok(object)
                 };
