@@ -422,11 +422,6 @@ impl Kind {
         join(self.plural, self.group)
     }
 
-    /// `DaemonSet.apps`: how a validation error names the kind.
-    pub(crate) fn kind_and_group(&self) -> String {
-        join(self.kind, self.group)
-    }
-
     pub(crate) fn singular(&self) -> String {
         self.kind.to_lowercase()
     }
@@ -487,6 +482,6 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-fn join(name: &str, group: &str) -> String {
+pub(crate) fn join(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
