@@ -11,12 +11,15 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use http_body_util::BodyExt as _;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
+use serde_json::{Value, json};
 
 use self::inputs::Input;
 use super::tests::Server;
-use super::*;
+use crate::auth::User;
+use crate::object::str_at;
 
 /// Of each sort, in `make test`.
 const INPUTS: u32 = 500;
