@@ -337,4 +337,6 @@ fn hold_to_url(target: &Target, object: &mut Value) -> Result<(), Refusal> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

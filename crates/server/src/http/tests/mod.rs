@@ -17,12 +17,12 @@ use super::*;
 use crate::auth::User;
 use crate::standing;
 
-struct Server {
-    api: Api,
+pub(super) struct Server {
+    pub(super) api: Api,
 }
 
 impl Server {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         Self::with_history(100).await
     }
 
@@ -45,7 +45,7 @@ impl Server {
         (code, serde_json::from_slice(&body).unwrap_or(Value::Null))
     }
 
-    async fn json(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
+    pub(super) async fn json(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
         self.send(method, path, JSON, &body.to_string()).await
     }
 
