@@ -3,7 +3,7 @@
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::{Value, json};
 
-use super::{each, fill, fill_absent, fill_resources, round_resources, with, within};
+use super::{each, fill, fill_absent, fill_resources, one_and_all, round_resources, with, within};
 use crate::object::{map_mut, str_at};
 
 const RBAC: &str = "rbac.authorization.k8s.io";

@@ -1,7 +1,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    container::container, each, fill, fill_absent, fill_resources, one_and_all, round_resources, volume::volume, with,
+    container::container, each, fill, fill_absent, fill_resources, one_and_all, round_resources,
+    volume::volume, with,
 };
 use crate::admit::resources;
 use crate::object::is_set;

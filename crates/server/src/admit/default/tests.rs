@@ -53,6 +53,11 @@ fn a_daemonset_gets_upstreams_defaults() {
         }}),
         &expect![[r#"
             {
+              "metadata": {
+                "annotations": {
+                  "deprecated.daemonset.template.generation": "0"
+                }
+              },
               "spec": {
                 "revisionHistoryLimit": 10,
                 "selector": {
