@@ -176,6 +176,18 @@ fn the_file_forgets_what_the_history_forgets() {
 }
 
 #[test]
+fn the_write_ahead_log_is_copied_and_begins_anew() {
+    let folder = Folder::new();
+    let db = open(&folder.file("a"), 10).unwrap();
+    for _ in 0..80 {
+        commit(&db, (0..8).map(|it| put(&format!("k/{it}"), "x".repeat(60_000))).collect());
+    }
+    // Some 38 MB were written.
+    let len = fs::metadata(folder.file("a-wal")).unwrap().len();
+    assert!(len < 2 * WAL_BYTES_MAX as u64, "it holds {len} bytes");
+}
+
+#[test]
 fn what_cannot_be_opened_says_why() {
     let folder = Folder::new();
     let error = |path: &Path| folder.without(open(path, 10).expect_err("it is refused"));
