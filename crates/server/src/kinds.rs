@@ -3,7 +3,9 @@
 
 use serde_json::Value;
 
-use crate::admit::{self, Cause, names};
+use crate::admit::cause::Causes;
+use crate::admit::check::{self, Write};
+use crate::admit::{default, names};
 use crate::columns::{self, Column};
 use crate::decode::Gvk;
 use crate::registry::prepare;
@@ -51,8 +53,8 @@ pub(crate) struct Kind {
     /// What the names of its objects must look like.
     pub(crate) name: names::Rule,
     pub(crate) default: fn(&mut Value),
-    /// What is wrong with the object, given the one that stands.
-    pub(crate) check: fn(&Value, Option<&Value>) -> Vec<Cause>,
+    /// What is wrong with the object, besides its metadata.
+    pub(crate) check: fn(&Write, &mut Causes),
     /// What `kubectl get` shows.
     pub(crate) columns: &'static [Column],
 }
@@ -104,21 +106,30 @@ const PLAIN: Kind = Kind {
     fields: &[],
     lifetime_s: None,
     name: names::subdomain_name,
-    default: admit::no_defaults,
-    check: admit::no_checks,
+    default: default::nothing,
+    check: check::nothing,
     columns: columns::NAME_AND_CREATED,
 };
 
 const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", name: names::path_segment_name, ..PLAIN };
 
 pub(crate) static KINDS: &[Kind] = &[
-    Kind { kind: "ConfigMap", plural: "configmaps", short: &["cm"], columns: columns::CONFIG_MAP, ..PLAIN },
+    Kind {
+        kind: "ConfigMap",
+        plural: "configmaps",
+        short: &["cm"],
+        columns: columns::CONFIG_MAP,
+        check: check::config_map,
+        ..PLAIN
+    },
     Kind {
         kind: "Endpoints",
         put_creates: true,
         plural: "endpoints",
         short: &["ep"],
         columns: columns::ENDPOINTS,
+        default: default::endpoints,
+        check: check::endpoints,
         ..PLAIN
     },
     Kind {
@@ -142,9 +153,19 @@ pub(crate) static KINDS: &[Kind] = &[
         ],
         lifetime_s: Some(60 * 60),
         columns: columns::EVENT,
+        name: names::path_segment_name,
+        check: check::event,
         ..PLAIN
     },
-    Kind { kind: "LimitRange", put_creates: true, plural: "limitranges", short: &["limits"], ..PLAIN },
+    Kind {
+        kind: "LimitRange",
+        put_creates: true,
+        plural: "limitranges",
+        short: &["limits"],
+        default: default::limit_range,
+        check: check::limit_range,
+        ..PLAIN
+    },
     Kind {
         kind: "Namespace",
         prepare: prepare::namespace,
@@ -158,8 +179,9 @@ pub(crate) static KINDS: &[Kind] = &[
         status: Status::Apart(r#"{"phase":"Active"}"#),
         fields: &["status.phase"],
         name: names::label_name,
-        default: admit::default_namespace,
         columns: columns::NAMESPACE,
+        default: default::namespace,
+        check: check::namespace,
         ..PLAIN
     },
     Kind {
@@ -170,6 +192,8 @@ pub(crate) static KINDS: &[Kind] = &[
         status: Status::ApartButCreated,
         fields: &["spec.unschedulable"],
         columns: columns::NODE,
+        default: default::node,
+        check: check::node,
         ..PLAIN
     },
     Kind {
@@ -200,9 +224,9 @@ pub(crate) static KINDS: &[Kind] = &[
             "status.podIPs",
             "status.nominatedNodeName",
         ],
-        default: admit::default_pod,
-        check: admit::check_pod,
         columns: columns::POD,
+        default: default::pod,
+        check: check::pod,
         ..PLAIN
     },
     Kind {
@@ -211,6 +235,8 @@ pub(crate) static KINDS: &[Kind] = &[
         plural: "podtemplates",
         generation: Some(&["template"]),
         columns: columns::POD_TEMPLATE,
+        default: default::pod_template,
+        check: check::pod_template,
         ..PLAIN
     },
     Kind {
@@ -220,14 +246,17 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["quota"],
         status: Status::Apart("{}"),
         columns: columns::RESOURCE_QUOTA,
+        default: default::resource_quota,
+        check: check::resource_quota,
         ..PLAIN
     },
     Kind {
         kind: "Secret",
         plural: "secrets",
         fields: &["type"],
-        default: admit::default_secret,
         columns: columns::SECRET,
+        default: default::secret,
+        check: check::secret,
         ..PLAIN
     },
     Kind {
@@ -248,6 +277,9 @@ pub(crate) static KINDS: &[Kind] = &[
         status: Status::Apart(r#"{"loadBalancer":{}}"#),
         fields: &["spec.clusterIP", "spec.type"],
         columns: columns::SERVICE,
+        name: names::label_name,
+        default: default::service,
+        check: check::service,
         ..PLAIN
     },
     Kind {
@@ -255,6 +287,7 @@ pub(crate) static KINDS: &[Kind] = &[
         kind: "ControllerRevision",
         plural: "controllerrevisions",
         columns: columns::CONTROLLER_REVISION,
+        check: check::controller_revision,
         ..PLAIN
     },
     Kind {
@@ -268,9 +301,9 @@ pub(crate) static KINDS: &[Kind] = &[
             r#"{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}"#,
         ),
         generation: Some(&["spec"]),
-        default: admit::default_daemonset,
-        check: admit::check_daemonset,
         columns: columns::DAEMON_SET,
+        default: default::daemonset,
+        check: check::daemonset,
         ..PLAIN
     },
     Kind {
@@ -284,6 +317,8 @@ pub(crate) static KINDS: &[Kind] = &[
         status_keeps: &[&["spec"], &["status", "conditions"]],
         fields: &["spec.signerName"],
         columns: columns::CERTIFICATE_SIGNING_REQUEST,
+        name: names::path_segment_name,
+        check: check::signing_request,
         ..PLAIN
     },
     Kind {
@@ -297,6 +332,8 @@ pub(crate) static KINDS: &[Kind] = &[
         ),
         generation: Some(&["spec"]),
         columns: columns::POD_DISRUPTION_BUDGET,
+        name: names::path_segment_name,
+        check: check::disruption_budget,
         ..PLAIN
     },
     Kind {
@@ -305,17 +342,28 @@ pub(crate) static KINDS: &[Kind] = &[
         plural: "clusterrolebindings",
         namespaced: false,
         columns: columns::CLUSTER_ROLE_BINDING,
+        default: default::cluster_role_binding,
+        check: check::cluster_role_binding,
         ..RBAC
     },
-    Kind { kind: "ClusterRole", put_creates: true, plural: "clusterroles", namespaced: false, ..RBAC },
+    Kind {
+        kind: "ClusterRole",
+        put_creates: true,
+        plural: "clusterroles",
+        namespaced: false,
+        check: check::cluster_role,
+        ..RBAC
+    },
     Kind {
         kind: "RoleBinding",
         put_creates: true,
         plural: "rolebindings",
         columns: columns::ROLE_BINDING,
+        default: default::cluster_role_binding,
+        check: check::role_binding,
         ..RBAC
     },
-    Kind { kind: "Role", put_creates: true, plural: "roles", ..RBAC },
+    Kind { kind: "Role", put_creates: true, plural: "roles", check: check::role, ..RBAC },
     Kind {
         group: "scheduling.k8s.io",
         kind: "PriorityClass",
@@ -324,6 +372,8 @@ pub(crate) static KINDS: &[Kind] = &[
         namespaced: false,
         generation: Some(&[]),
         columns: columns::PRIORITY_CLASS,
+        default: default::priority_class,
+        check: check::priority_class,
         ..PLAIN
     },
     Kind {
@@ -333,6 +383,7 @@ pub(crate) static KINDS: &[Kind] = &[
         version_required: true,
         plural: "leases",
         columns: columns::LEASE,
+        check: check::lease,
         ..PLAIN
     },
     Kind {
@@ -341,6 +392,8 @@ pub(crate) static KINDS: &[Kind] = &[
         plural: "endpointslices",
         generation: Some(&["addressType", "endpoints", "ports"]),
         columns: columns::ENDPOINT_SLICE,
+        default: default::endpoint_slice,
+        check: check::endpoint_slice,
         ..PLAIN
     },
 ];
@@ -367,11 +420,6 @@ impl Kind {
     /// `daemonsets.apps`: how errors and the store name the resource.
     pub(crate) fn resource(&self) -> String {
         join(self.plural, self.group)
-    }
-
-    /// `DaemonSet.apps`: how a validation error names the kind.
-    pub(crate) fn kind_and_group(&self) -> String {
-        join(self.kind, self.group)
     }
 
     pub(crate) fn singular(&self) -> String {
@@ -434,6 +482,6 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-fn join(name: &str, group: &str) -> String {
+pub(crate) fn join(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
