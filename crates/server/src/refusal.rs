@@ -94,7 +94,12 @@ impl Refusal {
     }
 
     fn invalid_in(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
-        let said: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
+        let mut said: Vec<_> = Vec::with_capacity(causes.len());
+        for cause in causes.iter().map(|it| format!("{}: {}", it.field, it.message)) {
+            if !said.contains(&cause) {
+                said.push(cause);
+            }
+        }
         let said = if let [one] = &said[..] { one.clone() } else { format!("[{}]", said.join(", ")) };
         let dot = if group.is_empty() { "" } else { "." };
         let message = format!("{kind}{dot}{group} \"{name}\" is invalid: {said}");

@@ -441,7 +441,8 @@ fn check_claims(claims: &[Value], spec: &Spec, at: &Path, out: &mut Causes) {
             out.duplicate(&at, if taken.iter().any(|it| it == name) { name } else { &key });
         }
         taken.push(key);
-        let known: Vec<_> = list(spec.json, "resourceClaims").iter().map(|it| str_at(it, "name")).collect();
+        let known = list(spec.json, "resourceClaims").iter().map(|it| str_at(it, "name"));
+        let known: Vec<_> = known.filter(|it| !it.is_empty()).collect();
         if !known.contains(&name) {
             let why =
                 if known.is_empty() { " which is empty".into() } else { format!(": {}", known.join(", ")) };

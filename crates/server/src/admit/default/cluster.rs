@@ -4,7 +4,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::{Value, json};
 
 use super::{each, fill, fill_absent, fill_resources, round_resources, with, within};
-use crate::object::{map_mut, str_at};
+use crate::object::{is_set, map_mut, str_at};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -16,7 +16,23 @@ pub(crate) fn namespace(namespace: &mut Value) {
     }
 }
 
+/// Rules that are said and empty are as good as none.
+pub(crate) fn role(role: &mut Value) {
+    if role["rules"].as_array().is_some_and(Vec::is_empty) {
+        role["rules"] = Value::Null;
+    }
+}
+
 pub(crate) fn node(node: &mut Value) {
+    // The old field holds the first of the new one.
+    with(node, "spec", |spec| {
+        let (one, all) = (spec["podCIDR"].clone(), spec["podCIDRs"].clone());
+        if is_set(&one) && !is_set(&all) {
+            spec["podCIDRs"] = json!([one]);
+        } else if let Some(first) = all.get(0) {
+            spec["podCIDR"] = first.clone();
+        }
+    });
     with(node, "status", |status| {
         if status["allocatable"].is_null() && status["capacity"].is_object() {
             status["allocatable"] = status["capacity"].clone();

@@ -6,6 +6,7 @@
 mod cluster;
 mod container;
 mod daemonset;
+mod image;
 mod pod;
 mod service;
 mod volume;
@@ -13,7 +14,7 @@ mod volume;
 use serde_json::{Value, json};
 
 pub(crate) use self::cluster::{
-    cluster_role_binding, endpoint_slice, limit_range, namespace, node, priority_class, resource_quota,
+    cluster_role_binding, endpoint_slice, limit_range, namespace, node, priority_class, resource_quota, role,
     secret,
 };
 pub(crate) use self::daemonset::daemonset;

@@ -153,7 +153,7 @@ fn maps_and_secrets() {
         "Secret",
         &json!({"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": "x"}}),
         &expect![[
-            r#"data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": invalid character in JSON"#
+            r#"data[.dockerconfigjson]: Invalid value: "<secret contents redacted>": invalid character 'x' looking for beginning of value"#
         ]],
     );
     check(
