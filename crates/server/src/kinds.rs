@@ -197,6 +197,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::NODE,
         default: default::node,
         check: check::node,
+        warn: warn::node,
         ..PLAIN
     },
     Kind {
@@ -270,6 +271,7 @@ pub(crate) static KINDS: &[Kind] = &[
         plural: "serviceaccounts",
         short: &["sa"],
         columns: columns::NAME_AND_AGE,
+        default: default::service_account,
         ..PLAIN
     },
     Kind {
@@ -398,6 +400,7 @@ pub(crate) static KINDS: &[Kind] = &[
         version_required: true,
         plural: "leases",
         columns: columns::LEASE,
+        default: default::lease,
         check: check::lease,
         ..PLAIN
     },
@@ -409,6 +412,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::ENDPOINT_SLICE,
         default: default::endpoint_slice,
         check: check::endpoint_slice,
+        warn: warn::endpoint_slice,
         ..PLAIN
     },
 ];
@@ -435,11 +439,6 @@ impl Kind {
     /// `daemonsets.apps`: how errors and the store name the resource.
     pub(crate) fn resource(&self) -> String {
         join(self.plural, self.group)
-    }
-
-    /// `DaemonSet.apps`: how a validation error names the kind.
-    pub(crate) fn kind_and_group(&self) -> String {
-        join(self.kind, self.group)
     }
 
     pub(crate) fn singular(&self) -> String {
@@ -502,6 +501,6 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-fn join(name: &str, group: &str) -> String {
+pub(crate) fn join(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }

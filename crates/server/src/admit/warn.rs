@@ -89,6 +89,17 @@ pub(crate) fn service(write: &Write) -> Vec<String> {
     if write.part == Part::Whole { out } else { Vec::new() }
 }
 
+pub(crate) fn node(write: &Write) -> Vec<String> {
+    let is_said = write.part == Part::Whole && is_set(&write.new["spec"]["externalID"]);
+    let why = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
+    is_said.then(|| why.to_owned()).into_iter().collect()
+}
+
+pub(crate) fn endpoint_slice(write: &Write) -> Vec<String> {
+    let why = "spec.addressType: FQDN endpoints are deprecated";
+    (write.new["addressType"] == "FQDN").then(|| why.to_owned()).into_iter().collect()
+}
+
 fn of_template(template: &Value, at: &Path, annotations_at: &Path, out: &mut Vec<String>) {
     let spec = &template["spec"];
     of_node_labels(spec, at, out);
@@ -264,8 +275,7 @@ fn of_volumes(spec: &Value, at: &Path, out: &mut Vec<String>) {
     ];
     let volumes = list(spec, "volumes");
     for (index, volume) in volumes.iter().enumerate() {
-        for (field, said, why) in GONE.iter().filter(|(field, ..)| !volume[*field].is_null()) {
-            let _ = field;
+        for (_, said, why) in GONE.iter().filter(|(field, ..)| !volume[*field].is_null()) {
             out.push(format!("{}: {why}", at.field("volumes").index(index).field(said)));
         }
     }
@@ -277,6 +287,7 @@ fn of_volumes(spec: &Value, at: &Path, out: &mut Vec<String>) {
 /// Two files of one volume that would be in each other's way.
 fn of_paths(volume: &Value, out: &mut Vec<String>) {
     let name = str_at(volume, "name");
+    let mut empty = Vec::new();
     let items = |source: &Value, said: &str| -> Vec<(String, String)> {
         let path = |it: &Value| (str_at(it, "path").trim_end_matches('/').to_owned(), said.to_owned());
         list(source, "items").iter().map(path).collect()
@@ -302,6 +313,10 @@ fn of_paths(volume: &Value, out: &mut Vec<String>) {
     told("DownwardAPI", items(&volume["downwardAPI"], ""));
     let mut all = Vec::new();
     for source in list(&volume["projected"], "sources") {
+        if !is_set(source) {
+            empty.push(format!("volume {name:?} (Projected) has no sources provided"));
+            continue;
+        }
         let (map, secret) = (&source["configMap"], &source["secret"]);
         all.extend(items(map, &format!("ConfigMap {:?}", str_at(map, "name"))));
         all.extend(items(secret, &format!("Secret {:?}", str_at(secret, "name"))));
@@ -312,6 +327,7 @@ fn of_paths(volume: &Value, out: &mut Vec<String>) {
         }
     }
     told("Projected", all);
+    out.extend(empty);
 }
 
 fn of_doubles(spec: &Value, at: &Path, out: &mut Vec<String>) {

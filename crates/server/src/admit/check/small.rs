@@ -241,17 +241,6 @@ pub(crate) fn lease(write: &Write, out: &mut Causes) {
         out.invalid(&at.field("leaseDurationSeconds"), seconds, "must be greater than 0");
     }
     not_negative(spec, &["leaseTransitions"], &at, out);
-    if let Some(strategy) = spec["strategy"].as_str() {
-        let at = at.field("strategy.strategy");
-        if strategy.contains('/') {
-            out.each(&at, strategy, names::qualified(strategy));
-        } else if strategy != "OldestEmulationVersion" {
-            out.unsupported(&at, strategy, &["OldestEmulationVersion"]);
-        }
-    }
-    if is_set(&spec["preferredHolder"]) && !is_set(&spec["strategy"]) {
-        out.forbidden(&at.field("preferredHolder"), "may only be specified if `strategy` is defined");
-    }
 }
 
 /// Events written the old way say little; those with an `eventTime` must say who saw what.

@@ -14,8 +14,8 @@ mod volume;
 use serde_json::{Value, json};
 
 pub(crate) use self::cluster::{
-    cluster_role_binding, endpoint_slice, limit_range, namespace, node, priority_class, resource_quota, role,
-    secret,
+    cluster_role_binding, endpoint_slice, lease, limit_range, namespace, node, priority_class,
+    resource_quota, role, secret, service_account,
 };
 pub(crate) use self::daemonset::daemonset;
 #[allow(unused_imports, reason = "the old door comes next")]
