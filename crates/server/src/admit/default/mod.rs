@@ -6,6 +6,7 @@
 mod cluster;
 mod container;
 mod daemonset;
+mod image;
 mod pod;
 mod service;
 mod volume;
@@ -13,8 +14,8 @@ mod volume;
 use serde_json::{Value, json};
 
 pub(crate) use self::cluster::{
-    cluster_role_binding, endpoint_slice, limit_range, namespace, node, priority_class, resource_quota,
-    secret,
+    cluster_role_binding, endpoint_slice, lease, limit_range, namespace, node, priority_class,
+    resource_quota, role, secret, service_account,
 };
 pub(crate) use self::daemonset::daemonset;
 #[allow(unused_imports, reason = "the old door comes next")]
@@ -51,22 +52,6 @@ fn with(object: &mut Value, path: &str, change: impl FnOnce(&mut Value)) {
 fn within(object: &mut Value, name: &str, change: impl FnOnce(&mut Value)) {
     fill_absent(object, name, json!({}));
     with(object, name, change);
-}
-
-/// The field that older clients know, and the list of which it is the first. Where they differ it is the older that
-/// counts.
-fn one_and_all(object: &mut Value, one: &str, all: &str, first: &str, item: impl Fn(&Value) -> Value) {
-    if is_set(&object[one]) && object[all].pointer(first) != Some(&object[one]) {
-        object[all] = json!([item(&object[one])]);
-    }
-    if let Some(first) = object[all].pointer(first).cloned() {
-        object[one] = first;
-    }
-    for name in [one, all] {
-        if object[name].is_null() {
-            object.as_object_mut().and_then(|it| it.remove(name));
-        }
-    }
 }
 
 fn each(object: &mut Value, name: &str, change: impl FnMut(&mut Value)) {

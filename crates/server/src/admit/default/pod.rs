@@ -1,8 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{
-    container::container, each, fill, fill_absent, fill_resources, one_and_all, round_resources,
-    volume::volume, with,
+    container::container, each, fill, fill_absent, fill_resources, round_resources, volume::volume, with,
 };
 use crate::admit::resources;
 use crate::object::is_set;
@@ -28,7 +27,15 @@ pub(crate) fn pod(pod: &mut Value) {
         }
         pod_spec(spec);
     });
-    with(pod, "status", |it| one_and_all(it, "podIP", "podIPs", "/0/ip", |ip| json!({"ip": ip})));
+    // The old field holds the first of the new one, and wins: old nodes write it alone.
+    with(pod, "status", |status| {
+        let (one, all) = (status["podIP"].clone(), status["podIPs"].clone());
+        if is_set(&one) && all[0]["ip"] != one {
+            status["podIPs"] = json!([{"ip": one}]);
+        } else if !is_set(&one) && is_set(&all[0]["ip"]) {
+            status["podIP"] = all[0]["ip"].clone();
+        }
+    });
 }
 
 pub(crate) fn pod_template(object: &mut Value) {
