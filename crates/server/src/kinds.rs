@@ -1,12 +1,19 @@
 //! The table of kinds: all that the server knows of a kind stands in its row, and no other file asks
 //! which kind it has at hand.
 
+use futures::future::BoxFuture;
 use serde_json::Value;
 
+use crate::admission::Plugin;
 use crate::admit::{self, Cause};
+use crate::answer;
 use crate::columns::{self, Column};
+use crate::context::Context;
+use crate::convert::{self, Door};
 use crate::decode::Gvk;
-use crate::route::Part;
+use crate::http::Api;
+use crate::refusal::Refusal;
+use crate::route::{Part, Target};
 
 #[derive(Debug)]
 pub(crate) struct Kind {
@@ -29,6 +36,12 @@ pub(crate) struct Kind {
     pub(crate) graceful: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
+    /// What else in the store decides about its objects.
+    pub(crate) plugins: &'static [Plugin],
+    /// Its objects are another kind's, and are converted on the way in and out.
+    pub(crate) door: Option<&'static Door>,
+    /// Its objects are questions: answered, and never stored.
+    pub(crate) answer: Option<Answer>,
     pub(crate) default: fn(&mut Value),
     /// What is wrong with the object, given the one that stands.
     pub(crate) check: fn(&Value, Option<&Value>) -> Vec<Cause>,
@@ -54,7 +67,13 @@ pub(crate) struct SubResource {
     /// Group, version and kind of its bodies, where they are not the kind's own.
     pub(crate) body: Option<(&'static str, &'static str, &'static str)>,
     pub(crate) verbs: &'static [&'static str],
+    /// What is made of a body that is sent to it, where that is not a part of the object.
+    pub(crate) answer: Option<Answer>,
 }
+
+/// From what a client sends to what it gets. The target has the name of the object whose subresource it is.
+pub(crate) type Answer =
+    for<'a> fn(&'a Api, &'a Context, &'a Target, Value) -> BoxFuture<'a, Result<Value, Refusal>>;
 
 const ALL_VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -73,36 +92,92 @@ const PLAIN: Kind = Kind {
     generation: None,
     graceful: false,
     fields: &[],
+    plugins: &[],
+    door: None,
+    answer: None,
     default: admit::no_defaults,
     check: admit::no_checks,
     columns: columns::NAME_AND_CREATED,
 };
 
+/// A part that is sent a body of another kind.
+const fn sent(
+    name: &'static str,
+    part: Part,
+    body: (&'static str, &'static str, &'static str),
+    answer: Answer,
+) -> SubResource {
+    SubResource { name, part, body: Some(body), verbs: &["create"], answer: Some(answer) }
+}
+
+/// A part that only the node's agent can serve.
+const fn of_agent(
+    name: &'static str,
+    body: Option<(&'static str, &'static str, &'static str)>,
+    verbs: &'static [&'static str],
+) -> SubResource {
+    SubResource { name, part: Part::Agent, body, verbs, answer: None }
+}
+
+/// A part of the object that is written on its own.
+const fn own(name: &'static str, part: Part, verbs: &'static [&'static str]) -> SubResource {
+    SubResource { name, part, body: None, verbs, answer: None }
+}
+
+const BOTH_WAYS: &[&str] = &["create", "get"];
+const ANY_WAY: &[&str] = &["create", "delete", "get", "patch", "update"];
+const WRITTEN: &[&str] = &["get", "patch", "update"];
+
+const EVENT: Kind = Kind {
+    kind: "Event",
+    plural: "events",
+    short: &["ev"],
+    fields: &[
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ],
+    columns: columns::EVENT,
+    ..PLAIN
+};
+
+const DAEMON_SET: Kind = Kind {
+    group: "apps",
+    kind: "DaemonSet",
+    plural: "daemonsets",
+    short: &["ds"],
+    categories: &["all"],
+    status: Status::Apart(
+        r#"{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}"#,
+    ),
+    generation: Some(&["spec"]),
+    default: admit::default_daemonset,
+    check: admit::check_daemonset,
+    columns: columns::DAEMON_SET,
+    ..PLAIN
+};
+
 const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", ..PLAIN };
 
 pub(crate) static KINDS: &[Kind] = &[
-    Kind { kind: "ConfigMap", plural: "configmaps", short: &["cm"], columns: columns::CONFIG_MAP, ..PLAIN },
-    Kind { kind: "Endpoints", plural: "endpoints", short: &["ep"], columns: columns::ENDPOINTS, ..PLAIN },
     Kind {
-        kind: "Event",
-        plural: "events",
-        short: &["ev"],
-        fields: &[
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "involvedObject.apiVersion",
-            "involvedObject.resourceVersion",
-            "involvedObject.fieldPath",
-            "reason",
-            "reportingComponent",
-            "source",
-            "type",
-        ],
-        columns: columns::EVENT,
+        kind: "Binding",
+        plural: "bindings",
+        verbs: &["create"],
+        answer: Some(answer::binding),
         ..PLAIN
     },
+    Kind { kind: "ConfigMap", plural: "configmaps", short: &["cm"], columns: columns::CONFIG_MAP, ..PLAIN },
+    Kind { kind: "Endpoints", plural: "endpoints", short: &["ep"], columns: columns::ENDPOINTS, ..PLAIN },
+    EVENT,
     Kind { kind: "LimitRange", plural: "limitranges", short: &["limits"], ..PLAIN },
     Kind {
         kind: "Namespace",
@@ -122,7 +197,9 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["no"],
         namespaced: false,
         status: Status::ApartButCreated,
+        parts: &[of_agent("proxy", Some(("", "v1", "NodeProxyOptions")), ANY_WAY)],
         fields: &["spec.unschedulable"],
+        plugins: &[Plugin::NodeTaint],
         columns: columns::NODE,
         ..PLAIN
     },
@@ -132,12 +209,16 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["po"],
         categories: &["all"],
         status: Status::Apart(r#"{"phase":"Pending"}"#),
-        parts: &[SubResource {
-            name: "binding",
-            part: Part::Binding,
-            body: Some(("", "v1", "Binding")),
-            verbs: &["create"],
-        }],
+        parts: &[
+            of_agent("attach", Some(("", "v1", "PodAttachOptions")), BOTH_WAYS),
+            sent("binding", Part::Binding, ("", "v1", "Binding"), answer::binding),
+            own("ephemeralcontainers", Part::EphemeralContainers, WRITTEN),
+            sent("eviction", Part::Eviction, ("policy", "v1", "Eviction"), answer::eviction),
+            of_agent("exec", Some(("", "v1", "PodExecOptions")), BOTH_WAYS),
+            of_agent("log", None, &["get"]),
+            of_agent("portforward", Some(("", "v1", "PodPortForwardOptions")), BOTH_WAYS),
+            of_agent("proxy", Some(("", "v1", "PodProxyOptions")), ANY_WAY),
+        ],
         generation: Some(&["spec"]),
         graceful: true,
         fields: &[
@@ -150,6 +231,12 @@ pub(crate) static KINDS: &[Kind] = &[
             "status.podIP",
             "status.podIPs",
             "status.nominatedNodeName",
+        ],
+        plugins: &[
+            Plugin::LimitRanger,
+            Plugin::ServiceAccount,
+            Plugin::Priority,
+            Plugin::TolerationSeconds,
         ],
         default: admit::default_pod,
         check: admit::check_pod,
@@ -192,7 +279,9 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["svc"],
         categories: &["all"],
         status: Status::Apart(r#"{"loadBalancer":{}}"#),
+        parts: &[of_agent("proxy", Some(("", "v1", "ServiceProxyOptions")), ANY_WAY)],
         fields: &["spec.clusterIP", "spec.type"],
+        plugins: &[Plugin::ServiceAddress],
         columns: columns::SERVICE,
         ..PLAIN
     },
@@ -203,20 +292,12 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::CONTROLLER_REVISION,
         ..PLAIN
     },
+    DAEMON_SET,
     Kind {
-        group: "apps",
-        kind: "DaemonSet",
-        plural: "daemonsets",
-        short: &["ds"],
-        categories: &["all"],
-        status: Status::Apart(
-            r#"{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}"#,
-        ),
-        generation: Some(&["spec"]),
-        default: admit::default_daemonset,
-        check: admit::check_daemonset,
-        columns: columns::DAEMON_SET,
-        ..PLAIN
+        group: "events.k8s.io",
+        fields: convert::NEW_EVENTS.field_names,
+        door: Some(&convert::NEW_EVENTS),
+        ..EVENT
     },
     Kind {
         group: "certificates.k8s.io",
@@ -225,7 +306,9 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["csr"],
         namespaced: false,
         status: Status::Apart("{}"),
+        parts: &[own("approval", Part::Approval, WRITTEN)],
         fields: &["spec.signerName"],
+        plugins: &[Plugin::CertificateRequester],
         columns: columns::CERTIFICATE_SIGNING_REQUEST,
         ..PLAIN
     },
@@ -258,6 +341,7 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["pc"],
         namespaced: false,
         generation: Some(&[]),
+        plugins: &[Plugin::Priority],
         columns: columns::PRIORITY_CLASS,
         ..PLAIN
     },
@@ -270,11 +354,26 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::ENDPOINT_SLICE,
         ..PLAIN
     },
+    // Last, so that a client that asks for `ds` means the newer.
+    Kind { group: "extensions", version: "v1beta1", door: Some(&convert::OLD_DAEMON_SETS), ..DAEMON_SET },
 ];
 
 impl Kind {
     pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
         KINDS.iter().find(|it| it.group == group && it.version == version && it.plural == plural)
+    }
+
+    /// The kind that the objects are stored as.
+    pub(crate) fn stored(&self) -> &Kind {
+        self.door.map_or(self, |it| {
+            let (group, version, plural) = it.stored;
+            Self::find(group, version, plural).expect("it is in the table")
+        })
+    }
+
+    /// Whether the store holds objects under this kind's own name.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.door.is_none() && self.answer.is_none()
     }
 
     /// The kind that the others live in.
@@ -317,13 +416,17 @@ impl Kind {
     /// The part of the store that holds the kind, or one namespace of it.
     pub(crate) fn prefix(&self, namespace: Option<&str>) -> String {
         match namespace {
-            Some(namespace) => format!("{}/{namespace}/", self.resource()),
-            None => format!("{}/", self.resource()),
+            Some(namespace) => format!("{}/{namespace}/", self.place()),
+            None => format!("{}/", self.place()),
         }
     }
 
     pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> String {
-        format!("{}/{}/{name}", self.resource(), namespace.unwrap_or_default())
+        format!("{}/{}/{name}", self.place(), namespace.unwrap_or_default())
+    }
+
+    fn place(&self) -> String {
+        self.door.map_or_else(|| self.resource(), |Door { stored: (group, _, plural), .. }| join(plural, group))
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod admission;
 mod admit;
+mod answer;
 mod auth;
 mod columns;
 mod context;

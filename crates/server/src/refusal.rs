@@ -118,6 +118,37 @@ impl Refusal {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
     }
 
+    /// The request may come again after so many seconds; 0 says nothing of when.
+    pub(crate) fn too_many_requests(message: &str, retry_after_s: u32) -> Self {
+        let mut refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
+        refusal.details = if retry_after_s == 0 { json!({}) } else { json!({"retryAfterSeconds": retry_after_s}) };
+        refusal
+    }
+
+    pub(crate) fn internal(message: &str) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
+    }
+
+    /// One more cause, for a client that looks for it.
+    pub(crate) fn because(mut self, reason: &str, message: &str, field: &str) -> Self {
+        let mut cause = json!({"reason": reason, "message": message});
+        if !field.is_empty() {
+            cause["field"] = json!(field);
+        }
+        if !self.details.is_object() {
+            self.details = json!({});
+        }
+        match &mut self.details["causes"] {
+            Value::Array(causes) => causes.push(cause),
+            other => *other = json!([cause]),
+        }
+        self
+    }
+
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
     }

@@ -34,6 +34,12 @@ pub(crate) enum Part {
     Whole,
     Status,
     Binding,
+    Eviction,
+    EphemeralContainers,
+    /// Whether a certificate is to be issued.
+    Approval,
+    /// What only the agent of a node can serve: logs, commands, connections.
+    Agent,
 }
 
 impl Route {

@@ -1,6 +1,7 @@
 //! What the server makes of an object beyond its own defaults and checks, by what else there is in the store. Upstream
 //! calls each of these a plugin; a kind's row names those that concern it, in upstream's order.
 
+mod certificate_requester;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod node_taint;
@@ -44,6 +45,7 @@ pub(crate) enum Plugin {
     NodeTaint,
     Priority,
     TolerationSeconds,
+    CertificateRequester,
     ServiceAddress,
 }
 
@@ -72,6 +74,7 @@ pub(crate) async fn mutate(
             Plugin::NodeTaint => node_taint::mutate(attempt, object),
             Plugin::Priority => priority::mutate(registry, attempt, object)?,
             Plugin::TolerationSeconds => toleration_seconds::mutate(object),
+            Plugin::CertificateRequester => certificate_requester::mutate(context, attempt, object),
             Plugin::ServiceAddress => service_address::mutate(registry, context, attempt, object)?,
         }
     }

@@ -16,12 +16,14 @@ use muster_store::{Compacted, Conflict, Event, Expect, Record, Revision, Store};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use crate::admission;
 use crate::admit::{self, Cause};
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
 use crate::route::Target;
 
+pub(crate) use self::create::suffix;
 pub(crate) use self::delete::{DeleteOptions, Deleted, Propagation};
 
 /// How often a write is begun again because another came first. Each time some other write got through, so a write that
@@ -33,6 +35,7 @@ pub(crate) struct Registry {
     store: Mutex<Store>,
     /// The revision of the last commit: watchers sleep on it.
     head: watch::Sender<Revision>,
+    pub(crate) memory: admission::Memory,
 }
 
 /// What a commit leaves under a key.
@@ -44,7 +47,7 @@ enum Commit<'a> {
 impl Registry {
     pub(crate) fn new(history_max: usize) -> Self {
         let store = Store::new(history_max);
-        Self { head: watch::Sender::new(store.revision()), store: Mutex::new(store) }
+        Self { head: watch::Sender::new(store.revision()), store: Mutex::new(store), memory: admission::Memory::default() }
     }
 
     pub(crate) fn get(&self, target: &Target) -> Result<Bytes, Refusal> {

@@ -136,7 +136,7 @@ impl Registry {
         refuse_stale(target, &new, &old)?;
         prepare(target, &mut new, &old);
         check(kind, name, &new, Some(&old))?;
-        admission::validate(self, context, attempt, &new).await?;
+        let _charge = admission::validate(self, context, attempt, &new).await?;
         if new == old {
             return Ok(Some(record.value.clone()));
         }
@@ -154,7 +154,7 @@ impl Registry {
 /// Carries over from the old object what this write may not change, and counts what it changed.
 fn prepare(target: &Target, new: &mut Value, old: &Value) {
     let kind = target.kind;
-    new["apiVersion"] = json!(kind.api_version());
+    new["apiVersion"] = json!(kind.stored().api_version());
     new["kind"] = json!(kind.kind);
     let meta = map_mut(new, "metadata");
     for name in [
@@ -170,7 +170,17 @@ fn prepare(target: &Target, new: &mut Value, old: &Value) {
         keep(meta, &old["metadata"], name);
     }
     match target.part {
-        Part::Binding => {}
+        Part::EphemeralContainers => {
+            let added = new["spec"]["ephemeralContainers"].take();
+            *new = old.clone();
+            new["spec"]["ephemeralContainers"] = added;
+        }
+        Part::Approval => {
+            let conditions = new["status"]["conditions"].take();
+            *new = old.clone();
+            new["status"]["conditions"] = conditions;
+        }
+        Part::Binding | Part::Eviction | Part::Agent => {}
         Part::Whole if kind.has_status_subresource() => {
             keep(new.as_object_mut().expect("it has metadata"), old, "status");
         }
