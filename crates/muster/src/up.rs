@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_agent::sim;
 use muster_control::{Binding, Settings};
-use muster_server::{Server, write_private};
+use muster_server::{Server, Who, write_private};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -79,18 +79,16 @@ async fn serve(
     let server = Server::bind(args.listen, &args.data_dir).await?;
     let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| args.data_dir.join("kubeconfig"));
     let kubeconfig = std::path::absolute(&kubeconfig)?;
-    let admin = server.kubeconfig()?;
+    let admin = server.kubeconfig(Who::Admin)?;
+    let controller = server.kubeconfig(Who::Controller)?;
+    let simulated = server.kubeconfig(Who::SimulatedNodes)?;
     write_private(&kubeconfig, admin.as_bytes())
         .with_context(|| format!("write the kubeconfig to {}", kubeconfig.display()))?;
     let serving = server.serve(stop.clone());
     tasks.spawn(async move { Ok(serving.await?) });
 
-    let config =
-        kube::Config::from_custom_kubeconfig(Kubeconfig::from_yaml(&admin)?, &KubeConfigOptions::default())
-            .await?;
-    let client = kube::Client::try_from(config)?;
-    let nodes =
-        sim::register(client.clone(), args.sim_nodes).await.context("register the simulated nodes")?;
+    let nodes = client(&simulated).await?;
+    let nodes = sim::register(nodes, args.sim_nodes).await.context("register the simulated nodes")?;
     let running = nodes.run(stop.clone());
     tasks.spawn(async move {
         running.await;
@@ -99,7 +97,7 @@ async fn serve(
 
     // There is no scheduler yet, so each pod is told its node by the controller itself.
     let settings = Settings { binding: Binding::Direct, ..Settings::default() };
-    let controlling = muster_control::daemonsets(client, settings, stop.clone());
+    let controlling = muster_control::daemonsets(client(&controller).await?, settings, stop.clone());
     tasks.spawn(async move {
         controlling.await;
         Ok(())
@@ -116,6 +114,13 @@ async fn serve(
             .and(Err(anyhow::anyhow!("a part of the server ended"))),
         None => unreachable!("three tasks were just started"),
     }
+}
+
+/// Each part of the process asks in its own name.
+async fn client(kubeconfig: &str) -> anyhow::Result<kube::Client> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
 }
 
 /// One `up` for each data directory: two would overwrite each other's kubeconfig and, soon, data.

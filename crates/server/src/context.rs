@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "decoding and managed fields read the rest")]
 
+use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -15,7 +16,7 @@ const MANAGER_BYTES_MAX: usize = 128;
 pub(crate) struct Context {
     pub(crate) user: User,
     /// As authorization names it: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
-    pub(crate) verb: &'static str,
+    pub(crate) verb: Cow<'static, str>,
     pub(crate) now: Timestamp,
     /// Do everything but the commit.
     pub(crate) dry_run: bool,
@@ -36,10 +37,10 @@ pub(crate) enum FieldValidation {
 }
 
 impl Context {
-    pub(crate) fn new(user: User, verb: &'static str, now: Timestamp) -> Self {
+    pub(crate) fn new(user: User, verb: impl Into<Cow<'static, str>>, now: Timestamp) -> Self {
         Self {
             user,
-            verb,
+            verb: verb.into(),
             now,
             dry_run: false,
             field_manager: String::new(),

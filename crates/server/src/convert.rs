@@ -119,7 +119,7 @@ fn old_daemon_set_inward(set: &mut Value) {
 }
 
 fn old_daemon_set_outward(set: &mut Value) {
-    let annotations = set["metadata"]["annotations"].as_object_mut();
+    let annotations = set.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
     let Some(said) = annotations.and_then(|it| it.remove(TEMPLATE_GENERATION)) else { return };
     if !is_set(&set["metadata"]["annotations"]) {
         map_mut(set, "metadata").remove("annotations");
@@ -193,7 +193,13 @@ mod tests {
     fn an_old_daemon_set() {
         let sets = ("extensions", "v1beta1", "daemonsets");
         let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {}});
-        check(sets, json!({"metadata": {"name": "s"}, "spec": {"template": template}}), &expect![[""]]);
+        check(
+            sets,
+            json!({"metadata": {"name": "s"}, "spec": {"template": template}}),
+            &expect![[r#"
+                {"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"labels":{"a":"b"},"name":"s"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{}},"updateStrategy":{"type":"OnDelete"}}}
+                {"apiVersion":"extensions/v1beta1","kind":"DaemonSet","metadata":{"labels":{"a":"b"},"name":"s"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{}},"updateStrategy":{"type":"OnDelete"}}}"#]],
+        );
         check(
             sets,
             json!({"metadata": {"name": "s", "labels": {"x": "y"}}, "spec": {
@@ -202,7 +208,9 @@ mod tests {
                 "updateStrategy": {"type": "RollingUpdate"},
                 "templateGeneration": 7,
             }}),
-            &expect![[""]],
+            &expect![[r#"
+                {"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"annotations":{"deprecated.daemonset.template.generation":"7"},"labels":{"x":"y"},"name":"s"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{}},"updateStrategy":{"type":"RollingUpdate"}}}
+                {"apiVersion":"extensions/v1beta1","kind":"DaemonSet","metadata":{"labels":{"x":"y"},"name":"s"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{}},"templateGeneration":7,"updateStrategy":{"type":"RollingUpdate"}}}"#]],
         );
     }
 
@@ -216,6 +224,12 @@ mod tests {
             "eventTime": "2026-01-01T00:00:00.000000Z",
             "reportingController": "kubelet",
         });
-        check(("events.k8s.io", "v1", "events"), event, &expect![[""]]);
+        check(
+            ("events.k8s.io", "v1", "events"),
+            event,
+            &expect![[r#"
+            {"apiVersion":"v1","eventTime":"2026-01-01T00:00:00.000000Z","firstTimestamp":null,"involvedObject":{"kind":"Pod","name":"p"},"kind":"Event","lastTimestamp":null,"message":"said","metadata":{"name":"e"},"reason":"Pulled","reportingComponent":"kubelet","reportingInstance":"","source":{}}
+            {"apiVersion":"events.k8s.io/v1","deprecatedFirstTimestamp":null,"deprecatedLastTimestamp":null,"deprecatedSource":{},"eventTime":"2026-01-01T00:00:00.000000Z","kind":"Event","metadata":{"name":"e"},"note":"said","reason":"Pulled","regarding":{"kind":"Pod","name":"p"},"reportingController":"kubelet"}"#]],
+        );
     }
 }

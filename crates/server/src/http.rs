@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::query::{Query, delete_options};
 use self::reply::{json_of, not_found, plain, refusal, respond, show, success, with_body};
-use crate::auth::{self, User};
+use crate::auth::{self, Deed, User};
 use crate::context::Context;
 use crate::decode::{self, Gvk, JSON};
 use crate::kinds::Kind;
@@ -29,7 +29,7 @@ use crate::refusal::Refusal;
 use crate::registry::{DeleteOptions, Deleted, Registry};
 use crate::route::{Part, Route, Target};
 use crate::view::View;
-use crate::{convert, discovery, openapi, watch};
+use crate::{answer, convert, discovery, openapi, watch};
 
 pub(crate) use self::reply::Response;
 
@@ -85,9 +85,9 @@ impl Api {
     {
         let route = Route::parse(path);
         let query = Query::of(request.uri());
-        let verb = route.as_ref().map_or("", |it| it.verb(request.method(), query.is("watch")));
-        let user = auth::authenticate(peer, request.headers())?;
-        auth::authorize(&self.registry, &user, verb, route.as_ref(), path)?;
+        let deed = Deed::of(request.method(), path, |name| query.get(name).to_owned());
+        let now = Timestamp::now();
+        let user = auth::admit(&self.registry, peer, request.headers(), &deed, now)?;
         let Some(route) = route else { return Ok(not_found()) };
 
         let (parts, body) = request.into_parts();
@@ -98,7 +98,7 @@ impl Api {
                 field_manager: query.get("fieldManager").to_owned(),
                 field_validation: query.field_validation()?,
                 user_agent: header(USER_AGENT).to_owned(),
-                ..Context::new(user, verb, Timestamp::now())
+                ..Context::new(user, deed.verb, now)
             },
             query,
             method: parts.method.clone(),
@@ -162,16 +162,20 @@ impl Api {
                 self.wait_for(query).await?;
                 let selector = query.selector(kind)?;
                 let (objects, revision) = self.registry.list(kind, namespace.as_deref(), &selector);
-                let objects: Vec<_> = objects.into_iter().map(|it| convert::outward(kind, it)).collect();
                 Ok(respond(StatusCode::OK, JSON, view.of_list(kind, &objects, revision, context.now)))
             }
             Method::POST => {
                 if kind.namespaced && namespace.is_none() {
                     return Err(Refusal::method_not_allowed());
                 }
+                if let Some(answer) = kind.answer {
+                    let target = Target { kind, namespace, name: String::new(), part: Part::Whole };
+                    let answered = answer(self, context, &target, asked.object(kind.gvk())?).await?;
+                    return Ok(json_of(StatusCode::CREATED, &answered));
+                }
                 let object = convert::inward(kind, asked.object(kind.gvk())?);
                 let created = self.registry.create(context, kind, namespace.as_deref(), object).await?;
-                Ok(show(context, StatusCode::CREATED, view, kind, convert::outward(kind, created)))
+                Ok(show(context, StatusCode::CREATED, view, kind, created))
             }
             Method::DELETE => {
                 let selector = query.selector(kind)?;
@@ -192,7 +196,6 @@ impl Api {
                         Err(it) => return Err(it),
                     }
                 }
-                let objects: Vec<_> = objects.into_iter().map(|it| convert::outward(kind, it)).collect();
                 Ok(respond(StatusCode::OK, JSON, view.of_list(kind, &objects, revision, context.now)))
             }
             _ => Err(Refusal::method_not_allowed()),
@@ -203,19 +206,17 @@ impl Api {
         let context = &asked.context;
         let kind = target.kind;
         let view = asked.view()?;
-        let show = |code, object| show(context, code, view, kind, convert::outward(kind, object));
+        let show = |code, object| show(context, code, view, kind, object);
         match (asked.method.clone(), target.part) {
-            (Method::GET, Part::Whole | Part::Status) => {
-                Ok(show(StatusCode::OK, self.registry.get(&target)?))
-            }
-            (Method::PUT, Part::Whole | Part::Status) => {
+            (Method::GET, part) if part.is_written() => Ok(show(StatusCode::OK, self.registry.get(&target)?)),
+            (Method::PUT, part) if part.is_written() => {
                 let object = asked.object(kind.gvk())?;
                 refuse_other_name(&target, &object)?;
                 let object = convert::inward(kind, object);
                 let updated = self.registry.update(context, &target, |_| Ok(object.clone())).await?;
                 Ok(show(StatusCode::OK, updated))
             }
-            (Method::PATCH, Part::Whole | Part::Status) => {
+            (Method::PATCH, part) if part.is_written() => {
                 let patch_type = PatchType::of(&asked.media_type)?;
                 let patch: Value = serde_json::from_slice(&asked.body)
                     .map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))?;
@@ -227,11 +228,11 @@ impl Api {
                     return Ok(show(if is_new { StatusCode::CREATED } else { StatusCode::OK }, applied));
                 }
                 let change = |old: &Value| {
-                    let mut object = old.clone();
+                    let mut object = convert::outward_value(kind, old.clone());
                     patch_type.apply(&mut object, &patch)?;
                     let object = decode::patched(context, kind.gvk(), object)?;
                     refuse_other_name(&target, &object)?;
-                    Ok(object)
+                    Ok(convert::inward(kind, object))
                 };
                 Ok(show(StatusCode::OK, self.registry.update(context, &target, change).await?))
             }
@@ -250,10 +251,22 @@ impl Api {
                     }
                 }
             }
-            (Method::POST, Part::Binding) => {
-                let binding = asked.object(Gvk { group: "", version: "v1", kind: "Binding" })?;
-                self.registry.bind(context, &target, &binding).await?;
-                Ok(json_of(StatusCode::CREATED, &success(Value::Null)))
+            (_, Part::Agent) => {
+                let whole = Target { part: Part::Whole, ..target };
+                Err(answer::needs_agent(&whole, &object::parse(&self.registry.get(&whole)?)))
+            }
+            (Method::POST, part) => {
+                let Some(sub) = kind.parts.iter().find(|it| it.part == part) else {
+                    return Err(Refusal::method_not_allowed());
+                };
+                let (Some((group, version, kind)), Some(answer)) = (sub.body, sub.answer) else {
+                    return Err(Refusal::method_not_allowed());
+                };
+                let body = match (asked.object(Gvk { group, version, kind }), sub.older) {
+                    (Err(_), Some(version)) => asked.object(Gvk { group, version, kind })?,
+                    (body, _) => body?,
+                };
+                Ok(json_of(StatusCode::CREATED, &answer(self, context, &target, body).await?))
             }
             _ => Err(Refusal::method_not_allowed()),
         }
@@ -300,7 +313,7 @@ impl Asked {
             dry_run: self.context.dry_run || dry_run,
             field_manager: self.context.field_manager.clone(),
             user_agent: self.context.user_agent.clone(),
-            ..Context::new(self.context.user.clone(), self.context.verb, self.context.now)
+            ..Context::new(self.context.user.clone(), self.context.verb.clone(), self.context.now)
         };
         Ok((options, context))
     }

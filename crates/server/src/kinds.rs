@@ -5,7 +5,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::admission::Plugin;
-use crate::admit::{self, Cause};
+use crate::admit::{self, Cause, names};
 use crate::answer;
 use crate::columns::{self, Column};
 use crate::context::Context;
@@ -42,6 +42,8 @@ pub(crate) struct Kind {
     pub(crate) door: Option<&'static Door>,
     /// Its objects are questions: answered, and never stored.
     pub(crate) answer: Option<Answer>,
+    /// What the names of its objects must look like.
+    pub(crate) name: names::Rule,
     pub(crate) default: fn(&mut Value),
     /// What is wrong with the object, given the one that stands.
     pub(crate) check: fn(&Value, Option<&Value>) -> Vec<Cause>,
@@ -66,6 +68,8 @@ pub(crate) struct SubResource {
     pub(crate) part: Part,
     /// Group, version and kind of its bodies, where they are not the kind's own.
     pub(crate) body: Option<(&'static str, &'static str, &'static str)>,
+    /// A version of them that is taken for the same.
+    pub(crate) older: Option<&'static str>,
     pub(crate) verbs: &'static [&'static str],
     /// What is made of a body that is sent to it, where that is not a part of the object.
     pub(crate) answer: Option<Answer>,
@@ -95,6 +99,7 @@ const PLAIN: Kind = Kind {
     plugins: &[],
     door: None,
     answer: None,
+    name: names::subdomain_name,
     default: admit::no_defaults,
     check: admit::no_checks,
     columns: columns::NAME_AND_CREATED,
@@ -107,7 +112,7 @@ const fn sent(
     body: (&'static str, &'static str, &'static str),
     answer: Answer,
 ) -> SubResource {
-    SubResource { name, part, body: Some(body), verbs: &["create"], answer: Some(answer) }
+    SubResource { name, part, body: Some(body), older: None, verbs: &["create"], answer: Some(answer) }
 }
 
 /// A part that only the node's agent can serve.
@@ -116,12 +121,12 @@ const fn of_agent(
     body: Option<(&'static str, &'static str, &'static str)>,
     verbs: &'static [&'static str],
 ) -> SubResource {
-    SubResource { name, part: Part::Agent, body, verbs, answer: None }
+    SubResource { name, part: Part::Agent, body, older: None, verbs, answer: None }
 }
 
 /// A part of the object that is written on its own.
 const fn own(name: &'static str, part: Part, verbs: &'static [&'static str]) -> SubResource {
-    SubResource { name, part, body: None, verbs, answer: None }
+    SubResource { name, part, body: None, older: None, verbs, answer: None }
 }
 
 const BOTH_WAYS: &[&str] = &["create", "get"];
@@ -165,16 +170,10 @@ const DAEMON_SET: Kind = Kind {
     ..PLAIN
 };
 
-const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", ..PLAIN };
+const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", name: names::path_segment_name, ..PLAIN };
 
 pub(crate) static KINDS: &[Kind] = &[
-    Kind {
-        kind: "Binding",
-        plural: "bindings",
-        verbs: &["create"],
-        answer: Some(answer::binding),
-        ..PLAIN
-    },
+    Kind { kind: "Binding", plural: "bindings", verbs: &["create"], answer: Some(answer::binding), ..PLAIN },
     Kind { kind: "ConfigMap", plural: "configmaps", short: &["cm"], columns: columns::CONFIG_MAP, ..PLAIN },
     Kind { kind: "Endpoints", plural: "endpoints", short: &["ep"], columns: columns::ENDPOINTS, ..PLAIN },
     EVENT,
@@ -187,6 +186,7 @@ pub(crate) static KINDS: &[Kind] = &[
         verbs: &["create", "delete", "get", "list", "patch", "update", "watch"],
         status: Status::Apart(r#"{"phase":"Active"}"#),
         fields: &["status.phase"],
+        name: names::label_name,
         default: admit::default_namespace,
         columns: columns::NAMESPACE,
         ..PLAIN
@@ -213,7 +213,10 @@ pub(crate) static KINDS: &[Kind] = &[
             of_agent("attach", Some(("", "v1", "PodAttachOptions")), BOTH_WAYS),
             sent("binding", Part::Binding, ("", "v1", "Binding"), answer::binding),
             own("ephemeralcontainers", Part::EphemeralContainers, WRITTEN),
-            sent("eviction", Part::Eviction, ("policy", "v1", "Eviction"), answer::eviction),
+            SubResource {
+                older: Some("v1beta1"),
+                ..sent("eviction", Part::Eviction, ("policy", "v1", "Eviction"), answer::eviction)
+            },
             of_agent("exec", Some(("", "v1", "PodExecOptions")), BOTH_WAYS),
             of_agent("log", None, &["get"]),
             of_agent("portforward", Some(("", "v1", "PodPortForwardOptions")), BOTH_WAYS),
@@ -232,12 +235,7 @@ pub(crate) static KINDS: &[Kind] = &[
             "status.podIPs",
             "status.nominatedNodeName",
         ],
-        plugins: &[
-            Plugin::LimitRanger,
-            Plugin::ServiceAccount,
-            Plugin::Priority,
-            Plugin::TolerationSeconds,
-        ],
+        plugins: &[Plugin::LimitRanger, Plugin::ServiceAccount, Plugin::Priority, Plugin::TolerationSeconds],
         default: admit::default_pod,
         check: admit::check_pod,
         columns: columns::POD,
@@ -426,7 +424,8 @@ impl Kind {
     }
 
     fn place(&self) -> String {
-        self.door.map_or_else(|| self.resource(), |Door { stored: (group, _, plural), .. }| join(plural, group))
+        self.door
+            .map_or_else(|| self.resource(), |Door { stored: (group, _, plural), .. }| join(plural, group))
     }
 }
 

@@ -30,7 +30,7 @@ mod view;
 mod watch;
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,15 +45,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::User;
+use crate::auth::Access;
 use crate::http::Api;
-use crate::pki::Pki;
+use crate::pki::{Pki, Serving};
 use crate::registry::Registry;
 
-pub use crate::pki::{PkiError, write_private};
+pub use crate::pki::{PkiError, Who, write_private};
 
 /// A client that has not finished its TLS handshake by then is not one.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Whether the server's certificate is due is looked at this often: it is months before it ends.
+const RENEWAL_LOOK_EVERY: Duration = Duration::from_secs(60 * 60);
 
 /// How long the answers that are under way may take once the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -77,7 +80,7 @@ pub enum BindError {
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
-    pki: Pki,
+    pki: Arc<Pki>,
 }
 
 impl Server {
@@ -89,24 +92,34 @@ impl Server {
         };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, pki: Pki::open(data_dir)? })
+        Ok(Self { listener, address, pki: Arc::new(Pki::open(data_dir)?) })
     }
 
-    /// The kubeconfig of the administrator. It stops working when the server's authority is replaced.
-    pub fn kubeconfig(&self) -> Result<String, PkiError> {
+    /// A kubeconfig for the administrator or a part of Muster. It stops working when the server's authority is replaced.
+    pub fn kubeconfig(&self, who: Who) -> Result<String, PkiError> {
         let ip =
             if self.address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { self.address.ip() };
-        self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.address.port())))
+        self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.address.port())), who)
     }
 
     /// Serves until `stop`, and then lets what is under way finish.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), PkiError> {
-        let ip: IpAddr = self.address.ip();
-        let tls = TlsAcceptor::from(Arc::new(self.pki.server_config(ip)?));
-        let registry = Arc::new(Registry::new(HISTORY_MAX));
-        if let Err(refusal) = standing::make(&registry, Timestamp::now()).await {
+        let serving = Arc::new(Serving::new(self.pki.clone(), self.address.ip(), Timestamp::now())?);
+        let tls = TlsAcceptor::from(Arc::new(serving.config()?));
+        let mut registry = Registry::new(HISTORY_MAX);
+        registry.access = Access::new(&self.pki)?;
+        let registry = Arc::new(registry);
+        let now = Timestamp::now();
+        let own = standing::Server { address: self.address, ca_pem: self.pki.ca_pem().to_owned() };
+        if let Err(refusal) = standing::make(&registry, &own, now).await {
             tracing::error!(status = %refusal.status(), "make the objects that are always there");
         }
+        if let Err(refusal) = auth::make_default_roles(&registry, now).await {
+            tracing::error!(status = %refusal.status(), "make the default roles");
+        }
+        tokio::spawn(standing::keep(registry.clone(), own, stop.clone()));
+        tokio::spawn(Access::keep(registry.clone(), stop.clone()));
+        tokio::spawn(renew(serving, stop.clone()));
         let api = Api { registry, stop: stop.clone() };
         let graceful = Arc::new(GracefulShutdown::new());
         loop {
@@ -138,6 +151,22 @@ impl Server {
     }
 }
 
+/// Replaces the server's certificate in time.
+async fn renew(serving: Arc<Serving>, stop: CancellationToken) {
+    let mut due = tokio::time::interval(RENEWAL_LOOK_EVERY);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = due.tick() => {}
+        }
+        match serving.renew_if_due(Timestamp::now()) {
+            Ok(true) => tracing::info!("the server has a new certificate"),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "renew the server's certificate; it is tried again"),
+        }
+    }
+}
+
 async fn connection(
     stream: TcpStream,
     tls: TlsAcceptor,
@@ -148,7 +177,7 @@ async fn connection(
     stream.set_nodelay(true)?;
     let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
-    let peer = Arc::new(certificate.and_then(|it| User::of_certificate(it)));
+    let peer = Arc::new(certificate.and_then(|it| auth::user_of_certificate(it)));
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (api, peer) = (api.clone(), peer.clone());
         async move { Ok::<_, std::convert::Infallible>(api.answer(peer.as_ref().as_ref(), request).await) }

@@ -1,12 +1,13 @@
 //! The server's own certificate authority: made once, kept in the data directory, and the only one whose
 //! certificates the server trusts.
 
+use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::{Span, Timestamp, tz::TimeZone};
@@ -16,8 +17,28 @@ use rcgen::{
 };
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto::ring};
+
+use crate::auth::{CONTROLLER, MASTERS, SIMULATED_NODES};
+
+/// The server's certificate is good for a year, and replaced when a third of that is left.
+const SERVING_YEARS: i16 = 1;
+const SERVING_RENEWED_AFTER_MONTHS: i32 = 8;
+
+/// As kubeadm: the administrator's certificate is made anew at each start.
+const ADMIN_YEARS: i16 = 1;
+
+/// The key of a part of Muster is only in the memory of its process, which may run for long: there is no one whom an earlier
+/// end would keep out.
+const PART_YEARS: i16 = CA_YEARS;
+const CA_YEARS: i16 = 10;
+
+const TOKEN_KEY: &str = "sa.key";
+
+/// The address of the Service `kubernetes`.
+const SERVICE_IP: &str = "10.96.0.1";
 
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
@@ -27,71 +48,98 @@ pub enum PkiError {
     Make(#[from] rcgen::Error),
     #[error("use the certificates in {path}: if they are damaged, remove ca.crt and ca.key there")]
     Use { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("use the key in {path}: if it is damaged, remove it, and all service account tokens with it")]
+    TokenKey { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+}
+
+/// Whom a kubeconfig is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    Admin,
+    Controller,
+    SimulatedNodes,
 }
 
 /// A certificate and its key, in PEM.
-#[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
-#[derive(Debug)]
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
 pub(crate) struct Pki {
     dir: PathBuf,
     ca: String,
     issuer: Issuer<'static, KeyPair>,
+    /// What service account tokens are signed with.
+    tokens: KeyPair,
+}
+
+impl fmt::Debug for Pki {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pki").field("dir", &self.dir).finish_non_exhaustive()
+    }
 }
 
 impl Pki {
-    /// Opens the authority in `dir`, or makes one there.
-    pub(crate) fn open(dir: &Path) -> Result<Self, PkiError> {
-        let (ca_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
-        let file = |path: &Path| {
-            let path = path.to_owned();
-            move |source| PkiError::File { path, source }
-        };
-        let params = ca_params()?;
-        if !fs::exists(&key_path).map_err(file(&key_path))? {
-            let key = KeyPair::generate()?;
-            let ca = params.self_signed(&key)?;
-            write_private(&ca_path, ca.pem().as_bytes()).map_err(file(&ca_path))?;
-            // The key last: a half-made authority is made again.
-            write_private(&key_path, key.serialize_pem().as_bytes()).map_err(file(&key_path))?;
-        }
-        let ca = fs::read_to_string(&ca_path).map_err(file(&ca_path))?;
-        let key = fs::read_to_string(&key_path).map_err(file(&key_path))?;
-        Ok(Self { dir: dir.to_owned(), ca, issuer: Issuer::new(params, KeyPair::from_pem(&key)?) })
+    /// The certificate of the authority.
+    pub(crate) fn ca_pem(&self) -> &str {
+        &self.ca
     }
 
-    /// For the one who runs the cluster.
-    pub(crate) fn admin(&self) -> Result<Identity, PkiError> {
-        let mut params = leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth)?;
-        params.distinguished_name.push(DnType::OrganizationName, "system:masters");
-        params.distinguished_name.push(DnType::CommonName, "muster:admin");
+    /// Opens the authority in `dir`, or makes one there.
+    pub(crate) fn open(dir: &Path) -> Result<Self, PkiError> {
+        let params = ca_params()?;
+        let (ca_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
+        if !fs::exists(&key_path).map_err(failed(&key_path))? {
+            let key = KeyPair::generate()?;
+            let ca = params.self_signed(&key)?;
+            write_private(&ca_path, ca.pem().as_bytes()).map_err(failed(&ca_path))?;
+            // The key last: a half-made authority is made again.
+            write_private(&key_path, key.serialize_pem().as_bytes()).map_err(failed(&key_path))?;
+        }
+        let ca = fs::read_to_string(&ca_path).map_err(failed(&ca_path))?;
+        let issuer = Issuer::new(params, key_at(&key_path)?);
+        let tokens_path = dir.join(TOKEN_KEY);
+        if !fs::exists(&tokens_path).map_err(failed(&tokens_path))? {
+            let key = KeyPair::generate()?.serialize_pem();
+            write_private(&tokens_path, key.as_bytes()).map_err(failed(&tokens_path))?;
+        }
+        Ok(Self { dir: dir.to_owned(), ca, issuer, tokens: key_at(&tokens_path)? })
+    }
+
+    pub(crate) fn tokens_key(&self) -> &KeyPair {
+        &self.tokens
+    }
+
+    pub(crate) fn bad_token_key(&self, source: ::ring::error::KeyRejected) -> PkiError {
+        PkiError::TokenKey { path: self.dir.join(TOKEN_KEY), source: Box::new(source) }
+    }
+
+    fn client(&self, who: Who) -> Result<Identity, PkiError> {
+        let (name, group, years) = match who {
+            Who::Admin => ("kubernetes-admin", Some(MASTERS), ADMIN_YEARS),
+            Who::Controller => (CONTROLLER, None, PART_YEARS),
+            Who::SimulatedNodes => (SIMULATED_NODES, None, PART_YEARS),
+        };
+        let mut params = leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, years)?;
+        if let Some(group) = group {
+            params.distinguished_name.push(DnType::OrganizationName, group);
+        }
+        params.distinguished_name.push(DnType::CommonName, name);
         self.issue(&params)
     }
 
-    /// TLS for the server at `address`. A client may come without a certificate, but not with a false one.
-    pub(crate) fn server_config(&self, address: IpAddr) -> Result<ServerConfig, PkiError> {
-        let mut names: Vec<String> =
-            ["localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
-                .map(str::to_owned)
-                .into();
-        if !address.is_unspecified() && !address.is_loopback() {
-            names.push(address.to_string());
-        }
-        let mut params = leaf_params(names, ExtendedKeyUsagePurpose::ServerAuth)?;
-        params.distinguished_name.push(DnType::CommonName, "muster");
-        let identity = self.issue(&params)?;
-        self.config_of(&identity).map_err(|source| PkiError::Use { path: self.dir.clone(), source })
-    }
-
     /// A kubeconfig that holds all it needs.
-    pub(crate) fn kubeconfig(&self, url: &str) -> Result<String, PkiError> {
-        let admin = self.admin()?;
+    pub(crate) fn kubeconfig(&self, url: &str, who: Who) -> Result<String, PkiError> {
+        let client = self.client(who)?;
         let [ca, certificate, key] =
-            [&self.ca, &admin.certificate, &admin.key].map(|it| BASE64.encode(it.as_bytes()));
+            [&self.ca, &client.certificate, &client.key].map(|it| BASE64.encode(it.as_bytes()));
         Ok(format!(
             "apiVersion: v1
 kind: Config
@@ -115,31 +163,89 @@ current-context: muster
         ))
     }
 
+    /// The certificate that the server at `address` shows.
+    fn serving(&self, address: IpAddr) -> Result<CertifiedKey, PkiError> {
+        let mut params = leaf_params(names(address), ExtendedKeyUsagePurpose::ServerAuth, SERVING_YEARS)?;
+        params.distinguished_name.push(DnType::CommonName, "muster");
+        let identity = self.issue(&params)?;
+        self.certified(&identity).map_err(|source| self.unusable(source))
+    }
+
+    fn certified(
+        &self,
+        identity: &Identity,
+    ) -> Result<CertifiedKey, Box<dyn std::error::Error + Send + Sync>> {
+        let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes())?;
+        let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
+        Ok(CertifiedKey::from_der(vec![certificate], key, &ring::default_provider())?)
+    }
+
     fn issue(&self, params: &CertificateParams) -> Result<Identity, PkiError> {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    fn config_of(
-        &self,
-        identity: &Identity,
-    ) -> Result<ServerConfig, Box<dyn std::error::Error + Send + Sync>> {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.ca.as_bytes())?)?;
-        let provider = Arc::new(ring::default_provider());
-        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-            .allow_unauthenticated()
-            .build()?;
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_client_cert_verifier(clients)
-            .with_single_cert(
-                vec![CertificateDer::from_pem_slice(identity.certificate.as_bytes())?],
-                PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?,
-            )?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(config)
+    fn unusable(&self, source: Box<dyn std::error::Error + Send + Sync>) -> PkiError {
+        PkiError::Use { path: self.dir.clone(), source }
+    }
+}
+
+/// The certificate that the server shows, which is replaced while it serves.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    pki: Arc<Pki>,
+    address: IpAddr,
+    current: RwLock<(Arc<CertifiedKey>, Timestamp)>,
+}
+
+impl Serving {
+    pub(crate) fn new(pki: Arc<Pki>, address: IpAddr, now: Timestamp) -> Result<Self, PkiError> {
+        let current = RwLock::new((Arc::new(pki.serving(address)?), now));
+        Ok(Self { pki, address, current })
+    }
+
+    /// TLS with this certificate. A client may come without a certificate, but not with a false one.
+    pub(crate) fn config(self: &Arc<Self>) -> Result<ServerConfig, PkiError> {
+        let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
+            let mut roots = RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_slice(self.pki.ca.as_bytes())?)?;
+            let provider = Arc::new(ring::default_provider());
+            let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+                .allow_unauthenticated()
+                .build()?;
+            let mut config = ServerConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()?
+                .with_client_cert_verifier(clients)
+                .with_cert_resolver(self.clone());
+            config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+            Ok(config)
+        };
+        config().map_err(|source| self.pki.unusable(source))
+    }
+
+    /// Rule: the server's certificate is replaced when a third of its time is left; connections that stand go on.
+    /// Whether it was.
+    pub(crate) fn renew_if_due(&self, now: Timestamp) -> Result<bool, PkiError> {
+        let made = self.current.read().unwrap_or_else(PoisonError::into_inner).1;
+        let due =
+            made.to_zoned(TimeZone::UTC).saturating_add(Span::new().months(SERVING_RENEWED_AFTER_MONTHS));
+        if now < due.timestamp() {
+            return Ok(false);
+        }
+        let new = Arc::new(self.pki.serving(self.address)?);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = (new, now);
+        Ok(true)
+    }
+
+    fn current(&self) -> Arc<CertifiedKey> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+}
+
+impl ResolvesServerCert for Serving {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.current())
     }
 }
 
@@ -152,6 +258,50 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
+fn key_at(path: &Path) -> Result<KeyPair, PkiError> {
+    let text = fs::read_to_string(path).map_err(failed(path))?;
+    Ok(KeyPair::from_pem(&text)?)
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> PkiError {
+    let path = path.to_owned();
+    move |source| PkiError::File { path, source }
+}
+
+/// All the names that clients know the server by.
+fn names(address: IpAddr) -> Vec<String> {
+    let mut names: Vec<String> = [
+        "localhost",
+        "127.0.0.1",
+        "::1",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        SERVICE_IP,
+    ]
+    .map(str::to_owned)
+    .into();
+    let hostname = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let hostname = hostname.trim();
+    let is_dns = |it: &str| it.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'.');
+    if !hostname.is_empty() && is_dns(hostname) {
+        names.push(hostname.to_owned());
+    }
+    let address = if address.is_unspecified() { address_of_machine() } else { Some(address) };
+    names.extend(address.map(|it| it.to_string()));
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The address that others reach this machine at. Connecting a datagram socket sends nothing: it only asks for the route.
+fn address_of_machine() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
 /// The name is part of every certificate issued, so it must stay as it is.
 fn ca_params() -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
@@ -159,21 +309,21 @@ fn ca_params() -> Result<CertificateParams, rcgen::Error> {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-    valid_for_years(&mut params, 10);
+    valid_for_years(&mut params, CA_YEARS);
     Ok(params)
 }
 
-/// Issued anew at each start, so a year is long enough.
 fn leaf_params(
     names: Vec<String>,
     usage: ExtendedKeyUsagePurpose,
+    years: i16,
 ) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
     params.extended_key_usages = vec![usage];
     params.use_authority_key_identifier_extension = true;
-    valid_for_years(&mut params, 1);
+    valid_for_years(&mut params, years);
     Ok(params)
 }
 
@@ -188,3 +338,6 @@ fn valid_for_years(params: &mut CertificateParams, years: i16) {
     params.not_before = ymd(yesterday);
     params.not_after = ymd(end);
 }
+
+#[cfg(test)]
+mod tests;

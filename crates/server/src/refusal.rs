@@ -48,6 +48,20 @@ impl Refusal {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(kind, name)
     }
 
+    /// Nothing grants what was asked for. The resource need not be one that is served.
+    pub(crate) fn not_granted(group: &str, plural: &str, name: &str, why: &str) -> Self {
+        let resource = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+        let message = match (resource.as_str(), name) {
+            ("", _) => format!("forbidden: {why}"),
+            (resource, "") => format!("{resource} is forbidden: {why}"),
+            (resource, name) => format!("{resource} \"{name}\" is forbidden: {why}"),
+        };
+        let mut refusal = Self::new(StatusCode::FORBIDDEN, "Forbidden", message);
+        let details = [("name", name), ("group", group), ("kind", plural)];
+        refusal.details = details.into_iter().filter(|(_, it)| !it.is_empty()).collect();
+        refusal
+    }
+
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
         let said: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
         let said = if let [one] = &said[..] { one.clone() } else { format!("[{}]", said.join(", ")) };
@@ -121,7 +135,8 @@ impl Refusal {
     /// The request may come again after so many seconds; 0 says nothing of when.
     pub(crate) fn too_many_requests(message: &str, retry_after_s: u32) -> Self {
         let mut refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
-        refusal.details = if retry_after_s == 0 { json!({}) } else { json!({"retryAfterSeconds": retry_after_s}) };
+        refusal.details =
+            if retry_after_s == 0 { json!({}) } else { json!({"retryAfterSeconds": retry_after_s}) };
         refusal
     }
 

@@ -1,6 +1,5 @@
 //! What a path of the API means.
 
-use hyper::Method;
 use percent_encoding::percent_decode_str;
 
 use crate::kinds::Kind;
@@ -42,36 +41,14 @@ pub(crate) enum Part {
     Agent,
 }
 
+impl Part {
+    /// Read and written like the object that it is a part of.
+    pub(crate) fn is_written(self) -> bool {
+        matches!(self, Self::Whole | Self::Status | Self::EphemeralContainers | Self::Approval)
+    }
+}
+
 impl Route {
-    /// Health and version say nothing of the cluster's content, so anyone may ask.
-    pub(crate) fn is_public(&self) -> bool {
-        matches!(self, Self::Health | Self::Version)
-    }
-
-    /// What the request does, as authorization names it.
-    pub(crate) fn verb(&self, method: &Method, is_watch: bool) -> &'static str {
-        match (self, method.as_str()) {
-            (Self::Collection { .. }, "GET" | "HEAD") => {
-                if is_watch {
-                    "watch"
-                } else {
-                    "list"
-                }
-            }
-            (Self::Collection { .. }, "DELETE") => "deletecollection",
-            (Self::Collection { .. } | Self::Object(_), "POST") => "create",
-            (Self::Collection { .. } | Self::Object(_), "PUT") => "update",
-            (_, "GET") => "get",
-            (_, "HEAD") => "head",
-            (_, "POST") => "post",
-            (_, "PUT") => "put",
-            (_, "PATCH") => "patch",
-            (_, "DELETE") => "delete",
-            (_, "OPTIONS") => "options",
-            _ => "",
-        }
-    }
-
     pub(crate) fn parse(path: &str) -> Option<Self> {
         let segments: Vec<String> = path
             .split('/')

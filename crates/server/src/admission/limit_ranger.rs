@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::resources::{self, Amounts, amounts};
 use super::Attempt;
+use super::resources::{self, Amounts, amounts};
 use crate::admit::quantity::Quantity;
 use crate::kinds::Kind;
 use crate::object::{self, list, map_mut, str_at};
@@ -55,9 +55,12 @@ fn fill(range: &Value, pod: &mut Value) {
     let mut notes = Vec::new();
     for (containers, called) in [("containers", "container"), ("initContainers", "init container")] {
         for container in pod["spec"][containers].as_array_mut().into_iter().flatten() {
-            for (which, defaults, noun) in [("requests", &requests, "request"), ("limits", &limits, "limit")] {
-                let missing: Vec<_> =
-                    defaults.iter().filter(|(name, _)| container["resources"][which].get(name).is_none()).collect();
+            for (which, defaults, noun) in [("requests", &requests, "request"), ("limits", &limits, "limit")]
+            {
+                let missing: Vec<_> = defaults
+                    .iter()
+                    .filter(|(name, _)| container["resources"][which].get(name).is_none())
+                    .collect();
                 if missing.is_empty() {
                     continue;
                 }
@@ -181,6 +184,17 @@ mod tests {
             container(json!({"cpu": "50m", "memory": "512Mi"}), json!({"cpu": "2", "memory": "768Mi"})),
             container(json!({"cpu": "300m", "memory": "512Mi"}), json!({"cpu": "1", "memory": "768Mi"})),
         ]}});
-        expect![[""]].assert_eq(&breaches(&range, &pod).join("\n"));
+        expect![[r#"
+            minimum cpu usage per Container is 100m.  No request is specified
+            minimum memory usage per Container is 1Mi.  No request is specified
+            maximum cpu usage per Container is 1.  No limit is specified
+            maximum memory usage per Container is 1Gi.  No limit is specified
+            cpu max limit to request ratio per Container is 3, but no request is specified or request is 0
+            minimum cpu usage per Container is 100m, but request is 50m
+            maximum cpu usage per Container is 1, but limit is 2
+            cpu max limit to request ratio per Container is 3, but provided ratio is 40.000000
+            cpu max limit to request ratio per Container is 3, but provided ratio is 3.333333
+            maximum memory usage per Pod is 1Gi, but limit is 1536Mi"#]]
+        .assert_eq(&breaches(&range, &pod).join("\n"));
     }
 }

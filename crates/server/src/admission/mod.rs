@@ -20,7 +20,8 @@ use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::route::{Part, Target};
 
-pub(crate) use resource_quota::{Charge, keep_quotas};
+pub(crate) use resource_quota::{Charge, Charges, count_quotas, has_quotas};
+pub(crate) use service_address::SERVER as SERVER_ADDRESS;
 
 /// A write that asks to be admitted.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +55,12 @@ pub(crate) enum Plugin {
 pub(crate) struct Memory {
     addresses: service_address::Addresses,
     charges: resource_quota::Charges,
+}
+
+impl Memory {
+    pub(crate) fn charges(&self) -> &Charges {
+        &self.charges
+    }
 }
 
 /// Runs before the server's own fields are set, and before any check. `object` is null for a delete.
@@ -100,6 +107,13 @@ pub(crate) async fn validate(
         }
     }
     resource_quota::charge(registry, context, attempt, object).await
+}
+
+/// The write that was admitted came through.
+pub(crate) fn spent(charge: Option<Charge>) {
+    if let Some(mut charge) = charge {
+        charge.spend();
+    }
 }
 
 impl Attempt<'_> {

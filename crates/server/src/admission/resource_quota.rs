@@ -5,10 +5,11 @@
 //! nothing is counted while a charge is on its way into the store.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::resources::{self, Amounts, add, amounts, is_best_effort};
 use super::{Attempt, Operation};
@@ -21,40 +22,75 @@ use crate::registry::Registry;
 use crate::route::{Part, Target};
 use crate::selector::Selector;
 
-/// How many charges each namespace has that are not in the store yet.
+/// Charges whose writes are not in the store yet.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Charges(Arc<Mutex<HashMap<String, usize>>>);
+pub(crate) struct Charges(Arc<Shared>);
 
-/// Holds off the counting of a namespace.
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    unspent: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How many there are, by namespace.
+    under_way: HashMap<String, usize>,
+    /// Namespaces that were charged for a write that failed.
+    unspent: BTreeSet<String>,
+}
+
+/// Holds off the counting of a namespace until its write came through or failed.
 #[derive(Debug)]
 pub(crate) struct Charge {
     charges: Charges,
     namespace: String,
+    is_spent: bool,
 }
 
 impl Charges {
+    /// Until some namespace was charged for nothing.
+    pub(crate) async fn unspent(&self) {
+        self.0.unspent.notified().await;
+    }
+
+    pub(crate) fn take_unspent(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.lock().unspent)
+    }
+
     fn begin(&self, namespace: &str) -> Charge {
-        *self.lock().entry(namespace.to_owned()).or_default() += 1;
-        Charge { charges: self.clone(), namespace: namespace.to_owned() }
+        *self.lock().under_way.entry(namespace.to_owned()).or_default() += 1;
+        Charge { charges: self.clone(), namespace: namespace.to_owned(), is_spent: false }
     }
 
     fn is_idle(&self, namespace: &str) -> bool {
-        !self.lock().contains_key(namespace)
+        !self.lock().under_way.contains_key(namespace)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Charge {
+    /// The write came through.
+    pub(crate) fn spend(&mut self) {
+        self.is_spent = true;
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let mut all = self.charges.lock();
-        if let Some(count) = all.get_mut(&self.namespace) {
+        let mut state = self.charges.lock();
+        if let Some(count) = state.under_way.get_mut(&self.namespace) {
             *count -= 1;
             if *count == 0 {
-                all.remove(&self.namespace);
+                state.under_way.remove(&self.namespace);
             }
+        }
+        if !self.is_spent {
+            state.unspent.insert(std::mem::take(&mut self.namespace));
+            self.charges.0.unspent.notify_one();
         }
     }
 }
@@ -73,7 +109,8 @@ pub(super) async fn charge(
     if quotas.is_empty() {
         return Ok(None);
     }
-    let charge = registry.memory.charges.begin(namespace);
+    let mut charge = registry.memory.charges.begin(namespace);
+    let mut is_charged = false;
     for quota in quotas {
         let target = Target {
             kind: quota_kind(),
@@ -90,10 +127,16 @@ pub(super) async fn charge(
             }
             Ok(quota)
         };
-        match registry.update(&server, &target, update).await {
+        match Box::pin(registry.update(&server, &target, update)).await {
             Err(gone) if gone.code == hyper::StatusCode::NOT_FOUND => {}
-            done => drop(done?),
+            done => {
+                is_charged |= object::parse(&done?)["metadata"]["resourceVersion"]
+                    != quota["metadata"]["resourceVersion"]
+            }
         }
+    }
+    if !is_charged {
+        charge.spend();
     }
     Ok(Some(charge))
 }
@@ -317,13 +360,18 @@ fn is_terminating(pod: &Value) -> bool {
 
 /// It has ended, or has had its time to.
 fn is_over(pod: &Value, now: Timestamp) -> bool {
-    let is_past = |it: &Value| it.as_str().and_then(|it| it.parse().ok()).is_some_and(|it: Timestamp| it < now);
+    let is_past =
+        |it: &Value| it.as_str().and_then(|it| it.parse().ok()).is_some_and(|it: Timestamp| it < now);
     matches!(str_at(pod, "status.phase"), "Succeeded" | "Failed")
         || is_past(&pod["metadata"]["deletionTimestamp"])
 }
 
+pub(crate) fn has_quotas(registry: &Registry, namespace: &str) -> bool {
+    !registry.list(quota_kind(), Some(namespace), &Selector::default()).0.is_empty()
+}
+
 /// Counts what the namespace uses, and says so in the status of its quotas. False if it could not be done now.
-pub(crate) async fn keep_quotas(registry: &Registry, namespace: &str, now: Timestamp) -> bool {
+pub(crate) async fn count_quotas(registry: &Registry, namespace: &str, now: Timestamp) -> bool {
     let mut is_done = true;
     for quota in quotas(registry, namespace) {
         // A charge that begins from here on changes the quota, so that what we counted without it is not written.
@@ -342,8 +390,9 @@ pub(crate) async fn keep_quotas(registry: &Registry, namespace: &str, now: Times
                     quota["status"] = status.clone();
                     Ok(quota)
                 };
-                let done = registry.update(&Context::of_server("update", now), &target, update).await;
-                done.is_ok_and(|_| true)
+                let done =
+                    Box::pin(registry.update(&Context::of_server("update", now), &target, update)).await;
+                done.is_ok()
             }
         };
         is_done &= is_counted;

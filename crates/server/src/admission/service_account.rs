@@ -80,7 +80,8 @@ async fn account(registry: &Registry, namespace: &str, name: &str) -> Option<Val
 
 /// Every container gets the volume, but for one that has something else in its place.
 fn mount_token(spec: &mut Value) {
-    let standing = list(spec, "volumes").iter().map(|it| str_at(it, "name")).find(|it| it.starts_with(VOLUME));
+    let standing =
+        list(spec, "volumes").iter().map(|it| str_at(it, "name")).find(|it| it.starts_with(VOLUME));
     let (has_volume, name) = match standing {
         Some(name) => (true, name.to_owned()),
         None => (false, format!("{VOLUME}{}", suffix())),
@@ -171,12 +172,16 @@ fn secrets_of(spec: &Value) -> Vec<(String, &str)> {
     for (containers, called) in [("initContainers", "init container"), ("containers", "container")] {
         for container in list(spec, containers) {
             let name = str_at(container, "name");
-            for env in list(container, "env").iter().filter(|it| it["valueFrom"]["secretKeyRef"].is_object()) {
+            for env in list(container, "env").iter().filter(|it| it["valueFrom"]["secretKeyRef"].is_object())
+            {
                 let how = format!("{called} {name} with envVar {} referencing", str_at(env, "name"));
                 all.push((how, str_at(env, "valueFrom.secretKeyRef.name")));
             }
             for from in list(container, "envFrom").iter().filter(|it| it["secretRef"].is_object()) {
-                all.push((format!("{called} {name} with envFrom referencing"), str_at(from, "secretRef.name")));
+                all.push((
+                    format!("{called} {name} with envFrom referencing"),
+                    str_at(from, "secretRef.name"),
+                ));
             }
         }
     }

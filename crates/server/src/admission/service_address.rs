@@ -183,7 +183,9 @@ impl Wanted<'_> {
     }
 
     fn free_node_port(&mut self, service: &Value, at: usize) -> Result<i64, Refusal> {
-        let Some(port) = NODE_PORTS.into_iter().find(|it| !self.taken.has(Claim::NodePort(*it), &self.key) && !self.taken.is_promised(Claim::NodePort(*it))) else {
+        let Some(port) = NODE_PORTS.into_iter().find(|it| {
+            !self.taken.has(Claim::NodePort(*it), &self.key) && !self.taken.is_promised(Claim::NodePort(*it))
+        }) else {
             let cause = Cause::invalid(
                 format!("spec.ports[{at}].nodePort"),
                 &json!(0),

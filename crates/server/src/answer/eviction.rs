@@ -6,7 +6,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::success;
-use crate::admit::labels;
+use crate::admit::selects;
 use crate::context::Context;
 use crate::http::Api;
 use crate::kinds::Kind;
@@ -61,14 +61,17 @@ impl Eviction<'_> {
         for _ in 0..ATTEMPTS_MAX {
             let pod = object::parse(&self.registry.get(self.target)?);
             let phase = str_at(&pod, "status.phase");
-            let is_over = matches!(phase, "Succeeded" | "Failed") || is_set(&pod["metadata"]["deletionTimestamp"]);
+            let is_over =
+                matches!(phase, "Succeeded" | "Failed") || is_set(&pod["metadata"]["deletionTimestamp"]);
             if is_over {
                 return self.delete(&pod, asked, None).await;
             }
             // Until it runs there is nothing to disrupt, but it must not have begun to meanwhile.
             if phase == "Pending" {
                 match self.delete(&pod, asked, Some(version(&pod))).await {
-                    Err(conflict) if conflict.code == StatusCode::CONFLICT && asked.version.is_none() => continue,
+                    Err(conflict) if conflict.code == StatusCode::CONFLICT && asked.version.is_none() => {
+                        continue;
+                    }
                     done => return done,
                 }
             }
@@ -107,7 +110,8 @@ impl Eviction<'_> {
         let server =
             Context { dry_run: self.context.dry_run, ..Context::of_server("update", self.context.now) };
         // The budget is read anew for each try, and charged by compare and swap: two evictions never share one.
-        let charge = |budget: &Value| charge(budget, str_at(pod, "metadata.name"), &object::time(self.context.now));
+        let charge =
+            |budget: &Value| charge(budget, str_at(pod, "metadata.name"), &object::time(self.context.now));
         self.registry.update(&server, &target, charge).await?;
         self.delete(pod, asked, None).await
     }
@@ -169,7 +173,7 @@ impl Eviction<'_> {
         let namespace = self.target.namespace.as_deref();
         let (budgets, _) = self.registry.list(budget_kind(), namespace, &Selector::default());
         let budgets = budgets.iter().map(|it| object::parse(it));
-        budgets.filter(|it| labels::selects(&it["spec"]["selector"], &pod["metadata"]["labels"])).collect()
+        budgets.filter(|it| selects(&it["spec"]["selector"], &pod["metadata"]["labels"])).collect()
     }
 }
 

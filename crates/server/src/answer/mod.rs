@@ -42,7 +42,8 @@ pub(crate) fn needs_agent(target: &Target, stored: &Value) -> Refusal {
     match (target.kind.plural, str_at(stored, "spec.nodeName")) {
         ("pods", "") => Refusal::bad_request(format!("pod {} does not have a host assigned", target.name)),
         ("pods", node) => {
-            let why = if is_set(&stored["status"]["hostIP"]) { "no agent that serves it" } else { "no address" };
+            let why =
+                if is_set(&stored["status"]["hostIP"]) { "no agent that serves it" } else { "no address" };
             Refusal::unavailable(format!("the node \"{node}\" of pod \"{}\" has {why}", target.name))
         }
         _ => Refusal::unavailable(format!(

@@ -1,62 +1,229 @@
 //! Who asks, and whether they may.
+//!
+//! A request is authenticated (`certificate`, …), may speak for another (`impersonate`), and is then put in the words of
+//! the rules (`deed`). What a user may do is what the bindings and roles in the store grant (`roles`, `rule`); a node has
+//! rights of its own (`node`). `defaults` are the roles that every cluster has.
 
-use std::collections::BTreeMap;
+#![allow(dead_code, reason = "reviews and token requests come next")]
+
+mod bootstrap;
+mod certificate;
+mod deed;
+mod defaults;
+mod impersonate;
+mod node;
+mod roles;
+mod rule;
+mod standing;
+mod token;
+mod user;
+
+use std::fmt;
+use std::sync::{PoisonError, RwLock};
 
 use hyper::HeaderMap;
+use hyper::header::AUTHORIZATION;
+use jiff::Timestamp;
+use muster_store::{Change, Revision};
 
+pub(crate) use self::certificate::user as user_of_certificate;
+pub(crate) use self::deed::{Deed, On};
+pub(crate) use self::defaults::{CONTROLLER, SIMULATED_NODES};
+use self::roles::{Held, Roles};
+pub(crate) use self::standing::make as make_default_roles;
+use self::token::Tokens;
+pub(crate) use self::user::{MASTERS, User};
+use crate::kinds::Kind;
+use crate::object::{self, str_at};
+use crate::pki::{Pki, PkiError};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
-use crate::route::Route;
+use crate::selector::Selector;
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct User {
-    pub(crate) name: String,
-    pub(crate) uid: String,
-    pub(crate) groups: Vec<String>,
-    pub(crate) extra: BTreeMap<String, Vec<String>>,
+/// Under this key of a user's extras stands which certificate or token showed who they are.
+const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+
+const HELD: [(&str, Held); 4] = [
+    ("roles", Held::Role),
+    ("clusterroles", Held::Role),
+    ("rolebindings", Held::Binding),
+    ("clusterrolebindings", Held::Binding),
+];
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// What decides who may do what: the roles, and the key of the tokens.
+#[derive(Debug)]
+pub(crate) struct Access {
+    /// As of a revision. Before each decision they are brought up to the store's, so a change acts at once.
+    roles: RwLock<(Revision, Roles)>,
+    tokens: Tokens,
 }
 
-impl User {
-    const ANONYMOUS: &str = "system:anonymous";
+/// Why a request is allowed.
+#[derive(Debug)]
+pub(crate) enum Grant {
+    Masters,
+    Node,
+    Role(roles::Grant),
+}
 
-    pub(crate) fn anonymous() -> Self {
-        Self {
-            name: Self::ANONYMOUS.into(),
-            groups: vec!["system:unauthenticated".into()],
-            ..Self::default()
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Masters | Self::Node => Ok(()),
+            Self::Role(it) => it.fmt(f),
         }
     }
-
-    /// The server itself.
-    pub(crate) fn server() -> Self {
-        Self { name: "system:apiserver".into(), groups: vec!["system:masters".into()], ..Self::default() }
-    }
-
-    /// A certificate of our own CA is an administrator's: there is no one else yet.
-    pub(crate) fn of_certificate(_der: &[u8]) -> Option<Self> {
-        Some(Self {
-            name: "kubernetes-admin".into(),
-            groups: vec!["system:masters".into(), "system:authenticated".into()],
-            ..Self::default()
-        })
-    }
 }
 
-/// `peer` is who the connection's certificate names.
-pub(crate) fn authenticate(peer: Option<&User>, _headers: &HeaderMap) -> Result<User, Refusal> {
-    Ok(peer.cloned().unwrap_or_else(User::anonymous))
-}
-
-/// `route` is missing where the path means nothing.
-pub(crate) fn authorize(
-    _registry: &Registry,
-    user: &User,
-    _verb: &str,
-    route: Option<&Route>,
-    _path: &str,
-) -> Result<(), Refusal> {
-    if user.name == User::ANONYMOUS && !route.is_some_and(Route::is_public) {
+/// Who asks, if they may ask for this. `peer` is who the connection's certificate names.
+pub(crate) fn admit(
+    registry: &Registry,
+    peer: Option<&User>,
+    headers: &HeaderMap,
+    deed: &Deed,
+    now: Timestamp,
+) -> Result<User, Refusal> {
+    let user = authenticate(registry, peer, headers, now)?;
+    if user.is_anonymous() && matches!(deed.on, On::Resource(_)) {
         return Err(Refusal::unauthorized());
     }
-    Ok(())
+    let user = impersonate::impersonated(registry, &user, headers)?.unwrap_or(user);
+    match authorize(registry, &user, deed) {
+        Ok(_) => Ok(user),
+        // A stranger is asked who they are before they are told no.
+        Err(_) if user.is_anonymous() => Err(Refusal::unauthorized()),
+        Err(why) => Err(denied(&user, deed, &why)),
+    }
 }
+
+/// Rule: a certificate of our own authority says who asks, or else a bearer token does. Whoever shows neither is anonymous,
+/// and a false token is refused.
+fn authenticate(
+    registry: &Registry,
+    peer: Option<&User>,
+    headers: &HeaderMap,
+    now: Timestamp,
+) -> Result<User, Refusal> {
+    if let Some(user) = peer {
+        return Ok(user.clone());
+    }
+    let Some(said) = headers.get(AUTHORIZATION) else { return Ok(User::anonymous()) };
+    let said = said.to_str().unwrap_or_default();
+    let token = said.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    let user = token.and_then(|(_, token)| user_of_token(registry, token.trim(), &[token::ISSUER], now).ok());
+    user.ok_or_else(Refusal::unauthorized)
+}
+
+/// The error says what is wrong with it, but never what it is.
+fn user_of_token(
+    registry: &Registry,
+    token: &str,
+    audiences: &[&str],
+    now: Timestamp,
+) -> Result<User, String> {
+    if let Some(claims) = registry.access.tokens.read(token) {
+        return claims.user(registry, audiences, now);
+    }
+    bootstrap::user(registry, token, now).ok_or_else(|| "invalid bearer token".to_owned())
+}
+
+/// Rule: members of `system:masters` may do anything; a node what concerns it; all others, and nodes too, what roles grant.
+/// `Err` says more than that nothing grants it, where there is more to say.
+pub(crate) fn authorize(registry: &Registry, user: &User, deed: &Deed) -> Result<Grant, String> {
+    if user.is_in(user::MASTERS) {
+        return Ok(Grant::Masters);
+    }
+    let by_node = match user.node() {
+        Some(name) => match node::grant(registry, name, deed) {
+            Ok(()) => return Ok(Grant::Node),
+            Err(why) => why,
+        },
+        None => String::new(),
+    };
+    match registry.access.with(registry, |roles| roles.grant(user, deed)) {
+        Ok(grant) => Ok(Grant::Role(grant)),
+        Err(why) => {
+            let both = [by_node, why].into_iter().filter(|it| !it.is_empty());
+            Err(both.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// With a key of its own, which is gone with it.
+impl Default for Access {
+    fn default() -> Self {
+        let key = rcgen::KeyPair::generate().expect("there is randomness");
+        let tokens = Tokens::new(&key).expect("the key was just made for this");
+        Self { roles: RwLock::default(), tokens }
+    }
+}
+
+impl Access {
+    pub(crate) fn new(pki: &Pki) -> Result<Self, PkiError> {
+        let tokens = Tokens::new(pki.tokens_key()).map_err(|source| pki.bad_token_key(source))?;
+        Ok(Self { roles: RwLock::default(), tokens })
+    }
+
+    fn with<T>(&self, registry: &Registry, read: impl FnOnce(&Roles) -> T) -> T {
+        let head = registry.revision();
+        let known = self.roles.read().unwrap_or_else(PoisonError::into_inner);
+        if head <= known.0 {
+            return read(&known.1);
+        }
+        drop(known);
+        let mut known = self.roles.write().unwrap_or_else(PoisonError::into_inner);
+        catch_up(registry, &mut known, head);
+        read(&known.1)
+    }
+}
+
+fn catch_up(registry: &Registry, (seen, roles): &mut (Revision, Roles), head: Revision) {
+    for (plural, held) in HELD {
+        let kind = Kind::find(RBAC, "v1", plural).expect("it is in the table");
+        let Ok((events, _)) = registry.since(&kind.prefix(None), *seen) else {
+            // The history does not reach back to what is known.
+            return read_all(registry, (seen, roles));
+        };
+        for event in events {
+            let mut key = event.key.splitn(3, '/').skip(1);
+            let (namespace, name) = (key.next().unwrap_or_default(), key.next().unwrap_or_default());
+            let object = match &event.change {
+                Change::Put { now, .. } => Some(object::parse(&now.value)),
+                Change::Delete { .. } => None,
+            };
+            roles.apply(held, namespace, name, object.as_ref());
+        }
+    }
+    *seen = head;
+}
+
+fn read_all(registry: &Registry, (seen, roles): (&mut Revision, &mut Roles)) {
+    *roles = Roles::default();
+    // What is committed while the lists are read is met again as an event, and ends in the same state.
+    *seen = registry.revision();
+    for (plural, held) in HELD {
+        let kind = Kind::find(RBAC, "v1", plural).expect("it is in the table");
+        let (objects, _) = registry.list(kind, None, &Selector::default());
+        for object in objects.iter().map(|it| object::parse(it)) {
+            let [namespace, name] = ["namespace", "name"].map(|it| str_at(&object["metadata"], it));
+            roles.apply(held, namespace, name, Some(&object));
+        }
+    }
+}
+
+/// The refusal of a request that nothing grants.
+pub(crate) fn denied(user: &User, deed: &Deed, why: &str) -> Refusal {
+    // Upstream escapes what a browser would take for HTML.
+    let said = format!("User {:?} {deed}", user.name);
+    let said = said.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let said = if why.is_empty() { said } else { format!("{said}: {why}") };
+    match &deed.on {
+        On::Path(_) => Refusal::not_granted("", "", "", &said),
+        On::Resource(it) => Refusal::not_granted(&it.group, &it.plural, &it.name, &said),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ use hyper::header::{CONTENT_TYPE, HeaderValue, WARNING};
 use serde_json::{Value, json};
 
 use crate::context::Context;
+use crate::convert;
 use crate::decode::JSON;
 use crate::kinds::Kind;
 use crate::object;
@@ -20,9 +21,15 @@ use crate::view::View;
 pub(crate) type Response = hyper::Response<Body>;
 pub(crate) type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
 
-pub(super) fn show(context: &Context, code: StatusCode, view: View, kind: &Kind, object: Bytes) -> Response {
+pub(super) fn show(
+    context: &Context,
+    code: StatusCode,
+    view: View,
+    kind: &'static Kind,
+    object: Bytes,
+) -> Response {
     match view {
-        View::Whole => respond(code, JSON, object),
+        View::Whole => respond(code, JSON, convert::outward(kind, object)),
         view => json_of(code, &view.of_object(kind, object::parse(&object), context.now)),
     }
 }

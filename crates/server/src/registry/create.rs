@@ -62,8 +62,8 @@ impl Registry {
             }
             target.name = str_at(&object, "metadata.name").to_owned();
             let attempt = Attempt { target, operation: Operation::Create };
-            check(kind, &target.name, &object, None)?;
-            let _charge = admission::validate(self, context, attempt, &object).await?;
+            check(target, &object, None)?;
+            let charge = admission::validate(self, context, attempt, &object).await?;
             let key = target.key();
             if context.dry_run && self.store().get(&key).is_none() {
                 return Ok(object::bytes(&object));
@@ -71,6 +71,7 @@ impl Registry {
             if !context.dry_run
                 && let Ok(created) = self.commit(&key, Expect::Absent, Commit::Put(&object)).await
             {
+                admission::spent(charge);
                 return Ok(created);
             }
             // Another name is tried only where we made it up.

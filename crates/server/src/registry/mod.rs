@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::admission;
-use crate::admit::{self, Cause};
+use crate::admit;
+use crate::auth::Access;
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
@@ -36,6 +37,8 @@ pub(crate) struct Registry {
     /// The revision of the last commit: watchers sleep on it.
     head: watch::Sender<Revision>,
     pub(crate) memory: admission::Memory,
+    /// Who may do what.
+    pub(crate) access: Access,
 }
 
 /// What a commit leaves under a key.
@@ -47,7 +50,12 @@ enum Commit<'a> {
 impl Registry {
     pub(crate) fn new(history_max: usize) -> Self {
         let store = Store::new(history_max);
-        Self { head: watch::Sender::new(store.revision()), store: Mutex::new(store), memory: admission::Memory::default() }
+        Self {
+            head: watch::Sender::new(store.revision()),
+            store: Mutex::new(store),
+            access: Access::default(),
+            memory: admission::Memory::default(),
+        }
     }
 
     pub(crate) fn get(&self, target: &Target) -> Result<Bytes, Refusal> {
@@ -121,10 +129,7 @@ fn at(object: &Value, revision: Revision) -> Bytes {
     object::bytes(&object)
 }
 
-fn check(kind: &Kind, name: &str, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
-    let mut causes = (kind.check)(new, old);
-    if let Err(why) = admit::dns_subdomain(name) {
-        causes.insert(0, Cause::invalid("metadata.name", &json!(name), why));
-    }
-    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(kind, name, &causes)) }
+fn check(target: &Target, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
+    let causes = admit::check(target.kind, new, old, target.part);
+    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(target.kind, &target.name, &causes)) }
 }

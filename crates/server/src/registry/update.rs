@@ -127,7 +127,6 @@ impl Registry {
         target: &Target,
         change: &(impl Fn(&Value) -> Result<Value, Refusal> + Sync),
     ) -> Result<Option<Bytes>, Refusal> {
-        let (kind, name) = (target.kind, &target.name);
         let record = self.standing(target)?;
         let old = object::parse(&record.value);
         let mut new = change(&old)?;
@@ -135,8 +134,8 @@ impl Registry {
         admission::mutate(self, context, attempt, &mut new).await?;
         refuse_stale(target, &new, &old)?;
         prepare(target, &mut new, &old);
-        check(kind, name, &new, Some(&old))?;
-        let _charge = admission::validate(self, context, attempt, &new).await?;
+        check(target, &new, Some(&old))?;
+        let charge = admission::validate(self, context, attempt, &new).await?;
         if new == old {
             return Ok(Some(record.value.clone()));
         }
@@ -147,7 +146,11 @@ impl Registry {
             && list(&new["metadata"], "finalizers").is_empty()
             && old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0;
         let commit = if was_last_finalizer { Commit::Delete { last: &new } } else { Commit::Put(&new) };
-        Ok(self.commit(&target.key(), Expect::At(record.modified), commit).await.ok())
+        let written = self.commit(&target.key(), Expect::At(record.modified), commit).await.ok();
+        if written.is_some() {
+            admission::spent(charge);
+        }
+        Ok(written)
     }
 }
 

@@ -19,7 +19,7 @@ impl Server {
 
     async fn with_history(history_max: usize) -> Self {
         let registry = Arc::new(Registry::new(history_max));
-        standing::make(&registry, "2026-01-01T00:00:00Z".parse().unwrap()).await.unwrap();
+        standing::make_bare(&registry, "2026-01-01T00:00:00Z".parse().unwrap()).await.unwrap();
         Self { api: Api { registry, stop: CancellationToken::new() } }
     }
 
@@ -96,6 +96,7 @@ fn check(answer: (u16, Value), golden: &Expect) {
 #[tokio::test]
 async fn a_stranger_sees_only_health_and_version() {
     let server = Server::new().await;
+    auth::make_default_roles(&server.api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
     let code = async |path: &str| {
         let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
         server.api.answer(None, request).await.status().as_u16()
@@ -149,7 +150,9 @@ async fn refusals_are_upstreams() {
     );
     check(
         server.json("POST", PODS, json!({"kind": "Node"})).await,
-        &expect!["400 the kind in the data (Node) does not match the expected kind (Pod)"],
+        &expect![[
+            r#"400 Node in version "v1" cannot be handled as a Pod: converting (v1.Node) to (core.Pod): unknown conversion"#
+        ]],
     );
     check(
         server.json("POST", PODS, json!({"metadata": {"name": "p", "namespace": "other"}})).await,
@@ -158,29 +161,37 @@ async fn refusals_are_upstreams() {
     check(
         server.json("POST", sets, map("UP", "x")).await,
         &expect![[
-            r#"422 DaemonSet.apps "UP" is invalid: [metadata.name: Invalid value: "UP": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character, spec.selector: Required value, spec.template.spec.restartPolicy: Unsupported value: null: supported values: "Always", spec.updateStrategy.type: Unsupported value: null: supported values: "OnDelete", "RollingUpdate", spec.template.spec.containers: Required value]"#
+            r#"422 DaemonSet.apps "UP" is invalid: [metadata.name: Invalid value: "UP": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*'), spec.selector: Required value, spec.template.spec.containers: Required value]"#
         ]],
     );
     check(
         server.json("POST", PODS, json!({"metadata": 1})).await,
-        &expect![[r#"400 Pod in version "v1" cannot be handled as a Pod: metadata is not an object"#]],
+        &expect![[
+            r#"400 Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal number into Go struct field Pod.metadata of type v1.ObjectMeta"#
+        ]],
     );
     check(
         server.json("POST", PODS, json!([1])).await,
-        &expect![[r#"400 Pod in version "v1" cannot be handled as a Pod: it is not an object"#]],
+        &expect![[
+            r#"400 Pod in version "v1" cannot be handled as a Pod: json: cannot unmarshal array into Go value of type v1.Pod"#
+        ]],
     );
     check(
         server.merge(&format!("{PODS}/p"), json!("x")).await,
-        &expect![[r#"400 Pod in version "v1" cannot be handled as a Pod: it is not an object"#]],
+        &expect![[
+            r#"422  "" is invalid: patch: Invalid value: "\"x\"": json: cannot unmarshal string into Go value of type v1.Pod"#
+        ]],
     );
     check(
         server.send("POST", PODS, JSON, "{").await,
-        &expect!["400 the body is not JSON: EOF while parsing an object at line 1 column 1"],
+        &expect![
+            "400 the object provided is unrecognized (must be of type Pod): couldn't get version/kind; json parse error: unexpected end of JSON input ({)"
+        ],
     );
     check(
-        server.send("POST", PODS, "application/yaml", "a: b").await,
+        server.send("POST", PODS, "text/plain", "a: b").await,
         &expect![
-            "415 the body of the request was in an unknown format (application/yaml) - accepted media types include: application/json"
+            "415 the body of the request was in an unknown format (text/plain) - accepted media types include: application/json, application/yaml, application/vnd.kubernetes.protobuf"
         ],
     );
     check(

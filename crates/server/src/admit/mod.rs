@@ -1,34 +1,35 @@
 //! What the server makes of an object before it is stored: defaults, and what it will not take.
 
+#[allow(dead_code, reason = "the rest of the checks comes next")]
+mod cause;
+#[allow(dead_code, reason = "the rest of the checks comes next")]
+mod labels;
+pub(crate) mod metadata;
+#[allow(dead_code, reason = "the rest of the checks comes next")]
+pub(crate) mod names;
+#[allow(dead_code, reason = "the rest of the checks comes next")]
+pub(crate) mod quantity;
+
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::{Value, json};
 
+pub(crate) use self::cause::Cause;
+use self::cause::Causes;
+pub(crate) use self::labels::selects;
+use crate::kinds::Kind;
 use crate::object::{is_set, list, map_mut, str_at};
+use crate::route::Part;
 
-/// One thing that is wrong with an object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cause {
-    pub(crate) reason: &'static str,
-    pub(crate) field: String,
-    pub(crate) message: String,
-}
-
-impl Cause {
-    pub(crate) fn required(field: impl Into<String>, why: &str) -> Self {
-        let message = if why.is_empty() { "Required value".into() } else { format!("Required value: {why}") };
-        Self { reason: "FieldValueRequired", field: field.into(), message }
+/// All that is wrong with an object that would be stored, given the one that stands.
+pub(crate) fn check(kind: &Kind, new: &Value, old: Option<&Value>, _: Part) -> Vec<Cause> {
+    let mut out = Causes::default();
+    match old {
+        None => metadata::check_new(new, kind.name, kind.namespaced, &mut out),
+        Some(old) => metadata::check_change(new, old, &mut out),
     }
-
-    pub(crate) fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
-        let message = format!("Invalid value: {value}: {why}");
-        Self { reason: "FieldValueInvalid", field: field.into(), message }
-    }
-
-    fn unsupported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
-        let supported: Vec<_> = supported.iter().map(|it| format!("{it:?}")).collect();
-        let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
-        Self { reason: "FieldValueNotSupported", field: field.into(), message }
-    }
+    let mut causes = out.into_inner();
+    causes.extend((kind.check)(new, old));
+    causes
 }
 
 pub(crate) fn no_defaults(_: &mut Value) {}
@@ -114,24 +115,6 @@ pub(crate) fn check_daemonset(set: &Value, before: Option<&Value>) -> Vec<Cause>
     causes
 }
 
-/// Whether a `LabelSelector` selects these labels.
-fn selects(selector: &Value, labels: &Value) -> bool {
-    let exact = selector["matchLabels"].as_object().into_iter().flatten();
-    let expressions = list(selector, "matchExpressions");
-    exact.into_iter().all(|(key, value)| labels[key] == *value)
-        && expressions.iter().all(|it| {
-            let value = &labels[str_at(it, "key")];
-            let among = !value.is_null() && list(it, "values").contains(value);
-            match str_at(it, "operator") {
-                "In" => among,
-                "NotIn" => !among,
-                "Exists" => !value.is_null(),
-                "DoesNotExist" => value.is_null(),
-                _ => false,
-            }
-        })
-}
-
 fn check_pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     let containers = list(spec, "containers");
@@ -143,8 +126,10 @@ fn check_pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
         let name = str_at(container, "name");
         if name.is_empty() {
             causes.push(Cause::required(format!("{path}.name"), ""));
-        } else if let Err(why) = dns_label(name) {
-            causes.push(Cause::invalid(format!("{path}.name"), &container["name"], why));
+        } else {
+            for why in names::dns_label(name) {
+                causes.push(Cause::invalid(format!("{path}.name"), name, &why));
+            }
         }
         if containers[..at].iter().any(|it| str_at(it, "name") == name) {
             let message = format!("Duplicate value: {name:?}");
@@ -163,29 +148,6 @@ fn check_pod_spec(spec: &Value, path: &str) -> Vec<Cause> {
         }
     }
     causes
-}
-
-/// Names of objects: DNS subdomains.
-pub(crate) fn dns_subdomain(name: &str) -> Result<(), &'static str> {
-    let is_label = |it: &str| {
-        let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        !it.is_empty() && it.chars().all(inner) && !it.starts_with('-') && !it.ends_with('-')
-    };
-    if name.len() <= 253 && name.split('.').all(is_label) {
-        return Ok(());
-    }
-    Err("a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and \
-         must start and end with an alphanumeric character")
-}
-
-fn dns_label(name: &str) -> Result<(), &'static str> {
-    if name.len() <= 63 && !name.contains('.') && dns_subdomain(name).is_ok() {
-        return Ok(());
-    }
-    Err(
-        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
-         and end with an alphanumeric character",
-    )
 }
 
 /// Upstream: `SetDefaults_PodSpec` and what it calls.
@@ -426,7 +388,7 @@ mod tests {
                 spec.selector: Invalid value: {}: empty selector is invalid for daemonset
                 spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"
                 spec.updateStrategy.type: Unsupported value: "Never": supported values: "OnDelete", "RollingUpdate"
-                spec.template.spec.containers[0].name: Invalid value: "C": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character
+                spec.template.spec.containers[0].name: Invalid value: "C": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')
                 spec.template.spec.containers[0].image: Required value
                 spec.template.spec.containers[1].name: Required value
                 spec.template.spec.containers[1].image: Required value

@@ -1,0 +1,369 @@
+//! What names, label keys and other small texts must look like. Each function says all that is wrong.
+//!
+//! Upstream: `apimachinery/pkg/util/validation` and `pkg/api/validate/content`.
+
+/// What is wrong with a name. The flag says that more will be appended to it.
+pub(crate) type Rule = fn(&str, bool) -> Vec<String>;
+
+/// Names of most objects.
+pub(crate) fn subdomain_name(name: &str, is_prefix: bool) -> Vec<String> {
+    dns_subdomain(&masked(name, is_prefix))
+}
+
+/// Names of namespaces.
+pub(crate) fn label_name(name: &str, is_prefix: bool) -> Vec<String> {
+    dns_label(&masked(name, is_prefix))
+}
+
+/// Names that become part of a URL, and nothing else: roles and their bindings.
+pub(crate) fn path_segment_name(name: &str, is_prefix: bool) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if !is_prefix && (name == "." || name == "..") {
+        return vec![format!("may not be '{name}'")];
+    }
+    for part in ["/", "%"] {
+        if name.contains(part) {
+            wrong.push(format!("may not contain '{part}'"));
+        }
+    }
+    wrong
+}
+
+pub(crate) fn dns_subdomain(text: &str) -> Vec<String> {
+    subdomain(text, "characters")
+}
+
+pub(crate) fn dns_label(text: &str) -> Vec<String> {
+    let mut wrong = too_long(text, 63, "characters");
+    if !is_label(text) {
+        if is_subdomain(text) {
+            wrong.push("must not contain dots".into());
+        } else {
+            wrong.push(mismatch(
+                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
+                 start and end with an alphanumeric character",
+                &["my-name", "123-abc"],
+                LABEL,
+            ));
+        }
+    }
+    wrong
+}
+
+/// A label that begins with a letter.
+pub(crate) fn dns_1035_label(text: &str) -> Vec<String> {
+    let mut wrong = too_long(text, 63, "characters");
+    if !is_label(text) || text.starts_with(|it: char| it.is_ascii_digit()) {
+        wrong.push(mismatch(
+            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
+             character, and end with an alphanumeric character",
+            &["my-name", "abc-123"],
+            "[a-z]([-a-z0-9]*[a-z0-9])?",
+        ));
+    }
+    wrong
+}
+
+/// A subdomain some of whose labels may begin with, or contain, an underscore.
+pub(crate) fn dns_subdomain_with_underscore(text: &str) -> Vec<String> {
+    const PART: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
+    let is_part = |it: &str| {
+        let it = it.strip_prefix('_').unwrap_or(it);
+        it.bytes().all(|b| is_lower(b) || b == b'-' || b == b'_') && ends_with_lower(it)
+    };
+    let mut wrong = too_long(text, 253, "characters");
+    if !text.split('.').all(is_part) {
+        wrong.push(mismatch(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and \
+             must start and end with an alphanumeric character",
+            &["example.com"],
+            &format!("{PART}(\\.{PART})*"),
+        ));
+    }
+    wrong
+}
+
+/// Keys of labels and annotations, taints, finalizers, conditions: `example.com/name`.
+pub(crate) fn qualified(text: &str) -> Vec<String> {
+    const MUST: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+                        alphanumeric character";
+    const EXAMPLES: &[&str] = &["MyName", "my.name", "123-abc"];
+    const FORM: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+    let mut wrong = Vec::new();
+    let mut parts = text.split('/');
+    let name = match (parts.next(), parts.next(), parts.next()) {
+        (Some(name), None, _) => name,
+        (Some(prefix), Some(name), None) => {
+            if prefix.is_empty() {
+                wrong.push("prefix part must be non-empty".into());
+            } else {
+                wrong.extend(subdomain(prefix, "bytes").into_iter().map(|it| format!("prefix part {it}")));
+            }
+            name
+        }
+        _ => {
+            return vec![format!(
+                "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+                mismatch(MUST, EXAMPLES, FORM)
+            )];
+        }
+    };
+    if name.is_empty() {
+        wrong.push("name part must be non-empty".into());
+    } else {
+        wrong.extend(too_long(name, 63, "bytes").into_iter().map(|it| format!("name part {it}")));
+    }
+    if name.is_empty() || !is_label_value(name) {
+        wrong.push(format!("name part {}", mismatch(MUST, EXAMPLES, FORM)));
+    }
+    wrong
+}
+
+pub(crate) fn label_value(text: &str) -> Vec<String> {
+    let mut wrong = too_long(text, 63, "bytes");
+    if !is_label_value(text) {
+        wrong.push(mismatch(
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must \
+             start and end with an alphanumeric character",
+            &["MyValue", "my_value", "12345"],
+            "(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?",
+        ));
+    }
+    wrong
+}
+
+pub(crate) fn env_name(text: &str) -> Vec<String> {
+    if text.is_empty() {
+        return vec!["environment variable name must be non-empty".into()];
+    }
+    if text.bytes().all(|it| (b' '..=b'~').contains(&it) && it != b'=') {
+        return Vec::new();
+    }
+    vec![
+        "a valid environment variable name must consist only of printable ASCII characters other than '='"
+            .into(),
+    ]
+}
+
+/// Keys of ConfigMaps and Secrets, which become names of files.
+pub(crate) fn config_key(text: &str) -> Vec<String> {
+    let mut wrong = too_long(text, 253, "characters");
+    let is_inner = |it: u8| it.is_ascii_alphanumeric() || b"-._".contains(&it);
+    if text.is_empty() || !text.bytes().all(is_inner) {
+        wrong.push(mismatch(
+            "a valid config key must consist of alphanumeric characters, '-', '_' or '.'",
+            &["key.name", "KEY_NAME", "key-name"],
+            "[-._a-zA-Z0-9]+",
+        ));
+    }
+    match text {
+        "." => wrong.push("must not be '.'".into()),
+        ".." => wrong.push("must not be '..'".into()),
+        other if other.starts_with("..") => wrong.push("must not start with '..'".into()),
+        _ => {}
+    }
+    wrong
+}
+
+pub(crate) fn port_name(text: &str) -> Vec<String> {
+    let mut wrong = too_long(text, 15, "characters");
+    if text.is_empty() || !text.bytes().all(|it| is_lower(it) || it == b'-') {
+        wrong.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());
+    }
+    if !text.bytes().any(|it| it.is_ascii_lowercase()) {
+        wrong.push("must contain at least one letter (a-z)".into());
+    }
+    if text.contains("--") {
+        wrong.push("must not contain consecutive hyphens".into());
+    }
+    if text.starts_with('-') || text.ends_with('-') {
+        wrong.push("must not begin or end with a hyphen".into());
+    }
+    wrong
+}
+
+pub(crate) fn port_number(port: i64) -> Vec<String> {
+    in_range(port, 1, 65535)
+}
+
+/// Users and groups.
+pub(crate) fn unix_id(id: i64) -> Vec<String> {
+    in_range(id, 0, i64::from(i32::MAX))
+}
+
+pub(crate) fn in_range(number: i64, least: i64, most: i64) -> Vec<String> {
+    if (least..=most).contains(&number) {
+        return Vec::new();
+    }
+    vec![format!("must be between {least} and {most}, inclusive")]
+}
+
+pub(crate) fn percent(text: &str) -> Vec<String> {
+    let digits = text.strip_suffix('%').unwrap_or_default();
+    if !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit()) {
+        return Vec::new();
+    }
+    vec![mismatch(
+        "a valid percent string must be a numeric string followed by an ending '%'",
+        &["1%", "93%"],
+        "[0-9]+%",
+    )]
+}
+
+pub(crate) fn http_header(text: &str) -> Vec<String> {
+    if !text.is_empty() && text.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
+        return Vec::new();
+    }
+    vec![mismatch(
+        "a valid HTTP header must consist of alphanumeric characters or '-'",
+        &["X-Header-Name"],
+        "[-A-Za-z0-9]+",
+    )]
+}
+
+pub(crate) fn c_identifier(text: &str) -> Vec<String> {
+    let is_inner = |it: u8| it.is_ascii_alphanumeric() || it == b'_';
+    let is_first = |it: char| it.is_ascii_digit();
+    if !text.is_empty() && text.bytes().all(is_inner) && !text.starts_with(is_first) {
+        return Vec::new();
+    }
+    vec![mismatch(
+        "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric \
+         characters or '_'",
+        &["my_name", "MY_NAME", "MyName"],
+        "[A-Za-z_][A-Za-z0-9_]*",
+    )]
+}
+
+/// `<message> (e.g. 'a',  or 'b', regex used for validation is '<form>')`, commas and spaces as upstream sets them.
+pub(crate) fn mismatch(message: &str, examples: &[&str], form: &str) -> String {
+    let examples: Vec<_> = examples.iter().map(|it| format!("'{it}', ")).collect();
+    let examples =
+        if examples.is_empty() { String::new() } else { format!("e.g. {}", examples.join(" or ")) };
+    format!("{message} ({examples}regex used for validation is '{form}')")
+}
+
+const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+
+fn subdomain(text: &str, unit: &str) -> Vec<String> {
+    let mut wrong = too_long(text, 253, unit);
+    if !is_subdomain(text) {
+        wrong.push(mismatch(
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
+             start and end with an alphanumeric character",
+            &["example.com"],
+            &format!("{LABEL}(\\.{LABEL})*"),
+        ));
+    }
+    wrong
+}
+
+/// What ends in a dash will not once something is appended.
+fn masked(name: &str, is_prefix: bool) -> std::borrow::Cow<'_, str> {
+    match name.strip_suffix('-') {
+        Some(rest) if is_prefix && !rest.is_empty() => {
+            // The character before the dash goes too: upstream's slip, and so what clients meet.
+            let end = rest.char_indices().next_back().map_or(0, |(at, _)| at);
+            format!("{}a", &rest[..end]).into()
+        }
+        _ => name.into(),
+    }
+}
+
+/// Upstream counts bytes, whatever it calls them.
+fn too_long(text: &str, bytes_max: usize, unit: &str) -> Vec<String> {
+    if text.len() <= bytes_max {
+        Vec::new()
+    } else {
+        vec![format!("must be no more than {bytes_max} {unit}")]
+    }
+}
+
+fn is_subdomain(text: &str) -> bool {
+    text.split('.').all(is_label)
+}
+
+fn is_label(text: &str) -> bool {
+    text.bytes().all(|it| is_lower(it) || it == b'-') && ends_with_lower(text)
+}
+
+fn ends_with_lower(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(|&it| is_lower(it)) && bytes.last().is_some_and(|&it| is_lower(it))
+}
+
+fn is_lower(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+}
+
+fn is_label_value(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let is_inner = |it: &u8| it.is_ascii_alphanumeric() || b"-_.".contains(it);
+    bytes.iter().all(is_inner)
+        && bytes.first().is_none_or(u8::is_ascii_alphanumeric)
+        && bytes.last().is_none_or(u8::is_ascii_alphanumeric)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn check(rule: fn(&str) -> Vec<String>, texts: &[&str], golden: &Expect) {
+        let said: Vec<_> = texts.iter().map(|it| format!("{it}: {}", rule(it).join("; "))).collect();
+        golden.assert_eq(&said.join("\n"));
+    }
+
+    #[test]
+    fn names_of_objects() {
+        check(
+            dns_subdomain,
+            &["a", "a.b-c.1", "A", "a..b", "-a", ""],
+            &expect![[r#"
+                a: 
+                a.b-c.1: 
+                A: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
+                a..b: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
+                -a: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')
+                : a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"#]],
+        );
+        check(
+            dns_label,
+            &["a-1", "a.b", "_"],
+            &expect![[r#"
+                a-1: 
+                a.b: must not contain dots
+                _: a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"#]],
+        );
+        assert_eq!(subdomain_name("web-", true), Vec::<String>::new());
+        assert_eq!(subdomain_name("web-", false).len(), 1);
+        assert_eq!(subdomain_name(&"a".repeat(254), false), ["must be no more than 253 characters"]);
+        assert_eq!(path_segment_name("a/b:%", false), ["may not contain '/'", "may not contain '%'"]);
+    }
+
+    #[test]
+    fn keys_and_values_of_labels() {
+        check(
+            qualified,
+            &["app", "example.com/App_1.x", "/a", "a/", "a/b/c", "a b", "E.com/a"],
+            &expect![[r#"
+                app: 
+                example.com/App_1.x: 
+                /a: prefix part must be non-empty
+                a/: name part must be non-empty; name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
+                a/b/c: a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')
+                a b: name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
+                E.com/a: prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"#]],
+        );
+        check(
+            label_value,
+            &["", "v1.2_x", "-v"],
+            &expect![[r#"
+                : 
+                v1.2_x: 
+                -v: a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"#]],
+        );
+        assert_eq!(label_value(&"v".repeat(64)), ["must be no more than 63 bytes"]);
+    }
+}

@@ -1,0 +1,446 @@
+//! Amounts of resources: `100m`, `1.5Gi`, `12e6`. Exact, without floats.
+//!
+//! Upstream: `apimachinery/pkg/api/resource/quantity.go`. Ours holds whole billionths in 128 bits, so an amount
+//! above some 10²⁹ is refused where upstream's grows without bound.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt;
+
+/// An amount, and the family of suffixes that it is written with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Quantity {
+    nanos: i128,
+    form: Form,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// `12M`
+    Decimal,
+    /// `12Mi`
+    Binary,
+    /// `12e6`
+    Exponent,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum QuantityError {
+    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+    Format,
+    #[error("unable to parse numeric part of quantity")]
+    Number,
+    #[error("unable to parse quantity's suffix")]
+    Suffix,
+}
+
+const ONE: i128 = 1_000_000_000;
+const MILLI: i128 = ONE / 1_000;
+
+/// What upstream stores when it was sent this text.
+pub(crate) fn canonical(text: &str) -> Result<Cow<'_, str>, QuantityError> {
+    let parts = Parts::of(text)?;
+    let quantity = parts.quantity()?;
+    Ok(if parts.is_kept() { text.into() } else { quantity.to_string().into() })
+}
+
+impl Quantity {
+    pub(crate) const ZERO: Self = Self { nanos: 0, form: Form::Decimal };
+
+    pub(crate) fn parse(text: &str) -> Result<Self, QuantityError> {
+        Parts::of(text)?.quantity()
+    }
+
+    /// The amount that a JSON value states. What the decoder let through parses; all else counts as nothing.
+    pub(crate) fn of(value: &serde_json::Value) -> Self {
+        let read = match value {
+            serde_json::Value::String(text) => Self::parse(text),
+            serde_json::Value::Number(number) => Self::parse(&number.to_string()),
+            _ => Ok(Self::ZERO),
+        };
+        read.unwrap_or(Self::ZERO)
+    }
+
+    pub(crate) fn whole(count: i64) -> Self {
+        Self { nanos: i128::from(count) * ONE, form: Form::Decimal }
+    }
+
+    pub(crate) fn is_zero(self) -> bool {
+        self.nanos == 0
+    }
+
+    pub(crate) fn is_negative(self) -> bool {
+        self.nanos < 0
+    }
+
+    pub(crate) fn is_whole(self) -> bool {
+        self.nanos % ONE == 0
+    }
+
+    /// Whole units, a part of one counted as one.
+    pub(crate) fn units(self) -> i128 {
+        round_away(self.nanos, ONE)
+    }
+
+    /// Thousandths, a part of one counted as one.
+    pub(crate) fn millis(self) -> i128 {
+        round_away(self.nanos, MILLI)
+    }
+
+    pub(crate) fn plus(self, other: Self) -> Self {
+        // Nothing takes the form of what is added to it.
+        let form = if self.is_zero() { other.form } else { self.form };
+        Self { nanos: self.nanos.saturating_add(other.nanos), form }
+    }
+
+    pub(crate) fn minus(self, other: Self) -> Self {
+        let form = if self.is_zero() { other.form } else { self.form };
+        Self { nanos: self.nanos.saturating_sub(other.nanos), form }
+    }
+
+    /// Nothing finer than a thousandth is kept of a resource.
+    pub(crate) fn rounded_to_millis(self) -> Self {
+        Self { nanos: self.millis().saturating_mul(MILLI), form: self.form }
+    }
+}
+
+impl PartialEq for Quantity {
+    fn eq(&self, other: &Self) -> bool {
+        self.nanos == other.nanos
+    }
+}
+
+impl Eq for Quantity {}
+
+impl PartialOrd for Quantity {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Quantity {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.nanos.cmp(&other.nanos)
+    }
+}
+
+/// The shortest way to write the amount in its form, with no fraction.
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nanos == 0 {
+            return write!(f, "0");
+        }
+        let is_small = -1024 * ONE < self.nanos && self.nanos < 1024 * ONE;
+        if self.form == Form::Binary && !is_small && self.is_whole() {
+            let (mut number, mut times) = (self.nanos / ONE, 0);
+            while number % 1024 == 0 && times < 6 {
+                (number, times) = (number / 1024, times + 1);
+            }
+            return write!(f, "{number}{}", ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"][times]);
+        }
+        let (mut number, mut exponent) = (self.nanos, -9);
+        while number % 1000 == 0 {
+            (number, exponent) = (number / 1000, exponent + 3);
+        }
+        match exponent {
+            0 => write!(f, "{number}"),
+            _ if self.form == Form::Exponent => write!(f, "{number}e{exponent}"),
+            -9 => write!(f, "{number}n"),
+            -6 => write!(f, "{number}u"),
+            -3 => write!(f, "{number}m"),
+            3 => write!(f, "{number}k"),
+            6 => write!(f, "{number}M"),
+            9 => write!(f, "{number}G"),
+            12 => write!(f, "{number}T"),
+            15 => write!(f, "{number}P"),
+            18 => write!(f, "{number}E"),
+            // There is no suffix for it. Upstream writes none at all, and so another amount.
+            _ => write!(f, "{number}e{exponent}"),
+        }
+    }
+}
+
+/// A quantity's text, taken apart.
+struct Parts<'a> {
+    negative: bool,
+    /// Without leading zeros.
+    whole: &'a str,
+    fraction: &'a str,
+    form: Form,
+    /// Of two for the binary form, of ten for the others.
+    exponent: i32,
+}
+
+impl<'a> Parts<'a> {
+    fn of(text: &'a str) -> Result<Self, QuantityError> {
+        if text.is_empty() {
+            return Err(QuantityError::Format);
+        }
+        let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+        let significant = unsigned.trim_start_matches('0');
+        let (whole, rest) = split_digits(significant);
+        let (fraction, suffix) = rest.strip_prefix('.').map_or(("", rest), split_digits);
+        let letters = suffix.trim_start_matches(|it| "eEinumkKMGTP".contains(it));
+        let after_sign = letters.strip_prefix(['-', '+']).unwrap_or(letters);
+        if !after_sign.bytes().all(|it| it.is_ascii_digit()) {
+            return Err(QuantityError::Format);
+        }
+        let (form, exponent) = match suffix {
+            "" => (Form::Decimal, 0),
+            "n" => (Form::Decimal, -9),
+            "u" => (Form::Decimal, -6),
+            "m" => (Form::Decimal, -3),
+            "k" => (Form::Decimal, 3),
+            "M" => (Form::Decimal, 6),
+            "G" => (Form::Decimal, 9),
+            "T" => (Form::Decimal, 12),
+            "P" => (Form::Decimal, 15),
+            "E" => (Form::Decimal, 18),
+            "Ki" => (Form::Binary, 10),
+            "Mi" => (Form::Binary, 20),
+            "Gi" => (Form::Binary, 30),
+            "Ti" => (Form::Binary, 40),
+            "Pi" => (Form::Binary, 50),
+            "Ei" => (Form::Binary, 60),
+            other => {
+                let exponent = other.strip_prefix(['e', 'E']).and_then(|it| it.parse().ok());
+                (Form::Exponent, exponent.ok_or(QuantityError::Suffix)?)
+            }
+        };
+        Ok(Self { negative: text.starts_with('-'), whole, fraction, form, exponent })
+    }
+
+    fn quantity(&self) -> Result<Quantity, QuantityError> {
+        let (magnitude, form) = self.magnitude()?;
+        Ok(Quantity { nanos: if self.negative { -magnitude } else { magnitude }, form })
+    }
+
+    fn magnitude(&self) -> Result<(i128, Form), QuantityError> {
+        /// More memory than this is not asked for with a binary suffix; upstream's bound.
+        const BINARY_MAX: i128 = i64::MAX as i128 * ONE;
+        let digits = self.digits().filter(|it| !it.is_empty());
+        let Some(digits) = digits else { return Ok((0, self.form)) };
+        let digits: i128 = digits.parse().map_err(|_| QuantityError::Number)?;
+        if digits == 0 {
+            return Ok((0, self.form));
+        }
+        let tens = 9 - i32::try_from(self.fraction.len()).map_err(|_| QuantityError::Number)?;
+        if self.form != Form::Binary {
+            let tens = tens.checked_add(self.exponent).ok_or(QuantityError::Number)?;
+            return Ok((scaled(digits, tens).ok_or(QuantityError::Number)?, self.form));
+        }
+        let nanos = digits.checked_mul(1 << self.exponent).and_then(|it| scaled(it, tens));
+        let nanos = nanos.map_or(BINARY_MAX, |it| it.min(BINARY_MAX));
+        Ok((nanos, if nanos < ONE { Form::Decimal } else { Form::Binary }))
+    }
+
+    /// All digits that count, without the point.
+    fn digits(&self) -> Option<Cow<'_, str>> {
+        match (self.whole, self.fraction) {
+            ("", "") => None,
+            (whole, "") => Some(whole.into()),
+            (whole, fraction) => Some(format!("{whole}{fraction}").into()),
+        }
+    }
+
+    /// Whether upstream keeps the text as it was written: it does so where the text looks canonical to a quick
+    /// glance, and that glance lets some through that are not.
+    fn is_kept(&self) -> bool {
+        let digits = self.digits().unwrap_or_default();
+        let count = digits.len().max(1);
+        match self.form {
+            Form::Binary => {
+                let room =
+                    15 - i64::try_from(count).unwrap_or(i64::MAX) - i64::from(self.exponent) * 3 / 10 - 1;
+                let last = digits.parse::<u64>().unwrap_or(0);
+                self.fraction.is_empty() && 0 <= room && last % 8 != 0
+            }
+            Form::Decimal | Form::Exponent => {
+                let fraction = i64::try_from(self.fraction.len()).unwrap_or(i64::MAX);
+                let scale = i64::from(self.exponent).saturating_sub(fraction);
+                let fits = count <= 18 && -9 <= scale;
+                fits && scale % 3 == 0 && !self.whole.is_empty() && !digits.ends_with("000")
+            }
+        }
+    }
+}
+
+fn split_digits(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+/// `number` × 10^`tens`, rounded up. Nothing that does not fit.
+fn scaled(number: i128, tens: i32) -> Option<i128> {
+    match 10i128.checked_pow(tens.unsigned_abs()) {
+        Some(by) if 0 <= tens => number.checked_mul(by),
+        Some(by) => Some(round_away(number, by)),
+        // So small that it is rounded up to the least there is.
+        None => (tens < 0).then_some(1),
+    }
+}
+
+/// Divides, away from zero: whoever asks for some gets some.
+fn round_away(number: i128, by: i128) -> i128 {
+    number / by + (number % by).signum()
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(texts: &[&str], golden: &Expect) {
+        let said: Vec<_> = texts
+            .iter()
+            .map(|text| match canonical(text) {
+                Ok(canonical) => format!("{text} = {canonical}"),
+                Err(why) => format!("{text}: {why}"),
+            })
+            .collect();
+        golden.assert_eq(&said.join("\n"));
+    }
+
+    #[test]
+    fn a_quantity_is_stored_as_upstream_stores_it() {
+        check(
+            &[
+                "0",
+                "0Mi",
+                "00",
+                "-",
+                ".",
+                "1000m",
+                "0.5",
+                "1.5",
+                "1.500",
+                "0.500",
+                "100m",
+                "1500m",
+                "12000",
+                "+1",
+                "01",
+                "-1.5",
+                "1e3",
+                "1E3",
+                "1e2",
+                "1e-3",
+                "12e6",
+                "1.5e3",
+                "1n",
+                "0.1n",
+                "1.0000000001",
+            ],
+            &expect![[r#"
+                0 = 0
+                0Mi = 0
+                00 = 0
+                - = 0
+                . = 0
+                1000m = 1
+                0.5 = 500m
+                1.5 = 1500m
+                1.500 = 1.500
+                0.500 = 500m
+                100m = 100m
+                1500m = 1500m
+                12000 = 12k
+                +1 = +1
+                01 = 01
+                -1.5 = -1500m
+                1e3 = 1e3
+                1E3 = 1E3
+                1e2 = 100
+                1e-3 = 1e-3
+                12e6 = 12e6
+                1.5e3 = 1500
+                1n = 1n
+                0.1n = 1n
+                1.0000000001 = 1000000001n"#]],
+        );
+        check(
+            &[
+                "1Ki", "100Ki", "1024Ki", "1536Mi", "0.5Gi", "1.5Gi", "0.5Ki", "1.5Ki", "0.0001Ki",
+                "1.0001Ki", "8Ei", "100Ei", "-2048Ki", "1000E",
+            ],
+            &expect![[r#"
+                1Ki = 1Ki
+                100Ki = 100Ki
+                1024Ki = 1Mi
+                1536Mi = 1536Mi
+                0.5Gi = 512Mi
+                1.5Gi = 1536Mi
+                0.5Ki = 512
+                1.5Ki = 1536
+                0.0001Ki = 102400u
+                1.0001Ki = 1024102400u
+                8Ei = 9223372036854775807
+                100Ei = 9223372036854775807
+                -2048Ki = -2Mi
+                1000E = 1e21"#]],
+        );
+    }
+
+    #[test]
+    fn what_is_no_quantity() {
+        check(
+            &[
+                "",
+                "abc",
+                "1 Gi",
+                "1.5.2",
+                "1Mi2",
+                "1e",
+                "1ee5",
+                "1e-",
+                "1KiB",
+                "0x10",
+                "1e99",
+                "1e99999999999",
+                "١",
+            ],
+            &expect![[r#"
+                : quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'
+                abc: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'
+                1 Gi: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'
+                1.5.2: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'
+                1Mi2: unable to parse quantity's suffix
+                1e: unable to parse quantity's suffix
+                1ee5: unable to parse quantity's suffix
+                1e-: unable to parse quantity's suffix
+                1KiB: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'
+                0x10: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'
+                1e99: unable to parse numeric part of quantity
+                1e99999999999: unable to parse quantity's suffix
+                ١: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"#]],
+        );
+    }
+
+    #[test]
+    fn amounts_are_compared_and_added_across_forms() {
+        let of = |it| Quantity::parse(it).unwrap();
+        assert_eq!(of("1Ki"), of("1024"));
+        assert!(of("999m") < of("1"));
+        let sums = [("1Gi", "512Mi"), ("500m", "1"), ("0", "1Mi"), ("1Mi", "1M")];
+        let said: Vec<_> = sums.iter().map(|(a, b)| of(a).plus(of(b)).to_string()).collect();
+        assert_eq!(said, ["1536Mi", "1500m", "1Mi", "2048576"]);
+        assert_eq!(of("1Gi").minus(of("2Gi")).to_string(), "-1Gi");
+        assert_eq!(
+            (of("1500m").units(), of("1u").millis(), of("1u").rounded_to_millis().to_string()),
+            (2, 1, "1m".into())
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[-+]?[0-9.]{0,50}[eEinumkKMGTP]{0,2}[-+]?[0-9]{0,12}") {
+            if let Ok(quantity) = Quantity::parse(&text) {
+                let written = quantity.to_string();
+                prop_assert_eq!(Quantity::parse(&written).unwrap(), quantity);
+                prop_assert_eq!(canonical(&written).unwrap(), written.as_str());
+                prop_assert_eq!(Quantity::parse(&canonical(&text).unwrap()).unwrap(), quantity);
+            }
+        }
+    }
+}

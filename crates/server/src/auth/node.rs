@@ -1,0 +1,136 @@
+//! What a node may do: what its role says, and of that only what concerns itself and the pods on it.
+
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use super::deed::{Deed, On, Resource};
+use super::defaults;
+use super::rule::Rule;
+use crate::kinds::Kind;
+use crate::object::{self, list, str_at};
+use crate::registry::Registry;
+use crate::selector::Selector;
+
+const LEASE_NAMESPACE: &str = "kube-node-lease";
+
+static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| Rule::all(&defaults::node_rules()));
+
+/// Rule: a node reads itself, its pods, and the secrets, config maps and accounts that those use; it writes its own Node and
+/// Lease; whose status and pods a write touches is for NodeRestriction to see.
+/// Upstream: the node authorizer. `Err` says why the node has no right of its own; a binding may still grant it.
+pub(crate) fn grant(registry: &Registry, node: &str, deed: &Deed) -> Result<(), String> {
+    let by_role = || {
+        if RULES.iter().any(|it| it.allows(deed)) { Ok(()) } else { Err(String::new()) }
+    };
+    let On::Resource(on) = &deed.on else { return by_role() };
+    let verb = deed.verb.as_ref();
+    match (on.group.as_str(), on.plural.as_str()) {
+        ("", "secrets" | "configmaps") => read_used(registry, node, verb, on),
+        ("", "serviceaccounts") => match (verb, on.part.as_str()) {
+            ("get", "") => read_used(registry, node, verb, on),
+            ("create", "token") if !on.name.is_empty() => used(registry, node, on),
+            ("create", _) if !on.name.is_empty() => {
+                Err("can only create token subresource of serviceaccount".to_owned())
+            }
+            _ => Err("can only create tokens for individual service accounts".to_owned()),
+        },
+        ("coordination.k8s.io", "leases") => match verb {
+            "get" | "create" | "update" | "patch" | "delete" if on.namespace != LEASE_NAMESPACE => {
+                Err(format!("can only access leases in the {LEASE_NAMESPACE:?} system namespace"))
+            }
+            // The name is in the body of a create: NodeRestriction looks at it.
+            "create" => Ok(()),
+            "get" | "update" | "patch" | "delete" if on.name == node => Ok(()),
+            "get" | "update" | "patch" | "delete" => {
+                Err("can only access node lease with the same name as the requesting node".to_owned())
+            }
+            _ => Err("can only get, create, update, patch, or delete a node lease".to_owned()),
+        },
+        ("", "nodes") => match (on.part.as_str(), verb) {
+            ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
+            ("", "get" | "list" | "watch") => match on.name.as_str() {
+                name if name == node => Ok(()),
+                "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
+                name => Err(format!("node '{node}' cannot read '{name}', only its own Node object")),
+            },
+            _ => Err(String::new()),
+        },
+        ("", "pods") => match (on.part.as_str(), verb) {
+            ("", "get") => used(registry, node, on),
+            ("", "list" | "watch") if on.node == node => Ok(()),
+            ("", "list" | "watch") if !on.name.is_empty() => used(registry, node, on),
+            ("", "list" | "watch") => {
+                Err("can only list/watch pods with spec.nodeName field selector".to_owned())
+            }
+            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => Ok(()),
+            _ => Err(String::new()),
+        },
+        _ => by_role(),
+    }
+}
+
+fn read_used(registry: &Registry, node: &str, verb: &str, on: &Resource) -> Result<(), String> {
+    if !matches!(verb, "get" | "list" | "watch") {
+        return Err("can only read resources of this type".to_owned());
+    }
+    if !on.part.is_empty() {
+        return Err("cannot read subresource".to_owned());
+    }
+    if on.namespace.is_empty() {
+        return Err("can only read namespaced object of this type".to_owned());
+    }
+    if on.name.is_empty() {
+        return Err("No Object name found".to_owned());
+    }
+    used(registry, node, on)
+}
+
+/// Whether a pod on the node is, or uses, what is asked for.
+fn used(registry: &Registry, node: &str, on: &Resource) -> Result<(), String> {
+    let uses = |pod: &Value| match on.plural.as_str() {
+        "pods" => str_at(pod, "metadata.name") == on.name,
+        "serviceaccounts" => str_at(pod, "spec.serviceAccountName") == on.name,
+        plural => refers_to(&pod["spec"], plural, &on.name),
+    };
+    if !on.namespace.is_empty() && pods_on(registry, node, &on.namespace).iter().any(uses) {
+        return Ok(());
+    }
+    Err(format!("no relationship found between node '{node}' and this object"))
+}
+
+fn pods_on(registry: &Registry, node: &str, namespace: &str) -> Vec<Value> {
+    let pods = Kind::find("", "v1", "pods").expect("it is in the table");
+    let Ok(selector) = Selector::parse(pods, "", &format!("spec.nodeName={node}")) else { return Vec::new() };
+    let (pods, _) = registry.list(pods, Some(namespace), &selector);
+    pods.iter().map(|it| object::parse(it)).collect()
+}
+
+/// Whether the spec of a pod names the secret or config map: in a volume, in the environment of a container, or to pull
+/// an image with.
+fn refers_to(spec: &Value, plural: &str, name: &str) -> bool {
+    let is_secret = plural == "secrets";
+    let (volume, key, env, env_from) = if is_secret {
+        ("secret", "secretName", "secretKeyRef", "secretRef")
+    } else {
+        ("configMap", "name", "configMapKeyRef", "configMapRef")
+    };
+    let in_volume = |it: &Value| {
+        let projected = list(&it["projected"], "sources");
+        str_at(&it[volume], key) == name || projected.iter().any(|it| str_at(&it[volume], "name") == name)
+    };
+    // Volume plugins that take a secret do so in these two ways.
+    let in_plugin = |it: &Value| {
+        it.as_object().into_iter().flatten().any(|(_, source)| {
+            str_at(source, "secretRef.name") == name || str_at(source, "nodePublishSecretRef.name") == name
+        })
+    };
+    let in_container = |it: &Value| {
+        list(it, "env").iter().any(|it| str_at(&it["valueFrom"][env], "name") == name)
+            || list(it, "envFrom").iter().any(|it| str_at(&it[env_from], "name") == name)
+    };
+    let containers = ["containers", "initContainers", "ephemeralContainers"];
+    list(spec, "volumes").iter().any(|it| in_volume(it) || (is_secret && in_plugin(it)))
+        || containers.iter().any(|kind| list(spec, kind).iter().any(in_container))
+        || (is_secret && list(spec, "imagePullSecrets").iter().any(|it| str_at(it, "name") == name))
+}

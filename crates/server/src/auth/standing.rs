@@ -1,0 +1,176 @@
+//! The default roles are made at the start, and the roles that are gathered from others are kept in step with them.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::defaults::{AUTO_UPDATE, cluster_role_bindings, cluster_roles};
+use super::rule::{Rule, missing};
+use super::{Access, RBAC};
+use crate::context::Context;
+use crate::kinds::Kind;
+use crate::object::{self, is_set, list, str_at};
+use crate::refusal::Refusal;
+use crate::registry::{DeleteOptions, Registry};
+use crate::route::{Part, Target};
+use crate::selector::Selector;
+
+/// Rule: a default role that is missing is made at the start; one that stands gets back the rules and subjects that it
+/// lacks, unless it is annotated not to. What was added to it stays.
+/// Upstream: `ReconcileRole` and `ReconcileRoleBinding`.
+pub(crate) async fn make(registry: &Registry, now: Timestamp) -> Result<(), Refusal> {
+    for (plural, defaults) in
+        [("clusterroles", cluster_roles()), ("clusterrolebindings", cluster_role_bindings())]
+    {
+        for default in defaults {
+            let target = target(plural, str_at(&default, "metadata.name"));
+            match registry.peek(target.kind, None, &target.name).map(|it| object::parse(&it)) {
+                None => {
+                    let context = Context::of_server("create", now);
+                    registry.create(&context, target.kind, None, default).await?;
+                }
+                Some(stands) => {
+                    if let Some(mended) = mended(&stands, &default) {
+                        let context = Context::of_server("update", now);
+                        // A binding cannot be made to refer to another role.
+                        if mended["roleRef"] == stands["roleRef"] {
+                            registry.update(&context, &target, |_| Ok(mended.clone())).await?;
+                        } else {
+                            registry.delete(&context, &target, &DeleteOptions::default()).await?;
+                            registry.create(&context, target.kind, None, default).await?;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    aggregate(registry, now).await
+}
+
+/// What stands, with what it lacks of the default, if it lacks anything.
+fn mended(stands: &Value, default: &Value) -> Option<Value> {
+    if stands["metadata"]["annotations"][AUTO_UPDATE] == "false" {
+        return None;
+    }
+    let mut new = stands.clone();
+    for map in ["labels", "annotations"] {
+        for (key, value) in default["metadata"][map].as_object().into_iter().flatten() {
+            new["metadata"][map][key] = value.clone();
+        }
+    }
+    if is_set(&default["aggregationRule"]) {
+        new["aggregationRule"] = default["aggregationRule"].clone();
+    } else if is_set(&default["rules"]) {
+        let lacking = missing(&Rule::all(&stands["rules"]), &Rule::all(&default["rules"]));
+        let rules = list(stands, "rules").iter().cloned().chain(lacking.iter().map(Rule::write));
+        new["rules"] = rules.collect();
+    }
+    if is_set(&default["roleRef"]) {
+        new["roleRef"] = default["roleRef"].clone();
+        let same = |one: &Value, other: &Value| one["kind"] == other["kind"] && one["name"] == other["name"];
+        let has = |wanted: &&Value| list(stands, "subjects").iter().any(|it| same(it, wanted));
+        let lacking: Vec<_> = list(default, "subjects").iter().filter(|it| !has(it)).cloned().collect();
+        if !lacking.is_empty() {
+            new["subjects"] = list(stands, "subjects").iter().cloned().chain(lacking).collect();
+        }
+    }
+    (new != *stands).then_some(new)
+}
+
+/// Rule: a ClusterRole with an aggregation rule has the rules of all ClusterRoles that one of its selectors selects, in the
+/// order of their names, each once.
+/// Upstream: the clusterrole-aggregation controller.
+async fn aggregate(registry: &Registry, now: Timestamp) -> Result<(), Refusal> {
+    // A role may be gathered from roles that are gathered themselves: no chain is longer than there are roles.
+    let roles = Kind::find(RBAC, "v1", "clusterroles").expect("it is in the table");
+    let mut rounds = registry.list(roles, None, &Selector::default()).0.len();
+    loop {
+        let (all, _) = registry.list(roles, None, &Selector::default());
+        let all: Vec<Value> = all.iter().map(|it| object::parse(it)).collect();
+        let mut changed = false;
+        for role in all.iter().filter(|it| is_set(&it["aggregationRule"]["clusterRoleSelectors"])) {
+            let gathered = gathered(role, &all);
+            if list(role, "rules") == gathered {
+                continue;
+            }
+            changed = true;
+            let context = Context::of_server("update", now);
+            let target = target("clusterroles", str_at(role, "metadata.name"));
+            let put = |role: &Value| {
+                let mut role = role.clone();
+                role["rules"] = Value::Array(gathered.clone());
+                Ok(role)
+            };
+            registry.update(&context, &target, put).await?;
+        }
+        if !changed || rounds == 0 {
+            return Ok(());
+        }
+        rounds -= 1;
+    }
+}
+
+fn gathered(role: &Value, all: &[Value]) -> Vec<Value> {
+    let selectors = list(&role["aggregationRule"], "clusterRoleSelectors");
+    let mut rules: Vec<Value> = Vec::new();
+    for selector in selectors {
+        let chosen = all.iter().filter(|it| it["metadata"]["uid"] != role["metadata"]["uid"]);
+        for other in chosen.filter(|it| selects(selector, &it["metadata"]["labels"])) {
+            for rule in list(other, "rules") {
+                if !rules.contains(rule) {
+                    rules.push(rule.clone());
+                }
+            }
+        }
+    }
+    rules
+}
+
+/// A label selector as it is written in objects. One that cannot be read selects nothing.
+fn selects(selector: &Value, labels: &Value) -> bool {
+    let pairs = selector["matchLabels"].as_object().into_iter().flatten();
+    let all_pairs = pairs.clone().all(|(key, value)| labels.get(key) == Some(value));
+    let holds = |it: &Value| {
+        let label = labels.get(str_at(it, "key"));
+        match str_at(it, "operator") {
+            "In" => label.is_some_and(|label| list(it, "values").contains(label)),
+            "NotIn" => label.is_none_or(|label| !list(it, "values").contains(label)),
+            "Exists" => label.is_some(),
+            "DoesNotExist" => label.is_none(),
+            _ => false,
+        }
+    };
+    all_pairs && list(selector, "matchExpressions").iter().all(holds)
+}
+
+fn target(plural: &str, name: &str) -> Target {
+    let kind = Kind::find(RBAC, "v1", plural).expect("it is in the table");
+    Target { kind, namespace: None, name: name.to_owned(), part: Part::Whole }
+}
+
+impl Access {
+    /// Keeps gathered roles in step until `stop`.
+    pub(crate) async fn keep(registry: Arc<Registry>, stop: CancellationToken) {
+        let roles = Kind::find(RBAC, "v1", "clusterroles").expect("it is in the table");
+        let mut heads = registry.heads();
+        let mut seen = *heads.borrow_and_update();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = heads.changed() => if changed.is_err() { return },
+            }
+            let head = *heads.borrow_and_update();
+            let is_concerned =
+                registry.since(&roles.prefix(None), seen).map_or(true, |(it, _)| !it.is_empty());
+            seen = head;
+            if !is_concerned {
+                continue;
+            }
+            if let Err(refusal) = aggregate(&registry, Timestamp::now()).await {
+                tracing::warn!(status = %refusal.status(), "gather the rules of aggregated roles");
+            }
+        }
+    }
+}

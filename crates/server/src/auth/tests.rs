@@ -1,0 +1,464 @@
+//! Who may do what: a table of requests, and what comes of each.
+
+use std::fmt::Write as _;
+
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+
+use super::rule::Rule;
+use super::*;
+use crate::context::Context;
+
+const NOW: &str = "2026-01-01T00:00:00Z";
+
+pub(super) struct World {
+    pub(super) registry: Registry,
+    pub(super) now: Timestamp,
+}
+
+impl World {
+    pub(super) async fn new() -> Self {
+        let world = Self { registry: Registry::new(100), now: NOW.parse().unwrap() };
+        crate::standing::make(&world.registry, &crate::standing::Server::of_test(), world.now).await.unwrap();
+        make_default_roles(&world.registry, world.now).await.unwrap();
+        world
+    }
+
+    pub(super) async fn create(&self, group: &str, plural: &str, namespace: &str, object: Value) -> Value {
+        let kind = Kind::find(group, "v1", plural).unwrap();
+        let namespace = Some(namespace).filter(|it| !it.is_empty());
+        let context = Context::of_server("create", self.now);
+        let created = self.registry.create(&context, kind, namespace, object).await.unwrap();
+        object::parse(&created)
+    }
+
+    /// Makes a role and gives it to someone: in a namespace, or everywhere.
+    pub(super) async fn bind(&self, name: &str, namespace: &str, rules: Value, subject: Value) {
+        let (role, binding) = if namespace.is_empty() {
+            ("clusterroles", "clusterrolebindings")
+        } else {
+            ("roles", "rolebindings")
+        };
+        self.create(RBAC, role, namespace, json!({"metadata": {"name": name}, "rules": rules})).await;
+        let kind = if namespace.is_empty() { "ClusterRole" } else { "Role" };
+        let binding_object = json!({
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": RBAC, "kind": kind, "name": name},
+            "subjects": [subject],
+        });
+        self.create(RBAC, binding, namespace, binding_object).await;
+    }
+
+    /// What comes of a request: `METHOD URI`.
+    pub(super) fn ask(&self, user: &User, request: &str) -> String {
+        let (method, uri) = request.split_once(' ').unwrap();
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        let get = |name: &str| {
+            let found = form_urlencoded::parse(query.as_bytes()).find(|(it, _)| it == name);
+            found.map_or_else(String::new, |(_, value)| value.into_owned())
+        };
+        let deed = Deed::of(&method.parse().unwrap(), path, get);
+        match authorize(&self.registry, user, &deed) {
+            Ok(Grant::Masters) => "yes: a master".to_owned(),
+            Ok(Grant::Node) => "yes: its own".to_owned(),
+            Ok(grant) => format!("yes: {grant}"),
+            Err(why) => format!("no: {}", denied(user, &deed, &why).status()["message"].as_str().unwrap()),
+        }
+    }
+
+    fn check(&self, user: &User, requests: &[&str], expected: &Expect) {
+        let mut said = String::new();
+        for request in requests {
+            writeln!(said, "{request}\n    {}", self.ask(user, request)).unwrap();
+        }
+        expected.assert_eq(&said);
+    }
+}
+
+fn someone(name: &str) -> User {
+    User::new(name, ["system:authenticated"])
+}
+
+#[tokio::test]
+async fn everyone_may_look_around_and_no_more() {
+    let world = World::new().await;
+    world.check(
+        &someone("eve"),
+        &[
+            "GET /api/v1/pods",
+            "GET /api/v1/namespaces/default/pods/p",
+            "PUT /apis/apps/v1/namespaces/default/daemonsets/d/status",
+            "GET /api",
+            "GET /apis/apps/v1",
+            "GET /openapi/v2",
+            "POST /apis",
+            "GET /metrics",
+            "GET /healthz",
+            "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+            "GET /apis/<b>/v1/x",
+        ],
+        &expect![[r#"
+            GET /api/v1/pods
+                no: pods is forbidden: User "eve" cannot list resource "pods" in API group "" at the cluster scope
+            GET /api/v1/namespaces/default/pods/p
+                no: pods "p" is forbidden: User "eve" cannot get resource "pods" in API group "" in the namespace "default"
+            PUT /apis/apps/v1/namespaces/default/daemonsets/d/status
+                no: daemonsets.apps "d" is forbidden: User "eve" cannot update resource "daemonsets/status" in API group "apps" in the namespace "default"
+            GET /api
+                yes: RBAC: allowed by ClusterRoleBinding "system:discovery" of ClusterRole "system:discovery" to Group "system:authenticated"
+            GET /apis/apps/v1
+                yes: RBAC: allowed by ClusterRoleBinding "system:discovery" of ClusterRole "system:discovery" to Group "system:authenticated"
+            GET /openapi/v2
+                yes: RBAC: allowed by ClusterRoleBinding "system:discovery" of ClusterRole "system:discovery" to Group "system:authenticated"
+            POST /apis
+                no: forbidden: User "eve" cannot post path "/apis"
+            GET /metrics
+                no: forbidden: User "eve" cannot get path "/metrics"
+            GET /healthz
+                yes: RBAC: allowed by ClusterRoleBinding "system:discovery" of ClusterRole "system:discovery" to Group "system:authenticated"
+            POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews
+                yes: RBAC: allowed by ClusterRoleBinding "system:basic-user" of ClusterRole "system:basic-user" to Group "system:authenticated"
+            GET /apis/<b>/v1/x
+                no: x.<b> is forbidden: User "eve" cannot list resource "x" in API group "&lt;b&gt;" at the cluster scope
+        "#]],
+    );
+}
+
+#[tokio::test]
+async fn roles_grant_what_they_name_where_they_are_bound() {
+    let world = World::new().await;
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["pods", "*/status"], "verbs": ["get", "list"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["one"], "verbs": ["*"]},
+    ]);
+    world.bind("reader", "default", rules, json!({"kind": "ServiceAccount", "name": "bot"})).await;
+    let bot = User::account("default", "bot");
+    world.check(
+        &bot,
+        &[
+            "GET /api/v1/namespaces/default/pods/p",
+            "GET /api/v1/namespaces/default/pods",
+            "GET /api/v1/namespaces/default/pods?watch=1",
+            "GET /api/v1/namespaces/default/pods/p/log",
+            "GET /api/v1/namespaces/default/services/s/status",
+            "GET /api/v1/namespaces/kube-system/pods/p",
+            "GET /api/v1/pods",
+            "DELETE /api/v1/namespaces/default/configmaps/one",
+            "DELETE /api/v1/namespaces/default/configmaps/two",
+            "POST /api/v1/namespaces/default/configmaps",
+            "GET /api/v1/namespaces/default/configmaps?fieldSelector=metadata.name=one",
+            "GET /api/v1/namespaces/default/configmaps",
+        ],
+        &expect![[r#"
+            GET /api/v1/namespaces/default/pods/p
+                yes: RBAC: allowed by RoleBinding "reader/default" of Role "reader" to ServiceAccount "bot/default"
+            GET /api/v1/namespaces/default/pods
+                yes: RBAC: allowed by RoleBinding "reader/default" of Role "reader" to ServiceAccount "bot/default"
+            GET /api/v1/namespaces/default/pods?watch=1
+                no: pods is forbidden: User "system:serviceaccount:default:bot" cannot watch resource "pods" in API group "" in the namespace "default"
+            GET /api/v1/namespaces/default/pods/p/log
+                no: pods "p" is forbidden: User "system:serviceaccount:default:bot" cannot get resource "pods/log" in API group "" in the namespace "default"
+            GET /api/v1/namespaces/default/services/s/status
+                yes: RBAC: allowed by RoleBinding "reader/default" of Role "reader" to ServiceAccount "bot/default"
+            GET /api/v1/namespaces/kube-system/pods/p
+                no: pods "p" is forbidden: User "system:serviceaccount:default:bot" cannot get resource "pods" in API group "" in the namespace "kube-system"
+            GET /api/v1/pods
+                no: pods is forbidden: User "system:serviceaccount:default:bot" cannot list resource "pods" in API group "" at the cluster scope
+            DELETE /api/v1/namespaces/default/configmaps/one
+                yes: RBAC: allowed by RoleBinding "reader/default" of Role "reader" to ServiceAccount "bot/default"
+            DELETE /api/v1/namespaces/default/configmaps/two
+                no: configmaps "two" is forbidden: User "system:serviceaccount:default:bot" cannot delete resource "configmaps" in API group "" in the namespace "default"
+            POST /api/v1/namespaces/default/configmaps
+                no: configmaps is forbidden: User "system:serviceaccount:default:bot" cannot create resource "configmaps" in API group "" in the namespace "default"
+            GET /api/v1/namespaces/default/configmaps?fieldSelector=metadata.name=one
+                yes: RBAC: allowed by RoleBinding "reader/default" of Role "reader" to ServiceAccount "bot/default"
+            GET /api/v1/namespaces/default/configmaps
+                no: configmaps is forbidden: User "system:serviceaccount:default:bot" cannot list resource "configmaps" in API group "" in the namespace "default"
+        "#]],
+    );
+}
+
+#[tokio::test]
+async fn a_change_acts_at_once() {
+    let world = World::new().await;
+    let eve = someone("eve");
+    let request = "GET /api/v1/nodes";
+    let mut said = vec![world.ask(&eve, request)];
+    let rules = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]);
+    world.bind("nodes", "", rules, json!({"kind": "User", "name": "eve"})).await;
+    said.push(world.ask(&eve, request));
+    for plural in ["clusterroles", "clusterrolebindings"] {
+        let kind = Kind::find(RBAC, "v1", plural).unwrap();
+        let target = crate::route::Target {
+            kind,
+            namespace: None,
+            name: "nodes".to_owned(),
+            part: crate::route::Part::Whole,
+        };
+        let context = Context::of_server("delete", world.now);
+        world.registry.delete(&context, &target, &Default::default()).await.unwrap();
+        said.push(world.ask(&eve, request));
+    }
+    expect![[r#"
+        no: nodes is forbidden: User "eve" cannot list resource "nodes" in API group "" at the cluster scope
+        yes: RBAC: allowed by ClusterRoleBinding "nodes" of ClusterRole "nodes" to User "eve"
+        no: nodes is forbidden: User "eve" cannot list resource "nodes" in API group "" at the cluster scope: RBAC: clusterrole.rbac.authorization.k8s.io "nodes" not found
+        no: nodes is forbidden: User "eve" cannot list resource "nodes" in API group "" at the cluster scope"#]].assert_eq(&said.join("\n"));
+}
+
+#[tokio::test]
+async fn admin_edit_and_view_are_gathered() {
+    let world = World::new().await;
+    let mut said = String::new();
+    for role in ["admin", "edit", "view"] {
+        let subject = json!({"kind": "User", "name": role});
+        let binding = json!({
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+            "subjects": [subject],
+        });
+        world.create(RBAC, "rolebindings", "default", binding).await;
+        let may = |request: &str| {
+            if world.ask(&someone(role), request).starts_with("yes") { "yes" } else { "no" }
+        };
+        writeln!(
+            said,
+            "{role}: see pods {}, see secrets {}, write sets {}, write roles {}, write quotas {}, elsewhere {}",
+            may("GET /api/v1/namespaces/default/pods"),
+            may("GET /api/v1/namespaces/default/secrets"),
+            may("POST /apis/apps/v1/namespaces/default/daemonsets"),
+            may("POST /apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"),
+            may("POST /api/v1/namespaces/default/resourcequotas"),
+            may("GET /api/v1/namespaces/kube-system/pods"),
+        )
+        .unwrap();
+    }
+    expect![[r#"
+        admin: see pods yes, see secrets yes, write sets yes, write roles yes, write quotas no, elsewhere no
+        edit: see pods yes, see secrets yes, write sets yes, write roles no, write quotas no, elsewhere no
+        view: see pods yes, see secrets no, write sets no, write roles no, write quotas no, elsewhere no
+    "#]]
+    .assert_eq(&said);
+}
+
+#[tokio::test]
+async fn parts_of_muster_may_do_their_work_and_no_more() {
+    let world = World::new().await;
+    world.check(
+        &someone(CONTROLLER),
+        &[
+            "GET /apis/apps/v1/daemonsets?watch=true",
+            "PUT /apis/apps/v1/namespaces/default/daemonsets/d/status",
+            "PUT /apis/apps/v1/namespaces/default/daemonsets/d",
+            "POST /api/v1/namespaces/default/pods",
+            "DELETE /api/v1/nodes/n",
+            "GET /api/v1/namespaces/default/secrets/s",
+        ],
+        &expect![[r#"
+            GET /apis/apps/v1/daemonsets?watch=true
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-controller" of ClusterRole "system:muster-controller" to User "system:muster-controller"
+            PUT /apis/apps/v1/namespaces/default/daemonsets/d/status
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-controller" of ClusterRole "system:muster-controller" to User "system:muster-controller"
+            PUT /apis/apps/v1/namespaces/default/daemonsets/d
+                no: daemonsets.apps "d" is forbidden: User "system:muster-controller" cannot update resource "daemonsets" in API group "apps" in the namespace "default"
+            POST /api/v1/namespaces/default/pods
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-controller" of ClusterRole "system:muster-controller" to User "system:muster-controller"
+            DELETE /api/v1/nodes/n
+                no: nodes "n" is forbidden: User "system:muster-controller" cannot delete resource "nodes" in API group "" at the cluster scope
+            GET /api/v1/namespaces/default/secrets/s
+                no: secrets "s" is forbidden: User "system:muster-controller" cannot get resource "secrets" in API group "" in the namespace "default"
+        "#]],
+    );
+    world.check(
+        &someone(SIMULATED_NODES),
+        &[
+            "POST /api/v1/nodes",
+            "PATCH /api/v1/nodes/n/status",
+            "PATCH /api/v1/namespaces/default/pods/p/status",
+            "POST /api/v1/namespaces/default/pods",
+        ],
+        &expect![[r#"
+            POST /api/v1/nodes
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-simulated-nodes" of ClusterRole "system:muster-simulated-nodes" to User "system:muster-simulated-nodes"
+            PATCH /api/v1/nodes/n/status
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-simulated-nodes" of ClusterRole "system:muster-simulated-nodes" to User "system:muster-simulated-nodes"
+            PATCH /api/v1/namespaces/default/pods/p/status
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-simulated-nodes" of ClusterRole "system:muster-simulated-nodes" to User "system:muster-simulated-nodes"
+            POST /api/v1/namespaces/default/pods
+                no: pods is forbidden: User "system:muster-simulated-nodes" cannot create resource "pods" in API group "" in the namespace "default"
+        "#]],
+    );
+    assert_eq!(world.ask(&User::server(), "DELETE /api/v1/nodes"), "yes: a master");
+}
+
+#[tokio::test]
+async fn a_node_has_its_own_and_what_its_pods_use() {
+    let world = World::new().await;
+    for name in ["mine", "theirs"] {
+        let pod = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "nodeName": if name == "mine" { "n1" } else { "n2" },
+                "serviceAccountName": name,
+                "containers": [{
+                    "name": "c",
+                    "image": "i",
+                    "env": [{"name": "E", "valueFrom": {"secretKeyRef": {"name": name, "key": "k"}}}],
+                }],
+                "volumes": [{"name": "v", "projected": {"sources": [{"configMap": {"name": name}}]}}],
+            },
+        });
+        for kind in ["serviceaccounts", "pods"] {
+            let object = if kind == "pods" { pod.clone() } else { json!({"metadata": {"name": name}}) };
+            world.create("", kind, "default", object).await;
+        }
+    }
+    world.check(
+        &User::new("system:node:n1", ["system:nodes", "system:authenticated"]),
+        &[
+            "GET /api/v1/nodes/n1",
+            "GET /api/v1/nodes/n2",
+            "GET /api/v1/nodes",
+            "PATCH /api/v1/nodes/n1/status",
+            "DELETE /api/v1/nodes/n1",
+            "GET /api/v1/pods?fieldSelector=spec.nodeName=n1&watch=1",
+            "GET /api/v1/pods?fieldSelector=spec.nodeName=n2",
+            "GET /api/v1/namespaces/default/pods/mine",
+            "GET /api/v1/namespaces/default/pods/theirs",
+            "GET /api/v1/namespaces/default/secrets/mine",
+            "GET /api/v1/namespaces/default/secrets/theirs",
+            "GET /api/v1/namespaces/default/secrets",
+            "GET /api/v1/namespaces/default/configmaps?fieldSelector=metadata.name=mine&watch=1",
+            "POST /api/v1/namespaces/default/serviceaccounts/mine/token",
+            "POST /api/v1/namespaces/default/serviceaccounts/theirs/token",
+            "PATCH /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1",
+            "PATCH /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n2",
+            "GET /apis/coordination.k8s.io/v1/namespaces/default/leases/n1",
+            "GET /api/v1/services",
+            "GET /apis/apps/v1/daemonsets",
+        ],
+        &expect![[r#"
+            GET /api/v1/nodes/n1
+                yes: its own
+            GET /api/v1/nodes/n2
+                no: nodes "n2" is forbidden: User "system:node:n1" cannot get resource "nodes" in API group "" at the cluster scope: node 'n1' cannot read 'n2', only its own Node object
+            GET /api/v1/nodes
+                no: nodes is forbidden: User "system:node:n1" cannot list resource "nodes" in API group "" at the cluster scope: node 'n1' cannot read all nodes, only its own Node object
+            PATCH /api/v1/nodes/n1/status
+                yes: its own
+            DELETE /api/v1/nodes/n1
+                no: nodes "n1" is forbidden: User "system:node:n1" cannot delete resource "nodes" in API group "" at the cluster scope
+            GET /api/v1/pods?fieldSelector=spec.nodeName=n1&watch=1
+                yes: its own
+            GET /api/v1/pods?fieldSelector=spec.nodeName=n2
+                no: pods is forbidden: User "system:node:n1" cannot list resource "pods" in API group "" at the cluster scope: can only list/watch pods with spec.nodeName field selector
+            GET /api/v1/namespaces/default/pods/mine
+                yes: its own
+            GET /api/v1/namespaces/default/pods/theirs
+                no: pods "theirs" is forbidden: User "system:node:n1" cannot get resource "pods" in API group "" in the namespace "default": no relationship found between node 'n1' and this object
+            GET /api/v1/namespaces/default/secrets/mine
+                yes: its own
+            GET /api/v1/namespaces/default/secrets/theirs
+                no: secrets "theirs" is forbidden: User "system:node:n1" cannot get resource "secrets" in API group "" in the namespace "default": no relationship found between node 'n1' and this object
+            GET /api/v1/namespaces/default/secrets
+                no: secrets is forbidden: User "system:node:n1" cannot list resource "secrets" in API group "" in the namespace "default": No Object name found
+            GET /api/v1/namespaces/default/configmaps?fieldSelector=metadata.name=mine&watch=1
+                yes: its own
+            POST /api/v1/namespaces/default/serviceaccounts/mine/token
+                yes: its own
+            POST /api/v1/namespaces/default/serviceaccounts/theirs/token
+                no: serviceaccounts "theirs" is forbidden: User "system:node:n1" cannot create resource "serviceaccounts/token" in API group "" in the namespace "default": no relationship found between node 'n1' and this object
+            PATCH /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1
+                yes: its own
+            PATCH /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n2
+                no: leases.coordination.k8s.io "n2" is forbidden: User "system:node:n1" cannot patch resource "leases" in API group "coordination.k8s.io" in the namespace "kube-node-lease": can only access node lease with the same name as the requesting node
+            GET /apis/coordination.k8s.io/v1/namespaces/default/leases/n1
+                no: leases.coordination.k8s.io "n1" is forbidden: User "system:node:n1" cannot get resource "leases" in API group "coordination.k8s.io" in the namespace "default": can only access leases in the "kube-node-lease" system namespace
+            GET /api/v1/services
+                yes: its own
+            GET /apis/apps/v1/daemonsets
+                no: daemonsets.apps is forbidden: User "system:node:n1" cannot list resource "daemonsets" in API group "apps" at the cluster scope
+        "#]],
+    );
+}
+
+#[tokio::test]
+async fn one_may_ask_as_another_with_the_right_to() {
+    let world = World::new().await;
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["users"], "resourceNames": ["ann"], "verbs": ["impersonate"]},
+        {"apiGroups": [""], "resources": ["groups"], "resourceNames": ["dev"], "verbs": ["impersonate"]},
+        {"apiGroups": ["authentication.k8s.io"], "resources": ["userextras/scope"], "verbs": ["impersonate"]},
+    ]);
+    world.bind("as", "", rules, json!({"kind": "User", "name": "eve"})).await;
+    let ask = |user: &User, headers: &[(&'static str, &str)]| {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(*name, value.parse().unwrap());
+        }
+        match impersonate::impersonated(&world.registry, user, &map) {
+            Ok(None) => "oneself".to_owned(),
+            Ok(Some(it)) => format!("{} {:?} {:?}", it.name, it.groups, it.extra),
+            Err(it) => it.status()["message"].as_str().unwrap().to_owned(),
+        }
+    };
+    let eve = someone("eve");
+    let said = [
+        ask(&eve, &[]),
+        ask(&eve, &[("impersonate-user", "ann")]),
+        ask(
+            &eve,
+            &[("impersonate-user", "ann"), ("impersonate-group", "dev"), ("impersonate-extra-scope", "a")],
+        ),
+        ask(&eve, &[("impersonate-user", "ann"), ("impersonate-group", "system:masters")]),
+        ask(&eve, &[("impersonate-user", "bob")]),
+        ask(&eve, &[("impersonate-group", "dev")]),
+        ask(&User::server(), &[("impersonate-user", "system:serviceaccount:default:bot")]),
+        ask(&User::server(), &[("impersonate-user", "system:anonymous")]),
+    ];
+    expect![[r#"
+        oneself
+        ann ["system:authenticated"] {}
+        ann ["dev", "system:authenticated"] {"scope": ["a"]}
+        groups "system:masters" is forbidden: User "eve" cannot impersonate resource "groups" in API group "" at the cluster scope
+        users "bob" is forbidden: User "eve" cannot impersonate resource "users" in API group "" at the cluster scope
+        requested groups, extra or uid without impersonating a user: send Impersonate-User too
+        system:serviceaccount:default:bot ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"] {}
+        system:anonymous ["system:unauthenticated"] {}"#]].assert_eq(&said.join("\n"));
+}
+
+#[tokio::test]
+async fn a_second_start_changes_nothing_and_mends_what_is_missing() {
+    let world = World::new().await;
+    let before = world.registry.revision();
+    make_default_roles(&world.registry, world.now).await.unwrap();
+    assert_eq!(world.registry.revision(), before);
+
+    let kind = Kind::find(RBAC, "v1", "clusterroles").unwrap();
+    let target = |name: &str| crate::route::Target {
+        kind,
+        namespace: None,
+        name: name.to_owned(),
+        part: crate::route::Part::Whole,
+    };
+    let context = Context::of_server("update", world.now);
+    let spoil = |role: &Value| {
+        let mut role = role.clone();
+        role["rules"] = json!([{"apiGroups": ["x"], "resources": ["y"], "verbs": ["z"]}]);
+        Ok(role)
+    };
+    world.registry.update(&context, &target("system:basic-user"), spoil).await.unwrap();
+    world.registry.update(&context, &target("view"), spoil).await.unwrap();
+    make_default_roles(&world.registry, world.now).await.unwrap();
+    let rules = |name: &str| {
+        let role = object::parse(&world.registry.peek(kind, None, name).unwrap());
+        Rule::all(&role["rules"]).iter().map(Rule::compact).collect::<Vec<_>>()
+    };
+    expect![[r#"
+        {APIGroups:["x"], Resources:["y"], Verbs:["z"]}
+        {APIGroups:["authorization.k8s.io"], Resources:["selfsubjectaccessreviews"], Verbs:["create"]}
+        {APIGroups:["authorization.k8s.io"], Resources:["selfsubjectrulesreviews"], Verbs:["create"]}
+        {APIGroups:["authentication.k8s.io"], Resources:["selfsubjectreviews"], Verbs:["create"]}"#]]
+    .assert_eq(&rules("system:basic-user").join("\n"));
+    assert_eq!(rules("view").len(), 8);
+}
