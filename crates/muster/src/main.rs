@@ -1,5 +1,8 @@
 //! Muster puts one pod on every node that should have one, and keeps it there.
 
+mod backup;
+mod server;
+mod serving;
 mod up;
 
 use std::process::ExitCode;
@@ -17,6 +20,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Up(up::Args),
+    Server(server::Args),
+    Backup(backup::BackupArgs),
+    Restore(backup::RestoreArgs),
 }
 
 #[tokio::main]
@@ -26,6 +32,9 @@ async fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let done = match cli.command {
         Command::Up(args) => up::run(args).await,
+        Command::Server(args) => server::run(args).await,
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

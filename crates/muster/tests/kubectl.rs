@@ -52,7 +52,7 @@ fn one_data_directory_has_one_server() {
         (again.0, again.1.replace(&muster.dir.display().to_string(), "DIR")),
         (
             Some(1),
-            "muster: another `muster up` is running on DIR: stop that one, or choose another --data-dir\n"
+            "muster: another muster is running on DIR: stop that one, or choose another --data-dir\n"
                 .to_owned()
         )
     );
@@ -131,7 +131,7 @@ impl Muster {
         assert_eq!(
             line,
             format!(
-                "ready: 3 simulated nodes, state in memory only; export KUBECONFIG={}\n",
+                "ready: 3 simulated nodes; export KUBECONFIG={}\n",
                 muster.dir.join("kubeconfig").display()
             )
         );

@@ -1,12 +1,21 @@
 //! From the bytes of a request to an object of the type that is expected.
 
+mod read;
+mod scalar;
+
 use serde_json::Value;
 
-use crate::context::Context;
+use crate::context::{Context, FieldValidation};
+use crate::kinds::group_version;
 use crate::object::str_at;
+use crate::protobuf;
 use crate::refusal::Refusal;
+use crate::types::{self, Type};
+use read::Notes;
 
 pub(crate) const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The group, version and kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,42 +28,222 @@ pub(crate) struct Gvk<'a> {
 /// The object in a body. It may leave out its kind and version, and must not name others than `expected`.
 /// `media_type` comes without parameters; an empty one means JSON.
 pub(crate) fn object(
-    _context: &Context,
+    context: &Context,
     expected: Gvk<'_>,
     media_type: &str,
     body: &[u8],
 ) -> Result<Value, Refusal> {
-    let object: Value = match media_type {
-        "" | JSON => serde_json::from_slice(body)
-            .map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))?,
-        other => return Err(Refusal::unsupported_media(other, JSON)),
-    };
-    let api_version = crate::kinds::group_version(expected.group, expected.version);
-    for (field, must) in [("kind", expected.kind), ("apiVersion", &api_version)] {
-        let said = str_at(&object, field);
-        if !said.is_empty() && said != must {
-            return Err(Refusal::bad_request(format!(
-                "the {field} in the data ({said}) does not match the expected {field} ({must})"
-            )));
+    let of = type_of(expected)?;
+    let (read, notes) = match media_type {
+        "" | JSON => {
+            let mut from = serde_json::Deserializer::from_slice(body);
+            let (read, notes) = read::typed(&mut from, of);
+            let read = read.and_then(|it| from.end().map(|()| it));
+            (read.map_err(|error| in_go(&error)), notes)
         }
+        YAML => match yaml(body) {
+            Ok((object, mut twice)) => {
+                let (read, mut notes) = read::typed(object, of);
+                twice.append(&mut notes.strict);
+                (read.map_err(|error| in_go(&error)), Notes { strict: twice, ..notes })
+            }
+            Err(error) => (Err(error), Notes::default()),
+        },
+        PROTOBUF => {
+            let (said, object) =
+                protobuf::object(body, of).map_err(|why| unrecognized(expected, &why, body))?;
+            refuse_other_kind(expected, &said.api_version, &said.kind)?;
+            let (read, notes) = read::typed(object, of);
+            (read.map_err(|error| in_go(&error)), notes)
+        }
+        other => {
+            let accepted = [JSON, YAML, PROTOBUF].join(", ");
+            return Err(Refusal::unsupported_media(other, &accepted));
+        }
+    };
+    let mut object = match (read, &notes.wrong) {
+        (Ok(object), _) => object,
+        (Err(_), Some(why)) => {
+            // The object may be of another kind altogether, and then that is what is wrong with it.
+            let said: Value = serde_json::from_slice(body).unwrap_or_default();
+            refuse_other_kind(expected, str_at(&said, "apiVersion"), str_at(&said, "kind"))?;
+            return Err(unfit(expected, &said, why));
+        }
+        (Err(error), None) => {
+            return Err(unrecognized(
+                expected,
+                &format!("couldn't get version/kind; json parse error: {error}"),
+                body,
+            ));
+        }
+    };
+    refuse_other_kind(expected, str_at(&object, "apiVersion"), str_at(&object, "kind"))?;
+    match context.field_validation {
+        FieldValidation::Strict if !notes.strict.is_empty() => {
+            let why = format!("strict decoding error: {}", notes.strict.join(", "));
+            return Err(unfit(expected, &object, &why));
+        }
+        FieldValidation::Strict | FieldValidation::Ignore => {}
+        FieldValidation::Warn => notes.strict.into_iter().for_each(|it| context.warn(it)),
     }
-    refuse_shapeless(expected, &object)?;
+    set_kind(expected, &mut object);
     Ok(object)
 }
 
 /// What a patch made of an object, held to its type like a body.
-pub(crate) fn patched(_context: &Context, expected: Gvk<'_>, object: Value) -> Result<Value, Refusal> {
-    refuse_shapeless(expected, &object)?;
+pub(crate) fn patched(context: &Context, expected: Gvk<'_>, object: Value) -> Result<Value, Refusal> {
+    let of = type_of(expected)?;
+    // Most patches fit, so what they made is only written out for those that do not.
+    let (read, notes) = read::typed(&object, of);
+    let wrong = match (&read, notes.wrong) {
+        (Err(error), wrong) => Some(wrong.unwrap_or_else(|| in_go(error))),
+        (Ok(_), _) if notes.strict.is_empty() => None,
+        (Ok(_), _) => match context.field_validation {
+            FieldValidation::Strict => Some(format!("strict decoding error: {}", notes.strict.join(", "))),
+            FieldValidation::Ignore => None,
+            FieldValidation::Warn => {
+                notes.strict.into_iter().for_each(|it| context.warn(it));
+                None
+            }
+        },
+    };
+    if let Some(why) = wrong {
+        return Err(unfit_patch(&object, &why));
+    }
+    let mut object = read.unwrap_or_default();
+    set_kind(expected, &mut object);
     Ok(object)
 }
 
-/// The rest of the server relies on these being objects where they are at all.
-fn refuse_shapeless(expected: Gvk<'_>, object: &Value) -> Result<(), Refusal> {
-    let is_map = |it: &Value| it.is_null() || it.is_object();
-    let wrong = ["metadata", "spec", "status"].into_iter().find(|it| !is_map(&object[it]));
-    let Some(wrong) = wrong.or_else(|| (!object.is_object()).then_some("it")) else { return Ok(()) };
+/// The body of a patch, whatever it holds.
+pub(crate) fn patch(context: &Context, body: &[u8]) -> Result<Value, Refusal> {
+    let mut from = serde_json::Deserializer::from_slice(body);
+    let (read, notes) = read::untyped(&mut from);
+    let patch = read
+        .and_then(|it| from.end().map(|()| it))
+        .map_err(|error| Refusal::bad_request(format!("error decoding patch: {}", in_go(&error))))?;
+    match context.field_validation {
+        FieldValidation::Strict if !notes.strict.is_empty() => {
+            return Err(unfit_patch(&patch, &format!("strict decoding error: {}", notes.strict.join(", "))));
+        }
+        FieldValidation::Strict | FieldValidation::Ignore => {}
+        FieldValidation::Warn => notes.strict.into_iter().for_each(|it| context.warn(it)),
+    }
+    Ok(patch)
+}
+
+/// The body of a server-side apply: YAML, of which JSON is a part.
+pub(crate) fn applied(context: &Context, body: &[u8]) -> Result<Value, Refusal> {
+    let (applied, twice) =
+        yaml(body).map_err(|error| Refusal::bad_request(format!("error decoding YAML: {error}")))?;
+    for note in twice {
+        match context.field_validation {
+            FieldValidation::Strict => {
+                return Err(Refusal::bad_request(format!("error strict decoding YAML: {note}")));
+            }
+            FieldValidation::Warn => context.warn(note),
+            FieldValidation::Ignore => {}
+        }
+    }
+    Ok(applied)
+}
+
+/// A value, and the fields that were there twice. kubectl sends JSON where YAML is asked for, so that is tried first.
+fn yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
+    let mut from = serde_json::Deserializer::from_slice(body);
+    let (read, notes) = read::untyped(&mut from);
+    if let Ok(value) = read.and_then(|it| from.end().map(|()| it)) {
+        return Ok((value, notes.strict));
+    }
+    let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
+    let value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
+    Ok((value, Vec::new()))
+}
+
+fn type_of(expected: Gvk<'_>) -> Result<&'static Type, Refusal> {
+    types::of(expected.group, expected.version, expected.kind).ok_or_else(|| {
+        let version = group_version(expected.group, expected.version);
+        Refusal::bad_request(unregistered(expected.kind, &version))
+    })
+}
+
+fn set_kind(expected: Gvk<'_>, object: &mut Value) {
+    object["apiVersion"] = group_version(expected.group, expected.version).into();
+    object["kind"] = expected.kind.into();
+}
+
+/// An object may leave its kind and version out.
+fn refuse_other_kind(expected: Gvk<'_>, api_version: &str, kind: &str) -> Result<(), Refusal> {
+    // Options are the same in every group.
+    let is_option = expected.kind == "DeleteOptions";
+    let must = group_version(expected.group, expected.version);
+    let api_version = if api_version.is_empty() || is_option { &must } else { api_version };
+    let kind = if kind.is_empty() { expected.kind } else { kind };
+    if (api_version, kind) == (must.as_str(), expected.kind) {
+        return Ok(());
+    }
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    if types::of(group, version, kind).is_none() {
+        let why = unregistered(kind, api_version);
+        return Err(Refusal::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {}: {why}",
+            expected.kind
+        )));
+    }
+    if kind == expected.kind {
+        return Err(Refusal::bad_request(format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({must})"
+        )));
+    }
+    let package = if expected.group.is_empty() { "core" } else { expected.group };
     Err(Refusal::bad_request(format!(
-        "{0} in version \"{1}\" cannot be handled as a {0}: {wrong} is not an object",
-        expected.kind, expected.version
+        "{kind} in version {version:?} cannot be handled as a {0}: converting ({version}.{kind}) to ({1}.{0}): \
+         unknown conversion",
+        expected.kind,
+        package.split('.').next().unwrap_or(package),
     )))
 }
+
+fn unregistered(kind: &str, api_version: &str) -> String {
+    format!(
+        "no kind {kind:?} is registered for version {api_version:?} in scheme \"pkg/api/legacyscheme/scheme.go:30\""
+    )
+}
+
+fn unfit(expected: Gvk<'_>, said: &Value, why: &str) -> Refusal {
+    let kind = Some(str_at(said, "kind")).filter(|it| !it.is_empty()).unwrap_or(expected.kind);
+    let version = expected.version;
+    Refusal::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {}: {why}",
+        expected.kind
+    ))
+}
+
+fn unfit_patch(object: &Value, why: &str) -> Refusal {
+    let value = Value::from(object.to_string());
+    Refusal::invalid_options(format!(" \"\" is invalid: patch: Invalid value: {value}: {why}"))
+}
+
+/// What was sent is no object at all, so a little of it is shown.
+fn unrecognized(expected: Gvk<'_>, why: &str, body: &[u8]) -> Refusal {
+    const SHOWN_MAX: usize = 30;
+    let more = if SHOWN_MAX < body.len() { " ..." } else { "" };
+    let start = &body[..body.len().min(SHOWN_MAX)];
+    let shown = match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => String::from_utf8_lossy(start).into_owned(),
+        Some(_) => start.iter().map(|it| format!("{it:02x}")).collect(),
+    };
+    Refusal::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {why} ({shown}{more})",
+        expected.kind
+    ))
+}
+
+/// Go's words for the commonest way in which JSON is broken.
+fn in_go(error: &serde_json::Error) -> String {
+    if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
+}
+
+#[cfg(test)]
+mod tests;

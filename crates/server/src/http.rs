@@ -218,8 +218,10 @@ impl Api {
             }
             (Method::PATCH, part) if part.is_written() => {
                 let patch_type = PatchType::of(&asked.media_type)?;
-                let patch: Value = serde_json::from_slice(&asked.body)
-                    .map_err(|error| Refusal::bad_request(format!("the body is not JSON: {error}")))?;
+                let patch = match patch_type {
+                    PatchType::Apply => decode::applied(context, &asked.body)?,
+                    _ => decode::patch(context, &asked.body)?,
+                };
                 if patch_type == PatchType::Apply {
                     refuse_other_name(&target, &patch)?;
                     let applied = convert::inward(kind, patch);

@@ -42,6 +42,8 @@ pub(crate) struct Kind {
     pub(crate) door: Option<&'static Door>,
     /// Its objects are questions: answered, and never stored.
     pub(crate) answer: Option<Answer>,
+    /// Objects go by themselves so long after they were last written.
+    pub(crate) lifetime_s: Option<u64>,
     /// What the names of its objects must look like.
     pub(crate) name: names::Rule,
     pub(crate) default: fn(&mut Value),
@@ -99,6 +101,7 @@ const PLAIN: Kind = Kind {
     plugins: &[],
     door: None,
     answer: None,
+    lifetime_s: None,
     name: names::subdomain_name,
     default: admit::no_defaults,
     check: admit::no_checks,
@@ -150,6 +153,7 @@ const EVENT: Kind = Kind {
         "source",
         "type",
     ],
+    lifetime_s: Some(60 * 60),
     columns: columns::EVENT,
     ..PLAIN
 };

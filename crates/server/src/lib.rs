@@ -11,6 +11,7 @@ mod auth;
 mod columns;
 mod context;
 mod convert;
+mod data;
 mod decode;
 mod discovery;
 mod fields;
@@ -20,6 +21,7 @@ mod object;
 mod openapi;
 mod patch;
 mod pki;
+mod protobuf;
 mod refusal;
 mod registry;
 mod route;
@@ -41,15 +43,19 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use jiff::Timestamp;
+use muster_store::{LogError, Sqlite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::Access;
 use crate::http::Api;
 use crate::pki::{Pki, Serving};
-use crate::registry::Registry;
+use crate::refusal::Refusal;
+use crate::registry::{Registry, WINDOW, keep_house};
 
+pub use crate::data::{DataError, backup, has_store, restore};
 pub use crate::pki::{PkiError, Who, write_private};
 
 /// A client that has not finished its TLS handshake by then is not one.
@@ -61,10 +67,6 @@ const RENEWAL_LOOK_EVERY: Duration = Duration::from_secs(60 * 60);
 /// How long the answers that are under way may take once the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Commits kept for watchers: a rollout over 4,000 nodes writes four for each pod, and at 4 kB an
-/// object the window holds 64 MB at most.
-const HISTORY_MAX: usize = 16_384;
-
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     #[error("{address} is in use: is another server running? Choose another with --listen")]
@@ -73,18 +75,34 @@ pub enum BindError {
     Listen { address: SocketAddr, source: io::Error },
     #[error("set up the certificates")]
     Pki(#[from] PkiError),
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error("make the objects that are always there: {0}")]
+    Standing(String),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("set up the certificates")]
+    Pki(#[from] PkiError),
+    /// What was not told may be lost or not, and only a new start can say.
+    #[error("the store can no longer be written, so the server ends. {0}")]
+    Data(#[from] DataError),
 }
 
 /// A server that has its port and its certificates, and does not serve yet.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
-    address: SocketAddr,
+    own: standing::Server,
     pki: Arc<Pki>,
+    registry: Arc<Registry>,
+    /// The store says here that it can no longer be written.
+    failure: oneshot::Receiver<DataError>,
 }
 
 impl Server {
-    /// The certificates are kept in `data_dir`, which must exist.
+    /// The certificates and the store are kept in `data_dir`, which must exist and be no other server's.
     pub async fn bind(listen: SocketAddr, data_dir: &Path) -> Result<Self, BindError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => BindError::InUse { address: listen },
@@ -92,39 +110,46 @@ impl Server {
         };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, pki: Arc::new(Pki::open(data_dir)?) })
+        let pki = Arc::new(Pki::open(data_dir)?);
+        let (failed, failure) = oneshot::channel();
+        let on_failure = Box::new(move |error: &LogError| drop(failed.send(error.clone().into())));
+        let log = Sqlite::open(&data::file(data_dir)).map_err(DataError::from)?;
+        let mut registry = Registry::open(log, WINDOW, on_failure).map_err(DataError::from)?;
+        registry.access = Access::new(&pki)?;
+        let now = Timestamp::now();
+        let refused = |it: Refusal| BindError::Standing(it.message().to_owned());
+        let own = standing::Server { address, ca_pem: pki.ca_pem().to_owned() };
+        standing::make(&registry, &own, now).await.map_err(refused)?;
+        auth::make_default_roles(&registry, now).await.map_err(refused)?;
+        Ok(Self { listener, own, pki, registry: Arc::new(registry), failure })
     }
 
     /// A kubeconfig for the administrator or a part of Muster. It stops working when the server's authority is replaced.
     pub fn kubeconfig(&self, who: Who) -> Result<String, PkiError> {
-        let ip =
-            if self.address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { self.address.ip() };
-        self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.address.port())), who)
+        let ip = if self.own.address.ip().is_unspecified() {
+            Ipv4Addr::LOCALHOST.into()
+        } else {
+            self.own.address.ip()
+        };
+        self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.own.address.port())), who)
     }
 
     /// Serves until `stop`, and then lets what is under way finish.
-    pub async fn serve(self, stop: CancellationToken) -> Result<(), PkiError> {
-        let serving = Arc::new(Serving::new(self.pki.clone(), self.address.ip(), Timestamp::now())?);
+    pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
+        let serving = Arc::new(Serving::new(self.pki.clone(), self.own.address.ip(), Timestamp::now())?);
         let tls = TlsAcceptor::from(Arc::new(serving.config()?));
-        let mut registry = Registry::new(HISTORY_MAX);
-        registry.access = Access::new(&self.pki)?;
-        let registry = Arc::new(registry);
-        let now = Timestamp::now();
-        let own = standing::Server { address: self.address, ca_pem: self.pki.ca_pem().to_owned() };
-        if let Err(refusal) = standing::make(&registry, &own, now).await {
-            tracing::error!(status = %refusal.status(), "make the objects that are always there");
-        }
-        if let Err(refusal) = auth::make_default_roles(&registry, now).await {
-            tracing::error!(status = %refusal.status(), "make the default roles");
-        }
-        tokio::spawn(standing::keep(registry.clone(), own, stop.clone()));
+        let (registry, mut failure) = (self.registry, self.failure);
+        let house = tokio::spawn(keep_house(registry.clone(), stop.clone()));
+        tokio::spawn(standing::keep(registry.clone(), self.own, stop.clone()));
         tokio::spawn(Access::keep(registry.clone(), stop.clone()));
         tokio::spawn(renew(serving, stop.clone()));
-        let api = Api { registry, stop: stop.clone() };
+        let api = Api { registry: registry.clone(), stop: stop.clone() };
         let graceful = Arc::new(GracefulShutdown::new());
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => break,
+                // Nobody may read on from a server that can no longer say what is durable.
+                Ok(error) = &mut failure => return Err(error.into()),
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
@@ -147,6 +172,8 @@ impl Server {
         if tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown()).await.is_err() {
             tracing::warn!("some answers were cut short");
         }
+        drop(house.await);
+        drop(tokio::task::spawn_blocking(move || registry.close()).await);
         Ok(())
     }
 }

@@ -132,16 +132,29 @@ impl Refusal {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
     }
 
-    /// The request may come again after so many seconds; 0 says nothing of when.
-    pub(crate) fn too_many_requests(message: &str, retry_after_s: u32) -> Self {
+    /// Too much is under way already.
+    pub(crate) fn too_many_requests(retry_after_s: u32) -> Self {
+        let message = "Too many requests, please try again later.";
         let mut refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message);
-        refusal.details =
-            if retry_after_s == 0 { json!({}) } else { json!({"retryAfterSeconds": retry_after_s}) };
+        refusal.details = json!({"retryAfterSeconds": retry_after_s});
         refusal
     }
 
-    pub(crate) fn internal(message: &str) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+    pub(crate) fn internal(why: &str) -> Self {
+        let message = format!("Internal error occurred: {why}");
+        let mut refusal = Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message);
+        refusal.details = json!({"causes": [{"message": why}]});
+        refusal
+    }
+
+    /// A budget would be broken. It may be tried again after so many seconds; 0 says nothing of when.
+    pub(crate) fn over_budget(message: &str, retry_after_s: u32) -> Self {
+        let mut refusal = Self::too_many_requests(retry_after_s);
+        message.clone_into(&mut refusal.message);
+        if retry_after_s == 0 {
+            refusal.details = json!({});
+        }
+        refusal
     }
 
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
@@ -174,6 +187,10 @@ impl Refusal {
         let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
         refusal.details = json!({"causes": [cause], "retryAfterSeconds": 1});
         refusal
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
     }
 
     pub(crate) fn status(&self) -> Value {

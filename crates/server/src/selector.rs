@@ -1,5 +1,6 @@
 //! Label and field selectors: which objects a list, a watch or a delete is about.
 
+use muster_store::{Index, Record};
 use serde_json::Value;
 
 use crate::convert;
@@ -59,15 +60,32 @@ impl Selector {
         Ok(Self { labels, fields })
     }
 
-    /// Matches everything, so that the caller need not even parse the object.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.labels.is_empty() && self.fields.is_empty()
+    /// Asks the record's index alone: no object is parsed to be selected.
+    pub(crate) fn matches(&self, record: &Record) -> bool {
+        self.labels.iter().all(|it| it.matches(record.index.label(&it.key)))
+            && self.fields.iter().all(|it| (field(record, &it.path) == it.value) == it.equal)
     }
+}
 
-    pub(crate) fn matches(&self, object: &Value) -> bool {
-        let labels = &object["metadata"]["labels"];
-        self.labels.iter().all(|it| it.matches(labels[&it.key].as_str()))
-            && self.fields.iter().all(|it| (object::text(object, &it.path) == it.value) == it.equal)
+/// Keys end in the namespace and the name; the other fields are in the index unless they are empty.
+fn field<'a>(record: &'a Record, path: &str) -> &'a str {
+    let mut from_end = record.key.rsplit('/');
+    match path {
+        "metadata.name" => from_end.next().unwrap_or_default(),
+        "metadata.namespace" => from_end.nth(1).unwrap_or_default(),
+        path => record.index.field(path).unwrap_or_default(),
+    }
+}
+
+impl Kind {
+    /// All that a selector may ask of an object of this kind.
+    pub(crate) fn index(&self, object: &Value) -> Index {
+        let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
+        let fields: Vec<_> = self.fields.iter().map(|path| (*path, object::text(object, path))).collect();
+        Index::new(
+            labels.filter_map(|(name, value)| Some((&**name, value.as_str()?))),
+            fields.iter().filter(|it| !it.1.is_empty()).map(|(path, value)| (*path, &**value)),
+        )
     }
 }
 
@@ -156,7 +174,15 @@ mod tests {
         });
         let kind = Kind::find("", "v1", "pods").unwrap();
         let selector = Selector::parse(kind, labels, fields).unwrap();
-        assert_eq!(selector.matches(&pod), matches, "{labels} {fields}");
+        let record = Record {
+            key: kind.key(Some("a"), "p").into(),
+            value: pod.to_string().into(),
+            index: kind.index(&pod),
+            created: 2,
+            modified: 2,
+            expires_s: None,
+        };
+        assert_eq!(selector.matches(&record), matches, "{labels} {fields}");
     }
 
     #[test]
@@ -174,7 +200,8 @@ mod tests {
 
     #[test]
     fn fields() {
-        check("", "metadata.name=p,spec.nodeName=n1", true);
+        check("", "metadata.name=p,metadata.namespace=a,spec.nodeName=n1", true);
+        check("", "metadata.name=a", false);
         check("", "status.phase!=Running", false);
         check("", "status.podIP=", true);
     }

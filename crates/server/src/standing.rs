@@ -192,7 +192,7 @@ fn is_kept(standing: &Bytes, wanted: &Value, kept: &[&str]) -> bool {
 }
 
 /// The namespaces that miss something after these events; those to count anew are added to `to_count`.
-fn sort(registry: &Registry, events: &[Event], to_count: &mut BTreeSet<String>) -> BTreeSet<String> {
+fn sort(registry: &Registry, events: &[Arc<Event>], to_count: &mut BTreeSet<String>) -> BTreeSet<String> {
     let mut to_furnish = BTreeSet::new();
     for event in events {
         let mut parts = event.key.splitn(3, '/');

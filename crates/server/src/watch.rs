@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::Stream;
 use jiff::Timestamp;
-use muster_store::{Change, Event, Revision};
+use muster_store::{Change, Event, Record, Revision};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
@@ -63,7 +63,8 @@ struct Watcher {
     heads: watch::Receiver<Revision>,
     stop: CancellationToken,
     deadline: Instant,
-    bookmark_due: tokio::time::Interval,
+    bookmarks: tokio::time::Interval,
+    is_bookmark_due: bool,
     progress: Progress,
 }
 
@@ -78,16 +79,17 @@ enum Progress {
 impl Watcher {
     fn new(registry: Arc<Registry>, wanted: Wanted, stop: CancellationToken) -> Self {
         let now = Instant::now();
-        let mut bookmark_due = tokio::time::interval_at(now + BOOKMARK_EVERY, BOOKMARK_EVERY);
-        bookmark_due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut bookmarks = tokio::time::interval_at(now + BOOKMARK_EVERY, BOOKMARK_EVERY);
+        bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             prefix: wanted.kind.prefix(wanted.namespace.as_deref()),
-            heads: registry.heads(),
+            heads: registry.heads_of(wanted.kind),
             deadline: now + wanted.timeout,
             registry,
             wanted,
             stop,
-            bookmark_due,
+            bookmarks,
+            is_bookmark_due: false,
             progress: Progress::Begin,
         }
     }
@@ -115,10 +117,17 @@ impl Watcher {
                     seen = revision.max(seen);
                     self.progress = Progress::Seen(seen);
                     let now = Timestamp::now();
-                    let frames: Vec<u8> =
-                        events.iter().filter_map(|it| self.frame_of(it, now)).flatten().collect();
-                    if !frames.is_empty() {
-                        return Some(frames.into());
+                    let mut frames: Vec<Bytes> =
+                        events.iter().filter_map(|it| self.frame_of(it, now)).collect();
+                    match frames.len() {
+                        0 if self.is_bookmark_due => {
+                            self.is_bookmark_due = false;
+                            return Some(self.bookmark(seen, false));
+                        }
+                        0 => {}
+                        // The bytes that all watchers share.
+                        1 => return frames.pop(),
+                        _ => return Some(frames.concat().into()),
                     }
                 }
             }
@@ -129,7 +138,8 @@ impl Watcher {
                     self.progress = Progress::End;
                     return self.wanted.bookmarks.then(|| self.bookmark(seen, false));
                 }
-                _ = self.bookmark_due.tick(), if self.wanted.bookmarks => return Some(self.bookmark(seen, false)),
+                // Other kinds have moved on meanwhile, and nobody told us: the store is asked once more.
+                _ = self.bookmarks.tick(), if self.wanted.bookmarks => self.is_bookmark_due = true,
             }
         }
     }
@@ -157,23 +167,31 @@ impl Watcher {
 
     /// An object that enters the selector is added, and one that leaves it is deleted.
     fn frame_of(&self, event: &Event, now: Timestamp) -> Option<Bytes> {
-        let chosen = |value: &Bytes| {
-            self.wanted.selector.is_empty() || self.wanted.selector.matches(&object::parse(value))
-        };
+        let chosen = |record: &Record| self.wanted.selector.matches(record);
         match &event.change {
-            Change::Put { now: it, before } => {
-                match (before.as_ref().filter(|it| chosen(&it.value)), chosen(&it.value)) {
-                    (None, true) => Some(self.show("ADDED", &it.value, now)),
-                    (Some(_), true) => Some(self.show("MODIFIED", &it.value, now)),
-                    (Some(before), false) => {
-                        let mut left = object::parse(&before.value);
-                        left["metadata"]["resourceVersion"] = json!(event.revision.to_string());
-                        Some(self.show("DELETED", &object::bytes(&left), now))
-                    }
-                    (None, false) => None,
+            Change::Put { now: it, before } => match (before.as_ref().filter(|it| chosen(it)), chosen(it)) {
+                (None, true) if before.is_some() => Some(self.show("ADDED", &it.value, now)),
+                (None, true) => Some(self.shared(event, "ADDED", now)),
+                (Some(_), true) => Some(self.shared(event, "MODIFIED", now)),
+                (Some(before), false) => {
+                    let mut left = object::parse(&before.value);
+                    left["metadata"]["resourceVersion"] = json!(event.revision.to_string());
+                    Some(self.show("DELETED", &object::bytes(&left), now))
                 }
-            }
-            Change::Delete { before, last } => chosen(&before.value).then(|| self.show("DELETED", last, now)),
+                (None, false) => None,
+            },
+            Change::Delete { before, .. } => chosen(before).then(|| self.shared(event, "DELETED", now)),
+        }
+    }
+
+    /// What most watchers send of a commit, made by the first of them for all. A table tells ages, so it is made anew.
+    fn shared(&self, event: &Event, kind_of_event: &str, now: Timestamp) -> Bytes {
+        let [whole, metadata] = &event.frames;
+        let make = || self.show(kind_of_event, event.value(), now);
+        match self.wanted.view {
+            View::Whole => whole.get_or_init(make).clone(),
+            View::Metadata => metadata.get_or_init(make).clone(),
+            View::Table(_) => make(),
         }
     }
 

@@ -1,26 +1,44 @@
-//! Revisions, history and watches: synchronous, no HTTP.
+//! Revisions, history and watches over a durable log: synchronous, no HTTP.
 //!
 //! One store is one line of commits. Every commit writes or deletes one key and takes the next
 //! [`Revision`], so revisions have no gaps. The state is what the commits left; the history is the last
 //! of the commits themselves, so that a watcher can go on from any revision in it.
+//!
+//! [`Store`] is state and history in memory, and nothing else: whoever simulates runs on it. [`Db`] is a
+//! store behind a [`Log`]: one thread writes, many commits share one sync, and nothing can be read or
+//! watched before it is durable. [`Sqlite`] is the log that lasts.
 
-use std::collections::{BTreeMap, VecDeque};
+mod db;
+mod index;
+mod log;
+mod sqlite;
+mod store;
+
 use std::fmt;
-use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+
+pub use crate::db::{Commit, CommitError, Db, Make, OnCommit, OnFailure, Options, Write};
+pub use crate::index::Index;
+pub use crate::log::{Each, Forget, Log, LogError, Row, Volatile};
+pub use crate::sqlite::{Sqlite, backup, restore};
+pub use crate::store::{Store, Window};
 
 /// The number of a commit. The store before its first commit is at [`Store::FIRST`].
 pub type Revision = u64;
 
-/// Keys are paths, such as `daemonsets.apps/kube-system/fluentd` and `nodes//n1`.
+/// Keys are paths, such as `daemonsets.apps/kube-system/fluentd` and `nodes//n1`. The part before the
+/// first slash is the kind: history is kept, and watchers are woken, kind by kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     pub key: Arc<str>,
     pub value: Bytes,
+    pub index: Index,
     pub created: Revision,
     pub modified: Revision,
+    /// In seconds of the Unix epoch. Nothing happens by itself then: see [`Store::expired`].
+    pub expires_s: Option<u64>,
 }
 
 /// What the writer believes of the key: the commit happens only if it is so.
@@ -29,6 +47,19 @@ pub enum Expect {
     Absent,
     At(Revision),
     Any,
+}
+
+impl Expect {
+    /// The belief against what was found.
+    pub(crate) fn check(self, found: Option<&Arc<Record>>) -> Result<(), Conflict> {
+        match (self, found) {
+            (Self::Any | Self::Absent, None) | (Self::Any, Some(_)) => Ok(()),
+            (Self::At(_), None) => Err(Conflict::Missing),
+            (Self::Absent, Some(it)) => Err(Conflict::Exists { at: it.modified }),
+            (Self::At(at), Some(it)) if at != it.modified => Err(Conflict::Moved { at: it.modified }),
+            (Self::At(_), Some(_)) => Ok(()),
+        }
+    }
 }
 
 /// The writer's belief was wrong, and nothing was changed.
@@ -54,11 +85,14 @@ impl fmt::Display for Conflict {
 impl std::error::Error for Conflict {}
 
 /// One commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Event {
     pub revision: Revision,
     pub key: Arc<str>,
     pub change: Change,
+    /// The commit as watchers send it: made by the first who needs it, and shared by all. What a frame
+    /// looks like, and which is which, is for whoever serves watches to say.
+    pub frames: [OnceLock<Bytes>; 2],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +107,35 @@ pub enum Change {
         last: Bytes,
     },
 }
+
+impl Event {
+    pub(crate) fn new(revision: Revision, key: Arc<str>, change: Change) -> Arc<Self> {
+        Arc::new(Self { revision, key, change, frames: Default::default() })
+    }
+
+    /// The value that this commit left, or that went with it.
+    pub fn value(&self) -> &Bytes {
+        match &self.change {
+            Change::Put { now, .. } => &now.value,
+            Change::Delete { last, .. } => last,
+        }
+    }
+
+    pub fn before(&self) -> Option<&Arc<Record>> {
+        match &self.change {
+            Change::Put { before, .. } => before.as_ref(),
+            Change::Delete { before, .. } => Some(before),
+        }
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        (self.revision, &self.key, &self.change) == (other.revision, &other.key, &other.change)
+    }
+}
+
+impl Eq for Event {}
 
 /// The history no longer reaches back that far: list, and watch from the list's revision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,125 +154,3 @@ impl fmt::Display for Compacted {
 }
 
 impl std::error::Error for Compacted {}
-
-#[derive(Debug)]
-pub struct Store {
-    state: BTreeMap<Arc<str>, Arc<Record>>,
-    /// The commits `floor + 1 ..= revision`, all of them, in order.
-    history: VecDeque<Event>,
-    history_max: usize,
-    floor: Revision,
-    revision: Revision,
-}
-
-impl Store {
-    /// An empty store is at 1 and not at 0, because to Kubernetes clients a watch from "0" means
-    /// "from anywhere", and they take the number from the list of an empty store.
-    pub const FIRST: Revision = 1;
-
-    /// Keeps the last `history_max` commits for watchers.
-    pub fn new(history_max: usize) -> Self {
-        Self {
-            state: BTreeMap::new(),
-            history: VecDeque::new(),
-            history_max,
-            floor: Self::FIRST,
-            revision: Self::FIRST,
-        }
-    }
-
-    pub fn revision(&self) -> Revision {
-        self.revision
-    }
-
-    pub fn get(&self, key: &str) -> Option<&Arc<Record>> {
-        self.state.get(key)
-    }
-
-    /// Every record whose key begins with `prefix`, ordered by key.
-    pub fn list(&self, prefix: &str) -> impl Iterator<Item = &Arc<Record>> {
-        self.state
-            .range::<str, _>((Bound::Included(prefix), Bound::Unbounded))
-            .map(|(_, record)| record)
-            .take_while(move |record| record.key.starts_with(prefix))
-    }
-
-    /// `make` is given the revision of this commit, so that the value can carry it.
-    pub fn put(
-        &mut self,
-        key: &str,
-        expect: Expect,
-        make: impl FnOnce(Revision) -> Bytes,
-    ) -> Result<Arc<Record>, Conflict> {
-        let before = self.check(key, expect)?;
-        let revision = self.revision + 1;
-        let key = before.as_ref().map_or_else(|| Arc::from(key), |it| it.key.clone());
-        let created = before.as_ref().map_or(revision, |it| it.created);
-        let now = Arc::new(Record { key: key.clone(), value: make(revision), created, modified: revision });
-
-        self.state.insert(key.clone(), now.clone());
-        self.commit(Event { revision, key, change: Change::Put { now: now.clone(), before } });
-        Ok(now)
-    }
-
-    /// `make` gives the last value, which carries the revision of this deletion: watchers get it.
-    pub fn delete(
-        &mut self,
-        key: &str,
-        expect: Expect,
-        make: impl FnOnce(Revision) -> Bytes,
-    ) -> Result<Event, Conflict> {
-        let before = self.check(key, expect)?.ok_or(Conflict::Missing)?;
-        let revision = self.revision + 1;
-        let last = make(revision);
-
-        self.state.remove(key);
-        let event = Event { revision, key: before.key.clone(), change: Change::Delete { before, last } };
-        self.commit(event.clone());
-        Ok(event)
-    }
-
-    /// The commits after `after` to keys that begin with `prefix`, in order, none left out.
-    pub fn since(&self, prefix: &str, after: Revision) -> Result<impl Iterator<Item = &Event>, Compacted> {
-        // There are no gaps, so the place of a commit in the history follows from its revision.
-        let Some(skip) = after.checked_sub(self.floor) else { return Err(Compacted { floor: self.floor }) };
-        let skip = usize::try_from(skip).unwrap_or(usize::MAX).min(self.history.len());
-        Ok(self.history.range(skip..).filter(move |event| event.key.starts_with(prefix)))
-    }
-
-    /// Forgets the commits up to `floor`. The state stays.
-    pub fn compact(&mut self, floor: Revision) {
-        let floor = floor.min(self.revision);
-        while self.floor < floor {
-            self.forget_oldest();
-        }
-    }
-
-    fn check(&self, key: &str, expect: Expect) -> Result<Option<Arc<Record>>, Conflict> {
-        match (expect, self.state.get(key)) {
-            (Expect::Any | Expect::Absent, None) => Ok(None),
-            (Expect::At(_), None) => Err(Conflict::Missing),
-            (Expect::Absent, Some(it)) => Err(Conflict::Exists { at: it.modified }),
-            (Expect::At(at), Some(it)) if at != it.modified => Err(Conflict::Moved { at: it.modified }),
-            (Expect::Any | Expect::At(_), Some(it)) => Ok(Some(it.clone())),
-        }
-    }
-
-    fn commit(&mut self, event: Event) {
-        assert_eq!(event.revision, self.revision + 1, "one commit, one revision");
-        self.revision = event.revision;
-        self.history.push_back(event);
-        while self.history_max < self.history.len() {
-            self.forget_oldest();
-        }
-    }
-
-    fn forget_oldest(&mut self) {
-        let oldest = self.history.pop_front().expect("the floor is below the revision");
-        assert_eq!(oldest.revision, self.floor + 1, "the history has no gaps");
-        self.floor = oldest.revision;
-    }
-}
-
-#[cfg(test)]
-mod tests;

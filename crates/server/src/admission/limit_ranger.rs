@@ -54,7 +54,7 @@ fn fill(range: &Value, pod: &mut Value) {
     }
     let mut notes = Vec::new();
     for (containers, called) in [("containers", "container"), ("initContainers", "init container")] {
-        for container in pod["spec"][containers].as_array_mut().into_iter().flatten() {
+        for container in pod["spec"].get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten() {
             for (which, defaults, noun) in [("requests", &requests, "request"), ("limits", &limits, "limit")]
             {
                 let missing: Vec<_> = defaults

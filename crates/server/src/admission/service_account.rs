@@ -89,7 +89,7 @@ fn mount_token(spec: &mut Value) {
     let mount = json!({"name": name, "readOnly": true, "mountPath": MOUNT_PATH});
     let mut is_used = false;
     for containers in ["initContainers", "containers"] {
-        for container in spec[containers].as_array_mut().into_iter().flatten() {
+        for container in spec.get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten() {
             if list(container, "volumeMounts").iter().any(|it| it["mountPath"] == MOUNT_PATH) {
                 continue;
             }

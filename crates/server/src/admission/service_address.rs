@@ -247,7 +247,7 @@ impl Taken {
             return;
         };
         for event in events {
-            match event.change {
+            match &event.change {
                 Change::Put { now, before } => {
                     if let Some(before) = before {
                         self.release(&object::parse(&before.value));

@@ -193,7 +193,7 @@ fn charge(budget: &Value, pod: &str, now: &str) -> Result<Value, Refusal> {
         return forbid("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
     }
     if allowed == 0 {
-        return Err(Refusal::too_many_requests(BUDGET, 0).because("DisruptionBudget", &why_none(budget), ""));
+        return Err(Refusal::over_budget(BUDGET, 0).because("DisruptionBudget", &why_none(budget), ""));
     }
     let mut budget = budget.clone();
     let status = map_mut(&mut budget, "status");
@@ -206,7 +206,9 @@ fn charge(budget: &Value, pod: &str, now: &str) -> Result<Value, Refusal> {
     slot[pod] = json!(now);
     if allowed == 1 {
         let generation = budget["metadata"]["generation"].clone();
-        for condition in budget["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        for condition in
+            budget["status"].get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten()
+        {
             if condition["type"] == "DisruptionAllowed" && condition["status"] != "False" {
                 condition["status"] = json!("False");
                 condition["reason"] = json!("InsufficientPods");
@@ -240,7 +242,7 @@ fn why_none(budget: &Value) -> String {
 
 fn still_processed(budget: &str) -> Refusal {
     let cause = format!("The disruption budget {budget} is still being processed by the server.");
-    Refusal::too_many_requests(BUDGET, 10).because("DisruptionBudget", &cause, "")
+    Refusal::over_budget(BUDGET, 10).because("DisruptionBudget", &cause, "")
 }
 
 /// Whether the budget lets a pod go that is not ready, which it does not count as healthy anyway.

@@ -64,12 +64,12 @@ impl Registry {
             let attempt = Attempt { target, operation: Operation::Create };
             check(target, &object, None)?;
             let charge = admission::validate(self, context, attempt, &object).await?;
-            let key = target.key();
-            if context.dry_run && self.store().get(&key).is_none() {
+            if context.dry_run && self.store().get(&target.key()).is_none() {
                 return Ok(object::bytes(&object));
             }
             if !context.dry_run
-                && let Ok(created) = self.commit(&key, Expect::Absent, Commit::Put(&object)).await
+                && let Some(created) =
+                    self.commit(context, target, Expect::Absent, Commit::Put(&object)).await?
             {
                 admission::spent(charge);
                 return Ok(created);

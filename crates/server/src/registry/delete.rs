@@ -106,7 +106,7 @@ impl Registry {
             return Ok(Some(Deleted::Marked { now: record.value.clone() }));
         }
         let commit = if is_gone { Commit::Delete { last: &object } } else { Commit::Put(&object) };
-        let Ok(now) = self.commit(&target.key(), Expect::At(record.modified), commit).await else {
+        let Some(now) = self.commit(context, target, Expect::At(record.modified), commit).await? else {
             return Ok(None);
         };
         Ok(Some(if is_gone { Deleted::Gone { last: now } } else { Deleted::Marked { now } }))

@@ -5,7 +5,6 @@ use muster_store::Revision;
 
 use super::Registry;
 use crate::kinds::Kind;
-use crate::object;
 use crate::selector::Selector;
 
 impl Registry {
@@ -16,10 +15,8 @@ impl Registry {
         selector: &Selector,
     ) -> (Vec<Bytes>, Revision) {
         let store = self.store();
-        let all: Vec<Bytes> = store.list(&kind.prefix(namespace)).map(|it| it.value.clone()).collect();
-        let revision = store.revision();
-        drop(store);
-        let chosen = |it: &Bytes| selector.is_empty() || selector.matches(&object::parse(it));
-        (all.into_iter().filter(chosen).collect(), revision)
+        let prefix = kind.prefix(namespace);
+        let all = store.list(&prefix);
+        (all.filter(|it| selector.matches(it)).map(|it| it.value.clone()).collect(), store.revision())
     }
 }

@@ -4,58 +4,74 @@
 //! stands; else it begins again. Its order is upstream's: decode and convert (done by the caller) → defaults → managed
 //! fields → admission that mutates → what the server alone says → checks → admission that validates → commit.
 
+mod commit;
 mod create;
 mod delete;
+mod housekeeping;
 mod list;
 mod update;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, RwLockReadGuard};
 
 use bytes::Bytes;
-use muster_store::{Compacted, Conflict, Event, Expect, Record, Revision, Store};
-use serde_json::{Value, json};
+use muster_store::{
+    Compacted, Db, Event, Log, LogError, OnFailure, Options, Record, Revision, Store, Window,
+};
+use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::admission;
 use crate::admit;
 use crate::auth::Access;
-use crate::kinds::Kind;
-use crate::object;
+use crate::kinds::{KINDS, Kind};
 use crate::refusal::Refusal;
 use crate::route::Target;
 
+use self::commit::Commit;
 pub(crate) use self::create::suffix;
 pub(crate) use self::delete::{DeleteOptions, Deleted, Propagation};
+pub(crate) use self::housekeeping::{WINDOW, keep_house};
 
 /// How often a write is begun again because another came first. Each time some other write got through, so a write that
 /// loses this often stands in a crowd that cannot be served in time.
 const ATTEMPTS_MAX: u32 = 64;
 
+/// Writes that may wait for the disk: far more than clients may have under way.
+const QUEUE_MAX: usize = 4096;
+
 #[derive(Debug)]
 pub(crate) struct Registry {
-    store: Mutex<Store>,
-    /// The revision of the last commit: watchers sleep on it.
-    head: watch::Sender<Revision>,
+    db: Db,
+    heads: Arc<Heads>,
     pub(crate) memory: admission::Memory,
     /// Who may do what.
     pub(crate) access: Access,
 }
 
-/// What a commit leaves under a key.
-enum Commit<'a> {
-    Put(&'a Value),
-    Delete { last: &'a Value },
-}
-
 impl Registry {
+    pub(crate) fn open(
+        log: impl Log + 'static,
+        window: Window,
+        on_failure: OnFailure,
+    ) -> Result<Self, LogError> {
+        let heads = Arc::new(Heads::new());
+        let awake = heads.clone();
+        let on_commit = Box::new(move |batch: &[Arc<Event>]| awake.advance(batch));
+        let db = Db::open(log, Options { window, queue_max: QUEUE_MAX, on_commit, on_failure })?;
+        heads.all.send_replace(db.read().revision());
+        Ok(Self { db, heads, memory: admission::Memory::default(), access: Access::default() })
+    }
+
+    #[cfg(test)]
     pub(crate) fn new(history_max: usize) -> Self {
-        let store = Store::new(history_max);
-        Self {
-            head: watch::Sender::new(store.revision()),
-            store: Mutex::new(store),
-            access: Access::default(),
-            memory: admission::Memory::default(),
-        }
+        let window = Window { events_max: history_max, bytes_max: usize::MAX };
+        Self::open(muster_store::Volatile, window, Box::new(|_| ())).expect("nothing is read")
+    }
+
+    /// Comes back when everything is in the file, and no one writes it any more.
+    pub(crate) fn close(&self) {
+        self.db.close();
     }
 
     pub(crate) fn get(&self, target: &Target) -> Result<Bytes, Refusal> {
@@ -71,44 +87,69 @@ impl Registry {
         self.store().revision()
     }
 
+    /// The revision of the last commit.
     pub(crate) fn heads(&self) -> watch::Receiver<Revision> {
-        self.head.subscribe()
+        self.heads.all.subscribe()
+    }
+
+    /// The revision of the last commit to one kind.
+    pub(crate) fn heads_of(&self, kind: &Kind) -> watch::Receiver<Revision> {
+        self.heads.kinds.get(&kind.stored().resource()).unwrap_or(&self.heads.all).subscribe()
     }
 
     /// The commits after `after`, and the revision up to which these are all.
-    pub(crate) fn since(&self, prefix: &str, after: Revision) -> Result<(Vec<Event>, Revision), Compacted> {
+    pub(crate) fn since(
+        &self,
+        prefix: &str,
+        after: Revision,
+    ) -> Result<(Vec<Arc<Event>>, Revision), Compacted> {
         let store = self.store();
         let events = store.since(prefix, after)?.cloned().collect();
         Ok((events, store.revision()))
     }
 
-    fn standing(&self, target: &Target) -> Result<std::sync::Arc<Record>, Refusal> {
+    fn standing(&self, target: &Target) -> Result<Arc<Record>, Refusal> {
         self.store().get(&target.key()).cloned().ok_or_else(|| target.not_found())
     }
 
-    /// The one way into the store. Gives the object as it was written.
-    async fn commit(&self, key: &str, expect: Expect, commit: Commit<'_>) -> Result<Bytes, Conflict> {
-        let mut store = self.store();
-        let bytes = match commit {
-            Commit::Put(object) => store.put(key, expect, |revision| at(object, revision))?.value.clone(),
-            Commit::Delete { last } => {
-                let mut bytes = Bytes::new();
-                store.delete(key, expect, |revision| {
-                    bytes = at(last, revision);
-                    bytes.clone()
-                })?;
-                bytes
-            }
-        };
-        let revision = store.revision();
-        drop(store);
-        self.head.send_if_modified(|head| std::mem::replace(head, revision.max(*head)) < revision);
-        Ok(bytes)
+    /// What is durable. Writers wait while it is held.
+    fn store(&self) -> RwLockReadGuard<'_, Store> {
+        self.db.read()
+    }
+}
+
+/// How far the store has come: watchers sleep on it, each on its own kind.
+#[derive(Debug)]
+struct Heads {
+    all: watch::Sender<Revision>,
+    /// By resource, which is how keys begin.
+    kinds: HashMap<String, watch::Sender<Revision>>,
+}
+
+impl Heads {
+    fn new() -> Self {
+        let sender = || watch::Sender::new(0);
+        Self { all: sender(), kinds: KINDS.iter().map(|it| (it.resource(), sender())).collect() }
     }
 
-    /// A panic elsewhere cannot leave the store half written: each of its calls is whole or was not.
-    fn store(&self) -> MutexGuard<'_, Store> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Each kind is woken once for a batch, with the last of its commits.
+    fn advance(&self, batch: &[Arc<Event>]) {
+        let mut last: Vec<(&str, Revision)> = Vec::new();
+        for event in batch {
+            let resource = event.key.split('/').next().unwrap_or_default();
+            match last.iter_mut().find(|it| it.0 == resource) {
+                Some(it) => it.1 = event.revision,
+                None => last.push((resource, event.revision)),
+            }
+        }
+        for (resource, revision) in last {
+            if let Some(kind) = self.kinds.get(resource) {
+                kind.send_replace(revision);
+            }
+        }
+        if let Some(event) = batch.last() {
+            self.all.send_replace(event.revision);
+        }
     }
 }
 
@@ -120,13 +161,6 @@ impl Target {
     fn not_found(&self) -> Refusal {
         Refusal::not_found(self.kind, &self.name)
     }
-}
-
-/// The object as the commit at `revision` leaves it.
-fn at(object: &Value, revision: Revision) -> Bytes {
-    let mut object = object.clone();
-    object["metadata"]["resourceVersion"] = json!(revision.to_string());
-    object::bytes(&object)
 }
 
 fn check(target: &Target, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {

@@ -146,7 +146,7 @@ impl Registry {
             && list(&new["metadata"], "finalizers").is_empty()
             && old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0;
         let commit = if was_last_finalizer { Commit::Delete { last: &new } } else { Commit::Put(&new) };
-        let written = self.commit(&target.key(), Expect::At(record.modified), commit).await.ok();
+        let written = self.commit(context, target, Expect::At(record.modified), commit).await?;
         if written.is_some() {
             admission::spent(charge);
         }
@@ -174,14 +174,12 @@ fn prepare(target: &Target, new: &mut Value, old: &Value) {
     }
     match target.part {
         Part::EphemeralContainers => {
-            let added = new["spec"]["ephemeralContainers"].take();
-            *new = old.clone();
-            new["spec"]["ephemeralContainers"] = added;
+            let added = std::mem::replace(new, old.clone());
+            keep(map_mut(new, "spec"), &added["spec"], "ephemeralContainers");
         }
         Part::Approval => {
-            let conditions = new["status"]["conditions"].take();
-            *new = old.clone();
-            new["status"]["conditions"] = conditions;
+            let decided = std::mem::replace(new, old.clone());
+            keep(map_mut(new, "status"), &decided["status"], "conditions");
         }
         Part::Binding | Part::Eviction | Part::Agent => {}
         Part::Whole if kind.has_status_subresource() => {

@@ -9,8 +9,13 @@ mod table;
 
 /// The type of the objects of a kind, if it is known.
 pub(crate) fn of(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
-    // An eviction is the same in both versions.
-    let version = if (group, version, kind) == ("policy", "v1beta1", "Eviction") { "v1" } else { version };
+    let (group, version) = match (group, version, kind) {
+        // Every group has these.
+        (_, _, "DeleteOptions" | "Status") => ("meta.k8s.io", "v1"),
+        // The same in both versions.
+        ("policy", "v1beta1", "Eviction") => ("policy", "v1"),
+        _ => (group, version),
+    };
     let known = table::KINDS.binary_search_by(|it| (it.0, it.1, it.2).cmp(&(group, version, kind))).ok()?;
     Some(table::KINDS[known].3)
 }
@@ -113,7 +118,11 @@ pub(crate) enum Patch {
 
 impl Type {
     pub(crate) fn field(&self, name: &str) -> Option<&'static Field> {
-        let at = self.fields.binary_search_by(|it| it.name.cmp(name)).ok()?;
-        Some(&self.fields[at])
+        Some(&self.fields[self.position(name)?])
+    }
+
+    /// The place of a field among the fields.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        self.fields.binary_search_by(|it| it.name.cmp(name)).ok()
     }
 }

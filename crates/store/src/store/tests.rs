@@ -3,6 +3,8 @@ use std::fmt::Write as _;
 use expect_test::{Expect as Golden, expect};
 use proptest::prelude::*;
 
+use std::collections::BTreeMap;
+
 use super::*;
 
 /// Every value carries the revision that wrote it, as an object carries its resourceVersion.

@@ -1,0 +1,25 @@
+//! `muster server`: the API server alone.
+
+use crate::serving::Serving;
+
+/// Run the API server alone, until Ctrl-C or SIGTERM
+///
+/// It keeps its state in the data directory, and says `ready` once clients may come. There is nothing beside it: no
+/// controllers, no nodes.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  muster server    on this machine only, on port 6443
+  muster server --data-dir /var/lib/muster --listen 0.0.0.0:6443")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    serving: Serving,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let start = async |stop: &_, tasks: &mut _| {
+        let export = args.serving.serve(args.serving.bind().await?, stop, tasks)?;
+        println!("ready: {export}");
+        Ok(())
+    };
+    args.serving.run(start).await
+}

@@ -1,0 +1,120 @@
+//! What every command that serves has in common: a data directory of its own, an address, and an end when asked.
+
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use muster_server::{Server, Who, write_private};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// The server gives its answers five seconds to end; whatever hangs longer is left behind.
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(crate) type Tasks = JoinSet<anyhow::Result<()>>;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Serving {
+    /// Where the cluster's state, the certificates and the kubeconfig are kept
+    #[arg(long, value_name = "DIR", default_value = ".muster")]
+    data_dir: PathBuf,
+    /// Where the API server listens; port 0 takes any free one
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:6443")]
+    listen: SocketAddr,
+    /// Where to write the administrator's kubeconfig [default: DIR/kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+impl Serving {
+    /// Does `work` until a signal comes or something fails, and then ends every task.
+    pub(crate) async fn run(
+        &self,
+        work: impl AsyncFnOnce(&CancellationToken, &mut Tasks) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        // Asked for before anything is started, so that a Ctrl-C is never lost.
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let asked = async {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        };
+
+        let _lock = lock(&self.data_dir)?;
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let working = async {
+            work(&stop, &mut tasks).await?;
+            match tasks.join_next().await {
+                Some(ended) => ended
+                    .context("a part of the server panicked")?
+                    .and(Err(anyhow::anyhow!("a part of the server ended"))),
+                None => unreachable!("the server is a task"),
+            }
+        };
+        let ended = tokio::select! {
+            () = asked => Ok(()),
+            ended = working => ended,
+        };
+        stop.cancel();
+        let all = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_TIMEOUT, all).await.is_err() {
+            tracing::warn!("some tasks did not end in time");
+        }
+        ended
+    }
+
+    pub(crate) async fn bind(&self) -> anyhow::Result<Server> {
+        Ok(Server::bind(self.listen, &self.data_dir).await?)
+    }
+
+    /// Starts the server as a task and writes the administrator's kubeconfig. Gives the line that the administrator's
+    /// shell needs.
+    pub(crate) fn serve(
+        &self,
+        server: Server,
+        stop: &CancellationToken,
+        tasks: &mut Tasks,
+    ) -> anyhow::Result<String> {
+        let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("kubeconfig"));
+        let path = std::path::absolute(&path)?;
+        write_private(&path, server.kubeconfig(Who::Admin)?.as_bytes())
+            .with_context(|| format!("write the kubeconfig to {}", path.display()))?;
+        let serving = server.serve(stop.clone());
+        tasks.spawn(async move { Ok(serving.await?) });
+        Ok(format!("export KUBECONFIG={}", shell_word(&path)))
+    }
+}
+
+/// One process for each data directory: two would write the same files.
+pub(crate) fn lock(dir: &Path) -> anyhow::Result<File> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .with_context(|| format!("make the data directory {}", dir.display()))?;
+    let path = dir.join("lock");
+    let open = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+    let file = open.with_context(|| format!("open {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => bail!(
+            "another muster is running on {}: stop that one, or choose another --data-dir",
+            dir.display()
+        ),
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("lock {}", path.display())),
+    }
+}
+
+/// Quoted where a shell would not take it as it is.
+fn shell_word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "/._-+:@%,".contains(it);
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}

@@ -1,0 +1,476 @@
+//! Reads a value by its type: in one pass from JSON, YAML or a value that is there already.
+//!
+//! What comes out is what Go would write had it read the same: nothing that the type does not have, no null where Go
+//! drops it, quantities and times in their one form, and the zeros that Go always writes.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::scalar;
+use crate::types::{Field, Presence, Shape, Type};
+
+/// Complaints past this many say nothing new. Upstream's number.
+const NOTES_MAX: usize = 100;
+
+/// Most objects that a body may hold. The largest that are real have some ten thousand, and a body of 3 MiB that is all
+/// `{},{}` would otherwise take half a gigabyte.
+const OBJECTS_MAX: usize = 200_000;
+
+/// What was wrong with the data besides their form.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// Fields that are unknown or there twice: `unknown field "spec.x"`.
+    pub(super) strict: Vec<String>,
+    /// A value of the wrong type, in Go's words. Nothing was read then.
+    pub(super) wrong: Option<String>,
+}
+
+/// Reads an object of a type. The error is of the form; what is wrong with the content is in the notes.
+pub(super) fn typed<'de, D: Deserializer<'de>>(
+    from: D,
+    of: &'static Type,
+) -> (Result<Value, D::Error>, Notes) {
+    let mut reader = Reader::default();
+    let read = At { reader: &mut reader, shape: Shape::Object(of) }.deserialize(from);
+    (read, reader.notes)
+}
+
+/// Reads any value and notes the fields that are there twice.
+pub(super) fn untyped<'de, D: Deserializer<'de>>(from: D) -> (Result<Value, D::Error>, Notes) {
+    let mut reader = Reader::default();
+    let read = Free(&mut reader).deserialize(from);
+    (read, reader.notes)
+}
+
+#[derive(Default)]
+struct Reader {
+    path: Vec<Step>,
+    /// The struct that Go would be filling.
+    within: &'static str,
+    objects: usize,
+    notes: Notes,
+}
+
+enum Step {
+    Field(&'static str),
+    Key(String),
+    Index(usize),
+}
+
+impl Reader {
+    fn note(&mut self, what: &str, name: &str) {
+        if self.notes.strict.len() == NOTES_MAX {
+            return;
+        }
+        let mut path = String::new();
+        for step in &self.path {
+            let name = match step {
+                Step::Field(name) => *name,
+                Step::Key(name) => name,
+                Step::Index(at) => {
+                    path.push_str(&format!("[{at}]"));
+                    continue;
+                }
+            };
+            if !path.is_empty() {
+                path.push('.');
+            }
+            path.push_str(name);
+        }
+        if !path.is_empty() {
+            path.push('.');
+        }
+        path.push_str(name);
+        let note = format!("{what} field {path:?}");
+        if !self.notes.strict.contains(&note) {
+            self.notes.strict.push(note);
+        }
+    }
+
+    fn wrong<E: serde::de::Error>(&mut self, why: impl Into<String>) -> E {
+        let why = why.into();
+        let error = E::custom(&why);
+        self.notes.wrong = Some(why);
+        error
+    }
+
+    /// Go names the struct, and the fields that lead to the value without their places in lists and maps.
+    fn mismatch<E: serde::de::Error>(&mut self, found: &str, shape: Shape) -> E {
+        let fields: Vec<_> = self
+            .path
+            .iter()
+            .filter_map(|it| match it {
+                Step::Field(name) => Some(*name),
+                Step::Key(_) | Step::Index(_) => None,
+            })
+            .collect();
+        let place = if fields.is_empty() {
+            "Go value".to_owned()
+        } else {
+            format!("Go struct field {}.{}", self.within, fields.join("."))
+        };
+        self.wrong(format!("json: cannot unmarshal {found} into {place} of type {}", go_type(shape)))
+    }
+}
+
+/// A place in the data, and what belongs there.
+struct At<'a> {
+    reader: &'a mut Reader,
+    shape: Shape,
+}
+
+impl<'de> DeserializeSeed<'de> for At<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        match self.shape {
+            Shape::Any | Shape::FieldsV1 => serde::Deserialize::deserialize(from),
+            _ => from.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for At<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&go_type(self.shape))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, it: bool) -> Result<Value, E> {
+        match self.shape {
+            Shape::Bool => Ok(it.into()),
+            Shape::Quantity => self.quantity(if it { "true" } else { "false" }),
+            _ => Err(self.misfit("bool")),
+        }
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, it: i64) -> Result<Value, E> {
+        match self.shape {
+            Shape::Int64 => Ok(it.into()),
+            Shape::Int32 | Shape::IntOrString if i32::try_from(it).is_ok() => Ok(it.into()),
+            Shape::Int32 | Shape::IntOrString => Err(self.misfit(&format!("number {it}"))),
+            Shape::Double => Ok(it.into()),
+            Shape::Quantity => self.quantity(&it.to_string()),
+            _ => Err(self.misfit("number")),
+        }
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, it: u64) -> Result<Value, E> {
+        match i64::try_from(it) {
+            Ok(it) => self.visit_i64(it),
+            Err(_) => self.unwhole(it.to_string(), it.into()),
+        }
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, it: f64) -> Result<Value, E> {
+        self.unwhole(format!("{it:?}"), it.into())
+    }
+
+    fn visit_str<E: serde::de::Error>(self, it: &str) -> Result<Value, E> {
+        match self.shape {
+            Shape::String | Shape::IntOrString => Ok(it.into()),
+            Shape::Bytes => scalar::base64(it).map_err(|why| self.reader.wrong(why)),
+            Shape::Time => scalar::time(it).map_err(|why| self.reader.wrong(why)),
+            Shape::MicroTime => scalar::micro_time(it).map_err(|why| self.reader.wrong(why)),
+            Shape::Quantity => self.quantity(it),
+            _ => Err(self.misfit("string")),
+        }
+    }
+
+    fn visit_string<E: serde::de::Error>(self, it: String) -> Result<Value, E> {
+        match self.shape {
+            Shape::String | Shape::IntOrString => Ok(it.into()),
+            _ => self.visit_str(&it),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let Shape::List(items, _) = self.shape else { return Err(self.misfit("array")) };
+        let mut list = Vec::new();
+        loop {
+            self.reader.path.push(Step::Index(list.len()));
+            let item = seq.next_element_seed(At { reader: &mut *self.reader, shape: *items })?;
+            self.reader.path.pop();
+            match item {
+                None => return Ok(Value::Array(list)),
+                Some(Value::Null) => list.push(zero(*items)),
+                Some(item) => list.push(item),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Value, A::Error> {
+        match self.shape {
+            Shape::Object(of) => self.object(of, map),
+            Shape::Map(values, _) => self.map(*values, map),
+            _ => Err(self.misfit("object")),
+        }
+    }
+}
+
+impl At<'_> {
+    fn object<'de, A: MapAccess<'de>>(self, of: &'static Type, mut map: A) -> Result<Value, A::Error> {
+        self.reader.objects += 1;
+        if OBJECTS_MAX < self.reader.objects {
+            return Err(self.reader.wrong("the body holds too many objects"));
+        }
+        let outer = std::mem::replace(&mut self.reader.within, short_name(of));
+        let mut object = Map::new();
+        let mut seen = Seen::default();
+        while let Some(found) = map.next_key_seed(Name(of))? {
+            let at = match found {
+                Ok(at) => at,
+                Err(name) => {
+                    self.reader.note("unknown", &name);
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            let field = &of.fields[at];
+            if seen.twice(at) {
+                self.reader.note("duplicate", field.name);
+            }
+            self.reader.path.push(Step::Field(field.name));
+            let value = map.next_value_seed(At { reader: &mut *self.reader, shape: field.shape })?;
+            self.reader.path.pop();
+            self.reader.within = short_name(of);
+            if is_written(field, &value) {
+                object.insert(field.name.to_owned(), value);
+            } else {
+                // Of a field that is there twice the last one counts, even if it says nothing.
+                object.remove(field.name);
+            }
+        }
+        self.reader.within = outer;
+        fill(of, &mut object);
+        Ok(Value::Object(object))
+    }
+
+    fn map<'de, A: MapAccess<'de>>(self, values: Shape, mut map: A) -> Result<Value, A::Error> {
+        let is_deep = matches!(values, Shape::Object(_) | Shape::List(..) | Shape::Map(..));
+        let mut object = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if object.contains_key(&key) {
+                self.reader.note("duplicate", &key);
+            }
+            if is_deep {
+                self.reader.path.push(Step::Key(key.clone()));
+            }
+            let value = map.next_value_seed(At { reader: &mut *self.reader, shape: values })?;
+            if is_deep {
+                self.reader.path.pop();
+            }
+            object.insert(key, if value.is_null() { zero(values) } else { value });
+        }
+        Ok(Value::Object(object))
+    }
+
+    /// A number that no integer holds.
+    fn unwhole<E: serde::de::Error>(self, text: String, number: Value) -> Result<Value, E> {
+        match self.shape {
+            Shape::Double => Ok(number),
+            Shape::Quantity => self.quantity(&text),
+            Shape::Int32 | Shape::Int64 | Shape::IntOrString => Err(self.misfit(&format!("number {text}"))),
+            _ => Err(self.misfit("number")),
+        }
+    }
+
+    fn quantity<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
+        scalar::quantity(text).map_err(|why| self.reader.wrong(why))
+    }
+
+    /// Types that read themselves do not know where they stand.
+    fn misfit<E: serde::de::Error>(self, found: &str) -> E {
+        match self.shape {
+            Shape::Quantity => self.reader.wrong(scalar::quantity("?").err().unwrap_or_default()),
+            Shape::Time | Shape::MicroTime | Shape::IntOrString => {
+                let of = go_type(self.shape);
+                self.reader.wrong(format!("json: cannot unmarshal {found} into Go value of type {of}"))
+            }
+            shape => self.reader.mismatch(found, shape),
+        }
+    }
+}
+
+/// Which fields an object has had; none has more than this holds.
+#[derive(Default)]
+struct Seen(u128);
+
+impl Seen {
+    fn twice(&mut self, at: usize) -> bool {
+        let bit = 1u128.checked_shl(u32::try_from(at).unwrap_or(u32::MAX)).unwrap_or(0);
+        let twice = self.0 & bit != 0;
+        self.0 |= bit;
+        twice
+    }
+}
+
+/// The name of a field: its place in the type, or the name if the type does not have it.
+struct Name(&'static Type);
+
+impl<'de> DeserializeSeed<'de> for Name {
+    type Value = Result<usize, String>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name {
+    type Value = Result<usize, String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a field")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.position(name).ok_or_else(|| name.to_owned()))
+    }
+}
+
+/// Any value.
+struct Free<'a>(&'a mut Reader);
+
+impl<'de> DeserializeSeed<'de> for Free<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Free<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, it: bool) -> Result<Value, E> {
+        Ok(it.into())
+    }
+
+    fn visit_i64<E>(self, it: i64) -> Result<Value, E> {
+        Ok(it.into())
+    }
+
+    fn visit_u64<E>(self, it: u64) -> Result<Value, E> {
+        Ok(it.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, it: f64) -> Result<Value, E> {
+        serde_json::Number::from_f64(it).map(Value::Number).ok_or_else(|| E::custom("not a number"))
+    }
+
+    fn visit_str<E>(self, it: &str) -> Result<Value, E> {
+        Ok(it.into())
+    }
+
+    fn visit_string<E>(self, it: String) -> Result<Value, E> {
+        Ok(it.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        loop {
+            self.0.path.push(Step::Index(list.len()));
+            let item = seq.next_element_seed(Free(&mut *self.0))?;
+            self.0.path.pop();
+            let Some(item) = item else { return Ok(Value::Array(list)) };
+            list.push(item);
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if object.contains_key(&key) {
+                self.0.note("duplicate", &key);
+            }
+            self.0.path.push(Step::Key(key.clone()));
+            let value = map.next_value_seed(Free(&mut *self.0))?;
+            self.0.path.pop();
+            object.insert(key, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+/// Rule: an object has the fields that Go would write: what is unset, or is empty and need not be said, is left out.
+fn is_written(field: &Field, value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        _ if field.presence != Presence::NotEmpty => true,
+        Value::Bool(it) => *it,
+        Value::Number(it) => it.as_f64() != Some(0.0),
+        Value::String(it) => !it.is_empty(),
+        Value::Array(it) => !it.is_empty(),
+        Value::Object(it) => !it.is_empty(),
+    }
+}
+
+/// Adds what Go always writes.
+fn fill(of: &'static Type, object: &mut Map<String, Value>) {
+    for field in of.fields {
+        let value = match field.presence {
+            Presence::NotEmpty | Presence::Set => continue,
+            _ if object.contains_key(field.name) => continue,
+            Presence::Always => zero(field.shape),
+            Presence::OrNull => Value::Null,
+        };
+        object.insert(field.name.to_owned(), value);
+    }
+}
+
+/// What Go writes for a value that was never set.
+fn zero(shape: Shape) -> Value {
+    match shape {
+        Shape::Bool => false.into(),
+        Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrString => 0.into(),
+        Shape::String => "".into(),
+        Shape::Quantity => "0".into(),
+        Shape::Bytes | Shape::Time | Shape::MicroTime | Shape::Any | Shape::FieldsV1 => Value::Null,
+        Shape::List(..) | Shape::Map(..) => Value::Null,
+        Shape::Object(of) => {
+            let mut object = Map::new();
+            fill(of, &mut object);
+            Value::Object(object)
+        }
+    }
+}
+
+fn go_type(shape: Shape) -> String {
+    match shape {
+        Shape::Bool => "bool".to_owned(),
+        Shape::Int32 | Shape::IntOrString => "int32".to_owned(),
+        Shape::Int64 => "int64".to_owned(),
+        Shape::Double => "float64".to_owned(),
+        Shape::String | Shape::Time | Shape::MicroTime => "string".to_owned(),
+        Shape::Bytes => "[]uint8".to_owned(),
+        Shape::Quantity => "resource.Quantity".to_owned(),
+        Shape::Any => "runtime.RawExtension".to_owned(),
+        Shape::FieldsV1 => "v1.FieldsV1".to_owned(),
+        Shape::Object(of) => {
+            let mut parts = of.name.rsplit('.');
+            let (name, package) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            format!("{package}.{name}")
+        }
+        Shape::List(items, _) => format!("[]{}", go_type(*items)),
+        Shape::Map(values, _) => format!("map[string]{}", go_type(*values)),
+    }
+}
+
+fn short_name(of: &'static Type) -> &'static str {
+    of.name.rsplit('.').next().unwrap_or_default()
+}

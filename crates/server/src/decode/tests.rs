@@ -1,0 +1,395 @@
+use expect_test::{Expect, expect};
+use jiff::Timestamp;
+
+use super::*;
+use crate::auth::User;
+
+const SET: Gvk<'_> = Gvk { group: "apps", version: "v1", kind: "DaemonSet" };
+const POD: Gvk<'_> = Gvk { group: "", version: "v1", kind: "Pod" };
+const CONFIG_MAP: Gvk<'_> = Gvk { group: "", version: "v1", kind: "ConfigMap" };
+
+fn context(field_validation: FieldValidation) -> Context {
+    Context { field_validation, ..Context::new(User::server(), "create", Timestamp::UNIX_EPOCH) }
+}
+
+fn told(context: &Context, read: Result<Value, Refusal>) -> String {
+    let mut told = match read {
+        Ok(object) => format!("{object:#}\n"),
+        Err(refusal) => {
+            let status = refusal.status();
+            format!("{} {}\n", status["code"], str_at(&status, "message"))
+        }
+    };
+    for warning in context.take_warnings() {
+        told.push_str(&format!("warning: {warning}\n"));
+    }
+    told
+}
+
+/// What a body is read as, unless a client asks for more strictness.
+fn check(expected: Gvk<'_>, body: &str, golden: &Expect) {
+    let context = context(FieldValidation::Warn);
+    golden.assert_eq(&told(&context, object(&context, expected, JSON, body.as_bytes())));
+}
+
+#[test]
+fn what_the_type_does_not_have_is_left_out_and_told() {
+    let body = r#"{
+        "kind": "DaemonSet", "apiVersion": "apps/v1", "surprise": 1,
+        "metadata": {"name": "d", "labels": {"a": "1", "a": "2"}},
+        "spec": {
+            "Selector": {}, "minReadySeconds": 1, "minReadySeconds": 2,
+            "template": {"spec": {"containers": [{"name": "c"}, {"name": "d", "bogus": {"deep": [1]}}]}}
+        }
+    }"#;
+    let strict = context(FieldValidation::Strict);
+    expect![[r#"
+        400 DaemonSet in version "v1" cannot be handled as a DaemonSet: strict decoding error: unknown field "surprise", duplicate field "metadata.labels.a", unknown field "spec.Selector", duplicate field "spec.minReadySeconds", unknown field "spec.template.spec.containers[1].bogus"
+    "#]]
+    .assert_eq(&told(&strict, object(&strict, SET, JSON, body.as_bytes())));
+    let ignore = context(FieldValidation::Ignore);
+    let ignored = told(&ignore, object(&ignore, SET, JSON, body.as_bytes()));
+    let warn = context(FieldValidation::Warn);
+    let warned = told(&warn, object(&warn, SET, JSON, body.as_bytes()));
+    expect![[r#"
+        warning: unknown field "surprise"
+        warning: duplicate field "metadata.labels.a"
+        warning: unknown field "spec.Selector"
+        warning: duplicate field "spec.minReadySeconds"
+        warning: unknown field "spec.template.spec.containers[1].bogus"
+    "#]]
+    .assert_eq(warned.strip_prefix(&ignored).expect("the object is the same"));
+    expect![[r#"
+        {
+          "apiVersion": "apps/v1",
+          "kind": "DaemonSet",
+          "metadata": {
+            "labels": {
+              "a": "2"
+            },
+            "name": "d"
+          },
+          "spec": {
+            "minReadySeconds": 2,
+            "selector": null,
+            "template": {
+              "metadata": {},
+              "spec": {
+                "containers": [
+                  {
+                    "name": "c",
+                    "resources": {}
+                  },
+                  {
+                    "name": "d",
+                    "resources": {}
+                  }
+                ]
+              }
+            },
+            "updateStrategy": {}
+          },
+          "status": {
+            "currentNumberScheduled": 0,
+            "desiredNumberScheduled": 0,
+            "numberMisscheduled": 0,
+            "numberReady": 0
+          }
+        }
+    "#]]
+    .assert_eq(&ignored);
+}
+
+#[test]
+fn a_value_of_the_wrong_type_is_refused_in_gos_words() {
+    let wrong = [
+        r#"{"spec": {"minReadySeconds": "5"}}"#,
+        r#"{"spec": {"minReadySeconds": 1.0}}"#,
+        r#"{"spec": {"minReadySeconds": 3000000000}}"#,
+        r#"{"metadata": {"generation": 9223372036854775808}}"#,
+        r#"{"spec": {"template": {"spec": {"containers": {"name": "c"}}}}}"#,
+        r#"{"spec": {"template": {"spec": {"containers": ["c"]}}}}"#,
+        r#"{"spec": {"template": {"spec": {"hostNetwork": "true"}}}}"#,
+        r#"{"spec": {"template": {"metadata": {"labels": {"a": 1}}}}}"#,
+        r#"{"spec": {"template": {"metadata": {"labels": []}}}}"#,
+        r#"{"spec": {"template": {"spec": {"containers": [{"resources": {"limits": {"cpu": "much"}}}]}}}}"#,
+        r#"{"spec": {"updateStrategy": {"rollingUpdate": {"maxSurge": true}}}}"#,
+        r#"{"spec": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1.5}}}}"#,
+        r#"{"metadata": {"creationTimestamp": "soon"}}"#,
+        r#"{"metadata": {"creationTimestamp": 5}}"#,
+        r#"{"spec": []}"#,
+        r#"[]"#,
+        r#"{"spec": {"#,
+        r#"{"spec": {}} {"#,
+        r#"<p>"#,
+        r#""#,
+    ];
+    let context = context(FieldValidation::Warn);
+    let lines =
+        wrong.map(|it| format!("{it}\n    {}", told(&context, object(&context, SET, JSON, it.as_bytes()))));
+    expect![[r#"
+        {"spec": {"minReadySeconds": "5"}}
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal string into Go struct field DaemonSetSpec.spec.minReadySeconds of type int32
+        {"spec": {"minReadySeconds": 1.0}}
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal number 1.0 into Go struct field DaemonSetSpec.spec.minReadySeconds of type int32
+        {"spec": {"minReadySeconds": 3000000000}}
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal number 3000000000 into Go struct field DaemonSetSpec.spec.minReadySeconds of type int32
+        {"metadata": {"generation": 9223372036854775808}}
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal number 9223372036854775808 into Go struct field ObjectMeta.metadata.generation of type int64
+        {"spec": {"template": {"spec": {"containers": {"name": "c"}}}}}
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal object into Go struct field PodSpec.spec.template.spec.containers of type []v1.Container
+        {"spec": {"template": {"spec": {"containers": ["c"]}}}}
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal string into Go struct field PodSpec.spec.template.spec.containers of type v1.Container
+        {"spec": {"template": {"spec": {"hostNetwork": "true"}}}}
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal string into Go struct field PodSpec.spec.template.spec.hostNetwork of type bool
+        {"spec": {"template": {"metadata": {"labels": {"a": 1}}}}}
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal number into Go struct field ObjectMeta.spec.template.metadata.labels of type string
+        {"spec": {"template": {"metadata": {"labels": []}}}}
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal array into Go struct field ObjectMeta.spec.template.metadata.labels of type map[string]string
+        {"spec": {"template": {"spec": {"containers": [{"resources": {"limits": {"cpu": "much"}}}]}}}}
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'
+        {"spec": {"updateStrategy": {"rollingUpdate": {"maxSurge": true}}}}
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal bool into Go value of type int32
+        {"spec": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1.5}}}}
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal number 1.5 into Go value of type int32
+        {"metadata": {"creationTimestamp": "soon"}}
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: parsing time "soon" as "2006-01-02T15:04:05Z07:00": cannot parse "soon" as "2006"
+        {"metadata": {"creationTimestamp": 5}}
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal number into Go value of type string
+        {"spec": []}
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal array into Go struct field DaemonSet.spec of type v1.DaemonSetSpec
+        []
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal array into Go value of type v1.DaemonSet
+        {"spec": {
+            400 the object provided is unrecognized (must be of type DaemonSet): couldn't get version/kind; json parse error: unexpected end of JSON input ({"spec": {)
+        {"spec": {}} {
+            400 the object provided is unrecognized (must be of type DaemonSet): couldn't get version/kind; json parse error: trailing characters at line 1 column 14 ({"spec": {}} {)
+        <p>
+            400 the object provided is unrecognized (must be of type DaemonSet): couldn't get version/kind; json parse error: expected value at line 1 column 1 (3c703e)
+
+            400 the object provided is unrecognized (must be of type DaemonSet): couldn't get version/kind; json parse error: unexpected end of JSON input (<empty>)
+    "#]].assert_eq(&lines.concat());
+}
+
+#[test]
+fn an_object_must_be_of_the_kind_that_is_expected() {
+    let bodies = [
+        r#"{"kind": "Pod", "data": {}}"#,
+        r#"{"kind": "Pod", "spec": {"containers": []}}"#,
+        r#"{"apiVersion": "v1", "kind": "Deployment"}"#,
+        r#"{"apiVersion": "apps/v1", "kind": "ConfigMap"}"#,
+        r#"{"kind": 5}"#,
+    ];
+    let context = context(FieldValidation::Strict);
+    let lines = bodies
+        .map(|it| format!("{it}\n    {}", told(&context, object(&context, CONFIG_MAP, JSON, it.as_bytes()))));
+    expect![[r#"
+        {"kind": "Pod", "data": {}}
+            400 Pod in version "v1" cannot be handled as a ConfigMap: converting (v1.Pod) to (core.ConfigMap): unknown conversion
+        {"kind": "Pod", "spec": {"containers": []}}
+            400 Pod in version "v1" cannot be handled as a ConfigMap: converting (v1.Pod) to (core.ConfigMap): unknown conversion
+        {"apiVersion": "v1", "kind": "Deployment"}
+            400 Deployment in version "v1" cannot be handled as a ConfigMap: no kind "Deployment" is registered for version "v1" in scheme "pkg/api/legacyscheme/scheme.go:30"
+        {"apiVersion": "apps/v1", "kind": "ConfigMap"}
+            400 ConfigMap in version "v1" cannot be handled as a ConfigMap: no kind "ConfigMap" is registered for version "apps/v1" in scheme "pkg/api/legacyscheme/scheme.go:30"
+        {"kind": 5}
+            400 ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.kind of type string
+    "#]].assert_eq(&lines.concat());
+    let old = r#"{"apiVersion": "extensions/v1beta1", "kind": "DaemonSet"}"#;
+    expect![[r#"
+        400 the API version in the data (extensions/v1beta1) does not match the expected API version (apps/v1)
+    "#]]
+    .assert_eq(&told(&context, object(&context, SET, JSON, old.as_bytes())));
+}
+
+#[test]
+fn an_object_comes_out_as_go_writes_it() {
+    let body = r#"{
+        "metadata": {"name": "p", "labels": null, "annotations": {}, "creationTimestamp": null, "finalizers": [],
+                     "generation": 0, "deletionTimestamp": "2026-01-02T03:04:05.5+01:00"},
+        "spec": {
+            "nodeName": "", "hostNetwork": false, "priority": 0, "restartPolicy": null, "hostUsers": false,
+            "activeDeadlineSeconds": null, "tolerations": [{"tolerationSeconds": 0}],
+            "containers": [
+                {"name": "c", "ports": [{"containerPort": 80, "hostPort": 0}], "command": [null],
+                 "resources": {"limits": {"cpu": 0.5, "memory": "1024Mi", "x": 3}, "requests": {"cpu": null}},
+                 "livenessProbe": {"httpGet": {"port": "http"}, "initialDelaySeconds": 0},
+                 "securityContext": {"runAsUser": 0},
+                 "env": [{"name": "a", "value": "", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}]}
+            ],
+            "volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "emptyDir": {"sizeLimit": "1000m"}}]
+        }
+    }"#;
+    check(
+        POD,
+        body,
+        &expect![[r#"
+        {
+          "apiVersion": "v1",
+          "kind": "Pod",
+          "metadata": {
+            "deletionTimestamp": "2026-01-02T02:04:05Z",
+            "name": "p"
+          },
+          "spec": {
+            "containers": [
+              {
+                "command": [
+                  ""
+                ],
+                "env": [
+                  {
+                    "name": "a",
+                    "valueFrom": {
+                      "resourceFieldRef": {
+                        "divisor": "0",
+                        "resource": "limits.cpu"
+                      }
+                    }
+                  }
+                ],
+                "livenessProbe": {
+                  "httpGet": {
+                    "port": "http"
+                  }
+                },
+                "name": "c",
+                "ports": [
+                  {
+                    "containerPort": 80
+                  }
+                ],
+                "resources": {
+                  "limits": {
+                    "cpu": "500m",
+                    "memory": "1Gi",
+                    "x": "3"
+                  },
+                  "requests": {
+                    "cpu": "0"
+                  }
+                },
+                "securityContext": {
+                  "runAsUser": 0
+                }
+              }
+            ],
+            "hostUsers": false,
+            "priority": 0,
+            "tolerations": [
+              {
+                "tolerationSeconds": 0
+              }
+            ],
+            "volumes": [
+              {
+                "emptyDir": {},
+                "name": "v"
+              },
+              {
+                "emptyDir": {
+                  "sizeLimit": "1"
+                },
+                "name": "w"
+              }
+            ]
+          },
+          "status": {}
+        }
+    "#]],
+    );
+    let node = Gvk { group: "", version: "v1", kind: "Node" };
+    check(
+        node,
+        r#"{"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready"}]}}"#,
+        &expect![[r#"
+        {
+          "apiVersion": "v1",
+          "kind": "Node",
+          "metadata": {
+            "name": "n"
+          },
+          "spec": {},
+          "status": {
+            "conditions": [
+              {
+                "lastHeartbeatTime": null,
+                "lastTransitionTime": null,
+                "status": "",
+                "type": "Ready"
+              }
+            ],
+            "daemonEndpoints": {
+              "kubeletEndpoint": {
+                "Port": 0
+              }
+            },
+            "nodeInfo": {
+              "architecture": "",
+              "bootID": "",
+              "containerRuntimeVersion": "",
+              "kernelVersion": "",
+              "kubeProxyVersion": "",
+              "kubeletVersion": "",
+              "machineID": "",
+              "operatingSystem": "",
+              "osImage": "",
+              "systemUUID": ""
+            }
+          }
+        }
+    "#]],
+    );
+    check(
+        CONFIG_MAP,
+        r#"{"data": {"a": null}, "binaryData": {"b": "aGk="}, "immutable": false}"#,
+        &expect![[r#"
+        {
+          "apiVersion": "v1",
+          "binaryData": {
+            "b": "aGk="
+          },
+          "data": {
+            "a": ""
+          },
+          "immutable": false,
+          "kind": "ConfigMap",
+          "metadata": {}
+        }
+    "#]],
+    );
+}
+
+#[test]
+fn what_a_patch_made_is_held_to_the_type() {
+    let context = context(FieldValidation::Strict);
+    let object: Value =
+        serde_json::from_str(r#"{"kind": "ConfigMap", "data": {"a": "1"}, "bogus": 1}"#).expect("JSON");
+    expect![[r#"
+        422  "" is invalid: patch: Invalid value: "{\"bogus\":1,\"data\":{\"a\":\"1\"},\"kind\":\"ConfigMap\"}": strict decoding error: unknown field "bogus"
+    "#]].assert_eq(&told(&context, patched(&context, CONFIG_MAP, object)));
+    let object: Value = serde_json::from_str(r#"{"data": {"a": 1}}"#).expect("JSON");
+    expect![[r#"
+        422  "" is invalid: patch: Invalid value: "{\"data\":{\"a\":1}}": json: cannot unmarshal number into Go struct field ConfigMap.data of type string
+    "#]].assert_eq(&told(&context, patched(&context, CONFIG_MAP, object)));
+    expect![[r#"
+        422  "" is invalid: patch: Invalid value: "{\"data\":{\"a\":\"2\"}}": strict decoding error: duplicate field "data.a"
+    "#]].assert_eq(&told(&context, patch(&context, br#"{"data": {"a": "1", "a": "2"}}"#)));
+    expect![[r#"
+        400 error decoding patch: unexpected end of JSON input
+    "#]]
+    .assert_eq(&told(&context, patch(&context, b"{")));
+    expect![[r#"
+        400 error strict decoding YAML: duplicate field "data.a"
+    "#]]
+    .assert_eq(&told(&context, applied(&context, br#"{"data": {"a": "1", "a": "2"}}"#)));
+    expect![[r#"
+        {
+          "data": {
+            "a": "x",
+            "b": 2
+          }
+        }
+    "#]]
+    .assert_eq(&told(&context, applied(&context, b"data:\n  a: x\n  b: 2\n")));
+}

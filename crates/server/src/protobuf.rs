@@ -1,0 +1,299 @@
+//! Bodies in protobuf, which kubectl sends since 1.32: read into the JSON of the same object, by the table of types.
+//!
+//! Every body is wrapped: four magic bytes, then a `runtime.Unknown` with the kind and the bytes of the object.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::types::{Field, Shape, Type};
+
+const MAGIC: &[u8] = b"k8s\0";
+
+/// What the wrapping says of the object; each is empty if it says nothing.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+}
+
+/// The object in a body, as JSON that is still to be held to its type: zeros that need not be said are there.
+pub(crate) fn object(body: &[u8], of: &'static Type) -> Result<(Said, Value), String> {
+    let Some(unknown) = body.strip_prefix(MAGIC) else {
+        return Err(
+            "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]".into()
+        );
+    };
+    let mut said = Said::default();
+    let mut raw: &[u8] = &[];
+    for part in Parts(unknown) {
+        match part? {
+            (1, Payload::Bytes(type_meta)) => {
+                for part in Parts(type_meta) {
+                    match part? {
+                        (1, Payload::Bytes(it)) => said.api_version = text(it)?,
+                        (2, Payload::Bytes(it)) => said.kind = text(it)?,
+                        _ => {}
+                    }
+                }
+            }
+            (2, Payload::Bytes(it)) => raw = it,
+            (3, Payload::Bytes(encoding)) if !encoding.is_empty() => {
+                return Err(format!("proto: the encoding {:?} is not supported", text(encoding)?));
+            }
+            _ => {}
+        }
+    }
+    let mut object = Map::new();
+    message(raw, of, &[], &mut object)?;
+    Ok((said, Value::Object(object)))
+}
+
+/// Reads the fields of a type whose path begins with `within`.
+fn message(
+    bytes: &[u8],
+    of: &'static Type,
+    within: &[u32],
+    object: &mut Map<String, Value>,
+) -> Result<(), String> {
+    for part in Parts(bytes) {
+        let (number, payload) = part?;
+        let leads =
+            |it: &&Field| it.proto.strip_prefix(within).is_some_and(|rest| rest.first() == Some(&number));
+        let Some(field) = of.fields.iter().find(leads) else { continue };
+        if field.proto.len() == within.len() + 1 {
+            add(field, payload, object)?;
+        } else {
+            // Go embeds the struct, and JSON has its fields as the object's own.
+            let path: Vec<u32> = within.iter().copied().chain([number]).collect();
+            message(payload.bytes()?, of, &path, object)?;
+        }
+    }
+    Ok(())
+}
+
+fn add(field: &Field, payload: Payload<'_>, object: &mut Map<String, Value>) -> Result<(), String> {
+    match field.shape {
+        Shape::List(items, _) => {
+            let list = object.entry(field.name).or_insert_with(|| Value::Array(Vec::new()));
+            let Value::Array(list) = list else { return Err(wrong_type()) };
+            add_items(*items, payload, list)
+        }
+        Shape::Map(values, _) => {
+            let map = object.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
+            let Value::Object(map) = map else { return Err(wrong_type()) };
+            let (mut key, mut value) = (String::new(), Value::Null);
+            for part in Parts(payload.bytes()?) {
+                match part? {
+                    (1, it) => key = text(it.bytes()?)?,
+                    (2, it) => value = self::value(*values, it)?,
+                    _ => {}
+                }
+            }
+            map.insert(key, value);
+            Ok(())
+        }
+        // A message that comes in pieces is the sum of them.
+        Shape::Object(of) => {
+            let inner = object.entry(field.name).or_insert_with(|| Value::Object(Map::new()));
+            let Value::Object(inner) = inner else { return Err(wrong_type()) };
+            message(payload.bytes()?, of, &[], inner)
+        }
+        shape => {
+            object.insert(field.name.to_owned(), value(shape, payload)?);
+            Ok(())
+        }
+    }
+}
+
+/// Numbers may come packed, many in one payload.
+fn add_items(items: Shape, payload: Payload<'_>, list: &mut Vec<Value>) -> Result<(), String> {
+    match (items, payload) {
+        (Shape::Bool | Shape::Int32 | Shape::Int64, Payload::Bytes(mut packed)) => {
+            while !packed.is_empty() {
+                list.push(value(items, Payload::Varint(varint(&mut packed)?))?);
+            }
+            Ok(())
+        }
+        (_, payload) => {
+            list.push(value(items, payload)?);
+            Ok(())
+        }
+    }
+}
+
+fn value(shape: Shape, payload: Payload<'_>) -> Result<Value, String> {
+    match (shape, payload) {
+        (Shape::Bool, Payload::Varint(it)) => Ok((it != 0).into()),
+        // A negative number travels in 64 bits, whatever its type.
+        (Shape::Int32, Payload::Varint(it)) => Ok((it as i32).into()),
+        (Shape::Int64, Payload::Varint(it)) => Ok((it as i64).into()),
+        (Shape::Double, Payload::Fixed64(it)) => Ok(f64::from_bits(it).into()),
+        (Shape::String, Payload::Bytes(it)) => Ok(text(it)?.into()),
+        (Shape::Bytes, Payload::Bytes(it)) => Ok(STANDARD.encode(it).into()),
+        (Shape::Time, Payload::Bytes(it)) => time(it, "%Y-%m-%dT%H:%M:%SZ"),
+        (Shape::MicroTime, Payload::Bytes(it)) => time(it, "%Y-%m-%dT%H:%M:%S.%6fZ"),
+        (Shape::Quantity, Payload::Bytes(it)) => match field_bytes(it, 1)? {
+            [] => Ok("0".into()),
+            quantity => Ok(text(quantity)?.into()),
+        },
+        (Shape::IntOrString, Payload::Bytes(it)) => int_or_string(it),
+        (Shape::Any | Shape::FieldsV1, Payload::Bytes(it)) => match field_bytes(it, 1)? {
+            [] => Ok(Value::Null),
+            raw => serde_json::from_slice(raw).map_err(|error| error.to_string()),
+        },
+        (Shape::Object(of), Payload::Bytes(it)) => {
+            let mut object = Map::new();
+            message(it, of, &[], &mut object)?;
+            Ok(Value::Object(object))
+        }
+        // Protobuf has no maps of lists, so the list is wrapped in a message.
+        (Shape::List(items, _), Payload::Bytes(it)) => {
+            let mut list = Vec::new();
+            for part in Parts(it) {
+                if let (1, item) = part? {
+                    add_items(*items, item, &mut list)?;
+                }
+            }
+            Ok(Value::Array(list))
+        }
+        _ => Err(wrong_type()),
+    }
+}
+
+/// Seconds and nanoseconds since 1970; no bytes at all are no time at all.
+fn time(bytes: &[u8], format: &str) -> Result<Value, String> {
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    let (mut s, mut ns) = (0, 0);
+    for part in Parts(bytes) {
+        match part? {
+            (1, Payload::Varint(it)) => s = it as i64,
+            (2, Payload::Varint(it)) => ns = it as i32,
+            _ => {}
+        }
+    }
+    // A nanosecond count without its second could round the time up.
+    let ns = ns.clamp(0, 999_999_999) / 1000 * 1000;
+    let at = Timestamp::new(s, ns).map_err(|error| error.to_string())?;
+    Ok(at.strftime(format).to_string().into())
+}
+
+fn int_or_string(bytes: &[u8]) -> Result<Value, String> {
+    let (mut kind, mut number, mut string) = (0, 0, String::new());
+    for part in Parts(bytes) {
+        match part? {
+            (1, Payload::Varint(it)) => kind = it,
+            (2, Payload::Varint(it)) => number = it as i32,
+            (3, Payload::Bytes(it)) => string = text(it)?,
+            _ => {}
+        }
+    }
+    Ok(if kind == 0 { number.into() } else { string.into() })
+}
+
+/// The one field of a message that wraps bytes.
+fn field_bytes(message: &[u8], number: u32) -> Result<&[u8], String> {
+    let mut found: &[u8] = &[];
+    for part in Parts(message) {
+        match part? {
+            (at, Payload::Bytes(it)) if at == number => found = it,
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+fn text(bytes: &[u8]) -> Result<String, String> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| "proto: invalid UTF-8".to_owned())
+}
+
+fn wrong_type() -> String {
+    "proto: wrong wireType".to_owned()
+}
+
+#[derive(Clone, Copy)]
+enum Payload<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    Fixed32,
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Payload<'a> {
+    fn bytes(self) -> Result<&'a [u8], String> {
+        match self {
+            Self::Bytes(it) => Ok(it),
+            _ => Err(wrong_type()),
+        }
+    }
+}
+
+/// The fields of a message, as they stand in it. It ends at the first that is broken.
+struct Parts<'a>(&'a [u8]);
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = Result<(u32, Payload<'a>), String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let part = self.part();
+        if part.is_err() {
+            self.0 = &[];
+        }
+        Some(part)
+    }
+}
+
+impl<'a> Parts<'a> {
+    fn part(&mut self) -> Result<(u32, Payload<'a>), String> {
+        let key = varint(&mut self.0)?;
+        let number = u32::try_from(key >> 3).ok().filter(|it| *it != 0);
+        let number = number.ok_or_else(|| format!("proto: illegal tag {}", key >> 3))?;
+        let payload = match key & 7 {
+            0 => Payload::Varint(varint(&mut self.0)?),
+            1 => {
+                let (number, rest) = self.0.split_first_chunk().ok_or_else(cut_short)?;
+                self.0 = rest;
+                Payload::Fixed64(u64::from_le_bytes(*number))
+            }
+            2 => {
+                let length = usize::try_from(varint(&mut self.0)?).map_err(|_| cut_short())?;
+                let (bytes, rest) = self.0.split_at_checked(length).ok_or_else(cut_short)?;
+                self.0 = rest;
+                Payload::Bytes(bytes)
+            }
+            5 => {
+                let (_, rest) = self.0.split_first_chunk::<4>().ok_or_else(cut_short)?;
+                self.0 = rest;
+                Payload::Fixed32
+            }
+            other => return Err(format!("proto: illegal wireType {other}")),
+        };
+        Ok((number, payload))
+    }
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64, String> {
+    let mut number = 0;
+    for at in 0..10 {
+        let (byte, rest) = bytes.split_first().ok_or_else(cut_short)?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << (7 * at);
+        if byte & 0x80 == 0 {
+            return Ok(number);
+        }
+    }
+    Err("proto: integer overflow".to_owned())
+}
+
+fn cut_short() -> String {
+    "unexpected EOF".to_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! The one way into the store.
+
+use bytes::Bytes;
+use muster_store::{CommitError, Expect, Make, Revision, Write};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::Registry;
+use crate::context::Context;
+use crate::refusal::Refusal;
+use crate::route::Target;
+
+/// What a commit leaves under a key.
+pub(super) enum Commit<'a> {
+    Put(&'a Value),
+    Delete { last: &'a Value },
+}
+
+impl Registry {
+    /// Gives the object as it was written, once that is durable; nothing if another write came first.
+    pub(super) async fn commit(
+        &self,
+        context: &Context,
+        target: &Target,
+        expect: Expect,
+        commit: Commit<'_>,
+    ) -> Result<Option<Bytes>, Refusal> {
+        let kind = target.kind.stored();
+        let write = match commit {
+            Commit::Put(object) => {
+                let now_s = u64::try_from(context.now.as_second()).unwrap_or(0);
+                Write::Put {
+                    index: kind.index(object),
+                    expires_s: kind.lifetime_s.map(|it| now_s + it),
+                    make: Draft::of(object).make(),
+                }
+            }
+            Commit::Delete { last } => Write::Delete { make: Draft::of(last).make() },
+        };
+        let (done, outcome) = oneshot::channel();
+        let commit = muster_store::Commit { key: target.key(), expect, write };
+        // Whoever asked may be gone when it is done, which changes nothing.
+        self.db.commit(commit, move |it| drop(done.send(it)));
+        match outcome.await {
+            Ok(Ok(event)) => Ok(Some(event.value().clone())),
+            Ok(Err(CommitError::Conflict(_))) => Ok(None),
+            Ok(Err(CommitError::Crowded)) => Err(Refusal::too_many_requests(1)),
+            Ok(Err(error)) => Err(Refusal::internal(&error.to_string())),
+            Err(_) => Err(Refusal::internal("the store has ended")),
+        }
+    }
+}
+
+/// An object in JSON but for its resourceVersion, which is known only when everything else is done: the thread that
+/// writes has no more to do than to put it in.
+struct Draft {
+    before: String,
+    after: String,
+}
+
+impl Draft {
+    fn of(object: &Value) -> Self {
+        let mut draft = Self { before: String::new(), after: String::new() };
+        let json = &mut draft.before;
+        json.push('{');
+        for (name, value) in object.as_object().into_iter().flatten().filter(|it| it.0 != "metadata") {
+            json.push_str(&format!("{}:{value},", Value::from(name.as_str())));
+        }
+        json.push_str(r#""metadata":{"resourceVersion":""#);
+        let json = &mut draft.after;
+        json.push('"');
+        let meta = object["metadata"].as_object();
+        for (name, value) in meta.into_iter().flatten().filter(|it| it.0 != "resourceVersion") {
+            json.push_str(&format!(",{}:{value}", Value::from(name.as_str())));
+        }
+        json.push_str("}}");
+        draft
+    }
+
+    fn make(self) -> Make {
+        Make::new(move |revision: Revision| {
+            // As long as it is, to the byte: it stays in memory.
+            [self.before.as_bytes(), revision.to_string().as_bytes(), self.after.as_bytes()].concat().into()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_draft_is_the_object_with_its_version() {
+        let check = |object: Value| {
+            let draft = Draft::of(&object);
+            let made: Value = serde_json::from_str(&format!("{}17{}", draft.before, draft.after)).unwrap();
+            let mut expected = object;
+            expected["metadata"]["resourceVersion"] = json!("17");
+            assert_eq!(made, expected);
+        };
+        check(
+            json!({"kind": "A", "metadata": {"name": "a", "resourceVersion": "3"}, "z\"": {"metadata": null}}),
+        );
+        check(json!({"metadata": {}}));
+        check(json!({}));
+    }
+}

@@ -1,0 +1,145 @@
+//! What happens by itself: records that have lived long enough go, and so does old history.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future;
+use jiff::Timestamp;
+use muster_store::{Expect, Record, Revision, Window};
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use super::{Commit, Registry};
+use crate::context::Context;
+use crate::kinds::KINDS;
+use crate::object::{self, str_at};
+use crate::route::{Part, Target};
+
+/// The history that watches may begin in. Five thousand nodes that renew their leases every ten seconds write 500 small
+/// commits a second: this holds some two minutes of them, and of a quiet cluster everything young enough.
+pub(crate) const WINDOW: Window = Window { events_max: 65_536, bytes_max: 64 << 20 };
+
+/// History older than this goes even if there is room. Clients that were away for longer list again.
+const HISTORY_AGE: Duration = Duration::from_secs(10 * 60);
+
+/// But so many commits stay, however old: a quiet cluster remembers for hours.
+const HISTORY_MIN: Revision = 1024;
+
+const ROUND_EVERY: Duration = Duration::from_secs(10);
+
+/// Most records that go at once: an hour after a storm of events as many expire, and others write too.
+const EXPIRE_MAX: usize = 256;
+
+pub(crate) async fn keep_house(registry: Arc<Registry>, stop: CancellationToken) {
+    let mut marks = VecDeque::new();
+    let mut rounds = tokio::time::interval(ROUND_EVERY);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while stop.run_until_cancelled(rounds.tick()).await.is_some() {
+        registry.forget_old_history(&mut marks, Instant::now());
+        while registry.expire(Timestamp::now()).await == EXPIRE_MAX && !stop.is_cancelled() {}
+    }
+}
+
+impl Registry {
+    /// `marks` say how far the store had come at what time.
+    fn forget_old_history(&self, marks: &mut VecDeque<(Instant, Revision)>, now: Instant) {
+        let head = self.revision();
+        marks.push_back((now, head));
+        let mut floor = None;
+        while let Some((_, revision)) = marks.pop_front_if(|it| HISTORY_AGE < now - it.0) {
+            floor = Some(revision);
+        }
+        if let Some(floor) = floor {
+            self.db.compact(floor.min(head.saturating_sub(HISTORY_MIN)));
+        }
+    }
+
+    /// Deletes what has lived long enough, and says how much it was.
+    async fn expire(&self, now: Timestamp) -> usize {
+        let now_s = u64::try_from(now.as_second()).unwrap_or(0);
+        let expired: Vec<_> = self.store().expired(now_s).take(EXPIRE_MAX).cloned().collect();
+        let context = Context::of_server("delete", now);
+        // Side by side, so that they share a sync. What was written meanwhile lives on.
+        let all = expired.iter().filter_map(|record| {
+            let (target, last) = target_of(record)?;
+            let (context, expect) = (&context, Expect::At(record.modified));
+            Some(async move { self.commit(context, &target, expect, Commit::Delete { last: &last }).await })
+        });
+        let refused = future::join_all(all).await.into_iter().filter(Result::is_err).count();
+        if 0 < refused {
+            tracing::warn!(refused, "delete objects that have expired");
+        }
+        // Not again at once, if it did not help.
+        if refused == 0 { expired.len() } else { 0 }
+    }
+}
+
+fn target_of(record: &Record) -> Option<(Target, serde_json::Value)> {
+    let last = object::parse(&record.value);
+    let resource = record.key.split('/').next()?;
+    let kind = KINDS.iter().find(|it| it.resource() == resource)?;
+    let namespace = kind.namespaced.then(|| str_at(&last, "metadata.namespace").to_owned());
+    let name = str_at(&last, "metadata.name").to_owned();
+    Some((Target { kind, namespace, name, part: Part::Whole }, last))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kinds::Kind;
+
+    #[tokio::test]
+    async fn events_live_for_an_hour_after_their_last_write() {
+        let registry = Registry::new(100);
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let kind = Kind::find("", "v1", "events").unwrap();
+        crate::standing::make_bare(&registry, at("2026-01-01T00:00:00Z")).await.unwrap();
+        for name in ["a", "b"] {
+            let context = Context::of_server("create", at("2026-01-01T00:00:00Z"));
+            let event = json!({"metadata": {"name": name}, "involvedObject": {"namespace": "default"}});
+            registry.create(&context, kind, Some("default"), event).await.unwrap();
+        }
+        let context = Context::of_server("update", at("2026-01-01T00:30:00Z"));
+        let again = Target { kind, namespace: Some("default".into()), name: "b".into(), part: Part::Whole };
+        let counted = |old: &serde_json::Value| {
+            let mut new = old.clone();
+            new["count"] = json!(2);
+            Ok(new)
+        };
+        registry.update(&context, &again, counted).await.unwrap();
+        let left =
+            || registry.store().list("events/").map(|it| it.key.to_string()).collect::<Vec<_>>().join(" ");
+
+        registry.expire(at("2026-01-01T00:59:59Z")).await;
+        assert_eq!(left(), "events/default/a events/default/b");
+        registry.expire(at("2026-01-01T01:00:00Z")).await;
+        assert_eq!(left(), "events/default/b");
+        // Watchers are told, with the revision of the deletion.
+        let head = registry.revision();
+        let (events, _) = registry.since("events/", head - 1).unwrap();
+        assert_eq!(object::parse(events[0].value())["metadata"]["resourceVersion"], head.to_string());
+        registry.expire(at("2026-01-01T01:30:00Z")).await;
+        assert_eq!(left(), "");
+    }
+
+    #[tokio::test]
+    async fn old_history_goes_and_the_last_of_it_stays() {
+        let registry = Registry::new(usize::MAX);
+        let context = Context::of_server("create", Timestamp::UNIX_EPOCH);
+        let (mut marks, start) = (VecDeque::new(), Instant::now());
+        let mut floors = Vec::new();
+        for minute in 0..14 {
+            for _ in 0..200 {
+                let object = json!({"metadata": {"generateName": "n-"}});
+                registry.create(&context, Kind::namespace(), None, object).await.unwrap();
+            }
+            registry.forget_old_history(&mut marks, start + Duration::from_secs(60 * minute));
+            floors.push(registry.store().floor());
+        }
+        // After eleven minutes the commits of the first are too old, and those of the second after twelve.
+        assert_eq!(floors, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 201, 401, 601]);
+    }
+}

@@ -1,0 +1,457 @@
+//! A store behind a log: one thread writes, everybody reads.
+//!
+//! A batch goes this way: whatever has gathered in the queue → every commit is checked against the state and
+//! against those before it in the batch → revisions are given → the log makes all of it durable at once →
+//! it is published → whoever watches is told → whoever wrote is told.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::thread;
+
+use bytes::Bytes;
+
+use crate::store::written;
+use crate::{
+    Change, Conflict, Event, Expect, Forget, Index, Log, LogError, Record, Revision, Row, Store, Window,
+};
+
+/// Most commits that share one sync: as many clients may wait for one answer of the disk.
+const BATCH_MAX: usize = 512;
+
+/// A handle; clones are the same store. The writer ends when the last one is dropped.
+#[derive(Clone)]
+pub struct Db(Arc<Handle>);
+
+pub struct Options {
+    pub window: Window,
+    /// Commits that may wait for the writer; more are refused at once.
+    pub queue_max: usize,
+    /// Called with every batch once it is published, and before its writers are told.
+    pub on_commit: OnCommit,
+    /// Called once if the log fails: nothing can be written from then on.
+    pub on_failure: OnFailure,
+}
+
+pub type OnCommit = Box<dyn FnMut(&[Arc<Event>]) + Send>;
+pub type OnFailure = Box<dyn FnOnce(&LogError) + Send>;
+
+/// One write, to one key.
+#[derive(Debug)]
+pub struct Commit {
+    pub key: String,
+    pub expect: Expect,
+    pub write: Write,
+}
+
+#[derive(Debug)]
+pub enum Write {
+    Put { index: Index, expires_s: Option<u64>, make: Make },
+    Delete { make: Make },
+}
+
+/// Gives the value its revision. The writer's thread calls it, and every other commit waits meanwhile: what
+/// takes long is done before.
+pub struct Make(Box<dyn FnOnce(Revision) -> Bytes + Send>);
+
+impl Make {
+    pub fn new(make: impl FnOnce(Revision) -> Bytes + Send + 'static) -> Self {
+        Self(Box::new(make))
+    }
+}
+
+impl fmt::Debug for Make {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Make")
+    }
+}
+
+/// Nothing was changed, except perhaps with [`CommitError::Failed`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
+    #[error("too many writes wait for the disk already: try again later")]
+    Crowded,
+    #[error("the disk is full: nothing can be written until there is room again; reads go on")]
+    Full,
+    #[error("{why}: try again later")]
+    NotNow { why: String },
+    #[error("the store has ended: {why}")]
+    Failed { why: String },
+}
+
+type Done = Box<dyn FnOnce(Result<Arc<Event>, CommitError>) + Send>;
+
+struct Handle(Arc<Shared>);
+
+struct Shared {
+    store: RwLock<Store>,
+    queue: Mutex<Queue>,
+    queue_max: usize,
+    /// The writer sleeps here.
+    came: Condvar,
+    /// Whoever closes the store sleeps here.
+    ended: Condvar,
+    /// What the history has forgotten and the log has not yet, in order.
+    forgotten: Mutex<VecDeque<Forgotten>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<(Commit, Done)>,
+    end: Option<End>,
+    has_ended: bool,
+}
+
+enum End {
+    Closed,
+    Failed(LogError),
+}
+
+/// A commit that left the history, and the rows that were kept for its sake.
+struct Forgotten {
+    revision: Revision,
+    before: Option<Revision>,
+    is_gone: bool,
+}
+
+impl Db {
+    /// Reads the whole log. It parses no value.
+    pub fn open(mut log: impl Log + 'static, options: Options) -> Result<Self, LogError> {
+        let mut forgotten = VecDeque::new();
+        let store = load(&mut log, options.window, &mut forgotten)?;
+        let shared = Arc::new(Shared {
+            store: RwLock::new(store),
+            queue: Mutex::default(),
+            queue_max: options.queue_max,
+            came: Condvar::new(),
+            ended: Condvar::new(),
+            forgotten: Mutex::new(forgotten),
+        });
+        let writer = Writer { log: Box::new(log), shared: shared.clone(), on_commit: options.on_commit };
+        let on_failure = options.on_failure;
+        thread::Builder::new()
+            .name("store".into())
+            .spawn(move || writer.run(on_failure))
+            .map_err(|error| LogError::Writer { why: error.to_string() })?;
+        Ok(Self(Arc::new(Handle(shared))))
+    }
+
+    /// Whether a store could be opened on this log.
+    pub(crate) fn check(log: &mut dyn Log) -> Result<Store, LogError> {
+        load(log, Window { events_max: 0, bytes_max: 0 }, &mut VecDeque::new())
+    }
+
+    /// What is published. Writers wait while it is held: take what is needed, and let go.
+    pub fn read(&self) -> RwLockReadGuard<'_, Store> {
+        self.0.0.read()
+    }
+
+    /// `done` is called by the writer's thread once the commit is durable and published, or refused.
+    pub fn commit(
+        &self,
+        commit: Commit,
+        done: impl FnOnce(Result<Arc<Event>, CommitError>) + Send + 'static,
+    ) {
+        let shared = &self.0.0;
+        let mut queue = shared.queue();
+        let refused = match &queue.end {
+            Some(end) => Some(end.refusal()),
+            None if shared.queue_max <= queue.waiting.len() => Some(CommitError::Crowded),
+            None => None,
+        };
+        if let Some(refused) = refused {
+            drop(queue);
+            return done(Err(refused));
+        }
+        queue.waiting.push_back((commit, Box::new(done)));
+        drop(queue);
+        shared.came.notify_one();
+    }
+
+    /// Forgets the history up to `floor`.
+    pub fn compact(&self, floor: Revision) {
+        self.0.0.publish(|store, forgotten| store.compact_to(floor, forgotten));
+    }
+
+    /// Writes what waits, refuses what comes, and comes back when the log is closed. Not to be called from a
+    /// callback, which would wait for itself.
+    pub fn close(&self) {
+        let shared = &self.0.0;
+        let mut queue = shared.close();
+        while !queue.has_ended {
+            queue = shared.ended.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        drop(self.0.close());
+    }
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Db at {}", self.read().revision())
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("window", &self.window).finish_non_exhaustive()
+    }
+}
+
+impl End {
+    fn refusal(&self) -> CommitError {
+        let why = match self {
+            Self::Closed => "it was closed".to_owned(),
+            Self::Failed(error) => error.to_string(),
+        };
+        CommitError::Failed { why }
+    }
+}
+
+// A panic elsewhere cannot leave half of anything behind these locks: a batch is published by the writer alone,
+// and readers change nothing.
+impl Shared {
+    fn read(&self) -> RwLockReadGuard<'_, Store> {
+        self.store.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the store, and remembers what its history forgot. What was forgotten is freed after the store
+    /// is let go.
+    fn publish(&self, change: impl FnOnce(&mut Store, &mut dyn FnMut(Arc<Event>))) {
+        let mut gone = Vec::new();
+        let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut store, &mut |event| gone.push(event));
+        // In order also when two do this at once: the store is still held.
+        self.forgotten().extend(gone.iter().map(|it| Forgotten::of(it)));
+        drop(store);
+    }
+
+    fn forgotten(&self) -> MutexGuard<'_, VecDeque<Forgotten>> {
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self) -> MutexGuard<'_, Queue> {
+        let mut queue = self.queue();
+        queue.end.get_or_insert(End::Closed);
+        self.came.notify_one();
+        queue
+    }
+}
+
+impl Forgotten {
+    fn of(event: &Event) -> Self {
+        Self {
+            revision: event.revision,
+            before: event.before().map(|it| it.modified),
+            is_gone: matches!(event.change, Change::Delete { .. }),
+        }
+    }
+}
+
+struct Writer {
+    log: Box<dyn Log>,
+    shared: Arc<Shared>,
+    on_commit: OnCommit,
+}
+
+impl Writer {
+    fn run(self, on_failure: OnFailure) {
+        // However this thread ends, nobody waits for it in vain; and whoever waits finds the log closed, for the
+        // writer is dropped before this is.
+        let _ended = Ended(self.shared.clone());
+        let mut writer = self;
+        let failed = loop {
+            let Some(batch) = writer.next_batch() else { break None };
+            if let Err(error) = writer.write(batch) {
+                break Some(error);
+            }
+        };
+        if let Some(error) = failed {
+            let mut queue = writer.shared.queue();
+            queue.end = Some(End::Failed(error.clone()));
+            let waiting = std::mem::take(&mut queue.waiting);
+            drop(queue);
+            for (_, done) in waiting {
+                done(Err(End::Failed(error.clone()).refusal()));
+            }
+            on_failure(&error);
+        }
+    }
+
+    fn next_batch(&mut self) -> Option<Vec<(Commit, Done)>> {
+        let mut queue = self.shared.queue();
+        loop {
+            let many = queue.waiting.len().min(BATCH_MAX);
+            if 0 < many {
+                return Some(queue.waiting.drain(..many).collect());
+            }
+            if queue.end.is_some() {
+                return None;
+            }
+            queue = self.shared.came.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// An error ends the writer.
+    fn write(&mut self, batch: Vec<(Commit, Done)>) -> Result<(), LogError> {
+        let mut events: Vec<Arc<Event>> = Vec::with_capacity(batch.len());
+        let mut outcomes = Vec::with_capacity(batch.len());
+        {
+            let store = self.shared.read();
+            let mut pending = Pending { store: &store, changed: HashMap::new(), revision: store.revision() };
+            for (commit, done) in batch {
+                let outcome = pending.add(commit);
+                events.extend(outcome.iter().cloned());
+                outcomes.push((done, outcome));
+            }
+        }
+        let written = if events.is_empty() { Ok(()) } else { self.append(&events) };
+        if let Err(error) = written {
+            let refusal = match &error {
+                LogError::Full => CommitError::Full,
+                LogError::Busy { .. } => CommitError::NotNow { why: error.to_string() },
+                _ => End::Failed(error.clone()).refusal(),
+            };
+            // Also to those who were refused: perhaps because of a commit that now did not happen.
+            outcomes.into_iter().for_each(|(done, _)| done(Err(refusal.clone())));
+            return if error.is_passing() { Ok(()) } else { Err(error) };
+        }
+        if !events.is_empty() {
+            self.shared.publish(|store, forgotten| {
+                events.iter().for_each(|it| store.apply(it.clone()));
+                store.trim(forgotten);
+            });
+            (self.on_commit)(&events);
+        }
+        for (done, outcome) in outcomes {
+            done(outcome.map_err(CommitError::from));
+        }
+        match self.log.rest() {
+            Err(error) if !error.is_passing() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn append(&mut self, events: &[Arc<Event>]) -> Result<(), LogError> {
+        // A little faster than the history grows, so that the log is never far behind; and never so much at once
+        // that a commit would have to wait for it.
+        let many = 2 * events.len() + 16;
+        let mut forget = None;
+        for it in self.shared.forgotten().iter().take(many) {
+            let forget = forget.get_or_insert_with(|| Forget { floor: it.revision, rows: Vec::new() });
+            forget.floor = it.revision;
+            forget.rows.extend(it.before);
+            forget.rows.extend(it.is_gone.then_some(it.revision));
+        }
+        self.log.append(events, forget.as_ref())?;
+        if let Some(forget) = forget {
+            let mut forgotten = self.shared.forgotten();
+            while forgotten.front().is_some_and(|it| it.revision <= forget.floor) {
+                forgotten.pop_front();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LogError {
+    /// Nothing was written, nothing is lost, and the next write may succeed.
+    fn is_passing(&self) -> bool {
+        matches!(self, Self::Full | Self::Busy { .. })
+    }
+}
+
+struct Ended(Arc<Shared>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let mut queue = self.0.queue();
+        if thread::panicking() {
+            queue.end = Some(End::Failed(LogError::Writer { why: "it panicked".into() }));
+        }
+        queue.waiting.clear();
+        queue.has_ended = true;
+        self.0.ended.notify_all();
+    }
+}
+
+/// The state as it will be when the commits so far are published.
+struct Pending<'a> {
+    store: &'a Store,
+    changed: HashMap<Arc<str>, Option<Arc<Record>>>,
+    revision: Revision,
+}
+
+impl Pending<'_> {
+    fn add(&mut self, commit: Commit) -> Result<Arc<Event>, Conflict> {
+        let before = match self.changed.get(&*commit.key) {
+            Some(pending) => pending.clone(),
+            None => self.store.get(&commit.key).cloned(),
+        };
+        commit.expect.check(before.as_ref())?;
+        let revision = self.revision + 1;
+        let (key, now, change) = match commit.write {
+            Write::Put { index, expires_s, make } => {
+                let value = (make.0)(revision);
+                let now = written(&commit.key, before.as_ref(), revision, value, index, expires_s);
+                (now.key.clone(), Some(now.clone()), Change::Put { now, before })
+            }
+            Write::Delete { make } => {
+                let before = before.ok_or(Conflict::Missing)?;
+                (before.key.clone(), None, Change::Delete { before, last: (make.0)(revision) })
+            }
+        };
+        self.revision = revision;
+        self.changed.insert(key.clone(), now);
+        Ok(Event::new(revision, key, change))
+    }
+}
+
+/// The store as the log says, with no history beyond the window. What does not fit together is damage that the log itself did not see.
+fn load(log: &mut dyn Log, window: Window, forgotten: &mut VecDeque<Forgotten>) -> Result<Store, LogError> {
+    let floor = log.floor()?;
+    let mut store = Store::at(floor, window);
+    log.load(&mut |row| {
+        let before = store.get(&row.key).cloned();
+        let Row { revision, key, is_gone, created, expires_s, index, value } = row;
+        let damaged = |why: &str| Err(format!("{why}, at revision {revision}"));
+        if revision <= floor {
+            if is_gone || before.is_some() {
+                return damaged("a commit should have been forgotten");
+            }
+            store.restore(Record { key, value, index, created, modified: revision, expires_s });
+            return Ok(());
+        }
+        if revision != store.revision() + 1 {
+            return damaged("a commit is missing before the one");
+        }
+        if created != before.as_ref().map_or(revision, |it| it.created) {
+            return damaged("an older commit to the same key is missing");
+        }
+        let change = match (is_gone, before) {
+            (false, before) => {
+                let now = written(&key, before.as_ref(), revision, value, index, expires_s);
+                Change::Put { now, before }
+            }
+            (true, Some(before)) => Change::Delete { before, last: value },
+            (true, None) => return damaged("what was deleted had never been there"),
+        };
+        store.apply(Event::new(revision, key, change));
+        store.trim(|event| forgotten.push_back(Forgotten::of(&event)));
+        Ok(())
+    })?;
+    Ok(store)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! What selectors ask of a record, beside its value: nobody parses an object to select it.
+
+use std::fmt;
+
+/// Labels and fields as pairs of texts, in one piece of memory: it is kept, loaded and compared as it is.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Index(Box<[u8]>);
+
+impl Index {
+    pub fn new<'a>(
+        labels: impl IntoIterator<Item = (&'a str, &'a str)>,
+        fields: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        let mut bytes = Vec::new();
+        let mut put = |list: u8, (name, value): (&str, &str)| {
+            bytes.push(list);
+            for text in [name, value] {
+                // Objects are a few megabytes at most, so no text in one is longer than this can say.
+                bytes.extend(u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
+                bytes.extend(text.as_bytes());
+            }
+        };
+        labels.into_iter().for_each(|it| put(LABEL, it));
+        fields.into_iter().for_each(|it| put(FIELD, it));
+        Self(bytes.into())
+    }
+
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels().find(|(it, _)| *it == name).map(|(_, value)| value)
+    }
+
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.fields().find(|(it, _)| *it == name).map(|(_, value)| value)
+    }
+
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs(LABEL)
+    }
+
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs(FIELD)
+    }
+
+    fn pairs(&self, wanted: u8) -> impl Iterator<Item = (&str, &str)> {
+        let mut rest = &*self.0;
+        std::iter::from_fn(move || pair(&mut rest))
+            .filter(move |(list, _, _)| *list == wanted)
+            .map(|(_, name, value)| (name, value))
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// As [`Index::bytes`] gave it: the log holds a sum over it, so it is not looked at again.
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+}
+
+const LABEL: u8 = b'l';
+const FIELD: u8 = b'f';
+
+fn pair<'a>(rest: &mut &'a [u8]) -> Option<(u8, &'a str, &'a str)> {
+    let (list, after) = rest.split_first()?;
+    *rest = after;
+    Some((*list, text(rest)?, text(rest)?))
+}
+
+fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let (len, after) = rest.split_first_chunk::<4>()?;
+    let (text, after) = after.split_at_checked(usize::try_from(u32::from_le_bytes(*len)).ok()?)?;
+    *rest = after;
+    str::from_utf8(text).ok()
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pairs = self.labels().map(|it| ('l', it)).chain(self.fields().map(|it| ('f', it)));
+        f.debug_list().entries(pairs).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_went_in_comes_out(
+            labels in prop::collection::vec((".{0,9}", ".{0,9}"), 0..4),
+            fields in prop::collection::vec((".{0,9}", ".{0,9}"), 0..4),
+        ) {
+            fn borrow(pairs: &[(String, String)]) -> Vec<(&str, &str)> {
+                pairs.iter().map(|(name, value)| (&**name, &**value)).collect()
+            }
+            let index = Index::new(borrow(&labels), borrow(&fields));
+            let index = Index::of_bytes(index.bytes());
+            prop_assert_eq!(index.labels().collect::<Vec<_>>(), borrow(&labels));
+            prop_assert_eq!(index.fields().collect::<Vec<_>>(), borrow(&fields));
+        }
+
+        #[test]
+        fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            let index = Index::of_bytes(&bytes);
+            prop_assert!(index.labels().count() + index.fields().count() <= bytes.len());
+        }
+    }
+}

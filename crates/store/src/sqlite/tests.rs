@@ -1,0 +1,284 @@
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Commit, CommitError, Expect, Make, Options, Record, Window, Write};
+
+/// A folder of its own for each test, gone when the test has passed.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("muster-store-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// Errors name files; the folder is another one each time.
+    fn without(&self, text: impl ToString) -> String {
+        text.to_string().replace(&format!("{}/", self.0.display()), "")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn open(path: &Path, events_max: usize) -> Result<Db, LogError> {
+    let window = Window { events_max, bytes_max: usize::MAX };
+    let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
+    Db::open(Sqlite::open(path)?, Options { window, queue_max: 1000, on_commit, on_failure })
+}
+
+fn put(key: &str, value: String) -> Commit {
+    let index = Index::new([("key", key), ("app", "web")], [("spec.nodeName", "n1")]);
+    let make = Make::new(move |revision| Bytes::from(format!("{value}@{revision}")));
+    let write = Write::Put { index, expires_s: Some(value_len(key)), make };
+    Commit { key: key.into(), expect: Expect::Any, write }
+}
+
+fn value_len(key: &str) -> u64 {
+    key.len() as u64
+}
+
+fn delete(key: &str) -> Commit {
+    let make = Make::new(|revision| Bytes::from(format!("gone@{revision}")));
+    Commit { key: key.into(), expect: Expect::Any, write: Write::Delete { make } }
+}
+
+fn commit(db: &Db, commits: Vec<Commit>) -> Vec<Result<Arc<Event>, CommitError>> {
+    let (said, outcomes) = mpsc::channel();
+    for commit in commits {
+        let said = said.clone();
+        db.commit(commit, move |it| said.send(it).unwrap());
+    }
+    drop(said);
+    outcomes.iter().collect()
+}
+
+type Everything = (Revision, Vec<Record>, Vec<String>);
+
+fn everything(db: &Db, from: Revision) -> Everything {
+    let store = db.read();
+    let records = store.list("").map(|it| Record::clone(it)).collect();
+    let history = store.since("", from.max(store.floor())).unwrap().map(|it| format!("{it:?}")).collect();
+    (store.revision(), records, history)
+}
+
+/// The store as a crash leaves it: the files as they are, while the writer has them open.
+fn crash(path: &Path, to: &Path) {
+    for end in ["", "-wal"] {
+        fs::copy(beside(path, end), beside(to, end)).unwrap();
+    }
+}
+
+#[test]
+fn what_was_told_is_there_after_a_crash_and_after_a_close() {
+    let folder = Folder::new();
+    let db = open(&folder.file("a"), 1000).unwrap();
+    commit(&db, vec![put("pods/a/1", "1".into()), put("nodes//n1", "x".repeat(10_000)), delete("pods/a/1")]);
+    commit(&db, vec![put("pods/a/2", String::new())]);
+    let told = everything(&db, 1);
+    crash(&folder.file("a"), &folder.file("b"));
+    db.close();
+    assert_eq!(everything(&open(&folder.file("a"), 1000).unwrap(), 1), told);
+    assert_eq!(everything(&open(&folder.file("b"), 1000).unwrap(), 1), told);
+    let mode = fs::metadata(folder.file("a")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    assert!(!folder.file("a-wal").exists(), "a clean end leaves one file");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// A log that lost its tail is the store at an earlier moment, and never anything else.
+    #[test]
+    fn a_torn_log_is_an_earlier_store(
+        steps in prop::collection::vec((0..5_u8, prop::bool::weighted(0.7)), 1..30),
+        events_max in 0..20_usize,
+        cut in 0.0..1.0_f64,
+    ) {
+        let folder = Folder::new();
+        let db = open(&folder.file("a"), events_max).unwrap();
+        let moment = |db: &Db| { let it = everything(db, u64::MAX >> 1); (it.0, it.1) };
+        let mut moments = vec![moment(&db)];
+        for (key, is_put) in steps {
+            let key = format!("k/{key}");
+            commit(&db, vec![if is_put { put(&key, key.clone()) } else { delete(&key) }]);
+            moments.push(moment(&db));
+        }
+        crash(&folder.file("a"), &folder.file("b"));
+        prop_assert_eq!(&moment(&open(&folder.file("b"), 1000).unwrap()), moments.last().unwrap());
+
+        crash(&folder.file("a"), &folder.file("c"));
+        let wal = fs::OpenOptions::new().write(true).open(folder.file("c-wal")).unwrap();
+        let len = wal.metadata().unwrap().len();
+        wal.set_len((len as f64 * cut) as u64).unwrap();
+        let torn = open(&folder.file("c"), 1000).unwrap();
+        prop_assert!(moments.contains(&moment(&torn)), "{:?}", torn);
+    }
+
+    /// No byte of the file can change without being noticed, but for those that hold nothing.
+    #[test]
+    fn damage_is_noticed(at in 0.0..1.0_f64, flip in 1..=255_u8) {
+        let folder = Folder::new();
+        let db = open(&folder.file("a"), 1000).unwrap();
+        for it in 0..40 {
+            commit(&db, vec![put(&format!("k/{}", it % 7), "value ".repeat(it * 20))]);
+        }
+        db.close();
+        let sound = everything(&open(&folder.file("a"), 1000).unwrap(), 1);
+        let mut bytes = fs::read(folder.file("a")).unwrap();
+        let at = (bytes.len() as f64 * at) as usize;
+        bytes[at] ^= flip;
+        fs::write(folder.file("b"), bytes).unwrap();
+        match open(&folder.file("b"), 1000) {
+            Ok(db) => prop_assert!(everything(&db, 1) == sound, "byte {} of {}", at, flip),
+            Err(LogError::Damaged { .. } | LogError::Newer { .. } | LogError::Foreign { .. }) => {}
+            Err(other) => prop_assert!(false, "byte {}: {}", at, other),
+        }
+    }
+}
+
+#[test]
+fn the_file_forgets_what_the_history_forgets() {
+    let folder = Folder::new();
+    let rows = |path: &Path| -> i64 {
+        let log = Sqlite::existing(path.into()).unwrap();
+        log.connection.query_row("SELECT count(*) FROM version", [], |it| it.get(0)).unwrap()
+    };
+    let db = open(&folder.file("a"), 10).unwrap();
+    for it in 0..300 {
+        commit(&db, vec![put(&format!("leases/{}", it % 3), String::new())]);
+    }
+    // Three leases, ten commits of history before them, and little that is not yet forgotten.
+    let left = rows(&folder.file("a"));
+    assert!(left <= 3 + 10 + 16, "{left} rows are left");
+    let before = everything(&db, 0);
+    db.close();
+    let db = open(&folder.file("a"), 1000).unwrap();
+    let after = everything(&db, before.0 - 10);
+    assert_eq!(after, before);
+    // A watch from before the floor is told so; from the last revision on it goes on.
+    assert!(db.read().since("leases/", 5).is_err());
+    assert_eq!(db.read().since("leases/", 301).unwrap().count(), 0);
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    let folder = Folder::new();
+    let error = |path: &Path| folder.without(open(path, 10).expect_err("it is refused"));
+    fs::write(folder.file("text"), "no database at all ".repeat(100)).unwrap();
+    assert_eq!(
+        error(&folder.file("text")),
+        "the data file text is damaged: it does not begin as an SQLite file does"
+    );
+
+    Connection::open(folder.file("other")).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
+    assert_eq!(error(&folder.file("other")), "other is not a data file of this program");
+
+    open(&folder.file("newer"), 10).unwrap().close();
+    Connection::open(folder.file("newer")).unwrap().pragma_update(None, "user_version", 2).unwrap();
+    assert_eq!(
+        error(&folder.file("newer")),
+        "the data file newer is of format 2, and this version reads up to 1"
+    );
+
+    let db = open(&folder.file("gap"), 10).unwrap();
+    commit(&db, vec![put("a", String::new()), put("b", String::new()), put("c", String::new())]);
+    db.close();
+    Connection::open(folder.file("gap"))
+        .unwrap()
+        .execute("DELETE FROM version WHERE revision = 3", [])
+        .unwrap();
+    assert_eq!(
+        error(&folder.file("gap")),
+        "the data file gap is damaged: a commit is missing before the one, at revision 4"
+    );
+}
+
+#[test]
+fn a_backup_while_writing_is_one_moment() {
+    let folder = Folder::new();
+    let db = open(&folder.file("a"), 1000).unwrap();
+    commit(&db, vec![put("k/0", String::new())]);
+    let writing = db.clone();
+    let (stop, stopped) = mpsc::channel::<()>();
+    let writer = thread_of(move || {
+        let mut number = 0;
+        while stopped.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
+            number += 1;
+            commit(&writing, (0..8).map(|it| put(&format!("k/{it}"), format!("{number}"))).collect());
+        }
+    });
+    let backups: Vec<_> = (0..3).map(|it| folder.file(&format!("backup{it}"))).collect();
+    let revisions: Vec<_> = backups.iter().map(|it| backup(&folder.file("a"), it).unwrap()).collect();
+    drop(stop);
+    writer.join().unwrap();
+    assert!(revisions.is_sorted(), "{revisions:?}");
+    for (path, revision) in backups.iter().zip(revisions) {
+        let copy = open(path, 1000).unwrap();
+        assert_eq!(copy.read().revision(), revision);
+        let at_that_time: Vec<_> = {
+            let store = db.read();
+            let mut state = std::collections::BTreeMap::new();
+            for event in store.since("", 1).unwrap().take_while(|it| it.revision <= revision) {
+                if let Change::Put { now, .. } = &event.change {
+                    state.insert(now.key.clone(), Record::clone(now));
+                }
+            }
+            state.into_values().collect()
+        };
+        assert_eq!(everything(&copy, u64::MAX >> 1).1, at_that_time);
+    }
+    assert_eq!(
+        folder.without(backup(&folder.file("a"), &backups[0]).unwrap_err()),
+        "backup0 is there already"
+    );
+}
+
+fn thread_of(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
+    std::thread::spawn(work)
+}
+
+#[test]
+fn a_restored_store_tells_everyone_to_list_again() {
+    let folder = Folder::new();
+    let db = open(&folder.file("a"), 1000).unwrap();
+    commit(&db, vec![put("k/1", "1".into()), put("k/1", "2".into()), put("k/2", "1".into()), delete("k/2")]);
+    let told = everything(&db, u64::MAX >> 1).1;
+    backup(&folder.file("a"), &folder.file("backup")).unwrap();
+    commit(&db, vec![put("k/3", "after the backup".into())]);
+    let newest = db.read().revision();
+    db.close();
+
+    restore(&folder.file("backup"), &folder.file("a")).unwrap();
+    let db = open(&folder.file("a"), 1000).unwrap();
+    let (revision, records, _) = everything(&db, 0);
+    assert_eq!((revision, &records), (5 + RESTORED_AHEAD, &told));
+    // Whoever saw the lost commit would wait for ever if it were let to go on.
+    assert_eq!(db.read().since("k/", newest).err().map(|it| it.floor), Some(revision));
+    assert_eq!(commit(&db, vec![put("k/3", "new".into())])[0].as_ref().unwrap().revision, revision + 1);
+    db.close();
+    // What was replaced is still there.
+    let replaced = open(&folder.file("a.replaced"), 1000).unwrap();
+    assert_eq!(replaced.read().revision(), newest);
+
+    fs::write(folder.file("cut"), &fs::read(folder.file("backup")).unwrap()[..5000]).unwrap();
+    let refused = restore(&folder.file("cut"), &folder.file("a")).unwrap_err();
+    assert!(matches!(refused, LogError::Damaged { .. }), "{refused}");
+    let refused = restore(&folder.file("nowhere"), &folder.file("a")).unwrap_err();
+    assert!(matches!(refused, LogError::Failed { .. }), "{refused}");
+    assert_eq!(open(&folder.file("a"), 1000).unwrap().read().revision(), revision + 1);
+}
