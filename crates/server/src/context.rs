@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use crate::auth::User;
 
 /// Managers of fields have names of at most this many bytes: more of a user agent is not kept.
-const MANAGER_BYTES_MAX: usize = 128;
+pub(crate) const MANAGER_BYTES_MAX: usize = 128;
 
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -56,12 +56,20 @@ impl Context {
     }
 
     /// In whose name fields are set: the client says it, or its user agent does up to the first slash.
-    pub(crate) fn manager(&self) -> &str {
+    pub(crate) fn manager(&self) -> Cow<'_, str> {
         if !self.field_manager.is_empty() {
-            return &self.field_manager;
+            return Cow::Borrowed(&self.field_manager);
         }
         let name = self.user_agent.split('/').next().unwrap_or_default();
-        &name[..name.floor_char_boundary(MANAGER_BYTES_MAX)]
+        let mut name: Cow<'_, str> = if name.contains(char::is_control) {
+            name.chars().filter(|it| !it.is_control()).collect()
+        } else {
+            name.into()
+        };
+        if MANAGER_BYTES_MAX < name.len() {
+            name = name[..name.floor_char_boundary(MANAGER_BYTES_MAX)].to_owned().into();
+        }
+        name
     }
 
     /// Sent back as a `Warning` header, once each.

@@ -5,6 +5,7 @@ mod scalar;
 
 use serde_json::Value;
 
+use crate::admit::Cause;
 use crate::context::{Context, FieldValidation};
 use crate::kinds::group_version;
 use crate::object::str_at;
@@ -56,10 +57,7 @@ pub(crate) fn object(
             let (read, notes) = read::typed(object, of);
             (read.map_err(|error| in_go(&error)), notes)
         }
-        other => {
-            let accepted = [JSON, YAML, PROTOBUF].join(", ");
-            return Err(Refusal::unsupported_media(other, &accepted));
-        }
+        _ => return Err(Refusal::unsupported_media(&[JSON, YAML, PROTOBUF].join(", "))),
     };
     let mut object = match (read, &notes.wrong) {
         (Ok(object), _) => object,
@@ -221,7 +219,8 @@ fn unfit(expected: Gvk<'_>, said: &Value, why: &str) -> Refusal {
 
 fn unfit_patch(object: &Value, why: &str) -> Refusal {
     let value = Value::from(object.to_string());
-    Refusal::invalid_options(format!(" \"\" is invalid: patch: Invalid value: {value}: {why}"))
+    let message = format!("Invalid value: {value}: {why}");
+    Refusal::invalid_patch(Cause { reason: "FieldValueInvalid", field: "patch".into(), message })
 }
 
 /// What was sent is no object at all, so a little of it is shown.

@@ -26,7 +26,7 @@ use crate::kinds::Kind;
 use crate::object::{self, str_at};
 use crate::patch::PatchType;
 use crate::refusal::Refusal;
-use crate::registry::{DeleteOptions, Deleted, Registry};
+use crate::registry::{DeleteOptions, Deleted, Registry, Written};
 use crate::route::{Part, Route, Target};
 use crate::view::View;
 use crate::{answer, convert, discovery, openapi, watch};
@@ -92,11 +92,21 @@ impl Api {
 
         let (parts, body) = request.into_parts();
         let header = |name| parts.headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
+        let options = query.write_options();
+        if !options.causes.is_empty() {
+            let kind = match deed.verb.as_ref() {
+                "create" => "CreateOptions",
+                "update" => "UpdateOptions",
+                "patch" => "PatchOptions",
+                _ => "DeleteOptions",
+            };
+            return Err(Refusal::invalid_options(kind, &options.causes));
+        }
         let asked = Asked {
             context: Context {
-                dry_run: query.dry_run()?,
+                dry_run: options.dry_run,
                 field_manager: query.get("fieldManager").to_owned(),
-                field_validation: query.field_validation()?,
+                field_validation: options.field_validation,
                 user_agent: header(USER_AGENT).to_owned(),
                 ..Context::new(user, deed.verb, now)
             },
@@ -140,6 +150,9 @@ impl Api {
     ) -> Result<Response, Refusal> {
         let (context, query) = (&asked.context, &asked.query);
         let view = asked.view()?;
+        if !kind.verbs.contains(&context.verb.as_ref()) {
+            return Err(Refusal::method_not_allowed());
+        }
         match asked.method {
             Method::GET if query.is("watch") => {
                 let wanted = watch::Wanted {
@@ -147,7 +160,7 @@ impl Api {
                     selector: query.selector(kind)?,
                     bookmarks: query.is("allowWatchBookmarks"),
                     timeout: query
-                        .number("timeoutSeconds")?
+                        .parsed("timeoutSeconds")?
                         .filter(|s| *s != 0)
                         .map_or(WATCH_TIMEOUT, Duration::from_secs),
                     kind,
@@ -207,33 +220,47 @@ impl Api {
         let kind = target.kind;
         let view = asked.view()?;
         let show = |code, object| show(context, code, view, kind, object);
+        let written = |it| match it {
+            Written::Created(object) => show(StatusCode::CREATED, object),
+            Written::Updated(object) => show(StatusCode::OK, object),
+        };
+        if target.part == Part::Agent {
+            let whole = Target { part: Part::Whole, ..target };
+            return Err(answer::needs_agent(&whole, &object::parse(&self.registry.get(&whole)?)));
+        }
+        let verbs = match target.part {
+            Part::Whole => kind.verbs,
+            Part::Status => &["get", "patch", "update"],
+            part => kind.parts.iter().find(|it| it.part == part).map_or(&[][..], |it| it.verbs),
+        };
+        if !verbs.contains(&context.verb.as_ref()) {
+            return Err(Refusal::method_not_allowed());
+        }
         match (asked.method.clone(), target.part) {
             (Method::GET, part) if part.is_written() => Ok(show(StatusCode::OK, self.registry.get(&target)?)),
-            (Method::PUT, part) if part.is_written() => {
-                let object = asked.object(kind.gvk())?;
-                refuse_other_name(&target, &object)?;
+            (Method::PUT, part) if part.is_written() || part == Part::Finalize => {
+                let mut object = asked.object(kind.gvk())?;
+                hold_to_url(&target, &mut object)?;
                 let object = convert::inward(kind, object);
-                let updated = self.registry.update(context, &target, |_| Ok(object.clone())).await?;
-                Ok(show(StatusCode::OK, updated))
+                Ok(written(self.registry.replace(context, &target, object).await?))
             }
             (Method::PATCH, part) if part.is_written() => {
                 let patch_type = PatchType::of(&asked.media_type)?;
-                let patch = match patch_type {
+                let mut patch = match patch_type {
                     PatchType::Apply => decode::applied(context, &asked.body)?,
                     _ => decode::patch(context, &asked.body)?,
                 };
                 if patch_type == PatchType::Apply {
-                    refuse_other_name(&target, &patch)?;
+                    hold_to_url(&target, &mut patch)?;
                     let applied = convert::inward(kind, patch);
                     let force = asked.query.is("force");
-                    let (is_new, applied) = self.registry.apply(context, &target, &applied, force).await?;
-                    return Ok(show(if is_new { StatusCode::CREATED } else { StatusCode::OK }, applied));
+                    return Ok(written(self.registry.apply(context, &target, &applied, force).await?));
                 }
                 let change = |old: &Value| {
                     let mut object = convert::outward_value(kind, old.clone());
                     patch_type.apply(&mut object, &patch)?;
-                    let object = decode::patched(context, kind.gvk(), object)?;
-                    refuse_other_name(&target, &object)?;
+                    let mut object = decode::patched(context, kind.gvk(), object)?;
+                    hold_to_url(&target, &mut object)?;
                     Ok(convert::inward(kind, object))
                 };
                 Ok(show(StatusCode::OK, self.registry.update(context, &target, change).await?))
@@ -241,7 +268,11 @@ impl Api {
             (Method::DELETE, Part::Whole) => {
                 let (options, context) = asked.delete_options()?;
                 match self.registry.delete(&context, &target, &options).await? {
+                    Deleted::Marked { now } if options.is_cascade_asked => {
+                        Ok(show(StatusCode::ACCEPTED, now))
+                    }
                     Deleted::Marked { now } => Ok(show(StatusCode::OK, now)),
+                    Deleted::Gone { last } if kind.returns_deleted => Ok(show(StatusCode::OK, last)),
                     Deleted::Gone { last } => {
                         let details = json!({
                             "name": target.name,
@@ -252,10 +283,6 @@ impl Api {
                         Ok(json_of(StatusCode::OK, &success(details)))
                     }
                 }
-            }
-            (_, Part::Agent) => {
-                let whole = Target { part: Part::Whole, ..target };
-                Err(answer::needs_agent(&whole, &object::parse(&self.registry.get(&whole)?)))
             }
             (Method::POST, part) => {
                 let Some(sub) = kind.parts.iter().find(|it| it.part == part) else {
@@ -279,7 +306,7 @@ impl Api {
         if !query.get("continue").is_empty() {
             return Err(Refusal::expired("the continue parameter is not one of ours: list from the start"));
         }
-        let Some(wanted) = query.number("resourceVersion")? else { return Ok(()) };
+        let wanted = query.version()?;
         let mut heads = self.registry.heads();
         let came = heads.wait_for(|head| wanted <= *head);
         // The head is let go at once: a writer waits for it.
@@ -309,8 +336,8 @@ impl Asked {
     /// dry run too.
     fn delete_options(&self) -> Result<(DeleteOptions, Context), Refusal> {
         let expected = Gvk { group: "", version: "v1", kind: "DeleteOptions" };
-        let said = if self.body.is_empty() { Value::Null } else { self.object(expected)? };
-        let (options, dry_run) = delete_options(&self.query, &said)?;
+        let said = if self.body.is_empty() { None } else { Some(self.object(expected)?) };
+        let (options, dry_run) = delete_options(&self.query, said.as_ref())?;
         let context = Context {
             dry_run: self.context.dry_run || dry_run,
             field_manager: self.context.field_manager.clone(),
@@ -321,18 +348,30 @@ impl Asked {
     }
 }
 
-fn refuse_other_name(target: &Target, object: &Value) -> Result<(), Refusal> {
-    let url = [("name", Some(target.name.as_str())), ("namespace", target.namespace.as_deref())];
-    for (field, must) in url {
-        let said = str_at(&object["metadata"], field);
-        if !said.is_empty() && said != must.unwrap_or_default() {
-            return Err(Refusal::bad_request(format!(
-                "the {field} of the object ({said}) does not match the {field} on the URL ({})",
-                must.unwrap_or_default()
-            )));
+/// The object must be the one that the URL names.
+fn hold_to_url(target: &Target, object: &mut Value) -> Result<(), Refusal> {
+    let meta = object::map_mut(object, "metadata");
+    match (target.namespace.as_deref(), meta.get("namespace").and_then(Value::as_str)) {
+        (Some(namespace), Some(said)) if said == namespace => {}
+        (Some(namespace), None | Some("")) => drop(meta.insert("namespace".into(), json!(namespace))),
+        (None, _) => drop(meta.remove("namespace")),
+        (Some(_), Some(_)) => {
+            return Err(Refusal::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
     }
-    Ok(())
+    match str_at(object, "metadata.name") {
+        "" => Err(Refusal::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        ))),
+        name if name == target.name => Ok(()),
+        name => Err(Refusal::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.name
+        ))),
+    }
 }
 
 async fn whole<B>(body: B) -> Result<Bytes, Refusal>

@@ -13,6 +13,7 @@ use crate::convert::{self, Door};
 use crate::decode::Gvk;
 use crate::http::Api;
 use crate::refusal::Refusal;
+use crate::registry::prepare;
 use crate::route::{Part, Target};
 
 #[derive(Debug)]
@@ -32,8 +33,20 @@ pub(crate) struct Kind {
     pub(crate) parts: &'static [SubResource],
     /// `metadata.generation` counts the changes of these fields; without them it stays at 1.
     pub(crate) generation: Option<&'static [&'static str]>,
+    /// What the server alone says of the object, given the one that stands and the door of the write.
+    pub(crate) prepare: fn(&mut Value, Option<&Value>, Part),
+    /// A PUT of an object that is not there creates it.
+    pub(crate) put_creates: bool,
+    /// A PUT must say which version it replaces.
+    pub(crate) version_required: bool,
     /// A delete only marks the object while a node still has to stop it.
     pub(crate) graceful: bool,
+    /// Other objects live in it, for which `spec.finalizers` stands: it is emptied before it goes.
+    pub(crate) holds_others: bool,
+    /// Other objects may be owned by it, so that whoever deletes it may say what becomes of them.
+    pub(crate) owns_others: bool,
+    /// A delete answers with the object that went, and not with a `Status`.
+    pub(crate) returns_deleted: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
     /// What else in the store decides about its objects.
@@ -96,7 +109,13 @@ const PLAIN: Kind = Kind {
     status: Status::Plain,
     parts: &[],
     generation: None,
+    prepare: prepare::nothing,
+    put_creates: false,
+    version_required: false,
     graceful: false,
+    holds_others: false,
+    owns_others: true,
+    returns_deleted: false,
     fields: &[],
     plugins: &[],
     door: None,
@@ -138,6 +157,8 @@ const WRITTEN: &[&str] = &["get", "patch", "update"];
 
 const EVENT: Kind = Kind {
     kind: "Event",
+    put_creates: true,
+    owns_others: false,
     plural: "events",
     short: &["ev"],
     fields: &[
@@ -161,6 +182,7 @@ const EVENT: Kind = Kind {
 const DAEMON_SET: Kind = Kind {
     group: "apps",
     kind: "DaemonSet",
+    prepare: prepare::daemonset,
     plural: "daemonsets",
     short: &["ds"],
     categories: &["all"],
@@ -179,11 +201,22 @@ const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", name: names::path_
 pub(crate) static KINDS: &[Kind] = &[
     Kind { kind: "Binding", plural: "bindings", verbs: &["create"], answer: Some(answer::binding), ..PLAIN },
     Kind { kind: "ConfigMap", plural: "configmaps", short: &["cm"], columns: columns::CONFIG_MAP, ..PLAIN },
-    Kind { kind: "Endpoints", plural: "endpoints", short: &["ep"], columns: columns::ENDPOINTS, ..PLAIN },
+    Kind {
+        kind: "Endpoints",
+        put_creates: true,
+        plural: "endpoints",
+        short: &["ep"],
+        columns: columns::ENDPOINTS,
+        ..PLAIN
+    },
     EVENT,
-    Kind { kind: "LimitRange", plural: "limitranges", short: &["limits"], ..PLAIN },
+    Kind { kind: "LimitRange", put_creates: true, plural: "limitranges", short: &["limits"], ..PLAIN },
     Kind {
         kind: "Namespace",
+        prepare: prepare::namespace,
+        holds_others: true,
+        returns_deleted: true,
+        parts: &[own("finalize", Part::Finalize, &["update"])],
         plural: "namespaces",
         short: &["ns"],
         namespaced: false,
@@ -209,6 +242,8 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "Pod",
+        prepare: prepare::pod,
+        returns_deleted: true,
         plural: "pods",
         short: &["po"],
         categories: &["all"],
@@ -247,6 +282,7 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "PodTemplate",
+        returns_deleted: true,
         plural: "podtemplates",
         generation: Some(&["template"]),
         columns: columns::POD_TEMPLATE,
@@ -254,6 +290,7 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "ResourceQuota",
+        returns_deleted: true,
         plural: "resourcequotas",
         short: &["quota"],
         status: Status::Apart("{}"),
@@ -270,6 +307,7 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "ServiceAccount",
+        returns_deleted: true,
         plural: "serviceaccounts",
         short: &["sa"],
         columns: columns::NAME_AND_AGE,
@@ -277,6 +315,8 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "Service",
+        returns_deleted: true,
+        put_creates: true,
         plural: "services",
         short: &["svc"],
         categories: &["all"],
@@ -317,6 +357,7 @@ pub(crate) static KINDS: &[Kind] = &[
     Kind {
         group: "policy",
         kind: "PodDisruptionBudget",
+        version_required: true,
         plural: "poddisruptionbudgets",
         short: &["pdb"],
         status: Status::Apart(
@@ -328,14 +369,21 @@ pub(crate) static KINDS: &[Kind] = &[
     },
     Kind {
         kind: "ClusterRoleBinding",
+        put_creates: true,
         plural: "clusterrolebindings",
         namespaced: false,
         columns: columns::CLUSTER_ROLE_BINDING,
         ..RBAC
     },
-    Kind { kind: "ClusterRole", plural: "clusterroles", namespaced: false, ..RBAC },
-    Kind { kind: "RoleBinding", plural: "rolebindings", columns: columns::ROLE_BINDING, ..RBAC },
-    Kind { kind: "Role", plural: "roles", ..RBAC },
+    Kind { kind: "ClusterRole", put_creates: true, plural: "clusterroles", namespaced: false, ..RBAC },
+    Kind {
+        kind: "RoleBinding",
+        put_creates: true,
+        plural: "rolebindings",
+        columns: columns::ROLE_BINDING,
+        ..RBAC
+    },
+    Kind { kind: "Role", put_creates: true, plural: "roles", ..RBAC },
     Kind {
         group: "scheduling.k8s.io",
         kind: "PriorityClass",
@@ -347,7 +395,15 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::PRIORITY_CLASS,
         ..PLAIN
     },
-    Kind { group: "coordination.k8s.io", kind: "Lease", plural: "leases", columns: columns::LEASE, ..PLAIN },
+    Kind {
+        group: "coordination.k8s.io",
+        kind: "Lease",
+        put_creates: true,
+        version_required: true,
+        plural: "leases",
+        columns: columns::LEASE,
+        ..PLAIN
+    },
     Kind {
         group: "discovery.k8s.io",
         kind: "EndpointSlice",

@@ -14,6 +14,7 @@ mod convert;
 mod data;
 mod decode;
 mod discovery;
+mod drain;
 mod fields;
 mod http;
 mod kinds;
@@ -141,6 +142,7 @@ impl Server {
         let (registry, mut failure) = (self.registry, self.failure);
         let house = tokio::spawn(keep_house(registry.clone(), stop.clone()));
         tokio::spawn(standing::keep(registry.clone(), self.own, stop.clone()));
+        tokio::spawn(drain::run(registry.clone(), stop.clone()));
         tokio::spawn(Access::keep(registry.clone(), stop.clone()));
         tokio::spawn(renew(serving, stop.clone()));
         let api = Api { registry: registry.clone(), stop: stop.clone() };

@@ -34,6 +34,15 @@ impl Refusal {
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, name)
     }
 
+    pub(crate) fn prefixed(mut self, text: &str) -> Self {
+        self.message.insert_str(0, text);
+        self
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.reason == "NotFound"
+    }
+
     pub(crate) fn is_exists(&self) -> bool {
         self.reason == "AlreadyExists"
     }
@@ -41,6 +50,14 @@ impl Refusal {
     pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.resource());
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(kind, name)
+    }
+
+    /// Preconditions of a delete name the kind where all else names the resource.
+    pub(crate) fn conflict_of_kind(kind: &Kind, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.kind_and_group());
+        let mut refusal = Self::new(StatusCode::CONFLICT, "Conflict", message);
+        refusal.details = json!({"name": name, "group": kind.group, "kind": kind.kind});
+        refusal
     }
 
     pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
@@ -63,24 +80,31 @@ impl Refusal {
     }
 
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
+        Self::invalid_in(kind.group, kind.kind, name, causes)
+    }
+
+    /// The options of the request are wrong, rather than its object. `kind` is theirs: `DeleteOptions`.
+    pub(crate) fn invalid_options(kind: &str, causes: &[Cause]) -> Self {
+        Self::invalid_in("meta.k8s.io", kind, "", causes)
+    }
+
+    /// A patch made of the object what its type does not allow.
+    pub(crate) fn invalid_patch(cause: Cause) -> Self {
+        Self::invalid_in("", "", "", &[cause])
+    }
+
+    fn invalid_in(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
         let said: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
         let said = if let [one] = &said[..] { one.clone() } else { format!("[{}]", said.join(", ")) };
-        let mut refusal = Self::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "Invalid",
-            format!("{} \"{name}\" is invalid: {said}", kind.kind_and_group()),
-        );
+        let dot = if group.is_empty() { "" } else { "." };
+        let message = format!("{kind}{dot}{group} \"{name}\" is invalid: {said}");
+        let mut refusal = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
         let causes: Vec<_> = causes
             .iter()
             .map(|it| json!({"reason": it.reason, "message": it.message, "field": it.field}))
             .collect();
-        refusal.details = json!({"name": name, "group": kind.group, "kind": kind.kind, "causes": causes});
+        refusal.details = json!({"name": name, "group": group, "kind": kind, "causes": causes});
         refusal
-    }
-
-    /// The options of the request are wrong, rather than its object.
-    pub(crate) fn invalid_options(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
     }
 
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
@@ -107,12 +131,12 @@ impl Refusal {
         )
     }
 
-    pub(crate) fn unsupported_media(got: &str, accepted: &str) -> Self {
+    pub(crate) fn unsupported_media(accepted: &str) -> Self {
         Self::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "UnsupportedMediaType",
             format!(
-                "the body of the request was in an unknown format ({got}) - accepted media types include: {accepted}"
+                "the body of the request was in an unknown format - accepted media types include: {accepted}"
             ),
         )
     }
@@ -203,8 +227,10 @@ impl Refusal {
             "reason": self.reason,
             "code": self.code.as_u16(),
         });
-        if !self.details.is_null() {
-            status["details"] = self.details.clone();
+        if let Value::Object(details) = &self.details {
+            // As everywhere in the API, what is empty is left out.
+            status["details"] =
+                details.iter().filter(|(_, it)| *it != "").map(|(k, v)| (k.clone(), v.clone())).collect();
         }
         status
     }

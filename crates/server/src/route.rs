@@ -33,6 +33,7 @@ pub(crate) enum Part {
     Whole,
     Status,
     Binding,
+    Finalize,
     Eviction,
     EphemeralContainers,
     /// Whether a certificate is to be issued.

@@ -21,8 +21,5 @@ pub(crate) fn applied(
     _force: bool,
     _old: Option<&Value>,
 ) -> Result<Value, Refusal> {
-    Err(Refusal::unsupported_media(
-        "application/apply-patch+yaml",
-        "application/merge-patch+json, application/strategic-merge-patch+json",
-    ))
+    Err(Refusal::unsupported_media("application/merge-patch+json, application/strategic-merge-patch+json"))
 }

@@ -1,9 +1,13 @@
 //! What the parameters of a request say.
 
-use hyper::Uri;
-use serde_json::Value;
+use std::str::FromStr;
 
-use crate::context::FieldValidation;
+use hyper::Uri;
+use muster_store::Revision;
+use serde_json::{Value, json};
+
+use crate::admit::Cause;
+use crate::context::{FieldValidation, MANAGER_BYTES_MAX};
 use crate::kinds::Kind;
 use crate::object::{self, str_at};
 use crate::refusal::Refusal;
@@ -14,6 +18,13 @@ use crate::watch;
 /// The parameters of a request.
 #[derive(Debug)]
 pub(super) struct Query(Vec<(String, String)>);
+
+/// What a query says about a write, and what is wrong with it.
+pub(super) struct WriteOptions {
+    pub(super) dry_run: bool,
+    pub(super) field_validation: FieldValidation,
+    pub(super) causes: Vec<Cause>,
+}
 
 impl Query {
     pub(super) fn of(uri: &Uri) -> Self {
@@ -29,12 +40,23 @@ impl Query {
         matches!(self.get(name), "true" | "1")
     }
 
-    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
+    fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(it, _)| it == name).map(|(_, value)| value.as_str())
+    }
+
+    fn bool(&self, name: &str) -> Option<bool> {
+        self.all(name).next().map(|it| matches!(it, "true" | "1"))
+    }
+
+    /// A number, if there is one.
+    pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Result<Option<T>, Refusal> {
         match self.get(name) {
             "" => Ok(None),
             text => match text.parse() {
                 Ok(number) => Ok(Some(number)),
-                Err(_) => Err(Refusal::bad_request(format!("{name}: {text:?} is not a number"))),
+                Err(_) => {
+                    Err(Refusal::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
+                }
             },
         }
     }
@@ -43,81 +65,151 @@ impl Query {
         Selector::parse(kind, self.get("labelSelector"), self.get("fieldSelector"))
     }
 
-    pub(super) fn dry_run(&self) -> Result<bool, Refusal> {
-        match self.get("dryRun") {
-            "" => Ok(false),
-            "All" => Ok(true),
-            other => Err(unknown_dry_run(other)),
+    /// The options that every write has.
+    pub(super) fn write_options(&self) -> WriteOptions {
+        let mut causes = Vec::new();
+        let manager = self.get("fieldManager");
+        if MANAGER_BYTES_MAX < manager.len() {
+            causes.push(Cause {
+                reason: "FieldValueTooLong",
+                field: "fieldManager".into(),
+                message: format!("Too long: may not be more than {MANAGER_BYTES_MAX} bytes"),
+            });
         }
-    }
-
-    pub(super) fn field_validation(&self) -> Result<FieldValidation, Refusal> {
-        match self.get("fieldValidation") {
-            "" | "Warn" => Ok(FieldValidation::Warn),
-            "Ignore" => Ok(FieldValidation::Ignore),
-            "Strict" => Ok(FieldValidation::Strict),
-            other => Err(Refusal::invalid_options(format!(
-                "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
-            ))),
+        if let Some((at, unprintable)) = manager.char_indices().find(|(_, it)| it.is_control()) {
+            let why = format!("invalid character U+{:04X} (at position {at})", u32::from(unprintable));
+            causes.push(Cause::invalid("fieldManager", &json!(manager), &why));
         }
+        let dry_run: Vec<&str> = self.all("dryRun").filter(|it| !it.is_empty()).collect();
+        causes.extend(unknown_dry_run(&dry_run));
+        let field_validation = match self.get("fieldValidation") {
+            "" | "Warn" => FieldValidation::Warn,
+            "Ignore" => FieldValidation::Ignore,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                causes.push(Cause::unsupported(
+                    "fieldValidation",
+                    &json!(other),
+                    &["", "Ignore", "Strict", "Warn"],
+                ));
+                FieldValidation::Warn
+            }
+        };
+        WriteOptions { dry_run: !dry_run.is_empty(), field_validation, causes }
     }
 
     pub(super) fn watch_from(&self) -> Result<watch::From, Refusal> {
         let from_anywhere = matches!(self.get("resourceVersion"), "" | "0");
-        match (self.get("sendInitialEvents"), self.get("resourceVersionMatch")) {
-            ("", "") if from_anywhere => Ok(watch::From::State { say_end: false }),
-            ("", "") => {
-                Ok(watch::From::After(self.number("resourceVersion")?.expect("it is neither empty nor 0")))
-            }
-            ("true" | "1", "NotOlderThan") => {
-                Ok(watch::From::State { say_end: self.is("allowWatchBookmarks") })
-            }
-            ("false" | "0", "NotOlderThan") if from_anywhere => Ok(watch::From::Now),
-            ("false" | "0", "NotOlderThan") => {
-                Ok(watch::From::After(self.number("resourceVersion")?.expect("it is neither empty nor 0")))
-            }
-            ("", _) => Err(Refusal::invalid_options(
-                "resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )),
-            _ => Err(Refusal::invalid_options(
-                "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            )),
+        let matching = self.get("resourceVersionMatch");
+        let initial = match self.bool("sendInitialEvents") {
+            None if matching.is_empty() && from_anywhere => return Ok(watch::From::State { say_end: false }),
+            it => it,
+        };
+        let mut causes = Vec::new();
+        if initial.is_some() && matching != NOT_OLDER {
+            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            causes.push(forbidden("resourceVersionMatch", why));
         }
+        if !matching.is_empty() {
+            if initial.is_none() {
+                let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+                causes.push(forbidden("resourceVersionMatch", why));
+            }
+            if matching != NOT_OLDER {
+                causes.push(Cause::unsupported("resourceVersionMatch", &json!(matching), &[NOT_OLDER]));
+            }
+            if !self.get("continue").is_empty() {
+                let why = "resourceVersionMatch is forbidden when continue is provided";
+                causes.push(forbidden("resourceVersionMatch", why));
+            }
+        }
+        if !causes.is_empty() {
+            return Err(Refusal::invalid_options("ListOptions", &causes));
+        }
+        match (initial, self.version()?) {
+            (Some(true), _) => Ok(watch::From::State { say_end: self.is("allowWatchBookmarks") }),
+            (Some(false), 0) => Ok(watch::From::Now),
+            (_, after) => Ok(watch::From::After(after)),
+        }
+    }
+
+    /// 0 if the client names none.
+    pub(super) fn version(&self) -> Result<Revision, Refusal> {
+        let text = self.get("resourceVersion");
+        if text.is_empty() {
+            return Ok(0);
+        }
+        text.parse().map_err(|_| {
+            Refusal::bad_request(format!(
+                "invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+            ))
+        })
     }
 }
 
-fn unknown_dry_run(value: &str) -> Refusal {
-    Refusal::invalid_options(format!("dryRun: Unsupported value: {value:?}: supported values: \"All\""))
+const NOT_OLDER: &str = "NotOlderThan";
+
+fn forbidden(field: &str, why: &str) -> Cause {
+    Cause { reason: "FieldValueForbidden", field: field.into(), message: format!("Forbidden: {why}") }
 }
 
-/// The options come in the body, which kubectl sends without kind and version, or in the query.
-pub(super) fn delete_options(query: &Query, said: &Value) -> Result<(DeleteOptions, bool), Refusal> {
-    let propagation = match (str_at(said, "propagationPolicy"), query.get("propagationPolicy")) {
-        ("", it) | (it, _) => match it {
-            "" if said["orphanDependents"] == true => Some(Propagation::Orphan),
-            "" => None,
-            "Background" => Some(Propagation::Background),
-            "Foreground" => Some(Propagation::Foreground),
-            "Orphan" => Some(Propagation::Orphan),
-            other => {
-                return Err(Refusal::invalid_options(format!(
-                    "propagationPolicy: Unsupported value: {other:?}: supported values: \"Background\", \"Foreground\", \"Orphan\""
-                )));
-            }
-        },
+fn unknown_dry_run(values: &[&str]) -> Option<Cause> {
+    let is_unknown = values.iter().any(|it| *it != "All");
+    is_unknown.then(|| {
+        let message = format!("Unsupported value: []string{{{}}}: supported values: \"All\"", quoted(values));
+        Cause { reason: "FieldValueNotSupported", field: "dryRun".into(), message }
+    })
+}
+
+fn quoted(values: &[&str]) -> String {
+    values.iter().map(|it| format!("{it:?}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The options of a delete come in its body, or else in the query.
+pub(super) fn delete_options(query: &Query, body: Option<&Value>) -> Result<(DeleteOptions, bool), Refusal> {
+    let text = |path: &str| match body {
+        Some(body) => str_at(body, path),
+        None => query.get(path),
     };
-    let dry_run = match object::list(said, "dryRun") {
-        [] => false,
-        [all] if all == "All" => true,
-        [other, ..] => return Err(unknown_dry_run(other.as_str().unwrap_or_default())),
+    let orphan = match body {
+        Some(body) => body["orphanDependents"].as_bool(),
+        None => query.bool("orphanDependents"),
     };
-    let text = |path| Some(str_at(said, path).to_owned()).filter(|it| !it.is_empty());
-    let in_query = query.number("gracePeriodSeconds")?.and_then(|it| i64::try_from(it).ok());
+    let mut causes = Vec::new();
+    let policy = text("propagationPolicy");
+    if orphan.is_some() && !policy.is_empty() {
+        let why = "orphanDependents and deletionPropagation cannot be both set";
+        causes.push(Cause::invalid("propagationPolicy", &json!(policy), why));
+    }
+    let propagation = match (policy, orphan) {
+        ("", Some(true)) | ("Orphan", _) => Some(Propagation::Orphan),
+        ("", Some(false)) | ("Background", _) => Some(Propagation::Background),
+        ("Foreground", _) => Some(Propagation::Foreground),
+        ("", None) => None,
+        (other, _) => {
+            let supported = ["Background", "Foreground", "Orphan", "nil"];
+            causes.push(Cause::unsupported("propagationPolicy", &json!(other), &supported));
+            None
+        }
+    };
+    let dry_run: Vec<&str> = match body {
+        Some(body) => object::list(body, "dryRun").iter().map(|it| it.as_str().unwrap_or_default()).collect(),
+        None => Vec::new(),
+    };
+    causes.extend(unknown_dry_run(&dry_run));
+    if !causes.is_empty() {
+        return Err(Refusal::invalid_options("DeleteOptions", &causes));
+    }
+    let some = |path| Some(text(path).to_owned()).filter(|it| !it.is_empty());
     let options = DeleteOptions {
-        grace_s: said["gracePeriodSeconds"].as_i64().or(in_query),
+        grace_s: match body {
+            Some(body) => body["gracePeriodSeconds"].as_i64(),
+            None => query.parsed("gracePeriodSeconds")?,
+        },
         propagation,
-        uid: text("preconditions.uid"),
-        version: text("preconditions.resourceVersion"),
+        uid: some("preconditions.uid"),
+        version: some("preconditions.resourceVersion"),
+        is_cascade_asked: orphan == Some(false),
     };
-    Ok((options, dry_run))
+    Ok((options, !dry_run.is_empty()))
 }

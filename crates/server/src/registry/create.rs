@@ -6,7 +6,7 @@ use muster_store::Expect;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Commit, Registry, check};
+use super::{Commit, Registry, check, dedup_owners};
 use crate::admission::{self, Attempt, Operation};
 use crate::admit::Cause;
 use crate::context::Context;
@@ -28,6 +28,7 @@ impl Registry {
         mut object: Value,
     ) -> Result<Bytes, Refusal> {
         begin(kind, namespace, &mut object)?;
+        dedup_owners(context, &mut object);
         (kind.default)(&mut object);
         let mut target = Target {
             kind,
@@ -49,6 +50,7 @@ impl Registry {
         let kind = target.kind;
         let attempt = Attempt { target, operation: Operation::Create };
         admission::mutate(self, context, attempt, &mut object).await?;
+        dedup_owners(context, &mut object);
         let prefix = str_at(&object, "metadata.generateName").to_owned();
         let is_named = is_set(&object["metadata"]["name"]);
         if !is_named && prefix.is_empty() {
@@ -76,10 +78,18 @@ impl Registry {
             }
             // Another name is tried only where we made it up.
             if is_named {
-                return Err(Refusal::exists(kind, &target.name));
+                return Err(self.exists(target));
             }
         }
         Err(Refusal::no_name_left(kind, &target.name))
+    }
+
+    fn exists(&self, target: &Target) -> Refusal {
+        let stands = self
+            .standing(target)
+            .is_ok_and(|it| is_set(&object::parse(&it.value)["metadata"]["deletionTimestamp"]));
+        let refusal = Refusal::exists(target.kind, &target.name);
+        if stands { refusal.prefixed("object is being deleted: ") } else { refusal }
     }
 }
 
@@ -97,8 +107,9 @@ pub(super) fn begin(kind: &Kind, namespace: Option<&str>, object: &mut Value) ->
     match (namespace, meta.get("namespace").and_then(Value::as_str)) {
         (Some(namespace), None | Some("")) => drop(meta.insert("namespace".into(), json!(namespace))),
         (Some(namespace), Some(said)) if said == namespace => {}
-        (None, None | Some("")) => drop(meta.remove("namespace")),
-        (_, Some(_)) => {
+        // What lives in no namespace is not asked which.
+        (None, _) => drop(meta.remove("namespace")),
+        (Some(_), Some(_)) => {
             return Err(Refusal::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
@@ -123,6 +134,7 @@ fn prepare(kind: &Kind, object: &mut Value, now: Timestamp) {
             object["status"] = serde_json::from_str(initial).expect("the table of kinds holds JSON");
         }
     }
+    (kind.prepare)(object, None, Part::Whole);
 }
 
 /// Five letters that make no words, as upstream.

@@ -1,26 +1,31 @@
-//! Deleting: at once, or marked while someone has something to do first. Upstream: `BeforeDelete` and the registry's `Delete`.
+//! Deleting: at once, or marked while someone has something to do first. Upstream: `BeforeDelete` and the registry's
+//! `Delete`.
 
 use bytes::Bytes;
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use muster_store::Expect;
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS_MAX, Commit, Registry};
 use crate::admission::{self, Attempt, Operation};
 use crate::context::Context;
-use crate::kinds::{KINDS, Kind};
-use crate::object::{self, is_set, list, str_at};
+use crate::kinds::Kind;
+use crate::object::{self, is_set, list, map_mut, str_at};
 use crate::refusal::Refusal;
 use crate::route::Target;
-use crate::standing::NAMESPACES;
 
-#[derive(Debug, Default)]
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+
+#[derive(Debug, Default, Clone)]
 pub(crate) struct DeleteOptions {
     pub(crate) grace_s: Option<i64>,
     pub(crate) propagation: Option<Propagation>,
     /// Preconditions.
     pub(crate) uid: Option<String>,
     pub(crate) version: Option<String>,
+    /// The client asked, in the old way, that what the object owns goes too: then 202 says that it is still there.
+    pub(crate) is_cascade_asked: bool,
 }
 
 /// What becomes of the objects that the deleted one owns.
@@ -67,34 +72,17 @@ impl Registry {
         let record = self.standing(target)?;
         let old = object::parse(&record.value);
         refuse_other_object(target, options, &old)?;
-        self.refuse_namespace_in_use(target)?;
         let attempt = Attempt { target, operation: Operation::Delete };
         admission::mutate(self, context, attempt, &mut Value::Null).await?;
         admission::validate(self, context, attempt, &Value::Null).await?;
 
         let mut object = old.clone();
-        let meta = &mut object["metadata"];
-        let finalizers = finalizers_at_delete(list(meta, "finalizers"), options.propagation);
-        let is_first = !is_set(&meta["deletionTimestamp"]);
-        let granted_s = if is_first { None } else { meta["deletionGracePeriodSeconds"].as_i64() };
-        let wanted_s = grace_s(target.kind, &object, options.grace_s);
-        // A second delete may shorten the time that the first one gave, and never lengthen it.
-        let grace_s = granted_s.map_or(wanted_s, |granted_s| wanted_s.min(granted_s));
-
-        let meta = &mut object["metadata"];
-        if finalizers.is_empty() {
-            meta.as_object_mut().expect("every object has metadata").remove("finalizers");
-        } else {
-            meta["finalizers"] = json!(finalizers);
-        }
-        if granted_s != Some(grace_s) {
-            meta["deletionTimestamp"] = json!(object::time(context.now + SignedDuration::from_secs(grace_s)));
-            meta["deletionGracePeriodSeconds"] = json!(grace_s);
-        }
-        if let Some(generation) = meta["generation"].as_u64().filter(|_| is_first) {
-            meta["generation"] = json!(generation + 1);
-        }
-        let is_gone = finalizers.is_empty() && grace_s == 0;
+        let is_gone = match mark(target.kind, &mut object, options, context.now) {
+            Mark::Unchanged => return Ok(Some(Deleted::Marked { now: record.value.clone() })),
+            Mark::Wait if object == old => return Ok(Some(Deleted::Marked { now: record.value.clone() })),
+            Mark::Wait => false,
+            Mark::Go => true,
+        };
         if context.dry_run {
             return Ok(Some(if is_gone {
                 Deleted::Gone { last: record.value.clone() }
@@ -102,87 +90,137 @@ impl Registry {
                 Deleted::Marked { now: object::bytes(&object) }
             }));
         }
-        if !is_gone && object == old {
-            return Ok(Some(Deleted::Marked { now: record.value.clone() }));
-        }
         let commit = if is_gone { Commit::Delete { last: &object } } else { Commit::Put(&object) };
         let Some(now) = self.commit(context, target, Expect::At(record.modified), commit).await? else {
             return Ok(None);
         };
         Ok(Some(if is_gone { Deleted::Gone { last: now } } else { Deleted::Marked { now } }))
     }
+}
 
-    /// There is no namespace controller yet that would empty it, so a namespace must be empty to go.
-    fn refuse_namespace_in_use(&self, target: &Target) -> Result<(), Refusal> {
-        if !std::ptr::eq(target.kind, Kind::namespace()) {
-            return Ok(());
+enum Mark {
+    /// It is being deleted already, and this delete has nothing to add.
+    Unchanged,
+    /// Someone has something to do before it goes.
+    Wait,
+    Go,
+}
+
+/// Writes into the object what a delete says of it.
+fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Timestamp) -> Mark {
+    let is_first = !is_set(&object["metadata"]["deletionTimestamp"]);
+    if kind.holds_others && is_set(&object["spec"]["finalizers"]) {
+        if !is_first {
+            return Mark::Unchanged;
         }
-        if NAMESPACES.contains(&target.name.as_str()) {
-            return Err(Refusal::forbidden(target.kind, &target.name, "this namespace may not be deleted"));
-        }
-        let holds =
-            |it: &&Kind| it.namespaced && self.store().list(&it.prefix(Some(&target.name))).next().is_some();
-        match KINDS.iter().find(holds) {
-            None => Ok(()),
-            Some(kind) => {
-                let why = format!("it still holds {}: delete them first", kind.plural);
-                Err(Refusal::conflict(target.kind, &target.name, &why))
-            }
+        map_mut(object, "status").insert("phase".into(), json!("Terminating"));
+        object["metadata"]["deletionTimestamp"] = json!(object::time(now));
+        set_finalizers(kind, object, options.propagation);
+        return Mark::Wait;
+    }
+    let grace = if kind.graceful { grace(object, options.grace_s, now) } else { Grace::None };
+    if let Grace::Running = grace {
+        return Mark::Unchanged;
+    }
+    let is_held = set_finalizers(kind, object, options.propagation);
+    let until = match grace {
+        Grace::Until { at, grace_s } => Some((at, grace_s)),
+        Grace::None if is_held => Some((deadline(object).map_or(now, |at| at.min(now)), 0)),
+        Grace::None | Grace::Running => None,
+    };
+    let meta = &mut object["metadata"];
+    if let Some((at, grace_s)) = until {
+        meta["deletionTimestamp"] = json!(object::time(at));
+        meta["deletionGracePeriodSeconds"] = json!(grace_s);
+        if let Some(generation) = meta["generation"].as_u64().filter(|_| is_first) {
+            meta["generation"] = json!(generation + 1);
         }
     }
+    match until {
+        Some((_, grace_s)) if is_held || grace_s != 0 => Mark::Wait,
+        _ => Mark::Go,
+    }
+}
+
+/// How long a node has to stop an object.
+enum Grace {
+    /// No time at all, and it was told so before.
+    None,
+    /// It was given time that this delete does not shorten.
+    Running,
+    Until {
+        at: Timestamp,
+        grace_s: i64,
+    },
+}
+
+fn grace(object: &Value, wanted_s: Option<i64>, now: Timestamp) -> Grace {
+    // So that no one's number takes the deadline out of the calendar.
+    let after = |at: Timestamp, s: i64| at + SignedDuration::from_secs(s.clamp(0, i32::MAX.into()));
+    let wanted_s = wanted_s.map(|s| if s < 0 { 1 } else { s.min(i32::MAX.into()) });
+    let meta = &object["metadata"];
+    let Some(stands) = deadline(object) else {
+        let is_on_a_node = !str_at(object, "spec.nodeName").is_empty();
+        let is_over = matches!(str_at(object, "status.phase"), "Succeeded" | "Failed");
+        let said_s = object["spec"]["terminationGracePeriodSeconds"].as_i64().unwrap_or(0);
+        let said_s = if said_s < 0 { 1 } else { said_s.min(i32::MAX.into()) };
+        let grace_s = if is_on_a_node && !is_over { wanted_s.unwrap_or(said_s) } else { 0 };
+        return Grace::Until { at: after(now, grace_s), grace_s };
+    };
+    match (meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0), wanted_s) {
+        (0, _) => Grace::None,
+        (granted_s, Some(wanted_s)) if wanted_s < granted_s => {
+            let began = stands - SignedDuration::from_secs(granted_s.clamp(0, i32::MAX.into()));
+            let at = after(began, wanted_s);
+            if now <= at {
+                return Grace::Until { at, grace_s: wanted_s };
+            }
+            // All of it has passed; but whoever asked for any time at all leaves the end to the node.
+            Grace::Until { at: now, grace_s: wanted_s.min(1) }
+        }
+        _ => Grace::Running,
+    }
+}
+
+fn deadline(object: &Value) -> Option<Timestamp> {
+    str_at(object, "metadata.deletionTimestamp").parse().ok()
+}
+
+/// The finalizers that make the garbage collector look at the object before it goes. Says whether anyone holds it.
+fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<Propagation>) -> bool {
+    let held = list(&object["metadata"], "finalizers");
+    let is_ours = |it: &&Value| **it == FOREGROUND || **it == ORPHAN;
+    let wanted = match propagation {
+        _ if !kind.owns_others => None,
+        None => held.iter().find(is_ours).and_then(Value::as_str),
+        Some(Propagation::Background) => None,
+        Some(Propagation::Foreground) => Some(FOREGROUND),
+        Some(Propagation::Orphan) => Some(ORPHAN),
+    };
+    let wanted = wanted.map(str::to_owned);
+    if wanted.as_deref() != held.iter().find(is_ours).and_then(Value::as_str) {
+        let mut finalizers: Vec<Value> = held.iter().filter(|it| !is_ours(it)).cloned().collect();
+        finalizers.extend(wanted.map(Value::String));
+        let meta = map_mut(object, "metadata");
+        if finalizers.is_empty() {
+            meta.remove("finalizers");
+        } else {
+            meta.insert("finalizers".into(), Value::Array(finalizers));
+        }
+    }
+    !list(&object["metadata"], "finalizers").is_empty()
 }
 
 fn refuse_other_object(target: &Target, options: &DeleteOptions, object: &Value) -> Result<(), Refusal> {
-    let meta = &object["metadata"];
-    if let Some(uid) = options.uid.as_ref().filter(|it| meta["uid"] != **it) {
-        return Err(precondition_failed(target, "UID", &json!(uid), &meta["uid"]));
-    }
-    if let Some(version) = options.version.as_ref().filter(|it| meta["resourceVersion"] != **it) {
-        return Err(precondition_failed(
-            target,
-            "ResourceVersion",
-            &json!(version),
-            &meta["resourceVersion"],
-        ));
-    }
-    Ok(())
-}
-
-pub(super) fn precondition_failed(target: &Target, what: &str, wanted: &Value, found: &Value) -> Refusal {
-    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
-    let why = format!(
-        "Precondition failed: {what} in precondition: {}, {what} in object meta: {}",
-        text(wanted),
-        text(found)
-    );
-    Refusal::conflict(target.kind, &target.name, &why)
-}
-
-fn finalizers_at_delete(held: &[Value], propagation: Option<Propagation>) -> Vec<Value> {
-    const FOREGROUND: &str = "foregroundDeletion";
-    const ORPHAN: &str = "orphan";
-    let mut finalizers = held.to_vec();
-    let Some(propagation) = propagation else { return finalizers };
-    finalizers.retain(|it| it != FOREGROUND && it != ORPHAN);
-    match propagation {
-        Propagation::Background => {}
-        Propagation::Foreground => finalizers.push(json!(FOREGROUND)),
-        Propagation::Orphan => finalizers.push(json!(ORPHAN)),
-    }
-    finalizers
-}
-
-/// How long a node has to stop the object: no time at all if no node has it.
-fn grace_s(kind: &Kind, object: &Value, wanted_s: Option<i64>) -> i64 {
-    let is_on_a_node = !str_at(object, "spec.nodeName").is_empty();
-    let is_over = matches!(str_at(object, "status.phase"), "Succeeded" | "Failed");
-    if !kind.graceful || !is_on_a_node || is_over {
-        return 0;
-    }
-    let said_s = object["spec"]["terminationGracePeriodSeconds"].as_i64();
-    match wanted_s.or(said_s).unwrap_or(30) {
-        negative_s if negative_s < 0 => 1,
-        // So that no one's number takes the deadline out of the calendar.
-        s => s.min(i64::from(i32::MAX)),
+    let (uid, version) = (str_at(object, "metadata.uid"), str_at(object, "metadata.resourceVersion"));
+    let conflict = |why: String| Err(Refusal::conflict_of_kind(target.kind, &target.name, &why));
+    match (&options.uid, &options.version) {
+        (Some(wanted), _) if wanted != uid => conflict(format!(
+            "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
+        )),
+        (_, Some(wanted)) if wanted != version => conflict(format!(
+            "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). The object might have been modified"
+        )),
+        _ => Ok(()),
     }
 }

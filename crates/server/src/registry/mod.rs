@@ -9,6 +9,7 @@ mod create;
 mod delete;
 mod housekeeping;
 mod list;
+pub(crate) mod prepare;
 mod update;
 
 use std::collections::HashMap;
@@ -24,7 +25,9 @@ use tokio::sync::watch;
 use crate::admission;
 use crate::admit;
 use crate::auth::Access;
+use crate::context::Context;
 use crate::kinds::{KINDS, Kind};
+use crate::object::str_at;
 use crate::refusal::Refusal;
 use crate::route::Target;
 
@@ -32,6 +35,7 @@ use self::commit::Commit;
 pub(crate) use self::create::suffix;
 pub(crate) use self::delete::{DeleteOptions, Deleted, Propagation};
 pub(crate) use self::housekeeping::{WINDOW, keep_house};
+pub(crate) use self::update::Written;
 
 /// How often a write is begun again because another came first. Each time some other write got through, so a write that
 /// loses this often stands in a crowd that cannot be served in time.
@@ -160,6 +164,33 @@ impl Target {
 
     fn not_found(&self) -> Refusal {
         Refusal::not_found(self.kind, &self.name)
+    }
+}
+
+/// Owners that are named twice are kept once.
+fn dedup_owners(context: &Context, object: &mut Value) {
+    let Some(owners) = object["metadata"].get_mut("ownerReferences").and_then(Value::as_array_mut) else {
+        return;
+    };
+    if owners.len() < 2 {
+        return;
+    }
+    let mut twice = Vec::new();
+    let mut once: Vec<Value> = Vec::with_capacity(owners.len());
+    for owner in std::mem::take(owners) {
+        if once.contains(&owner) {
+            twice.push(str_at(&owner, "uid").to_owned());
+        } else {
+            once.push(owner);
+        }
+    }
+    *owners = once;
+    if !twice.is_empty() {
+        context.warn(format!(
+            "metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
+             reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            twice.join(", ")
+        ));
     }
 }
 

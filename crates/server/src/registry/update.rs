@@ -1,11 +1,12 @@
 //! Changes to objects that stand. Upstream: the update and patch handlers, `BeforeUpdate` and the registry's `Update`.
 
-use bytes::Bytes;
-use muster_store::Expect;
-use serde_json::{Value, json};
+use std::sync::Arc;
 
-use super::delete::precondition_failed;
-use super::{ATTEMPTS_MAX, Commit, Registry, check, create};
+use bytes::Bytes;
+use muster_store::{Expect, Record};
+use serde_json::{Map, Value, json};
+
+use super::{ATTEMPTS_MAX, Commit, Registry, check, create, dedup_owners};
 use crate::admission::{self, Attempt, Operation};
 use crate::admit::Cause;
 use crate::context::Context;
@@ -17,62 +18,75 @@ use crate::route::{Part, Target};
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
 
+/// The object as it stands after the write.
+#[derive(Debug)]
+pub(crate) enum Written {
+    Created(Bytes),
+    Updated(Bytes),
+}
+
 impl Registry {
-    /// Puts what `change` makes of the object in its place. `change` is asked again if another write comes first, so
-    /// one that names no resourceVersion never meets a conflict.
+    /// PUT: `object` in the place of what stands.
+    pub(crate) async fn replace(
+        &self,
+        context: &Context,
+        target: &Target,
+        mut object: Value,
+    ) -> Result<Written, Refusal> {
+        dedup_owners(context, &mut object);
+        (target.kind.default)(&mut object);
+        let change = |old: Option<&Value>| {
+            let uid = &object["metadata"]["uid"];
+            if let Some(old) = old.filter(|old| is_set(uid) && old["metadata"]["uid"] != *uid) {
+                return Err(other_uid(target, str_at(&object, "metadata.uid"), str_at(old, "metadata.uid")));
+            }
+            let mut new = object.clone();
+            fields::updated(context, target, &mut new, old);
+            Ok(new)
+        };
+        self.write(context, target, target.kind.put_creates, change).await
+    }
+
+    /// Puts what `change` makes of the object in its place.
     pub(crate) async fn update(
         &self,
         context: &Context,
         target: &Target,
         change: impl Fn(&Value) -> Result<Value, Refusal> + Sync,
     ) -> Result<Bytes, Refusal> {
-        let change = |old: &Value| {
+        let change = |old: Option<&Value>| {
+            let old = old.ok_or_else(|| target.not_found())?;
             let mut new = change(old)?;
             (target.kind.default)(&mut new);
             fields::updated(context, target, &mut new, Some(old));
             Ok(new)
         };
-        for _ in 0..ATTEMPTS_MAX {
-            if let Some(written) = self.try_update(context, target, &change).await? {
-                return Ok(written);
-            }
+        match self.write(context, target, false, change).await? {
+            Written::Created(object) | Written::Updated(object) => Ok(object),
         }
-        Err(Refusal::timeout())
     }
 
-    /// Server-side apply. The object is created if there is none; the answer says whether it was.
+    /// Server-side apply, which creates the object if there is none.
     pub(crate) async fn apply(
         &self,
         context: &Context,
         target: &Target,
         applied: &Value,
         force: bool,
-    ) -> Result<(bool, Bytes), Refusal> {
+    ) -> Result<Written, Refusal> {
+        let uid = str_at(applied, "metadata.uid");
         let change = |old: Option<&Value>| {
+            if old.is_none() && !uid.is_empty() {
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                );
+                return Err(Refusal::conflict(target.kind, &target.name, &why));
+            }
             let mut new = fields::applied(context, target, applied, force, old)?;
             (target.kind.default)(&mut new);
             Ok(new)
         };
-        for _ in 0..ATTEMPTS_MAX {
-            if self.peek(target.kind, target.namespace.as_deref(), &target.name).is_some() {
-                if let Some(written) = self.try_update(context, target, &|old| change(Some(old))).await? {
-                    return Ok((false, written));
-                }
-                continue;
-            }
-            if target.part != Part::Whole {
-                return Err(target.not_found());
-            }
-            let mut new = change(None)?;
-            create::begin(target.kind, target.namespace.as_deref(), &mut new)?;
-            match self.create_new(context, &mut target.clone(), new).await {
-                Ok(created) => return Ok((true, created)),
-                // Someone else was quicker: then it is an update.
-                Err(it) if it.is_exists() => {}
-                Err(it) => return Err(it),
-            }
-        }
-        Err(Refusal::timeout())
+        self.write(context, target, true, change).await
     }
 
     /// A scheduler says where a pod goes: once.
@@ -120,32 +134,62 @@ impl Registry {
         self.update(context, target, bind).await.map(drop)
     }
 
+    /// `change` is asked again if another write comes first, so one that names no resourceVersion never meets a conflict.
+    async fn write(
+        &self,
+        context: &Context,
+        target: &Target,
+        may_create: bool,
+        change: impl Fn(Option<&Value>) -> Result<Value, Refusal> + Sync,
+    ) -> Result<Written, Refusal> {
+        for _ in 0..ATTEMPTS_MAX {
+            match self.standing(target) {
+                Ok(record) => {
+                    if let Some(updated) = self.try_update(context, target, &record, &change).await? {
+                        return Ok(Written::Updated(updated));
+                    }
+                }
+                Err(_) if may_create && target.part == Part::Whole => {
+                    let mut new = change(None)?;
+                    create::begin(target.kind, target.namespace.as_deref(), &mut new)?;
+                    match self.create_new(context, &mut target.clone(), new).await {
+                        Ok(created) => return Ok(Written::Created(created)),
+                        // Someone else was quicker: then it is an update.
+                        Err(it) if it.is_exists() => {}
+                        Err(it) => return Err(it),
+                    }
+                }
+                Err(it) => return Err(it),
+            }
+        }
+        Err(Refusal::timeout())
+    }
+
     /// Nothing is given back if another write came first.
     async fn try_update(
         &self,
         context: &Context,
         target: &Target,
-        change: &(impl Fn(&Value) -> Result<Value, Refusal> + Sync),
+        record: &Arc<Record>,
+        change: &(impl Fn(Option<&Value>) -> Result<Value, Refusal> + Sync),
     ) -> Result<Option<Bytes>, Refusal> {
-        let record = self.standing(target)?;
         let old = object::parse(&record.value);
-        let mut new = change(&old)?;
+        let mut new = change(Some(&old))?;
         let attempt = Attempt { target, operation: Operation::Update { old: &old } };
         admission::mutate(self, context, attempt, &mut new).await?;
+        dedup_owners(context, &mut new);
         refuse_stale(target, &new, &old)?;
         prepare(target, &mut new, &old);
         check(target, &new, Some(&old))?;
         let charge = admission::validate(self, context, attempt, &new).await?;
-        if new == old {
+        if is_same(&new, &old) {
             return Ok(Some(record.value.clone()));
         }
         if context.dry_run {
             return Ok(Some(object::bytes(&new)));
         }
-        let was_last_finalizer = is_set(&old["metadata"]["deletionTimestamp"])
-            && list(&new["metadata"], "finalizers").is_empty()
-            && old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0;
-        let commit = if was_last_finalizer { Commit::Delete { last: &new } } else { Commit::Put(&new) };
+        let is_gone = is_last_goodbye(target, &new, &old);
+        let commit = if is_gone { Commit::Delete { last: &new } } else { Commit::Put(&new) };
         let written = self.commit(context, target, Expect::At(record.modified), commit).await?;
         if written.is_some() {
             admission::spent(charge);
@@ -157,21 +201,6 @@ impl Registry {
 /// Carries over from the old object what this write may not change, and counts what it changed.
 fn prepare(target: &Target, new: &mut Value, old: &Value) {
     let kind = target.kind;
-    new["apiVersion"] = json!(kind.stored().api_version());
-    new["kind"] = json!(kind.kind);
-    let meta = map_mut(new, "metadata");
-    for name in [
-        "name",
-        "namespace",
-        "uid",
-        "resourceVersion",
-        "creationTimestamp",
-        "generation",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-    ] {
-        keep(meta, &old["metadata"], name);
-    }
     match target.part {
         Part::EphemeralContainers => {
             let added = std::mem::replace(new, old.clone());
@@ -181,53 +210,94 @@ fn prepare(target: &Target, new: &mut Value, old: &Value) {
             let decided = std::mem::replace(new, old.clone());
             keep(map_mut(new, "status"), &decided["status"], "conditions");
         }
-        Part::Binding | Part::Eviction | Part::Agent => {}
         Part::Whole if kind.has_status_subresource() => {
-            keep(new.as_object_mut().expect("it has metadata"), old, "status");
+            keep(new.as_object_mut().expect("bodies are objects"), old, "status");
         }
-        Part::Whole => {}
         Part::Status => {
-            let (mut metadata, status) = (new["metadata"].take(), new["status"].take());
-            keep(metadata.as_object_mut().expect("it is a map"), &old["metadata"], "ownerReferences");
+            let (metadata, status) = (new["metadata"].take(), new["status"].take());
             *new = old.clone();
             new["metadata"] = metadata;
-            new["status"] = status;
+            if status.is_null() {
+                new.as_object_mut().expect("bodies are objects").remove("status");
+            } else {
+                new["status"] = status;
+            }
+        }
+        Part::Whole | Part::Binding | Part::Finalize | Part::Eviction | Part::Agent => {}
+    }
+    new["apiVersion"] = json!(kind.stored().api_version());
+    new["kind"] = json!(kind.kind);
+    let (meta, stood) = (map_mut(new, "metadata"), &old["metadata"]);
+    for name in ["namespace", "resourceVersion", "creationTimestamp", "generation"] {
+        keep(meta, stood, name);
+    }
+    // What is left out stays; another value than the one that stands is refused with the checks.
+    for name in ["uid", "deletionGracePeriodSeconds"] {
+        if !meta.get(name).is_some_and(is_set) {
+            keep(meta, stood, name);
         }
     }
+    if is_set(&stood["deletionTimestamp"]) {
+        keep(meta, stood, "deletionTimestamp");
+    }
+    (kind.prepare)(new, Some(old), target.part);
     if kind.counts(new, old) {
         new["metadata"]["generation"] = json!(old["metadata"]["generation"].as_u64().unwrap_or(0) + 1);
     }
-    raise_template_generation(new, old);
 }
 
-fn keep(new: &mut serde_json::Map<String, Value>, old: &Value, name: &str) {
+fn keep(new: &mut Map<String, Value>, old: &Value, name: &str) {
     match old.get(name) {
         Some(value) => drop(new.insert(name.into(), value.clone())),
         None => drop(new.remove(name)),
     }
 }
 
-/// A DaemonSet that carries the old API's template generation has it raised with every change of its template: pods are
-/// told old from new by it, so one that stood still would stop every update.
-fn raise_template_generation(new: &mut Value, old: &Value) {
-    const ANNOTATION: &str = "deprecated.daemonset.template.generation";
-    if new["spec"]["template"] == old["spec"]["template"] {
-        return;
-    }
-    let before = old["metadata"]["annotations"][ANNOTATION].as_str().and_then(|it| it.parse::<i64>().ok());
-    if let Some(before) = before {
-        new["metadata"]["annotations"][ANNOTATION] = before.saturating_add(1).to_string().into();
+/// The writer may say which version of the object it replaces, and for some kinds must.
+fn refuse_stale(target: &Target, new: &Value, old: &Value) -> Result<(), Refusal> {
+    let (new, old) = (&new["metadata"]["resourceVersion"], &old["metadata"]["resourceVersion"]);
+    match new.as_str().unwrap_or_default() {
+        "" | "0" if target.kind.version_required => {
+            let cause =
+                Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
+            Err(Refusal::invalid(target.kind, &target.name, &[cause]))
+        }
+        "" | "0" => Ok(()),
+        _ if new == old => Ok(()),
+        _ => Err(Refusal::conflict(target.kind, &target.name, MODIFIED)),
     }
 }
 
-/// The writer may say which object, and which version of it, it means.
-fn refuse_stale(target: &Target, new: &Value, old: &Value) -> Result<(), Refusal> {
-    let (new, old) = (&new["metadata"], &old["metadata"]);
-    if is_set(&new["uid"]) && new["uid"] != old["uid"] {
-        return Err(precondition_failed(target, "UID", &new["uid"], &old["uid"]));
+fn other_uid(target: &Target, wanted: &str, found: &str) -> Refusal {
+    let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
+    Refusal::conflict(target.kind, &target.name, &why)
+}
+
+/// A write that changes nothing is none, and that fields were set anew to what they were changes nothing: only the
+/// times in the managed fields would move.
+fn is_same(new: &Value, old: &Value) -> bool {
+    fn same_but(new: &Value, old: &Value, name: &str, same: impl Fn(&Value, &Value) -> bool) -> bool {
+        let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else { return new == old };
+        new.len() == old.len()
+            && new.iter().all(|(at, new)| {
+                old.get(at).is_some_and(|old| if at == name { same(new, old) } else { new == old })
+            })
     }
-    if is_set(&new["resourceVersion"]) && new["resourceVersion"] != old["resourceVersion"] {
-        return Err(Refusal::conflict(target.kind, &target.name, MODIFIED));
-    }
-    Ok(())
+    same_but(new, old, "metadata", |new, old| {
+        same_but(new, old, "managedFields", |new, old| match (new.as_array(), old.as_array()) {
+            (Some(new), Some(old)) => {
+                let mut pairs = new.iter().zip(old);
+                new.len() == old.len() && pairs.all(|(new, old)| same_but(new, old, "time", |_, _| true))
+            }
+            _ => new == old,
+        })
+    })
+}
+
+/// Whether an object that is being deleted goes with this write, because no one has anything left to do with it.
+fn is_last_goodbye(target: &Target, new: &Value, old: &Value) -> bool {
+    is_set(&old["metadata"]["deletionTimestamp"])
+        && list(&new["metadata"], "finalizers").is_empty()
+        && old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+        && !(target.kind.holds_others && is_set(&new["spec"]["finalizers"]))
 }

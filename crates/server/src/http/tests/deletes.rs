@@ -1,0 +1,141 @@
+//! What goes at once, what is marked, and what waits.
+
+use super::*;
+
+#[tokio::test]
+async fn a_pod_on_a_node_gets_its_time_to_stop() {
+    let server = Server::new().await;
+    server.json("POST", PODS, pod("loose", "")).await;
+    server.json("POST", PODS, pod("bound", "")).await;
+    let binding = json!({"target": {"kind": "Node", "name": "n1"}});
+    let bind = format!("{PODS}/bound/binding");
+    assert_eq!(server.json("POST", &bind, binding.clone()).await.0, 201);
+    check(
+        server.json("POST", &bind, binding).await,
+        &expect![[
+            r#"409 Operation cannot be fulfilled on pods "bound": pod bound is already assigned to node "n1""#
+        ]],
+    );
+
+    let delete = async |name: &str, options: Value| {
+        let (code, it) = server.json("DELETE", &format!("{PODS}/{name}"), options).await;
+        let grace_s = &it["metadata"]["deletionGracePeriodSeconds"];
+        format!("{code} {} {grace_s}", str_at(&it, "kind"))
+    };
+    assert_eq!(delete("loose", json!({})).await, "200 Pod 0", "no node has to stop it");
+    assert_eq!(delete("bound", json!({"preconditions": {"uid": "x"}})).await, "409 Status null");
+    assert_eq!(delete("bound", json!({})).await, "200 Pod 30");
+    assert_eq!(delete("bound", json!({"gracePeriodSeconds": 60})).await, "200 Pod 30", "never longer");
+    assert_eq!(delete("bound", json!({"gracePeriodSeconds": -1})).await, "200 Pod 1", "but shorter");
+    assert_eq!(delete("bound", json!({"gracePeriodSeconds": 0})).await, "200 Pod 0");
+    assert_eq!(server.get(&format!("{PODS}/bound")).await.0, 404);
+}
+
+#[tokio::test]
+async fn a_namespace_is_emptied_and_then_goes() {
+    let server = Server::new().await;
+    server.json("POST", "/api/v1/namespaces", json!({"metadata": {"name": "a"}})).await;
+    server.json("POST", "/api/v1/namespaces/a/configmaps", map("m", "x")).await;
+    let mut held = map("held", "x");
+    held["metadata"]["finalizers"] = json!(["example.com/mine"]);
+    server.json("POST", "/api/v1/namespaces/a/configmaps", held).await;
+    let delete = async |path: &str| server.json("DELETE", path, json!({})).await;
+    check(
+        delete("/api/v1/namespaces/default").await,
+        &expect![[r#"403 namespaces "default" is forbidden: this namespace may not be deleted"#]],
+    );
+    check(
+        delete("/api/v1/namespaces").await,
+        &expect![[r#"405 the server does not allow this method on the requested resource"#]],
+    );
+    let (code, marked) = delete("/api/v1/namespaces/a").await;
+    assert_eq!((code, str_at(&marked, "status.phase")), (200, "Terminating"));
+    assert_eq!(marked["spec"]["finalizers"], json!(["kubernetes"]));
+    check(
+        server.json("POST", "/api/v1/namespaces/a/configmaps", map("late", "x")).await,
+        &expect![[
+            r#"403 configmaps "late" is forbidden: unable to create new content in namespace a because it is being terminated"#
+        ]],
+    );
+
+    let draining = tokio::spawn(crate::drain::run(server.api.registry.clone(), server.api.stop.clone()));
+    let mut heads = server.api.registry.heads();
+    while server.get("/api/v1/namespaces/a/configmaps/m").await.0 != 404 {
+        heads.changed().await.unwrap();
+    }
+    assert_eq!(server.get("/api/v1/namespaces/a").await.0, 200, "someone holds an object in it");
+    let path = "/api/v1/namespaces/a/configmaps/held";
+    assert_eq!(server.merge(path, json!({"metadata": {"finalizers": null}})).await.0, 200);
+    while server.get("/api/v1/namespaces/a").await.0 != 404 {
+        heads.changed().await.unwrap();
+    }
+    server.api.stop.cancel();
+    draining.await.unwrap();
+}
+
+#[tokio::test]
+async fn finalizers_of_the_collector_follow_the_policy() {
+    let server = Server::new().await;
+    let mut seen = String::new();
+    for (at, policy) in ["", "Background", "Foreground", "Orphan"].into_iter().enumerate() {
+        for mine in [json!([]), json!(["example.com/mine"]), json!(["orphan"])] {
+            let name = format!("m{at}");
+            let mut object = map(&name, "x");
+            object["metadata"]["finalizers"] = mine.clone();
+            server.json("POST", MAPS, object).await;
+            let options = if policy.is_empty() { json!({}) } else { json!({"propagationPolicy": policy}) };
+            let (code, it) = server.json("DELETE", &format!("{MAPS}/{name}"), options).await;
+            let meta = &it["metadata"];
+            writeln!(
+                seen,
+                "{mine} {policy}: {code} {} {} {}",
+                str_at(&it, "kind"),
+                meta["finalizers"],
+                meta["deletionGracePeriodSeconds"]
+            )
+            .unwrap();
+            server.merge(&format!("{MAPS}/{name}"), json!({"metadata": {"finalizers": null}})).await;
+        }
+    }
+    expect![[r#"
+        [] : 200 Status null null
+        ["example.com/mine"] : 200 ConfigMap ["example.com/mine"] 0
+        ["orphan"] : 200 ConfigMap ["orphan"] 0
+        [] Background: 200 Status null null
+        ["example.com/mine"] Background: 200 ConfigMap ["example.com/mine"] 0
+        ["orphan"] Background: 200 Status null null
+        [] Foreground: 200 ConfigMap ["foregroundDeletion"] 0
+        ["example.com/mine"] Foreground: 200 ConfigMap ["example.com/mine","foregroundDeletion"] 0
+        ["orphan"] Foreground: 200 ConfigMap ["foregroundDeletion"] 0
+        [] Orphan: 200 ConfigMap ["orphan"] 0
+        ["example.com/mine"] Orphan: 200 ConfigMap ["example.com/mine","orphan"] 0
+        ["orphan"] Orphan: 200 ConfigMap ["orphan"] 0
+    "#]]
+    .assert_eq(&seen);
+    check(
+        server
+            .json(
+                "DELETE",
+                &format!("{MAPS}/m"),
+                json!({"propagationPolicy": "Sideways", "dryRun": ["Some"]}),
+            )
+            .await,
+        &expect![[
+            r#"422 DeleteOptions.meta.k8s.io "" is invalid: [propagationPolicy: Unsupported value: "Sideways": supported values: "Background", "Foreground", "Orphan", "nil", dryRun: Unsupported value: []string{"Some"}: supported values: "All"]"#
+        ]],
+    );
+    check(
+        server
+            .json("DELETE", &format!("{MAPS}/m?propagationPolicy=Orphan&orphanDependents=true"), json!({}))
+            .await,
+        &expect![[r#"404 configmaps "m" not found"#]],
+    );
+    check(
+        server
+            .send("DELETE", &format!("{MAPS}/m?propagationPolicy=Orphan&orphanDependents=true"), "", "")
+            .await,
+        &expect![[
+            r#"422 DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Invalid value: "Orphan": orphanDependents and deletionPropagation cannot be both set"#
+        ]],
+    );
+}
