@@ -132,6 +132,8 @@ impl Watcher {
                 }
             }
             tokio::select! {
+                // What was committed before the server stops is told.
+                biased;
                 changed = self.heads.changed() => changed.ok()?,
                 () = self.stop.cancelled() => return None,
                 () = tokio::time::sleep_until(self.deadline) => {
