@@ -3,12 +3,13 @@
 mod read;
 mod scalar;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::admit::Cause;
 use crate::context::{Context, FieldValidation};
 use crate::kinds::group_version;
 use crate::object::str_at;
+use crate::patch::go;
 use crate::protobuf;
 use crate::refusal::Refusal;
 use crate::types::{self, Type};
@@ -88,11 +89,17 @@ pub(crate) fn object(
     Ok(object)
 }
 
-/// What a patch made of an object, held to its type like a body.
-pub(crate) fn patched(context: &Context, expected: Gvk<'_>, object: Value) -> Result<Value, Refusal> {
+/// What a patch made of an object, held to its type like a body. `complaints` are those of the patch itself.
+pub(crate) fn patched(
+    context: &Context,
+    expected: Gvk<'_>,
+    object: Value,
+    complaints: Vec<String>,
+) -> Result<Value, Refusal> {
     let of = type_of(expected)?;
     // Most patches fit, so what they made is only written out for those that do not.
-    let (read, notes) = read::typed(&object, of);
+    let (read, mut notes) = read::typed(&object, of);
+    notes.strict.splice(0..0, complaints);
     let wrong = match (&read, notes.wrong) {
         (Err(error), wrong) => Some(wrong.unwrap_or_else(|| in_go(error))),
         (Ok(_), _) if notes.strict.is_empty() => None,
@@ -113,37 +120,46 @@ pub(crate) fn patched(context: &Context, expected: Gvk<'_>, object: Value) -> Re
     Ok(object)
 }
 
-/// The body of a patch, whatever it holds.
-pub(crate) fn patch(context: &Context, body: &[u8]) -> Result<Value, Refusal> {
+/// The body of a patch, whatever it holds, and the fields that are there twice.
+pub(crate) fn patch(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
     let (read, notes) = read::untyped(&mut from);
-    let patch = read
-        .and_then(|it| from.end().map(|()| it))
-        .map_err(|error| Refusal::bad_request(format!("error decoding patch: {}", in_go(&error))))?;
-    match context.field_validation {
-        FieldValidation::Strict if !notes.strict.is_empty() => {
-            return Err(unfit_patch(&patch, &format!("strict decoding error: {}", notes.strict.join(", "))));
-        }
-        FieldValidation::Strict | FieldValidation::Ignore => {}
-        FieldValidation::Warn => notes.strict.into_iter().for_each(|it| context.warn(it)),
-    }
-    Ok(patch)
+    let patch = read.and_then(|it| from.end().map(|()| it)).map_err(|error| in_go(&error))?;
+    Ok((patch, notes.strict))
 }
 
-/// The body of a server-side apply: YAML, of which JSON is a part.
-pub(crate) fn applied(context: &Context, body: &[u8]) -> Result<Value, Refusal> {
-    let (applied, twice) =
-        yaml(body).map_err(|error| Refusal::bad_request(format!("error decoding YAML: {error}")))?;
-    for note in twice {
-        match context.field_validation {
-            FieldValidation::Strict => {
-                return Err(Refusal::bad_request(format!("error strict decoding YAML: {note}")));
-            }
-            FieldValidation::Warn => context.warn(note),
-            FieldValidation::Ignore => {}
-        }
+/// The body of a server-side apply: YAML, of which JSON is a part. Gives the fields that are there twice too.
+pub(crate) fn applied(body: &[u8]) -> Result<(Value, Vec<String>), Refusal> {
+    let bad = |why: String| Refusal::bad_request(format!("error decoding YAML: {why}"));
+    match yaml(body).map_err(bad)? {
+        (applied @ Value::Object(_), twice) => Ok((applied, twice)),
+        (Value::Null, twice) => Ok((Value::Object(Map::new()), twice)),
+        (other, _) => Err(bad(format!(
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
+            go::json_type_of(&other)
+        ))),
     }
-    Ok(applied)
+}
+
+/// Tells the client of fields that were there twice in what it applied, or refuses that if the client would have it so.
+pub(crate) fn complain_of_yaml(context: &Context, twice: &[String]) -> Result<(), Refusal> {
+    if twice.is_empty() {
+        return Ok(());
+    }
+    let key = |it: &String| {
+        let path = it.trim_start_matches("duplicate field ").trim_matches('"');
+        format!("  line 1: key {:?} already set in map", path.rsplit('.').next().unwrap_or_default())
+    };
+    let keys: Vec<_> = twice.iter().map(key).collect();
+    let why = format!("error converting YAML to JSON: yaml: unmarshal errors:\n{}", keys.join("\n"));
+    match context.field_validation {
+        FieldValidation::Strict => Err(Refusal::bad_request(format!("error strict decoding YAML: {why}"))),
+        FieldValidation::Warn => {
+            context.warn(why);
+            Ok(())
+        }
+        FieldValidation::Ignore => Ok(()),
+    }
 }
 
 /// A value, and the fields that were there twice. kubectl sends JSON where YAML is asked for, so that is tried first.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use http_body_util::{BodyExt as _, Either, LengthLimitError, Limited, StreamBody};
 use hyper::body::Frame;
-use hyper::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use hyper::header::{ACCEPT, CONTENT_TYPE, IF_NONE_MATCH, USER_AGENT};
 use hyper::{Method, Request, StatusCode};
 use jiff::Timestamp;
 use muster_store::Revision;
@@ -22,6 +22,7 @@ use self::reply::{json_of, not_found, plain, refusal, respond, show, success, wi
 use crate::auth::{self, Deed, User};
 use crate::context::Context;
 use crate::decode::{self, Gvk, JSON};
+use crate::document::Document;
 use crate::kinds::Kind;
 use crate::object::{self, str_at};
 use crate::patch::PatchType;
@@ -56,6 +57,7 @@ struct Asked {
     query: Query,
     method: Method,
     view_wanted: String,
+    if_none_match: String,
     /// Without its parameters; empty if the client says none.
     media_type: String,
     body: Bytes,
@@ -113,6 +115,7 @@ impl Api {
             query,
             method: parts.method.clone(),
             view_wanted: header(ACCEPT).to_owned(),
+            if_none_match: header(IF_NONE_MATCH).to_owned(),
             media_type: header(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned(),
             body: whole(body).await?,
         };
@@ -132,13 +135,15 @@ impl Api {
             }
             Route::Health => Ok(plain(StatusCode::OK, "ok")),
             Route::Version => Ok(json_of(StatusCode::OK, &discovery::version())),
-            Route::CoreVersions => Ok(json_of(StatusCode::OK, &discovery::core_versions())),
-            Route::Groups => Ok(json_of(StatusCode::OK, &discovery::groups())),
+            Route::CoreVersions => Ok(asked.document(discovery::core(&asked.view_wanted))),
+            Route::Groups => Ok(asked.document(discovery::groups(&asked.view_wanted))),
             Route::Group(group) => Ok(found(discovery::group(&group))),
             Route::Resources { group, version } => Ok(found(discovery::resources(&group, &version))),
-            Route::OpenApiV2 => Ok(respond(StatusCode::OK, openapi::V2_MEDIA_TYPE, openapi::v2())),
-            Route::OpenApiV3Index => Ok(json_of(StatusCode::OK, &openapi::v3_index())),
-            Route::OpenApiV3 { group, version } => Ok(found(openapi::v3(&group, &version))),
+            Route::OpenApiV2 => Ok(asked.document(openapi::v2(&asked.view_wanted))),
+            Route::OpenApiV3Index => Ok(asked.document(openapi::v3_index())),
+            Route::OpenApiV3 { group, version } => {
+                Ok(openapi::v3(&group, &version).map_or_else(not_found, |it| asked.document(it)))
+            }
         }
     }
 
@@ -246,20 +251,21 @@ impl Api {
             }
             (Method::PATCH, part) if part.is_written() => {
                 let patch_type = PatchType::of(&asked.media_type)?;
-                let mut patch = match patch_type {
-                    PatchType::Apply => decode::applied(context, &asked.body)?,
-                    _ => decode::patch(context, &asked.body)?,
-                };
+                patch_type.refuse_options(&context.field_manager, !asked.query.get("force").is_empty())?;
                 if patch_type == PatchType::Apply {
-                    hold_to_url(&target, &mut patch)?;
-                    let applied = convert::inward(kind, patch);
+                    let (applied, complaints) = decode::applied(&asked.body)?;
+                    let applied = convert::inward(kind, applied);
                     let force = asked.query.is("force");
-                    return Ok(written(self.registry.apply(context, &target, &applied, force).await?));
+                    let check = |object: &mut Value| {
+                        decode::complain_of_yaml(context, &complaints)?;
+                        hold_to_url(&target, object)
+                    };
+                    return Ok(written(self.registry.apply(context, &target, &applied, force, check).await?));
                 }
                 let change = |old: &Value| {
-                    let mut object = convert::outward_value(kind, old.clone());
-                    patch_type.apply(&mut object, &patch)?;
-                    let mut object = decode::patched(context, kind.gvk(), object)?;
+                    let old = convert::outward_value(kind, old.clone());
+                    let (object, complaints) = patch_type.apply(kind.gvk(), &old, &asked.body)?;
+                    let mut object = decode::patched(context, kind.gvk(), object, complaints)?;
                     hold_to_url(&target, &mut object)?;
                     Ok(convert::inward(kind, object))
                 };
@@ -326,6 +332,10 @@ impl Api {
 impl Asked {
     fn view(&self) -> Result<View, Refusal> {
         View::of(&self.view_wanted, self.query.get("includeObject"))
+    }
+
+    fn document(&self, document: &Document) -> Response {
+        reply::document(document, &self.if_none_match)
     }
 
     fn object(&self, expected: Gvk<'_>) -> Result<Value, Refusal> {

@@ -31,6 +31,10 @@ pub(crate) struct Kind {
     pub(crate) status: Status,
     /// Other subresources than `status`.
     pub(crate) parts: &'static [SubResource],
+    /// What a write of the whole object leaves as it is besides a status that is apart.
+    pub(crate) whole_keeps: &'static [&'static [&'static str]],
+    /// What a write of the status leaves as it is.
+    pub(crate) status_keeps: &'static [&'static [&'static str]],
     /// `metadata.generation` counts the changes of these fields; without them it stays at 1.
     pub(crate) generation: Option<&'static [&'static str]>,
     /// What the server alone says of the object, given the one that stands and the door of the write.
@@ -108,6 +112,8 @@ const PLAIN: Kind = Kind {
     verbs: ALL_VERBS,
     status: Status::Plain,
     parts: &[],
+    whole_keeps: &[],
+    status_keeps: &[&["spec"]],
     generation: None,
     prepare: prepare::nothing,
     put_creates: false,
@@ -248,6 +254,7 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["po"],
         categories: &["all"],
         status: Status::Apart(r#"{"phase":"Pending"}"#),
+        status_keeps: &[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]],
         parts: &[
             of_agent("attach", Some(("", "v1", "PodAttachOptions")), BOTH_WAYS),
             sent("binding", Part::Binding, ("", "v1", "Binding"), answer::binding),
@@ -349,6 +356,8 @@ pub(crate) static KINDS: &[Kind] = &[
         namespaced: false,
         status: Status::Apart("{}"),
         parts: &[own("approval", Part::Approval, WRITTEN)],
+        whole_keeps: &[&["spec"]],
+        status_keeps: &[&["spec"], &["status", "conditions"]],
         fields: &["spec.signerName"],
         plugins: &[Plugin::CertificateRequester],
         columns: columns::CERTIFICATE_SIGNING_REQUEST,
@@ -464,6 +473,25 @@ impl Kind {
 
     pub(crate) fn has_status_subresource(&self) -> bool {
         self.status != Status::Plain
+    }
+
+    /// What a write of this part leaves as it is, whatever it says. Upstream: `GetResetFields`.
+    pub(crate) fn keeps(&self, part: Part) -> Vec<&'static [&'static str]> {
+        match part {
+            Part::Whole if self.has_status_subresource() => [&[&["status"][..]], self.whole_keeps].concat(),
+            Part::Whole => self.whole_keeps.to_vec(),
+            Part::Status => self.status_keeps.to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// As paths and managed fields name it; the whole has no name.
+    pub(crate) fn name_of(&self, part: Part) -> &'static str {
+        match part {
+            Part::Whole => "",
+            Part::Status => "status",
+            part => self.parts.iter().find(|it| it.part == part).map_or("", |it| it.name),
+        }
     }
 
     /// Whether a write that makes `new` of `old` is one that `metadata.generation` counts.

@@ -14,6 +14,7 @@ mod convert;
 mod data;
 mod decode;
 mod discovery;
+mod document;
 mod drain;
 mod fields;
 mod http;

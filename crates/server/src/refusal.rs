@@ -149,6 +149,30 @@ impl Refusal {
         )
     }
 
+    /// As `too_large`, where something else than the body is.
+    pub(crate) fn entity_too_large(why: &str) -> Self {
+        let message = format!("Request entity too large: {why}");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
+    /// A patch that does not fit its object: upstream says no more.
+    pub(crate) fn unprocessable() -> Self {
+        let message = "the server rejected our request due to an error in our request";
+        let refusal = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
+        Self { details: json!({}), ..refusal }
+    }
+
+    /// What upstream has no reason for, though it is the client's fault as often as not.
+    pub(crate) fn failed(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
+    /// Others own what a server-side apply would change.
+    pub(crate) fn apply_conflict(message: String, causes: Vec<Value>) -> Self {
+        let refusal = Self::new(StatusCode::CONFLICT, "Conflict", message);
+        Self { details: json!({"causes": causes}), ..refusal }
+    }
+
     /// Others kept writing the same object.
     pub(crate) fn timeout() -> Self {
         let message =
@@ -224,9 +248,11 @@ impl Refusal {
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
             "code": self.code.as_u16(),
         });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
         if let Value::Object(details) = &self.details {
             // As everywhere in the API, what is empty is left out.
             status["details"] =

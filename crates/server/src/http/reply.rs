@@ -7,12 +7,13 @@ use futures::stream::BoxStream;
 use http_body_util::{Either, Full, StreamBody};
 use hyper::StatusCode;
 use hyper::body::Frame;
-use hyper::header::{CONTENT_TYPE, HeaderValue, WARNING};
+use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, VARY, WARNING};
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::convert;
 use crate::decode::JSON;
+use crate::document::Document;
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
@@ -52,6 +53,22 @@ pub(super) fn json_of(code: StatusCode, value: &Value) -> Response {
 
 pub(super) fn plain(code: StatusCode, text: &'static str) -> Response {
     respond(code, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
+}
+
+/// A client that says which content it has is sent no more than that it still stands.
+pub(super) fn document(document: &Document, if_none_match: &str) -> Response {
+    let etag = format!("\"{}\"", document.hash);
+    let has_it = if_none_match.split(',').any(|it| it.trim() == etag);
+    let (code, body) = if has_it {
+        (StatusCode::NOT_MODIFIED, Bytes::new())
+    } else {
+        (StatusCode::OK, document.bytes.clone())
+    };
+    let mut response = respond(code, document.media_type, body);
+    let headers = response.headers_mut();
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    headers.extend(HeaderValue::try_from(etag).ok().map(|it| (ETAG, it)));
+    response
 }
 
 pub(super) fn respond(code: StatusCode, media_type: &'static str, body: Bytes) -> Response {

@@ -10,10 +10,10 @@ use super::{ATTEMPTS_MAX, Commit, Registry, check, create, dedup_owners};
 use crate::admission::{self, Attempt, Operation};
 use crate::admit::Cause;
 use crate::context::Context;
-use crate::fields;
 use crate::object::{self, is_set, list, map_mut, str_at};
 use crate::refusal::Refusal;
 use crate::route::{Part, Target};
+use crate::{decode, fields};
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
@@ -73,6 +73,7 @@ impl Registry {
         target: &Target,
         applied: &Value,
         force: bool,
+        check: impl Fn(&mut Value) -> Result<(), Refusal> + Sync,
     ) -> Result<Written, Refusal> {
         let uid = str_at(applied, "metadata.uid");
         let change = |old: Option<&Value>| {
@@ -82,7 +83,9 @@ impl Registry {
                 );
                 return Err(Refusal::conflict(target.kind, &target.name, &why));
             }
-            let mut new = fields::applied(context, target, applied, force, old)?;
+            let new = fields::applied(context, target, applied, force, old)?;
+            let mut new = decode::patched(context, target.kind.gvk(), new, Vec::new())?;
+            check(&mut new)?;
             (target.kind.default)(&mut new);
             Ok(new)
         };
@@ -131,7 +134,9 @@ impl Registry {
             pod["status"]["conditions"] = Value::Array(conditions);
             Ok(pod)
         };
-        self.update(context, target, bind).await.map(drop)
+        let bind = |pod: Option<&Value>| bind(pod.ok_or_else(|| target.not_found())?);
+        // The server does it, on the scheduler's word: no field changes hands.
+        self.write(context, target, false, bind).await.map(drop)
     }
 
     /// `change` is asked again if another write comes first, so one that names no resourceVersion never meets a conflict.

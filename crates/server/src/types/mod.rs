@@ -20,6 +20,11 @@ pub(crate) fn of(group: &str, version: &str, kind: &str) -> Option<&'static Type
     Some(table::KINDS[known].3)
 }
 
+/// Every kind with its type: group, version, kind.
+pub(crate) fn kinds() -> &'static [(&'static str, &'static str, &'static str, &'static Type)] {
+    table::KINDS
+}
+
 /// A type with named fields.
 #[derive(Debug)]
 pub(crate) struct Type {
@@ -114,6 +119,22 @@ pub(crate) enum Patch {
     RetainKeys,
     /// `merge,retainKeys`
     MergeRetainKeys(&'static str),
+}
+
+impl Shape {
+    /// The name and the description of a type that JSON does not write as an object with fields.
+    pub(crate) fn special(&self) -> Option<(&'static str, &'static str)> {
+        let name = match self {
+            Self::Quantity => "io.k8s.apimachinery.pkg.api.resource.Quantity",
+            Self::FieldsV1 => "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1",
+            Self::MicroTime => "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime",
+            Self::Time => "io.k8s.apimachinery.pkg.apis.meta.v1.Time",
+            Self::Any => "io.k8s.apimachinery.pkg.runtime.RawExtension",
+            Self::IntOrString => "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
+            _ => return None,
+        };
+        table::SPECIAL.iter().find(|it| it.0 == name).copied()
+    }
 }
 
 impl Type {

@@ -216,6 +216,12 @@ impl Table {
         for name in &reached {
             self.write_type(&mut out, name);
         }
+        out.push_str("\n/// Types that JSON does not write as objects with fields: name and description.\n");
+        out.push_str("pub(super) static SPECIAL: &[(&str, &str)] = &[\n");
+        for (name, schema) in self.schemas.iter().filter(|(name, _)| special(name).is_some()) {
+            writeln!(out, "    ({name:?}, {:?}),", schema.description).expect("write text");
+        }
+        out.push_str("];\n");
         let unused: Vec<_> = self.held.keys().filter(|it| !reached.contains(*it)).collect();
         assert!(unused.is_empty(), "go.txt: no kind reaches {unused:?}");
         out

@@ -1,0 +1,347 @@
+//! The real server, killed again and again while clients write, read and watch: what was answered must have happened,
+//! and watches must go on as if nothing had been.
+
+mod history;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::{StreamExt as _, future};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions, WatchEvent, WatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, ResourceExt as _};
+
+use history::{Commit, Deed, History, NEVER, Outcome, Revision, Tick, Told, Version, What};
+
+/// So many in `make test`; another number by MUSTER_TEST_CRASHES.
+const ROUNDS: u64 = 100;
+
+const WRITERS: usize = 8;
+const KEYS: u64 = 6;
+
+/// How long the server lives, at least and at most.
+const LIFE_MS: (u64, u64) = (50, 400);
+
+const LABEL: &str = "crash=test";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_server_keeps_its_word() {
+    let rounds = std::env::var("MUSTER_TEST_CRASHES").map_or(ROUNDS, |it| it.parse().expect("a number"));
+    let dir = fresh_dir();
+    let clients = Arc::new(Clients::default());
+
+    // Watches begin here, and never list again.
+    let server = Server::start(&dir);
+    let seen =
+        server.maps().await.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    let mut watchers = [Watcher::new(WatchParams::default().labels(LABEL), &seen), {
+        Watcher::new(WatchParams::default(), &seen)
+    }];
+    let mut server = Some(server);
+    for round in 0..rounds {
+        let mut running = server.take().unwrap_or_else(|| Server::start(&dir));
+        let maps = running.maps().await;
+        let writers = (0..WRITERS).map(|_| clients.write_until_lost(maps.clone()));
+        let watching = watchers.iter_mut().map(|it| it.watch(&maps, &clients, None));
+        let life = Duration::from_millis(LIFE_MS.0 + random() % (LIFE_MS.1 - LIFE_MS.0));
+        let kill = async {
+            tokio::time::sleep(life).await;
+            running.child.kill().unwrap();
+            running.child.wait().unwrap();
+        };
+        let all = async { tokio::join!(future::join_all(writers), future::join_all(watching), kill) };
+        tokio::time::timeout(Duration::from_secs(60), all)
+            .await
+            .unwrap_or_else(|_| panic!("round {round}: a client is still waiting for a dead server"));
+    }
+
+    // The last word, which every watcher must come to.
+    let server = Server::start(&dir);
+    let maps = server.maps().await;
+    clients.list(&maps).await.unwrap();
+    let last = clients.put(&maps, "last", None).await.unwrap().expect("nobody else writes it");
+    for watcher in &mut watchers {
+        watcher.watch(&maps, &clients, Some(last)).await;
+    }
+    let told = watchers.map(|it| it.told);
+    let history = History { deeds: clients.deeds.lock().unwrap().clone(), watches: told.to_vec() };
+    println!("{rounds} crashes: {}", summary(&history));
+    let wrong = history::check(&history);
+    // One that is wrong drags others along: the first say most.
+    assert!(wrong.is_empty(), "the data is in {}: {:#?}", dir.display(), &wrong[..wrong.len().min(9)]);
+    drop(server);
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+fn summary(history: &History) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for deed in &history.deeds {
+        let name = match &deed.what {
+            What::Get { .. } => "gets",
+            What::List { .. } => "lists",
+            What::Put { outcome, .. } | What::Delete { outcome, .. } => match outcome {
+                Outcome::Done(_) => "writes done",
+                Outcome::Refused => "writes refused",
+                Outcome::Unknown => "writes without an answer",
+            },
+        };
+        *counts.entry(name).or_default() += 1;
+    }
+    let counts: Vec<_> = counts.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    format!("{}; {} commits watched", counts.join(", "), history.watches[0].len())
+}
+
+/// All that the clients share.
+#[derive(Default)]
+struct Clients {
+    clock: AtomicU64,
+    deeds: Mutex<Vec<Deed>>,
+    /// What someone saw last under each key: writers begin from it, and often it is too late.
+    beliefs: Mutex<BTreeMap<String, Option<Revision>>>,
+}
+
+/// The connection was lost before an answer came.
+#[derive(Debug)]
+struct Lost;
+
+impl Clients {
+    fn tick(&self) -> Tick {
+        self.clock.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn record(&self, begin: Tick, what: What) {
+        let is_unknown = matches!(
+            what,
+            What::Put { outcome: Outcome::Unknown, .. } | What::Delete { outcome: Outcome::Unknown, .. }
+        );
+        let end = if is_unknown { NEVER } else { self.tick() };
+        self.deeds.lock().unwrap().push(Deed { begin, end, what });
+    }
+
+    fn believe(&self, key: &str, revision: Option<Revision>) {
+        self.beliefs.lock().unwrap().insert(key.to_owned(), revision);
+    }
+
+    async fn write_until_lost(&self, maps: Api<ConfigMap>) {
+        loop {
+            let key = format!("key-{}", random() % KEYS);
+            let belief = self.beliefs.lock().unwrap().get(&key).copied().flatten();
+            let done = match (random() % 12, belief) {
+                (0, _) => Ok(None),
+                (1, _) => self.list(&maps).await.map(Some),
+                (2..4, Some(on)) => self.delete(&maps, &key, on).await,
+                (_, on) => self.put(&maps, &key, on).await.map(|it| it.map(drop)),
+            };
+            // Whoever came too late looks again.
+            let done = match done {
+                Ok(None) => self.get(&maps, &key).await,
+                Ok(Some(())) => Ok(()),
+                Err(Lost) => Err(Lost),
+            };
+            if done.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn get(&self, maps: &Api<ConfigMap>, key: &str) -> Result<(), Lost> {
+        let begin = self.tick();
+        let seen = match maps.get(key).await {
+            Ok(map) => Some(version(&map)),
+            Err(error) if refused(&error)? => None,
+            Err(error) => panic!("get {key}: {error}"),
+        };
+        self.record(begin, What::Get { key: key.to_owned(), seen: seen.clone() });
+        self.believe(key, seen.map(|it| it.revision));
+        Ok(())
+    }
+
+    async fn list(&self, maps: &Api<ConfigMap>) -> Result<(), Lost> {
+        let begin = self.tick();
+        let list = match maps.list(&ListParams::default().labels(LABEL)).await {
+            Ok(list) => list,
+            Err(error) => return refused(&error).map(|_| panic!("list: {error}")),
+        };
+        let at = number(list.metadata.resource_version.as_deref());
+        let seen = list.iter().map(|it| (it.name_any(), version(it))).collect();
+        self.record(begin, What::List { at, seen });
+        Ok(())
+    }
+
+    /// Nothing is given back if the server refused.
+    async fn put(
+        &self,
+        maps: &Api<ConfigMap>,
+        key: &str,
+        on: Option<Revision>,
+    ) -> Result<Option<Revision>, Lost> {
+        let begin = self.tick();
+        let value = begin.to_string();
+        let (label, said) = LABEL.split_once('=').expect("a label is a pair");
+        let map = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(key.to_owned()),
+                labels: Some([(label.to_owned(), said.to_owned())].into()),
+                resource_version: on.map(|it| it.to_string()),
+                ..ObjectMeta::default()
+            },
+            data: Some([("value".to_owned(), value.clone())].into()),
+            ..ConfigMap::default()
+        };
+        let written = match on {
+            None => maps.create(&PostParams::default(), &map).await,
+            Some(_) => maps.replace(key, &PostParams::default(), &map).await,
+        };
+        let (outcome, revision) = match written {
+            Ok(map) => {
+                let revision = version(&map).revision;
+                (Outcome::Done(Some(revision)), Some(revision))
+            }
+            Err(error) => match refused(&error) {
+                Ok(true) => (Outcome::Refused, None),
+                Ok(false) => panic!("write {key}: {error}"),
+                Err(Lost) => (Outcome::Unknown, None),
+            },
+        };
+        let is_lost = outcome == Outcome::Unknown;
+        self.record(begin, What::Put { key: key.to_owned(), value, on, outcome });
+        self.believe(key, revision);
+        if is_lost { Err(Lost) } else { Ok(revision) }
+    }
+
+    async fn delete(&self, maps: &Api<ConfigMap>, key: &str, on: Revision) -> Result<Option<()>, Lost> {
+        let begin = self.tick();
+        let resource_version = Some(on.to_string());
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid: None, resource_version }),
+            ..DeleteParams::default()
+        };
+        let outcome = match maps.delete(key, &params).await {
+            Ok(_) => Outcome::Done(None),
+            Err(error) => match refused(&error) {
+                Ok(true) => Outcome::Refused,
+                Ok(false) => panic!("delete {key}: {error}"),
+                Err(Lost) => Outcome::Unknown,
+            },
+        };
+        self.record(begin, What::Delete { key: key.to_owned(), on, outcome: outcome.clone() });
+        self.believe(key, None);
+        match outcome {
+            Outcome::Done(_) => Ok(Some(())),
+            Outcome::Refused => Ok(None),
+            Outcome::Unknown => Err(Lost),
+        }
+    }
+}
+
+/// Goes on from where it was, server after server.
+struct Watcher {
+    params: WatchParams,
+    seen: String,
+    told: Vec<Told>,
+}
+
+impl Watcher {
+    fn new(params: WatchParams, seen: &str) -> Self {
+        Self { params, seen: seen.to_owned(), told: Vec::new() }
+    }
+
+    /// Until the connection is lost, or until a revision.
+    async fn watch(&mut self, maps: &Api<ConfigMap>, clients: &Clients, until: Option<Revision>) {
+        let Ok(events) = maps.watch(&self.params, &self.seen).await else { return };
+        let mut events = events.boxed();
+        while until.is_none_or(|it| number(Some(&self.seen)) < it) {
+            let Some(Ok(event)) = events.next().await else { return };
+            let at = clients.tick();
+            let (map, is_gone) = match event {
+                WatchEvent::Added(map) | WatchEvent::Modified(map) => (map, false),
+                WatchEvent::Deleted(map) => (map, true),
+                WatchEvent::Bookmark(bookmark) => {
+                    self.seen = bookmark.metadata.resource_version;
+                    continue;
+                }
+                WatchEvent::Error(status) => panic!("the watch from {} was refused: {status:?}", self.seen),
+            };
+            let Version { value, revision } = version(&map);
+            self.seen = revision.to_string();
+            if map.labels().contains_key("crash") {
+                let commit = Commit { revision, key: map.name_any(), value: (!is_gone).then_some(value) };
+                self.told.push(Told { at, commit });
+            }
+        }
+    }
+}
+
+fn version(map: &ConfigMap) -> Version {
+    let value = map.data.as_ref().and_then(|it| it.get("value")).cloned().unwrap_or_default();
+    Version { value, revision: number(map.resource_version().as_deref()) }
+}
+
+fn number(revision: Option<&str>) -> Revision {
+    revision.expect("there is one").parse().expect("it is a number")
+}
+
+/// Whether the server said that the key is not as the client believed; an error if it said nothing.
+fn refused(error: &kube::Error) -> Result<bool, Lost> {
+    match error {
+        kube::Error::Api(status) => Ok(matches!(status.code, 404 | 409)),
+        _ => Err(Lost),
+    }
+}
+
+struct Server {
+    child: Child,
+    kubeconfig: PathBuf,
+}
+
+impl Server {
+    fn start(dir: &Path) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_muster"))
+            .args(["server", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(dir)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let server = Self { child, kubeconfig: dir.join("kubeconfig") };
+        assert!(line.starts_with("ready"), "the server did not start: {line}");
+        server
+    }
+
+    async fn maps(&self) -> Api<ConfigMap> {
+        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).unwrap();
+        let config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        Api::namespaced(Client::try_from(config).unwrap(), "default")
+    }
+}
+
+/// A test that fails must not leave a server behind.
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
+fn fresh_dir() -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("crash");
+    if dir.exists() {
+        fs::remove_dir_all(&dir).unwrap();
+    }
+    dir
+}

@@ -1,0 +1,245 @@
+//! One step from a value to a part of it, and how steps are written and ordered.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// The order of the variants is upstream's order of steps.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Element<'a> {
+    /// The field of an object or the entry of a map.
+    Field(Cow<'a, str>),
+    /// The item of a list that has these values in these fields, ordered by name.
+    Key(Vec<(Cow<'a, str>, Item<'a>)>),
+    /// The item of a set.
+    Value(Item<'a>),
+    Index(i64),
+}
+
+/// A JSON value in upstream's order of values.
+#[derive(Debug, Clone)]
+pub(super) struct Item<'a>(pub(super) Cow<'a, Value>);
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct BadElement;
+
+impl<'a> Element<'a> {
+    /// From a name in `fieldsV1`. Kinds of steps that only a later version knows are nothing, not an error.
+    pub(super) fn parse(text: &'a str) -> Result<Option<Self>, BadElement> {
+        let Some((kind, rest)) = text.split_at_checked(2) else { return Err(BadElement) };
+        match kind {
+            "f:" => Ok(Some(Self::Field(Cow::Borrowed(rest)))),
+            "k:" => {
+                let Value::Object(fields) = json(rest)? else { return Err(BadElement) };
+                let item = |(name, value)| (Cow::Owned(name), Item(Cow::Owned(value)));
+                Ok(Some(Self::Key(fields.into_iter().map(item).collect())))
+            }
+            "v:" => Ok(Some(Self::Value(Item(Cow::Owned(json(rest)?))))),
+            "i:" => rest.parse().map(|it| Some(Self::Index(it))).map_err(|_| BadElement),
+            _ if kind.ends_with(':') => Ok(None),
+            _ => Err(BadElement),
+        }
+    }
+
+    pub(super) fn into_owned(self) -> Element<'static> {
+        let own = |it: Item<'_>| Item(Cow::Owned(it.0.into_owned()));
+        match self {
+            Self::Field(name) => Element::Field(Cow::Owned(name.into_owned())),
+            Self::Key(fields) => {
+                let fields = fields.into_iter();
+                Element::Key(fields.map(|(name, it)| (Cow::Owned(name.into_owned()), own(it))).collect())
+            }
+            Self::Value(it) => Element::Value(own(it)),
+            Self::Index(at) => Element::Index(at),
+        }
+    }
+
+    /// The name in `fieldsV1`.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Field(name) => {
+                let mut out = String::with_capacity(2 + name.len());
+                out.push_str("f:");
+                out.push_str(name);
+                out
+            }
+            Self::Key(fields) => {
+                let mut out = String::from("k:{");
+                for (at, (name, item)) in fields.iter().enumerate() {
+                    if at != 0 {
+                        out.push(',');
+                    }
+                    write_text(&mut out, name);
+                    out.push(':');
+                    write_json(&mut out, &item.0);
+                }
+                out.push('}');
+                out
+            }
+            Self::Value(item) => {
+                let mut out = String::from("v:");
+                write_json(&mut out, &item.0);
+                out
+            }
+            Self::Index(at) => format!("i:{at}"),
+        }
+    }
+}
+
+/// As conflicts name it: `.spec.containers[name="c"].image`.
+impl fmt::Display for Element<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Field(name) => write!(out, ".{name}"),
+            Self::Key(fields) => {
+                for (at, (name, item)) in fields.iter().enumerate() {
+                    write!(out, "{}{name}={item}", if at == 0 { "[" } else { "," })?;
+                }
+                write!(out, "]")
+            }
+            Self::Value(item) => write!(out, "[={item}]"),
+            Self::Index(at) => write!(out, "[{at}]"),
+        }
+    }
+}
+
+impl fmt::Display for Item<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.0 {
+            Value::String(text) => write!(out, "{text:?}"),
+            Value::Number(number) => match number.as_f64() {
+                Some(float) if number.is_f64() => write!(out, "{float}"),
+                _ => write!(out, "{number}"),
+            },
+            Value::Array(items) => {
+                for (at, item) in items.iter().enumerate() {
+                    write!(out, "{}{}", if at == 0 { "[" } else { "," }, Item(Cow::Borrowed(item)))?;
+                }
+                write!(out, "]")
+            }
+            Value::Object(fields) => {
+                fields.iter().try_for_each(|(name, it)| write!(out, "{name}={}", Item(Cow::Borrowed(it))))
+            }
+            other => write!(out, "{other}"),
+        }
+    }
+}
+
+impl Ord for Item<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        order(&self.0, &other.0)
+    }
+}
+
+impl PartialOrd for Item<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Item<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Item<'_> {}
+
+/// Upstream's order of values of any kind, in which `1` and `1.0` are the same.
+pub(super) fn order(left: &Value, right: &Value) -> Ordering {
+    let rank = |it: &Value| match it {
+        Value::Number(it) if it.is_f64() => 0,
+        Value::Number(_) => 1,
+        Value::String(_) => 2,
+        Value::Bool(_) => 3,
+        Value::Array(_) => 4,
+        Value::Object(_) => 5,
+        Value::Null => 6,
+    };
+    match (left, right) {
+        (Value::Number(left), Value::Number(right)) => match (left.as_i64(), right.as_i64()) {
+            (Some(left), Some(right)) => left.cmp(&right),
+            _ => left.as_f64().unwrap_or(0.0).total_cmp(&right.as_f64().unwrap_or(0.0)),
+        },
+        (Value::String(left), Value::String(right)) => left.cmp(right),
+        (Value::Bool(left), Value::Bool(right)) => left.cmp(right),
+        (Value::Array(left), Value::Array(right)) => {
+            let first = left.iter().zip(right).map(|(left, right)| order(left, right)).find(|it| it.is_ne());
+            first.unwrap_or_else(|| left.len().cmp(&right.len()))
+        }
+        (Value::Object(left), Value::Object(right)) => order_maps(left, right),
+        _ => rank(left).cmp(&rank(right)),
+    }
+}
+
+fn order_maps(left: &Map<String, Value>, right: &Map<String, Value>) -> Ordering {
+    let by_name_and_value = |(left, right): ((&String, &Value), (&String, &Value))| {
+        left.0.cmp(right.0).then_with(|| order(left.1, right.1))
+    };
+    let first = left.iter().zip(right).map(by_name_and_value).find(|it| it.is_ne());
+    first.unwrap_or_else(|| left.len().cmp(&right.len()))
+}
+
+/// Whatever follows the value is ignored, as upstream does.
+fn json(text: &str) -> Result<Value, BadElement> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter();
+    values.next().and_then(Result::ok).ok_or(BadElement)
+}
+
+/// As Go writes it.
+pub(super) fn write_json(out: &mut String, value: &Value) {
+    match value {
+        Value::String(text) => write_text(out, text),
+        // Numbers that were read are floats to Go, and it writes whole ones without a point.
+        Value::Number(number) => match number.as_f64() {
+            Some(whole) if number.is_f64() && whole.fract() == 0.0 && whole.abs() < 1e15 => {
+                out.push_str(&format!("{whole:.0}"));
+            }
+            _ => out.push_str(&number.to_string()),
+        },
+        Value::Array(items) => {
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at != 0 {
+                    out.push(',');
+                }
+                write_json(out, item);
+            }
+            out.push(']');
+        }
+        Value::Object(fields) => {
+            out.push('{');
+            for (at, (name, item)) in fields.iter().enumerate() {
+                if at != 0 {
+                    out.push(',');
+                }
+                write_text(out, name);
+                out.push(':');
+                write_json(out, item);
+            }
+            out.push('}');
+        }
+        Value::Null | Value::Bool(_) => out.push_str(&value.to_string()),
+    }
+}
+
+/// Go makes JSON safe to put into HTML.
+fn write_text(out: &mut String, text: &str) {
+    out.push('"');
+    for char in text.chars() {
+        match char {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\x1f' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(char)));
+            }
+            plain => out.push(plain),
+        }
+    }
+    out.push('"');
+}

@@ -1,0 +1,102 @@
+//! The OpenAPI documents: from the tables of kinds and types, made when first asked for, and kept as bytes.
+//!
+//! kubectl up to 1.28 wants version 2, and that only as protobuf; later ones take version 3, a document for each
+//! group and version. `kubectl explain` prints what stands here, and `kubectl apply` finds out what it may send.
+
+mod gnostic;
+mod paths;
+mod schema;
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value, json};
+
+use crate::decode::JSON;
+use crate::document::Document;
+use crate::kinds::{KINDS, Kind, group_versions};
+use schema::Schemas;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    V2,
+    V3,
+}
+
+/// Version 2 is one document for everything. `accept` is the header of the request.
+pub(crate) fn v2(accept: &str) -> &'static Document {
+    const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    static IN_JSON: LazyLock<Document> = LazyLock::new(|| Document::new(JSON, v2_value().to_string()));
+    static IN_PROTOBUF: LazyLock<Document> =
+        LazyLock::new(|| Document::new(PROTOBUF, gnostic::document(&v2_value())));
+    // Clients name the type with `@` for the first dot, as its version is written.
+    if accept.contains("proto-openapi.spec.v2") { &IN_PROTOBUF } else { &IN_JSON }
+}
+
+pub(crate) fn v3_index() -> &'static Document {
+    static INDEX: LazyLock<Document> = LazyLock::new(|| {
+        let at = |(path, document): (&String, &Document)| {
+            let url = format!("/openapi/v3/{path}?hash={}", document.hash);
+            (path.clone(), json!({"serverRelativeURL": url}))
+        };
+        let paths: Map<String, Value> = V3.iter().map(at).collect();
+        Document::new(JSON, json!({ "paths": paths }).to_string())
+    });
+    &INDEX
+}
+
+pub(crate) fn v3(group: &str, version: &str) -> Option<&'static Document> {
+    V3.get(&root(group, version))
+}
+
+/// By path: `apis/apps/v1`.
+static V3: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
+    let documents = group_versions().into_iter().map(|(group, version)| {
+        let kinds: Vec<&Kind> =
+            KINDS.iter().filter(|it| (it.group, it.version) == (group, version)).collect();
+        let value = json!({
+            "openapi": "3.0.0",
+            "info": info(),
+            "paths": paths::of(&kinds, Version::V3),
+            "components": {"schemas": schemas(&kinds, Version::V3)},
+        });
+        (root(group, version), Document::new(JSON, value.to_string()))
+    });
+    documents.collect()
+});
+
+fn v2_value() -> Value {
+    let kinds: Vec<&Kind> = KINDS.iter().collect();
+    json!({
+        "swagger": "2.0",
+        "info": info(),
+        "paths": paths::of(&kinds, Version::V2),
+        "definitions": schemas(&kinds, Version::V2),
+    })
+}
+
+fn info() -> Value {
+    json!({"title": "Kubernetes", "version": "unversioned"})
+}
+
+fn schemas(kinds: &[&Kind], version: Version) -> Map<String, Value> {
+    let mut schemas = Schemas::new(version);
+    for kind in kinds {
+        schemas.add_kind(kind);
+        for (group, version, kind) in kind.parts.iter().filter_map(|it| it.body) {
+            schemas.add(group, version, kind);
+        }
+    }
+    for kind in ["DeleteOptions", "Status"] {
+        schemas.add("", "v1", kind);
+    }
+    schemas.all()
+}
+
+/// `api/v1` or `apis/apps/v1`.
+fn root(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! The schemas of types, as OpenAPI has them.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::Version;
+use crate::kinds::{Kind, group_versions};
+use crate::types::{self, Field, Keys, MapKind, Patch, Presence, Shape, Type};
+
+/// Schemas, and all that they refer to.
+#[derive(Debug)]
+pub(super) struct Schemas {
+    version: Version,
+    found: BTreeMap<&'static str, Value>,
+    lists: BTreeMap<String, Value>,
+}
+
+impl Schemas {
+    pub(super) fn new(version: Version) -> Self {
+        Self { version, found: BTreeMap::new(), lists: BTreeMap::new() }
+    }
+
+    pub(super) fn all(self) -> Map<String, Value> {
+        let found = self.found.into_iter().map(|(name, schema)| (name.to_owned(), schema));
+        found.chain(self.lists).collect()
+    }
+
+    pub(super) fn add(&mut self, group: &str, version: &str, kind: &str) {
+        if let Some(of) = types::of(group, version, kind) {
+            self.add_type(of);
+        }
+    }
+
+    /// A kind, and the list of it if it has one.
+    pub(super) fn add_kind(&mut self, kind: &Kind) {
+        self.add(kind.group, kind.version, kind.kind);
+        let Some(of) = types::of(kind.group, kind.version, kind.kind) else { return };
+        if !kind.verbs.contains(&"list") {
+            return;
+        }
+        self.add("meta.k8s.io", "v1", "ListMeta");
+        let item = self.refer(of.name);
+        let described = |name: &str| of.field(name).map_or("", |it| it.description);
+        let schema = json!({
+            "description": format!("{0}List is a list of {0} objects.", kind.kind),
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                "apiVersion": {"type": "string", "description": described("apiVersion")},
+                "kind": {"type": "string", "description": described("kind")},
+                "metadata": self.refer("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"),
+                "items": {"type": "array", "description": "Items is the list.", "items": item},
+            },
+            "x-kubernetes-group-version-kind": [
+                {"group": kind.group, "version": kind.version, "kind": format!("{}List", kind.kind)}
+            ],
+        });
+        self.lists.insert(format!("{}List", of.name), schema);
+    }
+
+    fn add_type(&mut self, of: &'static Type) {
+        if self.found.contains_key(of.name) {
+            return;
+        }
+        // Before its fields, which may come back to it.
+        self.found.insert(of.name, Value::Null);
+        let mut schema = json!({"type": "object", "description": of.description});
+        let properties: Map<String, Value> =
+            of.fields.iter().map(|it| (it.name.to_owned(), self.field(it))).collect();
+        if !properties.is_empty() {
+            schema["properties"] = properties.into();
+        }
+        let required: Vec<&str> = of.fields.iter().filter(|it| it.required).map(|it| it.name).collect();
+        if !required.is_empty() {
+            schema["required"] = required.into();
+        }
+        if of.atomic {
+            schema["x-kubernetes-map-type"] = "atomic".into();
+        }
+        let kinds = group_version_kinds(of);
+        if !kinds.is_empty() {
+            schema["x-kubernetes-group-version-kind"] = kinds.into();
+        }
+        self.found.insert(of.name, schema);
+    }
+
+    fn field(&mut self, field: &'static Field) -> Value {
+        let mut schema = self.shape(field.shape);
+        if !field.description.is_empty() {
+            schema["description"] = field.description.into();
+        }
+        if self.version == Version::V3 {
+            // Version 2 has no place for a default beside a reference.
+            let zero = (field.presence == Presence::Always).then(|| zero(field.shape)).flatten();
+            let said = field.default.and_then(|it| serde_json::from_str(it).ok());
+            if let Some(default) = said.or(zero) {
+                schema["default"] = default;
+            }
+        }
+        let (strategy, key) = match field.patch {
+            Patch::Plain => ("", None),
+            Patch::Merge(key) => ("merge", key),
+            Patch::Replace => ("replace", None),
+            Patch::RetainKeys => ("retainKeys", None),
+            Patch::MergeRetainKeys(key) => ("merge,retainKeys", Some(key)),
+        };
+        if !strategy.is_empty() {
+            schema["x-kubernetes-patch-strategy"] = strategy.into();
+        }
+        if let Some(key) = key {
+            schema["x-kubernetes-patch-merge-key"] = key.into();
+        }
+        match field.shape {
+            Shape::List(_, Keys::Atomic) => schema["x-kubernetes-list-type"] = "atomic".into(),
+            Shape::List(_, Keys::Set) => schema["x-kubernetes-list-type"] = "set".into(),
+            Shape::List(_, Keys::Fields(keys)) => {
+                schema["x-kubernetes-list-type"] = "map".into();
+                schema["x-kubernetes-list-map-keys"] = keys.into();
+            }
+            Shape::Map(_, MapKind::Atomic) => schema["x-kubernetes-map-type"] = "atomic".into(),
+            _ => {}
+        }
+        schema
+    }
+
+    fn shape(&mut self, shape: Shape) -> Value {
+        match shape {
+            Shape::Bool => json!({"type": "boolean"}),
+            Shape::Int32 => json!({"type": "integer", "format": "int32"}),
+            Shape::Int64 => json!({"type": "integer", "format": "int64"}),
+            Shape::Double => json!({"type": "number", "format": "double"}),
+            Shape::String => json!({"type": "string"}),
+            Shape::Bytes => json!({"type": "string", "format": "byte"}),
+            Shape::Object(of) => {
+                self.add_type(of);
+                self.refer(of.name)
+            }
+            Shape::List(items, _) => json!({"type": "array", "items": self.within(*items)}),
+            Shape::Map(values, _) => json!({"type": "object", "additionalProperties": self.within(*values)}),
+            Shape::Time
+            | Shape::MicroTime
+            | Shape::Quantity
+            | Shape::IntOrString
+            | Shape::Any
+            | Shape::FieldsV1 => self.special(shape),
+        }
+    }
+
+    /// The items of a list or the values of a map.
+    fn within(&mut self, shape: Shape) -> Value {
+        let mut schema = self.shape(shape);
+        match (self.version, zero(shape)) {
+            (Version::V2, _) => schema,
+            (Version::V3, Some(zero)) => {
+                schema["default"] = zero;
+                schema
+            }
+            // A reference with nothing beside it need not be wrapped.
+            (Version::V3, None) => schema.pointer("/allOf/0").cloned().unwrap_or(schema),
+        }
+    }
+
+    fn special(&mut self, shape: Shape) -> Value {
+        let Some((name, description)) = shape.special() else { return json!({}) };
+        let v3 = self.version == Version::V3;
+        let mut schema = match shape {
+            Shape::Time | Shape::MicroTime => json!({"type": "string", "format": "date-time"}),
+            Shape::Quantity if v3 => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
+            Shape::IntOrString if v3 => {
+                json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
+            }
+            Shape::IntOrString => json!({"type": "string", "format": "int-or-string"}),
+            Shape::Quantity => json!({"type": "string"}),
+            _ => json!({"type": "object"}),
+        };
+        schema["description"] = description.into();
+        self.found.insert(name, schema);
+        self.refer(name)
+    }
+
+    fn refer(&self, name: &str) -> Value {
+        match self.version {
+            Version::V2 => json!({"$ref": format!("#/definitions/{name}")}),
+            // Nothing may stand beside a reference, but a description will.
+            Version::V3 => json!({"allOf": [{"$ref": format!("#/components/schemas/{name}")}]}),
+        }
+    }
+}
+
+/// What Go has where nothing was said, as far as OpenAPI tells it.
+fn zero(shape: Shape) -> Option<Value> {
+    match shape {
+        Shape::Bool => Some(false.into()),
+        Shape::Int32 | Shape::Int64 | Shape::Double => Some(0.into()),
+        Shape::String => Some("".into()),
+        Shape::Object(_) => Some(json!({})),
+        _ => None,
+    }
+}
+
+fn group_version_kinds(of: &'static Type) -> Vec<Value> {
+    let named =
+        |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    let mut found = Vec::new();
+    for (group, version, kind, it) in types::kinds() {
+        match (*group, *kind) {
+            _ if !std::ptr::eq(*it, of) => {}
+            // Every group has its own options.
+            (_, "DeleteOptions") => {
+                found
+                    .extend(group_versions().into_iter().map(|(group, version)| named(group, version, kind)));
+            }
+            (_, "Status") => found.push(named("", version, kind)),
+            ("meta.k8s.io", _) => {}
+            _ => found.push(named(group, version, kind)),
+        }
+    }
+    found
+}

@@ -1,0 +1,33 @@
+//! JSON merge patch (RFC 7386), as upstream's library has it.
+
+use serde_json::{Map, Value};
+
+pub(super) fn merge(target: &mut Map<String, Value>, patch: Map<String, Value>) {
+    for (name, value) in patch {
+        if value.is_null() {
+            target.remove(&name);
+            continue;
+        }
+        match (target.get_mut(&name), value) {
+            (Some(Value::Object(target)), Value::Object(patch)) => merge(target, patch),
+            // Nulls in a list that takes the place of an object stay, wherever they are.
+            (Some(Value::Object(_)), value) => drop(target.insert(name, value)),
+            (_, mut value) => {
+                prune_nulls(&mut value);
+                target.insert(name, value);
+            }
+        }
+    }
+}
+
+/// The items of a list keep their place, be they null.
+fn prune_nulls(value: &mut Value) {
+    match value {
+        Value::Object(entries) => {
+            entries.retain(|_, it| !it.is_null());
+            entries.values_mut().for_each(prune_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(prune_nulls),
+        _ => {}
+    }
+}

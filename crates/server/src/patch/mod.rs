@@ -1,0 +1,114 @@
+//! The ways to change an object without sending it whole.
+
+pub(crate) mod go;
+mod json;
+mod merge;
+mod strategic;
+
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+use crate::admit::Cause;
+use crate::decode::{self, Gvk};
+use crate::refusal::Refusal;
+use crate::types::{self, Shape};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PatchType {
+    Json,
+    Merge,
+    Strategic,
+    Apply,
+}
+
+/// What is wrong with a body and does not keep it from being understood.
+type Complaints = Vec<String>;
+
+impl PatchType {
+    const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
+
+    pub(crate) fn of(content_type: &str) -> Result<Self, Refusal> {
+        match content_type {
+            "application/json-patch+json" => Ok(Self::Json),
+            "application/merge-patch+json" => Ok(Self::Merge),
+            "application/strategic-merge-patch+json" => Ok(Self::Strategic),
+            "application/apply-patch+yaml" => Ok(Self::Apply),
+            _ => Err(Refusal::unsupported_media(Self::ACCEPTED)),
+        }
+    }
+
+    /// Only who applies must say who he is, and may insist.
+    pub(crate) fn refuse_options(self, manager: &str, says_force: bool) -> Result<(), Refusal> {
+        let cause = match self {
+            Self::Apply if manager.is_empty() => {
+                Cause::required("fieldManager", "is required for apply patch")
+            }
+            Self::Json | Self::Merge | Self::Strategic if says_force => {
+                Cause::forbidden("force", "may not be specified for non-apply patch")
+            }
+            _ => return Ok(()),
+        };
+        Err(Refusal::invalid_options("PatchOptions", &[cause]))
+    }
+
+    /// What the patch in `body` makes of `object`.
+    pub(crate) fn apply(
+        self,
+        of: Gvk<'_>,
+        object: &Value,
+        body: &[u8],
+    ) -> Result<(Value, Complaints), Refusal> {
+        let mut object = object.clone();
+        let (patch, mut complaints) = decode::patch(body).map_err(|error| self.undecodable(&error))?;
+        let mismatch = |patch: &Value, expected: &str| {
+            let got = go::json_type_of(patch);
+            self.undecodable(&format!("json: cannot unmarshal {got} into Go value of type {expected}"))
+        };
+        match (self, patch) {
+            (Self::Json, Value::Null) => {}
+            (Self::Json, Value::Array(operations)) => {
+                if let Some(wrong) = operations.iter().find(|it| !it.is_object() && !it.is_null()) {
+                    return Err(mismatch(wrong, "handlers.jsonPatchOp"));
+                }
+                if json::OPERATIONS_MAX < operations.len() {
+                    return Err(Refusal::entity_too_large(&format!(
+                        "The allowed maximum operations in a JSON patch is {}, got {}",
+                        json::OPERATIONS_MAX,
+                        operations.len()
+                    )));
+                }
+                complaints.extend(json::unknown_fields(&operations));
+                complaints.iter_mut().for_each(|it| it.insert_str(0, "json patch "));
+                json::apply(&mut object, &operations)
+                    .map_err(|json::DoesNotApply| Refusal::unprocessable())?;
+            }
+            (Self::Json, other) => return Err(mismatch(&other, "[]handlers.jsonPatchOp")),
+            (Self::Merge, Value::Null) => return Err(Refusal::bad_request("Invalid JSON Patch")),
+            (Self::Merge, Value::Object(patch)) => {
+                if let Some(object) = object.as_object_mut() {
+                    merge::merge(object, patch);
+                }
+            }
+            (Self::Strategic, Value::Null) => {}
+            (Self::Strategic, Value::Object(patch)) => {
+                let original = object.as_object_mut().map(std::mem::take).unwrap_or_default();
+                let shape = types::of(of.group, of.version, of.kind).map_or(Shape::Any, Shape::Object);
+                object = Value::Object(strategic::merge(original, patch, shape)?);
+            }
+            (Self::Merge | Self::Strategic, other) => {
+                return Err(mismatch(&other, "map[string]interface {}"));
+            }
+            (Self::Apply, _) => unreachable!("what is applied is not a change of what stands"),
+        }
+        Ok((object, complaints))
+    }
+
+    fn undecodable(self, why: &str) -> Refusal {
+        match self {
+            Self::Strategic => Refusal::bad_request(why),
+            _ => Refusal::bad_request(format!("error decoding patch: {why}")),
+        }
+    }
+}
