@@ -28,6 +28,9 @@ pub(crate) struct Serving {
     /// Where to write the administrator's kubeconfig [default: DIR/kubeconfig]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Tell every request to this file, one line of JSON each, without bodies
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
 }
 
 impl Serving {
@@ -71,7 +74,11 @@ impl Serving {
     }
 
     pub(crate) async fn bind(&self) -> anyhow::Result<Server> {
-        Ok(Server::bind(self.listen, &self.data_dir).await?)
+        let mut server = Server::bind(self.listen, &self.data_dir).await?;
+        if let Some(path) = &self.audit_log {
+            server.audit_to(path)?;
+        }
+        Ok(server)
     }
 
     /// Starts the server as a task and writes the administrator's kubeconfig. Gives the line that the administrator's

@@ -1,36 +1,40 @@
 //! From an HTTP request to the registry, and back.
 
+mod entry;
 mod query;
 mod reply;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use http_body_util::{BodyExt as _, Either, LengthLimitError, Limited, StreamBody};
+use http_body_util::{Either, StreamBody};
 use hyper::body::Frame;
-use hyper::header::{ACCEPT, CONTENT_TYPE, IF_NONE_MATCH, USER_AGENT};
-use hyper::{Method, Request, StatusCode};
-use jiff::Timestamp;
+use hyper::{Method, StatusCode};
 use muster_store::Revision;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use self::query::{Query, delete_options};
-use self::reply::{json_of, not_found, plain, refusal, respond, show, success, with_body};
-use crate::auth::{self, Deed, User};
+use self::reply::{TEXT, json_of, not_found, respond, show, success, with_body};
+use crate::audit::Audit;
+use crate::auth;
 use crate::context::Context;
 use crate::decode::{self, Gvk, JSON};
 use crate::document::Document;
+use crate::health::State;
 use crate::kinds::Kind;
+use crate::limits::Limits;
+use crate::metrics::Counted;
 use crate::object::{self, str_at};
 use crate::patch::PatchType;
 use crate::refusal::Refusal;
 use crate::registry::{DeleteOptions, Deleted, Registry, Written};
 use crate::route::{Part, Route, Target};
 use crate::view::View;
-use crate::{answer, convert, discovery, openapi, watch};
+use crate::{answer, convert, discovery, health, metrics, openapi, watch};
 
 pub(crate) use self::reply::Response;
 
@@ -48,6 +52,8 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
     pub(crate) registry: Arc<Registry>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) audit: Option<Arc<Audit>>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -64,66 +70,6 @@ struct Asked {
 }
 
 impl Api {
-    /// `peer` is who the connection's certificate names.
-    pub(crate) async fn answer<B>(&self, peer: Option<&User>, request: Request<B>) -> Response
-    where
-        B: hyper::body::Body<Error: Into<BoxError>>,
-    {
-        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-        let response = self.admit(peer, &path, request).await.unwrap_or_else(|it| refusal(&it));
-        tracing::debug!(%method, path, status = response.status().as_u16());
-        response
-    }
-
-    /// No body is read for a stranger.
-    async fn admit<B>(
-        &self,
-        peer: Option<&User>,
-        path: &str,
-        request: Request<B>,
-    ) -> Result<Response, Refusal>
-    where
-        B: hyper::body::Body<Error: Into<BoxError>>,
-    {
-        let route = Route::parse(path);
-        let query = Query::of(request.uri());
-        let deed = Deed::of(request.method(), path, |name| query.get(name).to_owned());
-        let now = Timestamp::now();
-        let user = auth::admit(&self.registry, peer, request.headers(), &deed, now)?;
-        let Some(route) = route else { return Ok(not_found()) };
-
-        let (parts, body) = request.into_parts();
-        let header = |name| parts.headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
-        let options = query.write_options();
-        if !options.causes.is_empty() {
-            let kind = match deed.verb.as_ref() {
-                "create" => "CreateOptions",
-                "update" => "UpdateOptions",
-                "patch" => "PatchOptions",
-                _ => "DeleteOptions",
-            };
-            return Err(Refusal::invalid_options(kind, &options.causes));
-        }
-        let asked = Asked {
-            context: Context {
-                dry_run: options.dry_run,
-                field_manager: query.get("fieldManager").to_owned(),
-                field_validation: options.field_validation,
-                user_agent: header(USER_AGENT).to_owned(),
-                ..Context::new(user, deed.verb, now)
-            },
-            query,
-            method: parts.method.clone(),
-            view_wanted: header(ACCEPT).to_owned(),
-            if_none_match: header(IF_NONE_MATCH).to_owned(),
-            media_type: header(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned(),
-            body: whole(body).await?,
-        };
-        let mut response = self.dispatch(route, &asked).await.unwrap_or_else(|it| refusal(&it));
-        reply::warn(&mut response, asked.context.take_warnings());
-        Ok(response)
-    }
-
     async fn dispatch(&self, route: Route, asked: &Asked) -> Result<Response, Refusal> {
         let found =
             |document: Option<Value>| document.map_or_else(not_found, |it| json_of(StatusCode::OK, &it));
@@ -133,7 +79,22 @@ impl Api {
             _ if asked.method != Method::GET && asked.method != Method::HEAD => {
                 Err(Refusal::method_not_allowed())
             }
-            Route::Health => Ok(plain(StatusCode::OK, "ok")),
+            Route::Health(health) => {
+                let excluded: Vec<_> = asked.query.all("exclude").collect();
+                let is_full = self.registry.is_full.load(Ordering::Relaxed);
+                let state = State { is_stopping: self.stop.is_cancelled(), is_writable: !is_full };
+                let (code, text) = health::answer(&health, state, asked.query.has("verbose"), &excluded);
+                Ok(respond(code, TEXT, text.into()))
+            }
+            Route::Metrics => {
+                let text = self.registry.metrics.text(&self.registry);
+                Ok(respond(StatusCode::OK, metrics::MEDIA_TYPE, text.into()))
+            }
+            Route::TokenIssuer => Ok(json_of(StatusCode::OK, &auth::issuer())),
+            Route::TokenKeys => {
+                let keys = self.registry.access.token_keys().to_string();
+                Ok(respond(StatusCode::OK, "application/jwk-set+json", keys.into()))
+            }
             Route::Version => Ok(json_of(StatusCode::OK, &discovery::version())),
             Route::CoreVersions => Ok(asked.document(discovery::core(&asked.view_wanted))),
             Route::Groups => Ok(asked.document(discovery::groups(&asked.view_wanted))),
@@ -172,8 +133,17 @@ impl Api {
                     namespace,
                     view,
                 };
+                let Some(place) = self.limits.watch() else {
+                    self.registry.metrics.refused.inc();
+                    return Err(Refusal::too_many_requests(1));
+                };
+                let held = (place, Counted::new(&self.registry.metrics.watches));
                 let frames = watch::stream(self.registry.clone(), wanted, self.stop.clone());
-                let body = StreamBody::new(frames.map(|it| Ok(Frame::data(it))).boxed());
+                let frames = frames.map(move |it| {
+                    let _place = &held;
+                    Ok(Frame::data(it))
+                });
+                let body = StreamBody::new(frames.boxed());
                 Ok(with_body(StatusCode::OK, JSON, Either::Right(body)))
             }
             Method::GET => {
@@ -381,17 +351,6 @@ fn hold_to_url(target: &Target, object: &mut Value) -> Result<(), Refusal> {
             "the name of the object ({name}) does not match the name on the URL ({})",
             target.name
         ))),
-    }
-}
-
-async fn whole<B>(body: B) -> Result<Bytes, Refusal>
-where
-    B: hyper::body::Body<Error: Into<BoxError>>,
-{
-    match Limited::new(body, BODY_BYTES_MAX).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Refusal::too_large(BODY_BYTES_MAX)),
-        Err(error) => Err(Refusal::bad_request(format!("read the request's body: {error}"))),
     }
 }
 

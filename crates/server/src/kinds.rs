@@ -5,7 +5,9 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::admission::Plugin;
-use crate::admit::{self, Cause, names};
+use crate::admit::cause::Causes;
+use crate::admit::check::{self, Write};
+use crate::admit::{default, names};
 use crate::answer;
 use crate::columns::{self, Column};
 use crate::context::Context;
@@ -64,8 +66,8 @@ pub(crate) struct Kind {
     /// What the names of its objects must look like.
     pub(crate) name: names::Rule,
     pub(crate) default: fn(&mut Value),
-    /// What is wrong with the object, given the one that stands.
-    pub(crate) check: fn(&Value, Option<&Value>) -> Vec<Cause>,
+    /// What is wrong with the object, besides its metadata.
+    pub(crate) check: fn(&Write, &mut Causes),
     /// What `kubectl get` shows.
     pub(crate) columns: &'static [Column],
 }
@@ -128,8 +130,8 @@ const PLAIN: Kind = Kind {
     answer: None,
     lifetime_s: None,
     name: names::subdomain_name,
-    default: admit::no_defaults,
-    check: admit::no_checks,
+    default: default::nothing,
+    check: check::nothing,
     columns: columns::NAME_AND_CREATED,
 };
 
@@ -181,6 +183,8 @@ const EVENT: Kind = Kind {
         "type",
     ],
     lifetime_s: Some(60 * 60),
+    name: names::path_segment_name,
+    check: check::event,
     columns: columns::EVENT,
     ..PLAIN
 };
@@ -196,8 +200,8 @@ const DAEMON_SET: Kind = Kind {
         r#"{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}"#,
     ),
     generation: Some(&["spec"]),
-    default: admit::default_daemonset,
-    check: admit::check_daemonset,
+    default: default::daemonset,
+    check: check::daemonset,
     columns: columns::DAEMON_SET,
     ..PLAIN
 };
@@ -206,17 +210,34 @@ const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", name: names::path_
 
 pub(crate) static KINDS: &[Kind] = &[
     Kind { kind: "Binding", plural: "bindings", verbs: &["create"], answer: Some(answer::binding), ..PLAIN },
-    Kind { kind: "ConfigMap", plural: "configmaps", short: &["cm"], columns: columns::CONFIG_MAP, ..PLAIN },
+    Kind {
+        kind: "ConfigMap",
+        plural: "configmaps",
+        short: &["cm"],
+        columns: columns::CONFIG_MAP,
+        check: check::config_map,
+        ..PLAIN
+    },
     Kind {
         kind: "Endpoints",
         put_creates: true,
         plural: "endpoints",
         short: &["ep"],
         columns: columns::ENDPOINTS,
+        default: default::endpoints,
+        check: check::endpoints,
         ..PLAIN
     },
     EVENT,
-    Kind { kind: "LimitRange", put_creates: true, plural: "limitranges", short: &["limits"], ..PLAIN },
+    Kind {
+        kind: "LimitRange",
+        put_creates: true,
+        plural: "limitranges",
+        short: &["limits"],
+        default: default::limit_range,
+        check: check::limit_range,
+        ..PLAIN
+    },
     Kind {
         kind: "Namespace",
         prepare: prepare::namespace,
@@ -230,8 +251,9 @@ pub(crate) static KINDS: &[Kind] = &[
         status: Status::Apart(r#"{"phase":"Active"}"#),
         fields: &["status.phase"],
         name: names::label_name,
-        default: admit::default_namespace,
         columns: columns::NAMESPACE,
+        default: default::namespace,
+        check: check::namespace,
         ..PLAIN
     },
     Kind {
@@ -244,6 +266,8 @@ pub(crate) static KINDS: &[Kind] = &[
         fields: &["spec.unschedulable"],
         plugins: &[Plugin::NodeTaint],
         columns: columns::NODE,
+        default: default::node,
+        check: check::node,
         ..PLAIN
     },
     Kind {
@@ -282,9 +306,9 @@ pub(crate) static KINDS: &[Kind] = &[
             "status.nominatedNodeName",
         ],
         plugins: &[Plugin::LimitRanger, Plugin::ServiceAccount, Plugin::Priority, Plugin::TolerationSeconds],
-        default: admit::default_pod,
-        check: admit::check_pod,
         columns: columns::POD,
+        default: default::pod,
+        check: check::pod,
         ..PLAIN
     },
     Kind {
@@ -293,6 +317,8 @@ pub(crate) static KINDS: &[Kind] = &[
         plural: "podtemplates",
         generation: Some(&["template"]),
         columns: columns::POD_TEMPLATE,
+        default: default::pod_template,
+        check: check::pod_template,
         ..PLAIN
     },
     Kind {
@@ -302,14 +328,17 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["quota"],
         status: Status::Apart("{}"),
         columns: columns::RESOURCE_QUOTA,
+        default: default::resource_quota,
+        check: check::resource_quota,
         ..PLAIN
     },
     Kind {
         kind: "Secret",
         plural: "secrets",
         fields: &["type"],
-        default: admit::default_secret,
         columns: columns::SECRET,
+        default: default::secret,
+        check: check::secret,
         ..PLAIN
     },
     Kind {
@@ -332,6 +361,9 @@ pub(crate) static KINDS: &[Kind] = &[
         fields: &["spec.clusterIP", "spec.type"],
         plugins: &[Plugin::ServiceAddress],
         columns: columns::SERVICE,
+        name: names::label_name,
+        default: default::service,
+        check: check::service,
         ..PLAIN
     },
     Kind {
@@ -339,6 +371,7 @@ pub(crate) static KINDS: &[Kind] = &[
         kind: "ControllerRevision",
         plural: "controllerrevisions",
         columns: columns::CONTROLLER_REVISION,
+        check: check::controller_revision,
         ..PLAIN
     },
     DAEMON_SET,
@@ -361,6 +394,8 @@ pub(crate) static KINDS: &[Kind] = &[
         fields: &["spec.signerName"],
         plugins: &[Plugin::CertificateRequester],
         columns: columns::CERTIFICATE_SIGNING_REQUEST,
+        name: names::path_segment_name,
+        check: check::signing_request,
         ..PLAIN
     },
     Kind {
@@ -374,6 +409,8 @@ pub(crate) static KINDS: &[Kind] = &[
         ),
         generation: Some(&["spec"]),
         columns: columns::POD_DISRUPTION_BUDGET,
+        name: names::path_segment_name,
+        check: check::disruption_budget,
         ..PLAIN
     },
     Kind {
@@ -382,17 +419,28 @@ pub(crate) static KINDS: &[Kind] = &[
         plural: "clusterrolebindings",
         namespaced: false,
         columns: columns::CLUSTER_ROLE_BINDING,
+        default: default::cluster_role_binding,
+        check: check::cluster_role_binding,
         ..RBAC
     },
-    Kind { kind: "ClusterRole", put_creates: true, plural: "clusterroles", namespaced: false, ..RBAC },
+    Kind {
+        kind: "ClusterRole",
+        put_creates: true,
+        plural: "clusterroles",
+        namespaced: false,
+        check: check::cluster_role,
+        ..RBAC
+    },
     Kind {
         kind: "RoleBinding",
         put_creates: true,
         plural: "rolebindings",
         columns: columns::ROLE_BINDING,
+        default: default::cluster_role_binding,
+        check: check::role_binding,
         ..RBAC
     },
-    Kind { kind: "Role", put_creates: true, plural: "roles", ..RBAC },
+    Kind { kind: "Role", put_creates: true, plural: "roles", check: check::role, ..RBAC },
     Kind {
         group: "scheduling.k8s.io",
         kind: "PriorityClass",
@@ -402,6 +450,8 @@ pub(crate) static KINDS: &[Kind] = &[
         generation: Some(&[]),
         plugins: &[Plugin::Priority],
         columns: columns::PRIORITY_CLASS,
+        default: default::priority_class,
+        check: check::priority_class,
         ..PLAIN
     },
     Kind {
@@ -411,6 +461,7 @@ pub(crate) static KINDS: &[Kind] = &[
         version_required: true,
         plural: "leases",
         columns: columns::LEASE,
+        check: check::lease,
         ..PLAIN
     },
     Kind {
@@ -419,6 +470,8 @@ pub(crate) static KINDS: &[Kind] = &[
         plural: "endpointslices",
         generation: Some(&["addressType", "endpoints", "ports"]),
         columns: columns::ENDPOINT_SLICE,
+        default: default::endpoint_slice,
+        check: check::endpoint_slice,
         ..PLAIN
     },
     // Last, so that a client that asks for `ds` means the newer.
@@ -460,11 +513,6 @@ impl Kind {
     /// `daemonsets.apps`: how errors and the store name the resource.
     pub(crate) fn resource(&self) -> String {
         join(self.plural, self.group)
-    }
-
-    /// `DaemonSet.apps`: how a validation error names the kind.
-    pub(crate) fn kind_and_group(&self) -> String {
-        join(self.kind, self.group)
     }
 
     pub(crate) fn singular(&self) -> String {
@@ -532,6 +580,6 @@ pub(crate) fn group_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-fn join(name: &str, group: &str) -> String {
+pub(crate) fn join(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }

@@ -7,6 +7,7 @@
 mod admission;
 mod admit;
 mod answer;
+mod audit;
 mod auth;
 mod columns;
 mod context;
@@ -17,8 +18,11 @@ mod discovery;
 mod document;
 mod drain;
 mod fields;
+mod health;
 mod http;
 mod kinds;
+mod limits;
+mod metrics;
 mod object;
 mod openapi;
 mod patch;
@@ -34,8 +38,8 @@ mod view;
 mod watch;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,8 +55,10 @@ use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::Audit;
 use crate::auth::Access;
 use crate::http::Api;
+use crate::metrics::Counted;
 use crate::pki::{Pki, Serving};
 use crate::refusal::Refusal;
 use crate::registry::{Registry, WINDOW, keep_house};
@@ -75,6 +81,8 @@ pub enum BindError {
     InUse { address: SocketAddr },
     #[error("listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
+    #[error("open the audit log {path}")]
+    Audit { path: PathBuf, source: io::Error },
     #[error("set up the certificates")]
     Pki(#[from] PkiError),
     #[error(transparent)]
@@ -101,6 +109,7 @@ pub struct Server {
     registry: Arc<Registry>,
     /// The store says here that it can no longer be written.
     failure: oneshot::Receiver<DataError>,
+    audit: Option<Audit>,
 }
 
 impl Server {
@@ -123,7 +132,7 @@ impl Server {
         let own = standing::Server { address, ca_pem: pki.ca_pem().to_owned() };
         standing::make(&registry, &own, now).await.map_err(refused)?;
         auth::make_default_roles(&registry, now).await.map_err(refused)?;
-        Ok(Self { listener, own, pki, registry: Arc::new(registry), failure })
+        Ok(Self { listener, own, pki, registry: Arc::new(registry), failure, audit: None })
     }
 
     /// A kubeconfig for the administrator or a part of Muster. It stops working when the server's authority is replaced.
@@ -136,6 +145,13 @@ impl Server {
         self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.own.address.port())), who)
     }
 
+    /// Tells each request to this file, one line each.
+    pub fn audit_to(&mut self, path: &Path) -> Result<(), BindError> {
+        let failed = |source| BindError::Audit { path: path.to_owned(), source };
+        self.audit = Some(Audit::open(path).map_err(failed)?);
+        Ok(())
+    }
+
     /// Serves until `stop`, and then lets what is under way finish.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
         let serving = Arc::new(Serving::new(self.pki.clone(), self.own.address.ip(), Timestamp::now())?);
@@ -145,8 +161,9 @@ impl Server {
         tokio::spawn(standing::keep(registry.clone(), self.own, stop.clone()));
         tokio::spawn(drain::run(registry.clone(), stop.clone()));
         tokio::spawn(Access::keep(registry.clone(), stop.clone()));
+        tokio::spawn(auth::keep_signing_requests(registry.clone(), self.pki.clone(), stop.clone()));
         tokio::spawn(renew(serving, stop.clone()));
-        let api = Api { registry: registry.clone(), stop: stop.clone() };
+        let api = Api::new(registry.clone(), self.audit, stop.clone());
         let graceful = Arc::new(GracefulShutdown::new());
         loop {
             let accepted = tokio::select! {
@@ -157,9 +174,14 @@ impl Server {
             };
             match accepted {
                 Ok((stream, peer)) => {
+                    let Some(place) = api.limits.connect(peer.ip()) else {
+                        tracing::debug!(%peer, "too many connections");
+                        continue;
+                    };
                     let (tls, api, watcher) = (tls.clone(), api.clone(), graceful.watcher());
                     tokio::spawn(async move {
-                        if let Err(error) = connection(stream, tls, api, watcher).await {
+                        let _place = (place, Counted::new(&api.registry.metrics.connections));
+                        if let Err(error) = connection(stream, peer.ip(), tls, api, watcher).await {
                             tracing::debug!(%peer, error, "a connection ended early");
                         }
                     });
@@ -199,21 +221,40 @@ async fn renew(serving: Arc<Serving>, stop: CancellationToken) {
 
 async fn connection(
     stream: TcpStream,
+    address: IpAddr,
     tls: TlsAcceptor,
     api: Api,
     watcher: hyper_util::server::graceful::Watcher,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     // Watch events are small, and someone waits for each.
     stream.set_nodelay(true)?;
-    let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
+    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        failed => {
+            api.registry.metrics.handshakes_failed.inc();
+            return failed?.map(drop).map_err(Into::into);
+        }
+    };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
     let peer = Arc::new(certificate.and_then(|it| auth::user_of_certificate(it)));
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(address);
         let (api, peer) = (api.clone(), peer.clone());
         async move { Ok::<_, std::convert::Infallible>(api.answer(peer.as_ref().as_ref(), request).await) }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new());
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(1000);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits::HEADER_TIMEOUT)
+        .max_headers(limits::HEADERS_MAX)
+        .max_buf_size(limits::HEADER_BYTES_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits::STREAMS_MAX)
+        .max_header_list_size(limits::HEADER_BYTES_MAX as u32)
+        .keep_alive_interval(limits::PING_EVERY)
+        .keep_alive_timeout(limits::PING_TIMEOUT);
     watcher.watch(builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned()).await
 }

@@ -1,6 +1,8 @@
 //! The server's own certificate authority: made once, kept in the data directory, and the only one whose
 //! certificates the server trusts.
 
+mod sign;
+
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -22,6 +24,8 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto::ring};
 
 use crate::auth::{CONTROLLER, MASTERS, SIMULATED_NODES};
+
+pub(crate) use self::sign::{Request, Usage};
 
 /// The server's certificate is good for a year, and replaced when a third of that is left.
 const SERVING_YEARS: i16 = 1;

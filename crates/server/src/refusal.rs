@@ -4,7 +4,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use crate::admit::Cause;
-use crate::kinds::Kind;
+use crate::kinds::{Kind, join};
 
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -34,6 +34,10 @@ impl Refusal {
         Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(kind, name)
     }
 
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self.code, StatusCode::NOT_FOUND | StatusCode::CONFLICT)
+    }
+
     pub(crate) fn prefixed(mut self, text: &str) -> Self {
         self.message.insert_str(0, text);
         self
@@ -52,11 +56,11 @@ impl Refusal {
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(kind, name)
     }
 
-    /// Preconditions of a delete name the kind where all else names the resource.
-    pub(crate) fn conflict_of_kind(kind: &Kind, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.kind_and_group());
+    /// Preconditions of a delete, and bodies of subresources, name the kind where all else names the resource.
+    pub(crate) fn conflict_of_kind(group: &str, kind: &str, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", join(kind, group));
         let mut refusal = Self::new(StatusCode::CONFLICT, "Conflict", message);
-        refusal.details = json!({"name": name, "group": kind.group, "kind": kind.kind});
+        refusal.details = json!({"name": name, "group": group, "kind": kind});
         refusal
     }
 
@@ -67,7 +71,7 @@ impl Refusal {
 
     /// Nothing grants what was asked for. The resource need not be one that is served.
     pub(crate) fn not_granted(group: &str, plural: &str, name: &str, why: &str) -> Self {
-        let resource = if group.is_empty() { plural.to_owned() } else { format!("{plural}.{group}") };
+        let resource = join(plural, group);
         let message = match (resource.as_str(), name) {
             ("", _) => format!("forbidden: {why}"),
             (resource, "") => format!("{resource} is forbidden: {why}"),
@@ -93,11 +97,10 @@ impl Refusal {
         Self::invalid_in("", "", "", &[cause])
     }
 
-    fn invalid_in(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
+    pub(crate) fn invalid_in(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
         let said: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
         let said = if let [one] = &said[..] { one.clone() } else { format!("[{}]", said.join(", ")) };
-        let dot = if group.is_empty() { "" } else { "." };
-        let message = format!("{kind}{dot}{group} \"{name}\" is invalid: {said}");
+        let message = format!("{} \"{name}\" is invalid: {said}", join(kind, group));
         let mut refusal = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
         let causes: Vec<_> = causes
             .iter()
@@ -113,6 +116,16 @@ impl Refusal {
 
     pub(crate) fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    pub(crate) fn url_too_long(bytes_max: usize) -> Self {
+        let message = format!("the URL of the request is longer than {bytes_max} bytes");
+        Self::new(StatusCode::URI_TOO_LONG, "BadRequest", message)
+    }
+
+    /// When the client shall come again, if the refusal says so.
+    pub(crate) fn retry_after_s(&self) -> Option<u64> {
+        self.details["retryAfterSeconds"].as_u64()
     }
 
     pub(crate) fn method_not_allowed() -> Self {

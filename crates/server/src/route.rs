@@ -2,20 +2,34 @@
 
 use percent_encoding::percent_decode_str;
 
+use crate::health;
 use crate::kinds::Kind;
 
 #[derive(Debug)]
 pub(crate) enum Route {
-    Health,
+    Health(health::Asked),
+    Metrics,
+    /// Who signs tokens, and with which key.
+    TokenIssuer,
+    TokenKeys,
     Version,
     CoreVersions,
     Groups,
     Group(String),
-    Resources { group: String, version: String },
+    Resources {
+        group: String,
+        version: String,
+    },
     OpenApiV2,
     OpenApiV3Index,
-    OpenApiV3 { group: String, version: String },
-    Collection { kind: &'static Kind, namespace: Option<String> },
+    OpenApiV3 {
+        group: String,
+        version: String,
+    },
+    Collection {
+        kind: &'static Kind,
+        namespace: Option<String>,
+    },
     Object(Target),
 }
 
@@ -59,7 +73,14 @@ impl Route {
             .ok()?;
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         Some(match &segments[..] {
-            ["healthz" | "livez" | "readyz", ..] => Self::Health,
+            [which @ ("healthz" | "livez" | "readyz"), check @ ..] => {
+                let which = ["healthz", "livez", "readyz"].into_iter().find(|it| it == which)?;
+                let check = (!check.is_empty()).then(|| check.join("/"));
+                Self::Health(health::Asked { which, check })
+            }
+            ["metrics"] => Self::Metrics,
+            [".well-known", "openid-configuration"] => Self::TokenIssuer,
+            ["openid", "v1", "jwks"] => Self::TokenKeys,
             ["version"] => Self::Version,
             ["api"] => Self::CoreVersions,
             ["apis"] => Self::Groups,
@@ -138,7 +159,7 @@ mod tests {
         check("/apis/apps/v1/namespaces/a/daemonsets/d/scale", "None");
         check("/apis/apps/v1/daemonsets/d", "None");
         check("/apis/apps/v2/daemonsets", "None");
-        check("/livez/ping", "Some(Health)");
-        check("/metrics", "None");
+        check("/livez/ping", "Some(Health(Asked { which: \"livez\", check: Some(\"ping\") }))");
+        check("/metrics", "Some(Metrics)");
     }
 }

@@ -217,20 +217,12 @@ impl Causes {
         self.0
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
     pub(crate) fn push(&mut self, cause: Cause) {
         self.0.push(cause);
-    }
-
-    pub(crate) fn extend(&mut self, causes: Causes) {
-        self.0.extend(causes.0);
     }
 
     pub(crate) fn required(&mut self, at: &Path, why: &str) {
@@ -249,8 +241,20 @@ impl Causes {
         self.push(Cause::not_found(at, value));
     }
 
+    pub(crate) fn not_found_because<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, why: &str) {
+        self.push(Cause::with_value("FieldValueNotFound", "Not found", at, value, why));
+    }
+
     pub(crate) fn duplicate<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>) {
         self.push(Cause::duplicate(at, value));
+    }
+
+    pub(crate) fn duplicate_because<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, why: &str) {
+        self.push(Cause::with_value("FieldValueDuplicate", "Duplicate value", at, value, why));
+    }
+
+    pub(crate) fn too_many(&mut self, at: &Path, count: usize, count_max: usize) {
+        self.push(Cause::too_many(at, count, count_max));
     }
 
     pub(crate) fn unsupported<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, supported: &[&str]) {

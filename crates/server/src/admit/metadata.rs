@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::cause::{Causes, Path};
+use super::cause::{Bad, Causes, Path};
 use super::{labels, names};
 use crate::object::{is_set, list, str_at};
 
@@ -109,11 +109,26 @@ fn check_owners(owners: &Value, at: &Path, out: &mut Causes) {
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                          and {this}"
                     );
-                    out.invalid(at, owners, &why);
+                    out.invalid(at, in_go_order(owners), &why);
                 }
             }
         }
     }
+}
+
+/// As Go writes the struct: its fields are not sorted.
+fn in_go_order(owners: &Value) -> Bad<'static> {
+    const FIELDS: &[&str] = &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let owner = |it: &Value| {
+        let of = |field: &&str| match &it[*field] {
+            Value::Null if matches!(*field, "controller" | "blockOwnerDeletion") => None,
+            Value::Null => Some(format!("\"{field}\":\"\"")),
+            value => Some(format!("\"{field}\":{value}")),
+        };
+        format!("{{{}}}", FIELDS.iter().filter_map(of).collect::<Vec<_>>().join(","))
+    };
+    let owners: Vec<_> = owners.as_array().into_iter().flatten().map(owner).collect();
+    Bad::Said(format!("[{}]", owners.join(",")))
 }
 
 pub(crate) fn check_finalizers(finalizers: &[Value], at: &Path, out: &mut Causes) {

@@ -50,20 +50,6 @@ pub(crate) fn dns_label(text: &str) -> Vec<String> {
     wrong
 }
 
-/// A label that begins with a letter.
-pub(crate) fn dns_1035_label(text: &str) -> Vec<String> {
-    let mut wrong = too_long(text, 63, "characters");
-    if !is_label(text) || text.starts_with(|it: char| it.is_ascii_digit()) {
-        wrong.push(mismatch(
-            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
-             character, and end with an alphanumeric character",
-            &["my-name", "abc-123"],
-            "[a-z]([-a-z0-9]*[a-z0-9])?",
-        ));
-    }
-    wrong
-}
-
 /// A subdomain some of whose labels may begin with, or contain, an underscore.
 pub(crate) fn dns_subdomain_with_underscore(text: &str) -> Vec<String> {
     const PART: &str = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
@@ -218,20 +204,6 @@ pub(crate) fn http_header(text: &str) -> Vec<String> {
         "a valid HTTP header must consist of alphanumeric characters or '-'",
         &["X-Header-Name"],
         "[-A-Za-z0-9]+",
-    )]
-}
-
-pub(crate) fn c_identifier(text: &str) -> Vec<String> {
-    let is_inner = |it: u8| it.is_ascii_alphanumeric() || it == b'_';
-    let is_first = |it: char| it.is_ascii_digit();
-    if !text.is_empty() && text.bytes().all(is_inner) && !text.starts_with(is_first) {
-        return Vec::new();
-    }
-    vec![mismatch(
-        "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric \
-         characters or '_'",
-        &["my_name", "MY_NAME", "MyName"],
-        "[A-Za-z_][A-Za-z0-9_]*",
     )]
 }
 

@@ -8,30 +8,39 @@
 
 mod bootstrap;
 mod certificate;
+mod csr;
 mod deed;
 mod defaults;
+mod escalate;
 mod impersonate;
 mod node;
+mod restrict;
+mod review;
 mod roles;
 mod rule;
 mod standing;
 mod token;
+mod token_request;
 mod user;
 
 use std::fmt;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{LazyLock, PoisonError, RwLock};
 
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
 use jiff::Timestamp;
 use muster_store::{Change, Revision};
+use serde_json::Value;
 
 pub(crate) use self::certificate::user as user_of_certificate;
+pub(crate) use self::csr::keep as keep_signing_requests;
 pub(crate) use self::deed::{Deed, On};
 pub(crate) use self::defaults::{CONTROLLER, SIMULATED_NODES};
+pub(crate) use self::impersonate::impersonated;
 use self::roles::{Held, Roles};
 pub(crate) use self::standing::make as make_default_roles;
 use self::token::Tokens;
+pub(crate) use self::token::discovery as issuer;
 pub(crate) use self::user::{MASTERS, User};
 use crate::kinds::Kind;
 use crate::object::{self, str_at};
@@ -55,8 +64,9 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 /// What decides who may do what: the roles, and the key of the tokens.
 #[derive(Debug)]
 pub(crate) struct Access {
-    /// As of a revision. Before each decision they are brought up to the store's, so a change acts at once.
-    roles: RwLock<(Revision, Roles)>,
+    /// As of a revision, once there was one to look at. Before each decision they are brought up to the store's, so a
+    /// change acts at once.
+    roles: RwLock<(Option<Revision>, Roles)>,
     tokens: Tokens,
 }
 
@@ -77,30 +87,22 @@ impl fmt::Display for Grant {
     }
 }
 
-/// Who asks, if they may ask for this. `peer` is who the connection's certificate names.
-pub(crate) fn admit(
-    registry: &Registry,
-    peer: Option<&User>,
-    headers: &HeaderMap,
-    deed: &Deed,
-    now: Timestamp,
-) -> Result<User, Refusal> {
-    let user = authenticate(registry, peer, headers, now)?;
-    if user.is_anonymous() && matches!(deed.on, On::Resource(_)) {
-        return Err(Refusal::unauthorized());
-    }
-    let user = impersonate::impersonated(registry, &user, headers)?.unwrap_or(user);
-    match authorize(registry, &user, deed) {
-        Ok(_) => Ok(user),
+/// Why the user may do this; a refusal if they may not.
+pub(crate) fn allow(registry: &Registry, user: &User, deed: &Deed) -> Result<Grant, Refusal> {
+    // Whoever does not say who they are may see what is public, and nothing that is stored.
+    let is_closed = user.is_anonymous() && matches!(deed.on, On::Resource(_));
+    match authorize(registry, user, deed) {
+        Ok(grant) if !is_closed => Ok(grant),
         // A stranger is asked who they are before they are told no.
-        Err(_) if user.is_anonymous() => Err(Refusal::unauthorized()),
-        Err(why) => Err(denied(&user, deed, &why)),
+        _ if user.is_anonymous() => Err(Refusal::unauthorized()),
+        Err(why) => Err(denied(user, deed, &why)),
+        Ok(_) => unreachable!("only what a stranger asks for is closed"),
     }
 }
 
 /// Rule: a certificate of our own authority says who asks, or else a bearer token does. Whoever shows neither is anonymous,
 /// and a false token is refused.
-fn authenticate(
+pub(crate) fn authenticate(
     registry: &Registry,
     peer: Option<&User>,
     headers: &HeaderMap,
@@ -161,56 +163,69 @@ impl Default for Access {
 }
 
 impl Access {
+    pub(crate) fn token_keys(&self) -> Value {
+        self.tokens.keys()
+    }
+
     pub(crate) fn new(pki: &Pki) -> Result<Self, PkiError> {
         let tokens = Tokens::new(pki.tokens_key()).map_err(|source| pki.bad_token_key(source))?;
         Ok(Self { roles: RwLock::default(), tokens })
     }
 
     fn with<T>(&self, registry: &Registry, read: impl FnOnce(&Roles) -> T) -> T {
-        let head = registry.revision();
         let known = self.roles.read().unwrap_or_else(PoisonError::into_inner);
-        if head <= known.0 {
+        if known.0.is_some_and(|seen| kinds().all(|(kind, _)| registry.head_of(kind) <= seen)) {
             return read(&known.1);
         }
         drop(known);
         let mut known = self.roles.write().unwrap_or_else(PoisonError::into_inner);
-        catch_up(registry, &mut known, head);
+        catch_up(registry, &mut known);
         read(&known.1)
     }
 }
 
-fn catch_up(registry: &Registry, (seen, roles): &mut (Revision, Roles), head: Revision) {
-    for (plural, held) in HELD {
-        let kind = Kind::find(RBAC, "v1", plural).expect("it is in the table");
-        let Ok((events, _)) = registry.since(&kind.prefix(None), *seen) else {
-            // The history does not reach back to what is known.
-            return read_all(registry, (seen, roles));
-        };
-        for event in events {
-            let mut key = event.key.splitn(3, '/').skip(1);
-            let (namespace, name) = (key.next().unwrap_or_default(), key.next().unwrap_or_default());
-            let object = match &event.change {
-                Change::Put { now, .. } => Some(object::parse(&now.value)),
-                Change::Delete { .. } => None,
-            };
-            roles.apply(held, namespace, name, object.as_ref());
-        }
-    }
-    *seen = head;
+fn kinds() -> impl Iterator<Item = (&'static Kind, Held)> {
+    static KINDS: LazyLock<Vec<(&Kind, Held)>> = LazyLock::new(|| {
+        let row = |plural| Kind::find(RBAC, "v1", plural).expect("it is in the table");
+        HELD.iter().map(|(plural, held)| (row(plural), *held)).collect()
+    });
+    KINDS.iter().copied()
 }
 
-fn read_all(registry: &Registry, (seen, roles): (&mut Revision, &mut Roles)) {
-    *roles = Roles::default();
-    // What is committed while the lists are read is met again as an event, and ends in the same state.
-    *seen = registry.revision();
-    for (plural, held) in HELD {
-        let kind = Kind::find(RBAC, "v1", plural).expect("it is in the table");
+fn catch_up(registry: &Registry, (seen, roles): &mut (Option<Revision>, Roles)) {
+    // What is committed meanwhile is met again as an event, and ends in the same state.
+    let head = registry.revision();
+    let after = seen.replace(head);
+    let events = |(kind, held): (&Kind, Held)| {
+        let (events, _) = registry.since(&kind.prefix(None), after?).ok()?;
+        Some(events.into_iter().map(move |it| (held, it)))
+    };
+    let Some(events) = kinds().map(events).collect::<Option<Vec<_>>>() else {
+        // Nothing is known, or the history does not reach back to what is.
+        *roles = read_all(registry);
+        return;
+    };
+    for (held, event) in events.into_iter().flatten() {
+        let mut key = event.key.splitn(3, '/').skip(1);
+        let (namespace, name) = (key.next().unwrap_or_default(), key.next().unwrap_or_default());
+        let object = match &event.change {
+            Change::Put { now, .. } => Some(object::parse(&now.value)),
+            Change::Delete { .. } => None,
+        };
+        roles.apply(held, namespace, name, object.as_ref());
+    }
+}
+
+fn read_all(registry: &Registry) -> Roles {
+    let mut roles = Roles::default();
+    for (kind, held) in kinds() {
         let (objects, _) = registry.list(kind, None, &Selector::default());
         for object in objects.iter().map(|it| object::parse(it)) {
             let [namespace, name] = ["namespace", "name"].map(|it| str_at(&object["metadata"], it));
             roles.apply(held, namespace, name, Some(&object));
         }
     }
+    roles
 }
 
 /// The refusal of a request that nothing grants.

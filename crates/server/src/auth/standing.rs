@@ -154,19 +154,11 @@ impl Access {
     /// Keeps gathered roles in step until `stop`.
     pub(crate) async fn keep(registry: Arc<Registry>, stop: CancellationToken) {
         let roles = Kind::find(RBAC, "v1", "clusterroles").expect("it is in the table");
-        let mut heads = registry.heads();
-        let mut seen = *heads.borrow_and_update();
+        let mut heads = registry.heads_of(roles);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = heads.changed() => if changed.is_err() { return },
-            }
-            let head = *heads.borrow_and_update();
-            let is_concerned =
-                registry.since(&roles.prefix(None), seen).map_or(true, |(it, _)| !it.is_empty());
-            seen = head;
-            if !is_concerned {
-                continue;
             }
             if let Err(refusal) = aggregate(&registry, Timestamp::now()).await {
                 tracing::warn!(status = %refusal.status(), "gather the rules of aggregated roles");

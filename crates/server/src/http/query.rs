@@ -36,11 +36,15 @@ impl Query {
         self.0.iter().find(|(it, _)| it == name).map_or("", |(_, value)| value)
     }
 
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(it, _)| it == name)
+    }
+
     pub(super) fn is(&self, name: &str) -> bool {
         matches!(self.get(name), "true" | "1")
     }
 
-    fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(it, _)| it == name).map(|(_, value)| value.as_str())
     }
 

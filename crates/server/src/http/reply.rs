@@ -7,7 +7,7 @@ use futures::stream::BoxStream;
 use http_body_util::{Either, Full, StreamBody};
 use hyper::StatusCode;
 use hyper::body::Frame;
-use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, VARY, WARNING};
+use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, VARY, WARNING};
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -18,6 +18,8 @@ use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
 use crate::view::View;
+
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
 pub(crate) type Response = hyper::Response<Body>;
 pub(crate) type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
@@ -40,7 +42,11 @@ pub(super) fn success(details: Value) -> Value {
 }
 
 pub(super) fn refusal(refusal: &Refusal) -> Response {
-    json_of(refusal.code, &refusal.status())
+    let mut response = json_of(refusal.code, &refusal.status());
+    if let Some(after_s) = refusal.retry_after_s() {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(after_s));
+    }
+    response
 }
 
 pub(super) fn not_found() -> Response {
@@ -52,7 +58,7 @@ pub(super) fn json_of(code: StatusCode, value: &Value) -> Response {
 }
 
 pub(super) fn plain(code: StatusCode, text: &'static str) -> Response {
-    respond(code, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
+    respond(code, TEXT, Bytes::from_static(text.as_bytes()))
 }
 
 /// A client that says which content it has is sent no more than that it still stands.

@@ -1,5 +1,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use expect_test::expect;
+use rcgen::PublicKeyData as _;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
 use super::*;
 
 /// A directory that goes when the test ends.
@@ -65,4 +69,63 @@ fn secrets_are_not_in_what_is_printed() {
     let pki = Pki::open(&dir.0).unwrap();
     let printed = format!("{pki:?} {:?}", pki.client(Who::Admin).unwrap());
     assert!(!printed.contains("PRIVATE KEY"), "{printed}");
+}
+
+#[test]
+fn a_signing_request_gets_its_subject_key_and_names() {
+    let dir = Dir::new();
+    let pki = Pki::open(&dir.0).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["node-1".to_owned(), "10.0.0.1".to_owned()]).unwrap();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, "one");
+    params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 10]), "two");
+    params.distinguished_name.push(DnType::CommonName, "me");
+    let pem = params.serialize_request(&key).unwrap().pem().unwrap();
+    let request = Request::parse(pem.as_bytes()).unwrap();
+    let from: Timestamp = "2026-01-15T00:00:00Z".parse().unwrap();
+    let until: Timestamp = "2051-01-15T00:00:00Z".parse().unwrap();
+    let pem = pki.certify(&request, &[Usage::DigitalSignature, Usage::ClientAuth], from, until).unwrap();
+
+    let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap();
+    let (rest, certificate) = X509Certificate::from_der(&pem.contents).unwrap();
+    assert!(rest.is_empty());
+    let (_, ca) = x509_parser::pem::parse_x509_pem(pki.ca.as_bytes()).unwrap();
+    let (_, ca) = X509Certificate::from_der(&ca.contents).unwrap();
+    certificate.verify_signature(Some(ca.public_key())).unwrap();
+    assert_eq!(certificate.public_key().raw, key.subject_public_key_info());
+    let validity = certificate.validity();
+    let names = &certificate.subject_alternative_name().unwrap().unwrap().value.general_names;
+    let usage = certificate.key_usage().unwrap().unwrap().value;
+    let said = format!(
+        "{}\nby {}\nfrom {} to {}\nfor {names:?}\nuse {usage} client {}",
+        certificate.subject(),
+        certificate.issuer(),
+        validity.not_before,
+        validity.not_after,
+        certificate.extended_key_usage().unwrap().unwrap().value.client_auth,
+    );
+    expect![[r#"
+        O=one, O=two, CN=me
+        by CN=muster-ca
+        from Jan 15 00:00:00 2026 +00:00 to Nov 16 00:00:00 2036 +00:00
+        for [DNSName("node-1"), IPAddress([10, 0, 0, 1])]
+        use Digital Signature client true"#]]
+    .assert_eq(&said);
+}
+
+#[test]
+fn a_request_that_is_none_is_refused() {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(Vec::new()).unwrap();
+    let pem = params.serialize_request(&key).unwrap().pem().unwrap();
+    // Another letter in the middle of the signature or of the key.
+    let at = pem.len() - 60;
+    let letter = if &pem[at..=at] == "A" { "B" } else { "A" };
+    let forged = format!("{}{letter}{}", &pem[..at], &pem[at + 1..]);
+    let said: Vec<_> =
+        ["", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----", &forged]
+            .map(|it| Request::parse(it.as_bytes()).is_err())
+            .into();
+    assert_eq!(said, [true, true, true]);
 }

@@ -1,5 +1,8 @@
 //! The one way into the store.
 
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
 use bytes::Bytes;
 use muster_store::{CommitError, Expect, Make, Revision, Write};
 use serde_json::Value;
@@ -37,12 +40,18 @@ impl Registry {
             }
             Commit::Delete { last } => Write::Delete { make: Draft::of(last).make() },
         };
+        let begun = Instant::now();
         let (done, outcome) = oneshot::channel();
         let commit = muster_store::Commit { key: target.key(), expect, write };
         // Whoever asked may be gone when it is done, which changes nothing.
         self.db.commit(commit, move |it| drop(done.send(it)));
-        match outcome.await {
-            Ok(Ok(event)) => Ok(Some(event.value().clone())),
+        let outcome = outcome.await;
+        self.is_full.store(matches!(outcome, Ok(Err(CommitError::Full))), Ordering::Relaxed);
+        match outcome {
+            Ok(Ok(event)) => {
+                self.metrics.committed(begun.elapsed());
+                Ok(Some(event.value().clone()))
+            }
             Ok(Err(CommitError::Conflict(_))) => Ok(None),
             Ok(Err(CommitError::Crowded)) => Err(Refusal::too_many_requests(1)),
             Ok(Err(error)) => Err(Refusal::internal(&error.to_string())),

@@ -213,7 +213,8 @@ fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<Propagati
 
 fn refuse_other_object(target: &Target, options: &DeleteOptions, object: &Value) -> Result<(), Refusal> {
     let (uid, version) = (str_at(object, "metadata.uid"), str_at(object, "metadata.resourceVersion"));
-    let conflict = |why: String| Err(Refusal::conflict_of_kind(target.kind, &target.name, &why));
+    let conflict =
+        |why: String| Err(Refusal::conflict_of_kind(target.kind.group, target.kind.kind, &target.name, &why));
     match (&options.uid, &options.version) {
         (Some(wanted), _) if wanted != uid => conflict(format!(
             "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"

@@ -13,6 +13,7 @@ pub(crate) mod prepare;
 mod update;
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLockReadGuard};
 
 use bytes::Bytes;
@@ -27,6 +28,7 @@ use crate::admit;
 use crate::auth::Access;
 use crate::context::Context;
 use crate::kinds::{KINDS, Kind};
+use crate::metrics::Metrics;
 use crate::object::str_at;
 use crate::refusal::Refusal;
 use crate::route::Target;
@@ -51,6 +53,9 @@ pub(crate) struct Registry {
     pub(crate) memory: admission::Memory,
     /// Who may do what.
     pub(crate) access: Access,
+    pub(crate) metrics: Metrics,
+    /// The last write found no room on the disk.
+    pub(crate) is_full: AtomicBool,
 }
 
 impl Registry {
@@ -64,7 +69,14 @@ impl Registry {
         let on_commit = Box::new(move |batch: &[Arc<Event>]| awake.advance(batch));
         let db = Db::open(log, Options { window, queue_max: QUEUE_MAX, on_commit, on_failure })?;
         heads.all.send_replace(db.read().revision());
-        Ok(Self { db, heads, memory: admission::Memory::default(), access: Access::default() })
+        Ok(Self {
+            db,
+            heads,
+            memory: admission::Memory::default(),
+            access: Access::default(),
+            metrics: Metrics::default(),
+            is_full: AtomicBool::new(false),
+        })
     }
 
     #[cfg(test)]
@@ -91,9 +103,19 @@ impl Registry {
         self.store().revision()
     }
 
+    /// How many objects of the kind there are.
+    pub(crate) fn count(&self, kind: &Kind) -> usize {
+        self.store().list(&kind.prefix(None)).count()
+    }
+
     /// The revision of the last commit.
     pub(crate) fn heads(&self) -> watch::Receiver<Revision> {
         self.heads.all.subscribe()
+    }
+
+    /// The revision of the last commit to one kind, as of now.
+    pub(crate) fn head_of(&self, kind: &Kind) -> Revision {
+        *self.heads.kinds.get(&kind.stored().resource()).unwrap_or(&self.heads.all).borrow()
     }
 
     /// The revision of the last commit to one kind.

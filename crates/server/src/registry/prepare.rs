@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 
+use crate::admit::resources;
 use crate::object::{is_set, list, map_mut};
 use crate::route::Part;
 
@@ -28,9 +29,12 @@ pub(crate) fn namespace(new: &mut Value, old: Option<&Value>, part: Part) {
     }
 }
 
-/// A pod's owners are not its status, and a status does not forget what it once said of the pod's class.
+/// A pod's class is known from its first day, and a status does not forget it. Its owners are not its status.
 pub(crate) fn pod(new: &mut Value, old: Option<&Value>, part: Part) {
-    let (Some(old), Part::Status) = (old, part) else { return };
+    let Some(old) = old else { return first_status(new) };
+    if part != Part::Status {
+        return;
+    }
     let meta = map_mut(new, "metadata");
     match old["metadata"].get("ownerReferences") {
         Some(owners) => drop(meta.insert("ownerReferences".into(), owners.clone())),
@@ -42,14 +46,39 @@ pub(crate) fn pod(new: &mut Value, old: Option<&Value>, part: Part) {
     }
 }
 
-/// A DaemonSet that carries the old API's template generation has it raised with every change of its template: pods are
-/// told old from new by it, so one that stood still would stop every update.
-pub(crate) fn daemonset(new: &mut Value, old: Option<&Value>, _: Part) {
-    const ANNOTATION: &str = "deprecated.daemonset.template.generation";
-    let Some(old) = old.filter(|old| new["spec"]["template"] != old["spec"]["template"]) else { return };
-    let before = old["metadata"]["annotations"][ANNOTATION].as_str().and_then(|it| it.parse::<i64>().ok());
-    if let Some(before) = before {
-        let annotations = map_mut(&mut new["metadata"], "annotations");
-        annotations.insert(ANNOTATION.into(), before.saturating_add(1).to_string().into());
+fn first_status(pod: &mut Value) {
+    let class = resources::class(&pod["spec"]);
+    let is_gated = is_set(&pod["spec"]["schedulingGates"]);
+    let status = map_mut(pod, "status");
+    status.insert("qosClass".into(), json!(class));
+    if is_gated {
+        let gated = json!({
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "SchedulingGated",
+            "message": "Scheduling is blocked due to non-empty scheduling gates",
+            "lastProbeTime": null,
+            "lastTransitionTime": null,
+        });
+        status.insert("conditions".into(), json!([gated]));
     }
+    resources::spell_out_label_keys(pod);
+}
+
+/// A DaemonSet carries the old API's template generation, raised with every change of its template and with nothing
+/// else: old pods are told from new ones by it, so one that stood still would stop every update.
+pub(crate) fn daemonset(new: &mut Value, old: Option<&Value>, part: Part) {
+    const ANNOTATION: &str = "deprecated.daemonset.template.generation";
+    let of = |set: &Value| {
+        set["metadata"]["annotations"][ANNOTATION].as_str().and_then(|it| it.parse::<i64>().ok())
+    };
+    let generation = match old {
+        None => of(new).unwrap_or(1).max(1),
+        Some(old) if part != Part::Status && new["spec"]["template"] != old["spec"]["template"] => {
+            of(old).unwrap_or(0).saturating_add(1)
+        }
+        Some(old) => of(old).unwrap_or(0),
+    };
+    let annotations = map_mut(&mut new["metadata"], "annotations");
+    annotations.insert(ANNOTATION.into(), generation.to_string().into());
 }

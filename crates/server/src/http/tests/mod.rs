@@ -8,9 +8,13 @@ mod writes;
 use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
+use hyper::Request;
+use hyper::header::{ACCEPT, CONTENT_TYPE};
+use jiff::Timestamp;
 
 use super::*;
+use crate::auth::User;
 use crate::standing;
 
 struct Server {
@@ -25,7 +29,7 @@ impl Server {
     async fn with_history(history_max: usize) -> Self {
         let registry = Arc::new(Registry::new(history_max));
         standing::make_bare(&registry, "2026-01-01T00:00:00Z".parse().unwrap()).await.unwrap();
-        Self { api: Api { registry, stop: CancellationToken::new() } }
+        Self { api: Api::new(registry, None, CancellationToken::new()) }
     }
 
     async fn send(&self, method: &str, path: &str, media_type: &str, body: &str) -> (u16, Value) {

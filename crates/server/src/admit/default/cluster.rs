@@ -1,0 +1,83 @@
+//! The small kinds.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use serde_json::{Value, json};
+
+use super::{each, fill, fill_absent, fill_resources, round_resources, with, within};
+use crate::object::{map_mut, str_at};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Selectors of other objects choose namespaces by this label.
+pub(crate) fn namespace(namespace: &mut Value) {
+    let name = namespace["metadata"]["name"].clone();
+    if !name.is_null() {
+        map_mut(&mut namespace["metadata"], "labels").insert("kubernetes.io/metadata.name".into(), name);
+    }
+}
+
+pub(crate) fn node(node: &mut Value) {
+    with(node, "status", |status| {
+        if status["allocatable"].is_null() && status["capacity"].is_object() {
+            status["allocatable"] = status["capacity"].clone();
+        }
+        round_resources(status, "capacity");
+        round_resources(status, "allocatable");
+    });
+}
+
+pub(crate) fn secret(secret: &mut Value) {
+    fill(secret, "type", "Opaque");
+    // `stringData` is a way to write `data`, and is never read back.
+    let Some(Value::Object(plain)) = secret.as_object_mut().and_then(|it| it.remove("stringData")) else {
+        return;
+    };
+    let data = map_mut(secret, "data");
+    for (name, value) in plain {
+        data.insert(name, json!(BASE64.encode(value.as_str().unwrap_or_default())));
+    }
+}
+
+pub(crate) fn limit_range(range: &mut Value) {
+    within(range, "spec", |spec| {
+        each(spec, "limits", |limit| {
+            if limit["type"] == "Container" {
+                fill_resources(limit, "default", "max");
+                fill_resources(limit, "defaultRequest", "default");
+                fill_resources(limit, "defaultRequest", "min");
+            }
+            for name in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+                round_resources(limit, name);
+            }
+        });
+    });
+}
+
+pub(crate) fn resource_quota(quota: &mut Value) {
+    with(quota, "spec", |it| round_resources(it, "hard"));
+    with(quota, "status", |it| {
+        round_resources(it, "hard");
+        round_resources(it, "used");
+    });
+}
+
+pub(crate) fn endpoint_slice(slice: &mut Value) {
+    each(slice, "ports", |it| {
+        fill_absent(it, "name", "");
+        fill_absent(it, "protocol", "TCP");
+    });
+}
+
+pub(crate) fn priority_class(class: &mut Value) {
+    fill_absent(class, "preemptionPolicy", "PreemptLowerPriority");
+}
+
+/// Of a `RoleBinding` too.
+pub(crate) fn cluster_role_binding(binding: &mut Value) {
+    within(binding, "roleRef", |it| fill(it, "apiGroup", RBAC));
+    each(binding, "subjects", |it| {
+        if matches!(str_at(it, "kind"), "User" | "Group") {
+            fill(it, "apiGroup", RBAC);
+        }
+    });
+}

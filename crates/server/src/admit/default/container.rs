@@ -1,0 +1,54 @@
+use serde_json::{Value, json};
+
+use super::{each, fill, fill_absent, round_resources, with};
+use crate::object::str_at;
+
+/// Of any sort: regular, init, ephemeral.
+pub(super) fn container(container: &mut Value) {
+    let policy = pull_policy(str_at(container, "image"));
+    fill(container, "imagePullPolicy", policy);
+    fill(container, "terminationMessagePath", "/dev/termination-log");
+    fill(container, "terminationMessagePolicy", "File");
+    // Not a default, but what an empty struct looks like on upstream's wire.
+    fill_absent(container, "resources", json!({}));
+    with(container, "resources", |it| {
+        round_resources(it, "limits");
+        round_resources(it, "requests");
+    });
+    each(container, "ports", |it| fill(it, "protocol", "TCP"));
+    each(container, "env", |it| {
+        with(it, "valueFrom.fieldRef", |it| fill(it, "apiVersion", "v1"));
+        with(it, "valueFrom.fileKeyRef", |it| fill_absent(it, "optional", false));
+    });
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        with(container, name, probe);
+    }
+    for hook in ["lifecycle.postStart", "lifecycle.preStop"] {
+        with(container, hook, |it| with(it, "httpGet", http_get));
+    }
+}
+
+/// `latest`, said or not, may be another image tomorrow; a digest or any other tag is taken as fixed.
+pub(super) fn pull_policy(image: &str) -> &'static str {
+    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
+    let last = name.rsplit('/').next().unwrap_or(name);
+    let moves = match (last.split_once(':'), digest) {
+        (Some((_, tag)), _) => tag == "latest",
+        (None, digest) => digest.is_none() && !image.is_empty(),
+    };
+    if moves { "Always" } else { "IfNotPresent" }
+}
+
+fn probe(probe: &mut Value) {
+    fill(probe, "timeoutSeconds", 1);
+    fill(probe, "periodSeconds", 10);
+    fill(probe, "successThreshold", 1);
+    fill(probe, "failureThreshold", 3);
+    with(probe, "httpGet", http_get);
+    with(probe, "grpc", |it| fill_absent(it, "service", ""));
+}
+
+fn http_get(action: &mut Value) {
+    fill(action, "path", "/");
+    fill(action, "scheme", "HTTP");
+}

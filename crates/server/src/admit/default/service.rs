@@ -1,0 +1,48 @@
+use serde_json::{Value, json};
+
+use super::{each, fill, fill_absent, with, within};
+use crate::object::{is_set, str_at};
+
+/// Addresses and node ports are given out when the service is stored, and not here.
+pub(crate) fn service(service: &mut Value) {
+    within(service, "spec", |spec| {
+        fill(spec, "sessionAffinity", "None");
+        match str_at(spec, "sessionAffinity") {
+            "None" => drop(spec.as_object_mut().and_then(|it| it.remove("sessionAffinityConfig"))),
+            "ClientIP" if spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"].is_null() => {
+                spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": 10_800}});
+            }
+            _ => {}
+        }
+        fill(spec, "type", "ClusterIP");
+        each(spec, "ports", |port| {
+            fill(port, "protocol", "TCP");
+            let number = port["port"].clone();
+            fill(port, "targetPort", number);
+        });
+        let kind = str_at(spec, "type").to_owned();
+        let is_balanced = kind == "LoadBalancer";
+        if is_balanced || kind == "NodePort" || (kind == "ClusterIP" && is_set(&spec["externalIPs"])) {
+            fill(spec, "externalTrafficPolicy", "Cluster");
+        }
+        if is_balanced || kind == "NodePort" || kind == "ClusterIP" {
+            fill_absent(spec, "internalTrafficPolicy", "Cluster");
+        }
+        if is_balanced {
+            fill_absent(spec, "allocateLoadBalancerNodePorts", true);
+        }
+    });
+    if service["spec"]["type"] == "LoadBalancer" {
+        with(service, "status.loadBalancer", |it| {
+            each(it, "ingress", |it| {
+                if is_set(&it["ip"]) {
+                    fill_absent(it, "ipMode", "VIP");
+                }
+            });
+        });
+    }
+}
+
+pub(crate) fn endpoints(endpoints: &mut Value) {
+    each(endpoints, "subsets", |it| each(it, "ports", |it| fill(it, "protocol", "TCP")));
+}

@@ -1,0 +1,440 @@
+use expect_test::{Expect, expect};
+use serde_json::json;
+
+use super::*;
+
+fn check(default: fn(&mut Value), mut object: Value, golden: &Expect) {
+    default(&mut object);
+    let once = object.clone();
+    default(&mut object);
+    assert_eq!(object, once, "defaults are set once");
+    golden.assert_eq(&serde_json::to_string_pretty(&object).unwrap());
+}
+
+#[test]
+fn only_latest_moves() {
+    let moving = ["a", "a:latest", "host:5000/a", "a:latest@sha256:0"].map(container::pull_policy);
+    let fixed = ["a:1", "host:5000/a:1", "a@sha256:0", "a:1@sha256:0"].map(container::pull_policy);
+    assert_eq!((moving, fixed), (["Always"; 4], ["IfNotPresent"; 4]));
+}
+
+#[test]
+fn a_daemonset_gets_upstreams_defaults() {
+    check(
+        daemonset,
+        json!({"spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {
+                    "hostNetwork": true,
+                    "serviceAccount": "old",
+                    "containers": [{
+                        "name": "c",
+                        "image": "registry:5000/c",
+                        "ports": [{"containerPort": 80}],
+                        "resources": {"limits": {"cpu": "1u"}},
+                        "env": [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+                        "livenessProbe": {"httpGet": {"port": 80}},
+                        "readinessProbe": {"grpc": {"port": 80}, "periodSeconds": 5},
+                        "lifecycle": {"preStop": {"httpGet": {"port": 80}}},
+                    }],
+                    "volumes": [
+                        {"name": "logs", "hostPath": {"path": "/var/log"}},
+                        {"name": "tmp"},
+                        {"name": "config", "configMap": {"name": "c"}},
+                        {"name": "access", "projected": {"sources": [
+                            {"serviceAccountToken": {"path": "token"}},
+                            {"downwardAPI": {"items": [{"path": "n", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+                        ]}},
+                    ],
+                },
+            },
+        }}),
+        &expect![[r#"
+            {
+              "spec": {
+                "revisionHistoryLimit": 10,
+                "selector": {
+                  "matchLabels": {
+                    "a": "b"
+                  }
+                },
+                "template": {
+                  "metadata": {
+                    "labels": {
+                      "a": "b"
+                    }
+                  },
+                  "spec": {
+                    "containers": [
+                      {
+                        "env": [
+                          {
+                            "name": "NODE",
+                            "valueFrom": {
+                              "fieldRef": {
+                                "apiVersion": "v1",
+                                "fieldPath": "spec.nodeName"
+                              }
+                            }
+                          }
+                        ],
+                        "image": "registry:5000/c",
+                        "imagePullPolicy": "Always",
+                        "lifecycle": {
+                          "preStop": {
+                            "httpGet": {
+                              "path": "/",
+                              "port": 80,
+                              "scheme": "HTTP"
+                            }
+                          }
+                        },
+                        "livenessProbe": {
+                          "failureThreshold": 3,
+                          "httpGet": {
+                            "path": "/",
+                            "port": 80,
+                            "scheme": "HTTP"
+                          },
+                          "periodSeconds": 10,
+                          "successThreshold": 1,
+                          "timeoutSeconds": 1
+                        },
+                        "name": "c",
+                        "ports": [
+                          {
+                            "containerPort": 80,
+                            "protocol": "TCP"
+                          }
+                        ],
+                        "readinessProbe": {
+                          "failureThreshold": 3,
+                          "grpc": {
+                            "port": 80,
+                            "service": ""
+                          },
+                          "periodSeconds": 5,
+                          "successThreshold": 1,
+                          "timeoutSeconds": 1
+                        },
+                        "resources": {
+                          "limits": {
+                            "cpu": "1m"
+                          }
+                        },
+                        "terminationMessagePath": "/dev/termination-log",
+                        "terminationMessagePolicy": "File"
+                      }
+                    ],
+                    "dnsPolicy": "ClusterFirst",
+                    "hostNetwork": true,
+                    "restartPolicy": "Always",
+                    "schedulerName": "default-scheduler",
+                    "securityContext": {},
+                    "serviceAccount": "old",
+                    "serviceAccountName": "old",
+                    "terminationGracePeriodSeconds": 30,
+                    "volumes": [
+                      {
+                        "hostPath": {
+                          "path": "/var/log",
+                          "type": ""
+                        },
+                        "name": "logs"
+                      },
+                      {
+                        "emptyDir": {},
+                        "name": "tmp"
+                      },
+                      {
+                        "configMap": {
+                          "defaultMode": 420,
+                          "name": "c"
+                        },
+                        "name": "config"
+                      },
+                      {
+                        "name": "access",
+                        "projected": {
+                          "defaultMode": 420,
+                          "sources": [
+                            {
+                              "serviceAccountToken": {
+                                "expirationSeconds": 3600,
+                                "path": "token"
+                              }
+                            },
+                            {
+                              "downwardAPI": {
+                                "items": [
+                                  {
+                                    "fieldRef": {
+                                      "apiVersion": "v1",
+                                      "fieldPath": "metadata.name"
+                                    },
+                                    "path": "n"
+                                  }
+                                ]
+                              }
+                            }
+                          ]
+                        }
+                      }
+                    ]
+                  }
+                },
+                "updateStrategy": {
+                  "rollingUpdate": {
+                    "maxSurge": 0,
+                    "maxUnavailable": 1
+                  },
+                  "type": "RollingUpdate"
+                }
+              }
+            }"#]],
+    );
+}
+
+#[test]
+fn only_a_pod_gets_what_came_late() {
+    check(
+        pod,
+        json!({"spec": {
+            "hostNetwork": true,
+            "containers": [{
+                "name": "c",
+                "image": "c:1",
+                "ports": [{"containerPort": 80}],
+                "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}},
+            }],
+            "resources": {"limits": {"cpu": "2"}},
+        }}),
+        &expect![[r#"
+            {
+              "spec": {
+                "containers": [
+                  {
+                    "image": "c:1",
+                    "imagePullPolicy": "IfNotPresent",
+                    "name": "c",
+                    "ports": [
+                      {
+                        "containerPort": 80,
+                        "hostPort": 80,
+                        "protocol": "TCP"
+                      }
+                    ],
+                    "resources": {
+                      "limits": {
+                        "cpu": "1",
+                        "memory": "1Gi"
+                      },
+                      "requests": {
+                        "cpu": "500m",
+                        "memory": "1Gi"
+                      }
+                    },
+                    "terminationMessagePath": "/dev/termination-log",
+                    "terminationMessagePolicy": "File"
+                  }
+                ],
+                "dnsPolicy": "ClusterFirst",
+                "enableServiceLinks": true,
+                "hostNetwork": true,
+                "resources": {
+                  "limits": {
+                    "cpu": "2"
+                  },
+                  "requests": {
+                    "cpu": "500m",
+                    "memory": "1Gi"
+                  }
+                },
+                "restartPolicy": "Always",
+                "schedulerName": "default-scheduler",
+                "securityContext": {},
+                "terminationGracePeriodSeconds": 30
+              }
+            }"#]],
+    );
+}
+
+#[test]
+fn the_old_door_takes_selector_and_labels_from_the_template() {
+    check(
+        old_daemonset,
+        json!({"spec": {"template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}}}),
+        &expect![[r#"
+            {
+              "metadata": {
+                "labels": {
+                  "a": "b"
+                }
+              },
+              "spec": {
+                "revisionHistoryLimit": 10,
+                "selector": {
+                  "matchLabels": {
+                    "a": "b"
+                  }
+                },
+                "template": {
+                  "metadata": {
+                    "labels": {
+                      "a": "b"
+                    }
+                  },
+                  "spec": {
+                    "containers": [],
+                    "dnsPolicy": "ClusterFirst",
+                    "restartPolicy": "Always",
+                    "schedulerName": "default-scheduler",
+                    "securityContext": {},
+                    "terminationGracePeriodSeconds": 30
+                  }
+                },
+                "updateStrategy": {
+                  "type": "OnDelete"
+                }
+              }
+            }"#]],
+    );
+}
+
+#[test]
+fn a_service_and_the_small_kinds() {
+    check(
+        service,
+        json!({"spec": {"ports": [{"port": 80}, {"port": 81, "targetPort": "http"}]}}),
+        &expect![[r#"
+            {
+              "spec": {
+                "internalTrafficPolicy": "Cluster",
+                "ports": [
+                  {
+                    "port": 80,
+                    "protocol": "TCP",
+                    "targetPort": 80
+                  },
+                  {
+                    "port": 81,
+                    "protocol": "TCP",
+                    "targetPort": "http"
+                  }
+                ],
+                "sessionAffinity": "None",
+                "type": "ClusterIP"
+              }
+            }"#]],
+    );
+    check(
+        service,
+        json!({"spec": {"type": "LoadBalancer", "sessionAffinity": "ClientIP", "ports": []}}),
+        &expect![[r#"
+            {
+              "spec": {
+                "allocateLoadBalancerNodePorts": true,
+                "externalTrafficPolicy": "Cluster",
+                "internalTrafficPolicy": "Cluster",
+                "ports": [],
+                "sessionAffinity": "ClientIP",
+                "sessionAffinityConfig": {
+                  "clientIP": {
+                    "timeoutSeconds": 10800
+                  }
+                },
+                "type": "LoadBalancer"
+              }
+            }"#]],
+    );
+    check(
+        secret,
+        json!({"stringData": {"a": "b"}}),
+        &expect![[r#"
+        {
+          "data": {
+            "a": "Yg=="
+          },
+          "type": "Opaque"
+        }"#]],
+    );
+    check(
+        namespace,
+        json!({"metadata": {"name": "n"}}),
+        &expect![[r#"
+        {
+          "metadata": {
+            "labels": {
+              "kubernetes.io/metadata.name": "n"
+            },
+            "name": "n"
+          }
+        }"#]],
+    );
+    check(
+        node,
+        json!({"status": {"capacity": {"cpu": "1.0001"}}}),
+        &expect![[r#"
+        {
+          "status": {
+            "allocatable": {
+              "cpu": "1001m"
+            },
+            "capacity": {
+              "cpu": "1001m"
+            }
+          }
+        }"#]],
+    );
+    check(
+        limit_range,
+        json!({"spec": {"limits": [{"type": "Container", "max": {"cpu": "2"}, "min": {"cpu": "1", "memory": "1Mi"}}]}}),
+        &expect![[r#"
+            {
+              "spec": {
+                "limits": [
+                  {
+                    "default": {
+                      "cpu": "2"
+                    },
+                    "defaultRequest": {
+                      "cpu": "2",
+                      "memory": "1Mi"
+                    },
+                    "max": {
+                      "cpu": "2"
+                    },
+                    "min": {
+                      "cpu": "1",
+                      "memory": "1Mi"
+                    },
+                    "type": "Container"
+                  }
+                ]
+              }
+            }"#]],
+    );
+    check(
+        cluster_role_binding,
+        json!({"subjects": [{"kind": "User", "name": "u"}, {"kind": "ServiceAccount", "name": "s"}], "roleRef": {}}),
+        &expect![[r#"
+            {
+              "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io"
+              },
+              "subjects": [
+                {
+                  "apiGroup": "rbac.authorization.k8s.io",
+                  "kind": "User",
+                  "name": "u"
+                },
+                {
+                  "kind": "ServiceAccount",
+                  "name": "s"
+                }
+              ]
+            }"#]],
+    );
+}

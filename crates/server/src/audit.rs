@@ -1,0 +1,297 @@
+//! The audit log: one line of JSON for each request, as upstream's events at the level `Metadata`. Bodies are never in it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::auth::{Deed, On, User};
+use crate::metrics::Metrics;
+
+/// Lines that wait for the disk: two seconds of 5,000 requests a second, at some 1 kB each 10 MB.
+const QUEUE_MAX: usize = 10_000;
+
+/// As upstream suggests: a file of 100 MB, and ten of those before.
+const FILE_BYTES_MAX: u64 = 100_000_000;
+const FILES_MAX: usize = 10;
+
+#[derive(Debug)]
+pub(crate) struct Audit {
+    lines: Option<SyncSender<Vec<u8>>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// What a line tells of a request.
+#[derive(Debug)]
+pub(crate) struct Told<'a> {
+    pub(crate) deed: &'a Deed,
+    pub(crate) uri: &'a str,
+    /// Nobody, if they could not say who they are.
+    pub(crate) user: Option<&'a User>,
+    pub(crate) impersonated: Option<&'a User>,
+    pub(crate) source: Option<std::net::IpAddr>,
+    pub(crate) user_agent: &'a str,
+    pub(crate) code: u16,
+    /// Why it was allowed, if it was.
+    pub(crate) reason: Option<String>,
+    pub(crate) begun: Timestamp,
+    pub(crate) ended: Timestamp,
+}
+
+impl Audit {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let log = Log::open(path.to_owned(), FILE_BYTES_MAX)?;
+        let (lines, waiting) = sync_channel(QUEUE_MAX);
+        let writer =
+            std::thread::Builder::new().name("audit".into()).spawn(move || log.write_all(&waiting))?;
+        Ok(Self { lines: Some(lines), writer: Some(writer) })
+    }
+
+    /// Rule: no request waits for the audit log; what it cannot take is counted.
+    pub(crate) fn tell(&self, told: &Told<'_>, metrics: &Metrics) {
+        let mut line = event(told).to_string().into_bytes();
+        line.push(b'\n');
+        let Some(lines) = &self.lines else { return };
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = lines.try_send(line)
+            && metrics.audit_dropped.inc() == 0
+        {
+            tracing::warn!("the audit log cannot keep up: lines are dropped, and counted in /metrics");
+        }
+    }
+}
+
+/// What waits is still written.
+impl Drop for Audit {
+    fn drop(&mut self) {
+        drop(self.lines.take());
+        if let Some(writer) = self.writer.take() {
+            let _ = writer.join();
+        }
+    }
+}
+
+fn event(told: &Told<'_>) -> Value {
+    let is_watch = told.deed.verb == "watch";
+    let time = |at: Timestamp| at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+    let mut annotations = json!({});
+    if told.user.is_some() {
+        let decision = if told.reason.is_some() { "allow" } else { "forbid" };
+        annotations["authorization.k8s.io/decision"] = json!(decision);
+        annotations["authorization.k8s.io/reason"] = json!(told.reason.as_deref().unwrap_or_default());
+    }
+    let took = told.ended.duration_since(told.begun);
+    annotations["apiserver.latency.k8s.io/total"] = json!(format!("{}µs", took.as_micros()));
+    let mut event = json!({
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": "Metadata",
+        "auditID": Uuid::new_v4().to_string(),
+        // A watch is told of when it begins, because it may never end.
+        "stage": if is_watch { "ResponseStarted" } else { "ResponseComplete" },
+        "requestURI": told.uri,
+        "verb": told.deed.verb,
+        "user": told.user.map_or_else(|| json!({}), User::info),
+        "sourceIPs": told.source.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "userAgent": told.user_agent,
+        "responseStatus": {"metadata": {}, "code": told.code},
+        "requestReceivedTimestamp": time(told.begun),
+        "stageTimestamp": time(told.ended),
+        "annotations": annotations,
+    });
+    if let Some(user) = told.impersonated {
+        event["impersonatedUser"] = user.info();
+    }
+    if let On::Resource(on) = &told.deed.on {
+        let parts = [
+            ("resource", &on.plural),
+            ("namespace", &on.namespace),
+            ("name", &on.name),
+            ("apiGroup", &on.group),
+            ("apiVersion", &on.version),
+            ("subresource", &on.part),
+        ];
+        event["objectRef"] = parts
+            .into_iter()
+            .filter(|(_, it)| !it.is_empty())
+            .map(|(name, it)| (name.to_owned(), json!(it)))
+            .collect::<serde_json::Map<_, _>>()
+            .into();
+    }
+    event
+}
+
+/// The file, and those before it: `FILE.1` is the last that was full.
+struct Log {
+    path: PathBuf,
+    file: BufWriter<File>,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl Log {
+    fn open(path: PathBuf, bytes_max: u64) -> io::Result<Self> {
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path)?;
+        let bytes = file.metadata()?.len();
+        Ok(Self { path, file: BufWriter::new(file), bytes, bytes_max })
+    }
+
+    fn write_all(mut self, lines: &Receiver<Vec<u8>>) {
+        let mut is_failing = false;
+        while let Ok(line) = lines.recv() {
+            let mut next = Some(line);
+            let mut written = Ok(());
+            while let Some(line) = next {
+                written = written.and(self.write(&line));
+                next = lines.try_recv().ok();
+            }
+            // Everything that waited is written before the disk is asked to take it.
+            match written.and_then(|()| self.file.flush()) {
+                Ok(()) => is_failing = false,
+                Err(error) if !is_failing => {
+                    is_failing = true;
+                    tracing::error!(path = %self.path.display(), %error, "write the audit log");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.bytes_max < self.bytes + line.len() as u64 && 0 < self.bytes {
+            self.rotate()?;
+        }
+        self.file.write_all(line)?;
+        self.bytes += line.len() as u64;
+        Ok(())
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        self.file.flush()?;
+        let nth = |it: usize| self.path.with_added_extension(it.to_string());
+        for it in (1..FILES_MAX).rev() {
+            match fs::rename(nth(it), nth(it + 1)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        fs::rename(&self.path, nth(1))?;
+        *self = Self::open(self.path.clone(), self.bytes_max)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn a_line_tells_who_did_what_and_what_came_of_it() {
+        let deed = Deed::of(&hyper::Method::PUT, "/apis/apps/v1/namespaces/a/daemonsets/d/status", |_| {
+            String::new()
+        });
+        let told = Told {
+            deed: &deed,
+            uri: "/apis/apps/v1/namespaces/a/daemonsets/d/status?dryRun=All",
+            user: Some(&User::server()),
+            impersonated: Some(&User::new("ann", ["dev"])),
+            source: Some([127, 0, 0, 1].into()),
+            user_agent: "kubectl/v1.33.0",
+            code: 200,
+            reason: Some("RBAC: allowed".to_owned()),
+            begun: "2026-01-01T00:00:00Z".parse().unwrap(),
+            ended: "2026-01-01T00:00:00.001500Z".parse().unwrap(),
+        };
+        let mut event = event(&told);
+        event["auditID"] = json!("ID");
+        expect![[r#"
+            {
+              "annotations": {
+                "apiserver.latency.k8s.io/total": "1500µs",
+                "authorization.k8s.io/decision": "allow",
+                "authorization.k8s.io/reason": "RBAC: allowed"
+              },
+              "apiVersion": "audit.k8s.io/v1",
+              "auditID": "ID",
+              "impersonatedUser": {
+                "groups": [
+                  "dev"
+                ],
+                "username": "ann"
+              },
+              "kind": "Event",
+              "level": "Metadata",
+              "objectRef": {
+                "apiGroup": "apps",
+                "apiVersion": "v1",
+                "name": "d",
+                "namespace": "a",
+                "resource": "daemonsets",
+                "subresource": "status"
+              },
+              "requestReceivedTimestamp": "2026-01-01T00:00:00.000000Z",
+              "requestURI": "/apis/apps/v1/namespaces/a/daemonsets/d/status?dryRun=All",
+              "responseStatus": {
+                "code": 200,
+                "metadata": {}
+              },
+              "sourceIPs": [
+                "127.0.0.1"
+              ],
+              "stage": "ResponseComplete",
+              "stageTimestamp": "2026-01-01T00:00:00.001500Z",
+              "user": {
+                "groups": [
+                  "system:masters",
+                  "system:authenticated"
+                ],
+                "username": "system:apiserver"
+              },
+              "userAgent": "kubectl/v1.33.0",
+              "verb": "update"
+            }"#]]
+        .assert_eq(&serde_json::to_string_pretty(&event).unwrap());
+    }
+
+    #[test]
+    fn files_are_rotated_and_the_oldest_goes() {
+        let dir = std::env::temp_dir().join(format!("muster-audit-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        let path = dir.join("audit.log");
+        let mut log = Log::open(path.clone(), 10).unwrap();
+        for line in 0..=2 * FILES_MAX + 2 {
+            log.write(format!("{line:04}\n").as_bytes()).unwrap();
+        }
+        log.file.flush().unwrap();
+        let mut said: Vec<String> = fs::read_dir(&dir)
+            .unwrap()
+            .map(|it| {
+                let it = it.unwrap();
+                let text = fs::read_to_string(it.path()).unwrap().replace('\n', " ");
+                format!("{} {text}", it.file_name().to_string_lossy())
+            })
+            .collect();
+        said.sort();
+        fs::remove_dir_all(&dir).unwrap();
+        expect![[r#"
+            audit.log 0022 
+            audit.log.1 0020 0021 
+            audit.log.10 0002 0003 
+            audit.log.2 0018 0019 
+            audit.log.3 0016 0017 
+            audit.log.4 0014 0015 
+            audit.log.5 0012 0013 
+            audit.log.6 0010 0011 
+            audit.log.7 0008 0009 
+            audit.log.8 0006 0007 
+            audit.log.9 0004 0005 "#]]
+        .assert_eq(&said.join("\n"));
+    }
+}

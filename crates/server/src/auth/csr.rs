@@ -1,0 +1,331 @@
+//! Certificates on request: who may approve them, which are approved by themselves, and the signing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::authorize;
+use super::deed::{Deed, Resource};
+use super::user::{MASTERS, User};
+use crate::admit::Cause;
+use crate::context::Context;
+use crate::kinds::Kind;
+use crate::object::{self, is_set, list, map_mut, str_at};
+use crate::pki::{Pki, Request, Usage};
+use crate::refusal::Refusal;
+use crate::registry::{DeleteOptions, Registry};
+use crate::route::{Part, Target};
+use crate::selector::Selector;
+
+const GROUP: &str = "certificates.k8s.io";
+const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
+const NODE_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+const NODE_SERVING: &str = "kubernetes.io/kubelet-serving";
+
+/// A certificate is good for a year, or for less if less is asked for: ten minutes at least.
+const LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
+const LIFE_MIN: SignedDuration = SignedDuration::from_mins(10);
+
+/// It is valid from a little before now, because clocks differ; one that lives shortly is not shortened by that.
+const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
+const SHORT: SignedDuration = SignedDuration::from_hours(8);
+
+/// A request is of no use for long: one that was decided goes after an hour, one that nobody decided after a day.
+const DECIDED_KEPT: SignedDuration = SignedDuration::from_hours(1);
+const PENDING_KEPT: SignedDuration = SignedDuration::from_hours(24);
+const SWEEP_EVERY: Duration = Duration::from_secs(10 * 60);
+
+/// Who asks for a certificate is for the server to say.
+pub(crate) fn fill_in(user: &User, object: &mut Value) {
+    let spec = map_mut(object, "spec");
+    for name in ["username", "uid", "groups", "extra"] {
+        spec.remove(name);
+    }
+    let info = user.info();
+    spec.extend(info.as_object().cloned().unwrap_or_default());
+}
+
+/// Rule: whoever approves a request needs the verb `approve` on its signer, and whoever writes its certificate the verb `sign`;
+/// nobody gets a certificate of `system:masters` this way.
+/// Upstream: the admission plugins CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
+pub(crate) fn check(
+    registry: &Registry,
+    user: &User,
+    target: &Target,
+    part: &str,
+    new: &Value,
+    old: Option<&Value>,
+) -> Result<(), Refusal> {
+    let forbid = |why: String| Err(Refusal::forbidden(target.kind, &target.name, &why));
+    let Some(old) = old else {
+        let request = match Request::of_object(new) {
+            Ok(request) => request,
+            Err(error) => {
+                let cause = Cause::invalid("spec.request", &new["spec"]["request"], &error.to_string());
+                return Err(Refusal::invalid(target.kind, &target.name, &[cause]));
+            }
+        };
+        let is_master = request.organizations.iter().any(|it| it == MASTERS);
+        if is_master && new["spec"]["signerName"] == CLIENT {
+            return forbid(format!("use of {CLIENT} signer with system:masters group is not allowed"));
+        }
+        return Ok(());
+    };
+    let signer = str_at(old, "spec.signerName");
+    let of = |it: &Value, field: &str| it["status"][field].clone();
+    let is_signed =
+        of(new, "certificate") != of(old, "certificate") || of(new, "conditions") != of(old, "conditions");
+    match part {
+        "approval" if !may(registry, user, "approve", signer) => {
+            forbid(format!("user not permitted to approve requests with signerName {signer:?}"))
+        }
+        "status" if is_signed && !may(registry, user, "sign", signer) => {
+            forbid(format!("user not permitted to sign requests with signerName {signer:?}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A right to one signer, or to all of its domain.
+fn may(registry: &Registry, user: &User, verb: &str, signer: &str) -> bool {
+    let domain = signer.split('/').next().unwrap_or_default();
+    [signer.to_owned(), format!("{domain}/*")].into_iter().any(|name| {
+        let on =
+            Resource { group: GROUP.to_owned(), plural: "signers".to_owned(), name, ..Resource::default() };
+        authorize(registry, user, &Deed::resource(verb, on)).is_ok()
+    })
+}
+
+/// Approves, signs and clears away requests until `stop`.
+pub(crate) async fn keep(registry: Arc<Registry>, pki: Arc<Pki>, stop: CancellationToken) {
+    let kind = kind();
+    let mut heads = registry.heads_of(kind);
+    // The first time is now: everything that stands is looked at.
+    let mut sweep = tokio::time::interval(SWEEP_EVERY);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = sweep.tick() => {}
+            changed = heads.changed() => if changed.is_err() { return },
+        }
+        let now = Timestamp::now();
+        for request in registry.list(kind, None, &Selector::default()).0 {
+            if let Err(refusal) = step(&registry, &pki, &object::parse(&request), now).await {
+                tracing::warn!(status = %refusal.status(), "a signing request; it is looked at again");
+            }
+        }
+    }
+}
+
+/// The next thing to do for a request.
+pub(crate) async fn step(
+    registry: &Registry,
+    pki: &Pki,
+    object: &Value,
+    now: Timestamp,
+) -> Result<(), Refusal> {
+    let has = |wanted: &str| {
+        list(&object["status"], "conditions").iter().any(|it| it["type"] == wanted && it["status"] == "True")
+    };
+    let is_signed = is_set(&object["status"]["certificate"]);
+    let is_decided = has("Approved") || has("Denied");
+    let made: Option<Timestamp> = str_at(object, "metadata.creationTimestamp").parse().ok();
+    let kept = if is_decided { DECIDED_KEPT } else { PENDING_KEPT };
+    let target = |part| Target {
+        kind: kind(),
+        namespace: None,
+        name: str_at(object, "metadata.name").to_owned(),
+        part,
+    };
+    if made.is_some_and(|made| made + kept < now) {
+        let context = Context::of_server("delete", now);
+        let uid = Some(str_at(object, "metadata.uid").to_owned());
+        let options = DeleteOptions { uid, ..DeleteOptions::default() };
+        return match registry.delete(&context, &target(Part::Whole), &options).await {
+            Err(it) if !it.is_gone() => Err(it),
+            _ => Ok(()),
+        };
+    }
+    let Ok(request) = Request::of_object(object) else { return Ok(()) };
+    let context = Context::of_server("update", now);
+    if !is_decided && !is_signed {
+        let Some(why) = approved_by_itself(registry, object, &request) else { return Ok(()) };
+        let condition = json!({
+            "type": "Approved",
+            "status": "True",
+            "reason": "AutoApproved",
+            "message": why,
+            "lastUpdateTime": object::time(now),
+            "lastTransitionTime": object::time(now),
+        });
+        let approve = |stands: &Value| Ok(with_condition(stands, &condition));
+        return registry.update(&context, &target(Part::Status), approve).await.map(drop);
+    }
+    if is_signed || !has("Approved") || has("Denied") || has("Failed") {
+        return Ok(());
+    }
+    match signed(pki, object, &request, now) {
+        None => Ok(()),
+        Some(Ok(certificate)) => {
+            let certificate = BASE64.encode(certificate);
+            let sign = |stands: &Value| {
+                let mut new = stands.clone();
+                new["status"]["certificate"] = json!(certificate);
+                Ok(new)
+            };
+            registry.update(&context, &target(Part::Status), sign).await.map(drop)
+        }
+        Some(Err(why)) => {
+            let condition = json!({
+                "type": "Failed",
+                "status": "True",
+                "reason": "SignerValidationFailure",
+                "message": why,
+                "lastUpdateTime": object::time(now),
+                "lastTransitionTime": object::time(now),
+            });
+            let fail = |stands: &Value| Ok(with_condition(stands, &condition));
+            registry.update(&context, &target(Part::Status), fail).await.map(drop)
+        }
+    }
+}
+
+fn with_condition(stands: &Value, condition: &Value) -> Value {
+    let mut new = stands.clone();
+    let conditions = list(&stands["status"], "conditions").iter().chain([condition]);
+    new["status"]["conditions"] = conditions.cloned().collect();
+    new
+}
+
+/// Rule: a node's client certificate is approved by itself for who may ask for one: a bearer of a bootstrap token for a new
+/// node, a node for its own renewal.
+/// Upstream: the csrapproving controller. Says what is noted on the request.
+fn approved_by_itself(registry: &Registry, object: &Value, request: &Request) -> Option<&'static str> {
+    if object["spec"]["signerName"] != NODE_CLIENT || node_client(request, object).is_err() {
+        return None;
+    }
+    let texts = |it: &[Value]| it.iter().filter_map(|it| Some(it.as_str()?.to_owned())).collect::<Vec<_>>();
+    let user = User::new(str_at(object, "spec.username"), texts(list(&object["spec"], "groups")));
+    let may_create = |part: &str| {
+        let on = Resource {
+            group: GROUP.to_owned(),
+            plural: "certificatesigningrequests".to_owned(),
+            part: part.to_owned(),
+            ..Resource::default()
+        };
+        authorize(registry, &user, &Deed::resource("create", on)).is_ok()
+    };
+    if user.name == request.common_name && may_create("selfnodeclient") {
+        return Some("Auto approving self kubelet client certificate after SubjectAccessReview.");
+    }
+    may_create("nodeclient").then_some("Auto approving kubelet client certificate after SubjectAccessReview.")
+}
+
+/// The certificate, or why the request is none that its signer would sign. `None`: it is for another signer.
+fn signed(pki: &Pki, object: &Value, request: &Request, now: Timestamp) -> Option<Result<String, String>> {
+    let allowed = match str_at(object, "spec.signerName") {
+        CLIENT => client(object),
+        NODE_CLIENT => node_client(request, object),
+        NODE_SERVING => node_serving(request, object),
+        _ => return None,
+    };
+    if let Err(why) = allowed {
+        return Some(Err(why.to_owned()));
+    }
+    let asked = object["spec"]["expirationSeconds"].as_i64().map(SignedDuration::from_secs);
+    let life = asked.unwrap_or(LIFE).clamp(LIFE_MIN, LIFE);
+    let from = now - BACKDATE;
+    let until = if life < SHORT { now + life } else { from + life };
+    let usages: Vec<Usage> = usages(object).into_iter().filter_map(usage).collect();
+    Some(pki.certify(request, &usages, from, until).map_err(|error| error.to_string()))
+}
+
+fn client(object: &Value) -> Result<(), String> {
+    let usages = usages(object);
+    let known = ["digital signature", "key encipherment", "client auth"];
+    if let Some(other) = usages.iter().find(|it| !known.contains(it)) {
+        return Err(format!("invalid usage for client certificate: {other}"));
+    }
+    if !usages.contains(&"client auth") {
+        return Err("missing required usage for client certificate: client auth".to_owned());
+    }
+    Ok(())
+}
+
+fn node_client(request: &Request, object: &Value) -> Result<(), String> {
+    let refuse = |why: &str| Err(why.to_owned());
+    if request.organizations != ["system:nodes"] {
+        return refuse("subject organization is not system:nodes");
+    }
+    if 0 < request.dns {
+        return refuse("DNS subjectAltNames are not allowed");
+    }
+    if 0 < request.emails {
+        return refuse("Email subjectAltNames are not allowed");
+    }
+    if 0 < request.ips {
+        return refuse("IP subjectAltNames are not allowed");
+    }
+    if 0 < request.uris {
+        return refuse("URI subjectAltNames are not allowed");
+    }
+    if !request.common_name.starts_with("system:node:") {
+        return refuse("subject common name does not begin with system:node:");
+    }
+    exactly(object, "client auth")
+}
+
+fn node_serving(request: &Request, object: &Value) -> Result<(), String> {
+    let refuse = |why: &str| Err(why.to_owned());
+    if request.organizations != ["system:nodes"] {
+        return refuse("subject organization is not system:nodes");
+    }
+    if request.dns == 0 && request.ips == 0 {
+        return refuse("DNS or IP subjectAltName is required");
+    }
+    if 0 < request.emails {
+        return refuse("Email subjectAltNames are not allowed");
+    }
+    if 0 < request.uris {
+        return refuse("URI subjectAltNames are not allowed");
+    }
+    exactly(object, "server auth")?;
+    if !request.common_name.starts_with("system:node:") {
+        return refuse("subject common name does not begin with system:node:");
+    }
+    Ok(())
+}
+
+/// This purpose and signatures, and encryption of keys for those keys that can.
+fn exactly(object: &Value, purpose: &str) -> Result<(), String> {
+    let mut usages = usages(object);
+    usages.sort_unstable();
+    if usages == [purpose, "digital signature"]
+        || usages == [purpose, "digital signature", "key encipherment"]
+    {
+        return Ok(());
+    }
+    Err(format!("usages did not match [{purpose} digital signature key encipherment]"))
+}
+
+fn usages(object: &Value) -> Vec<&str> {
+    list(&object["spec"], "usages").iter().filter_map(Value::as_str).collect()
+}
+
+fn usage(text: &str) -> Option<Usage> {
+    match text {
+        "digital signature" => Some(Usage::DigitalSignature),
+        "key encipherment" => Some(Usage::KeyEncipherment),
+        "server auth" => Some(Usage::ServerAuth),
+        "client auth" => Some(Usage::ClientAuth),
+        _ => None,
+    }
+}
+
+fn kind() -> &'static Kind {
+    Kind::find(GROUP, "v1", "certificatesigningrequests").expect("it is in the table")
+}

@@ -1,0 +1,183 @@
+//! Questions about who someone is and what they may do: answered, and never stored.
+
+use serde_json::{Value, json};
+
+use super::deed::{Deed, On, Resource};
+use super::rule::Rule;
+use super::user::User;
+use super::{authorize, token, user_of_token};
+use crate::admit::Cause;
+use crate::context::Context;
+use crate::object::{self, is_set, list, map_mut, str_at};
+use crate::refusal::Refusal;
+use crate::registry::Registry;
+use crate::route::Target;
+
+/// SelfSubjectReview: `kubectl auth whoami`.
+pub(crate) fn of_self(context: &Context, mut review: Value) -> Value {
+    map_mut(&mut review, "metadata").insert("creationTimestamp".into(), json!(object::time(context.now)));
+    review["status"] = json!({"userInfo": context.user.info()});
+    review
+}
+
+/// TokenReview: whose token is this?
+pub(crate) fn of_token(registry: &Registry, context: &Context, mut review: Value) -> Result<Value, Refusal> {
+    let token = str_at(&review, "spec.token");
+    if token.is_empty() {
+        return Err(Refusal::bad_request("token is required for TokenReview in authentication"));
+    }
+    let wanted: Vec<&str> = list(&review["spec"], "audiences").iter().filter_map(Value::as_str).collect();
+    let wanted = if wanted.is_empty() { vec![token::ISSUER] } else { wanted };
+    let status = match user_of_token(registry, token, &wanted, context.now) {
+        Ok(user) => {
+            let claims = registry.access.tokens.read(token);
+            let of_token = claims.as_ref().map_or(&[][..], |it| &it.audiences);
+            let audiences: Vec<_> = wanted.iter().filter(|it| of_token.iter().any(|a| a == *it)).collect();
+            json!({"authenticated": true, "user": user.info(), "audiences": audiences})
+        }
+        Err(why) => json!({"user": {}, "error": why}),
+    };
+    review["status"] = status;
+    Ok(review)
+}
+
+/// SelfSubjectAccessReview: `kubectl auth can-i`.
+pub(crate) fn of_own_access(
+    registry: &Registry,
+    context: &Context,
+    target: &Target,
+    review: Value,
+) -> Result<Value, Refusal> {
+    refuse(target, &review, spec_causes(&review["spec"]))?;
+    Ok(judged(registry, &context.user, review))
+}
+
+/// SubjectAccessReview, and LocalSubjectAccessReview in a namespace: may someone else?
+pub(crate) fn of_access(registry: &Registry, target: &Target, review: Value) -> Result<Value, Refusal> {
+    let spec = &review["spec"];
+    let mut causes = spec_causes(spec);
+    if !is_set(&spec["user"]) && !is_set(&spec["groups"]) {
+        causes.push(Cause::invalid("spec.user", "", "at least one of user or group must be specified"));
+    }
+    if let Some(namespace) = &target.namespace {
+        let said = str_at(spec, "resourceAttributes.namespace");
+        if is_set(&spec["resourceAttributes"]) && said != namespace {
+            let field = "spec.resourceAttributes.namespace";
+            causes.push(Cause::invalid(field, said, "must match metadata.namespace"));
+        }
+        if is_set(&spec["nonResourceAttributes"]) {
+            let field = "spec.nonResourceAttributes";
+            let why = "disallowed on this kind of request";
+            causes.push(Cause::invalid(field, &spec["nonResourceAttributes"], why));
+        }
+    }
+    refuse(target, &review, causes)?;
+    let texts = |list: &[Value]| list.iter().filter_map(|it| Some(it.as_str()?.to_owned())).collect();
+    let user = User {
+        name: str_at(spec, "user").to_owned(),
+        uid: str_at(spec, "uid").to_owned(),
+        groups: texts(list(spec, "groups")),
+        extra: spec["extra"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, values)| (key.clone(), texts(values.as_array().map_or(&[], Vec::as_slice))))
+            .collect(),
+    };
+    Ok(judged(registry, &user, review))
+}
+
+/// SelfSubjectRulesReview: `kubectl auth can-i --list`.
+pub(crate) fn of_own_rules(
+    registry: &Registry,
+    context: &Context,
+    mut review: Value,
+) -> Result<Value, Refusal> {
+    let namespace = str_at(&review, "spec.namespace").to_owned();
+    if namespace.is_empty() {
+        return Err(Refusal::bad_request("no namespace on request"));
+    }
+    let (rules, missing) = registry.access.with(registry, |roles| roles.rules_for(&context.user, &namespace));
+    let is_node = context.user.node().is_some();
+    let chosen = |is_wanted: fn(&Rule) -> bool| {
+        rules.iter().filter(|it| is_wanted(it)).map(Rule::write).collect::<Vec<_>>()
+    };
+    let mut status = json!({
+        "resourceRules": chosen(|it| !it.resources.is_empty()),
+        "nonResourceRules": chosen(|it| !it.urls.is_empty()),
+        // What a node may do depends on what its pods use.
+        "incomplete": is_node,
+    });
+    let node = is_node.then(|| "node authorizer does not support user rule resolution".to_owned());
+    let errors: Vec<_> = node.into_iter().chain(missing).collect();
+    if !errors.is_empty() {
+        status["evaluationError"] = json!(errors.join(", "));
+    }
+    review["spec"] = json!({});
+    review["status"] = status;
+    Ok(review)
+}
+
+fn judged(registry: &Registry, user: &User, mut review: Value) -> Value {
+    let spec = &review["spec"];
+    let deed = if is_set(&spec["resourceAttributes"]) {
+        let text = |name: &str| str_at(&spec["resourceAttributes"], name).to_owned();
+        let field = |wanted: &str| {
+            let selector = &spec["resourceAttributes"]["fieldSelector"];
+            let required = |it: &&Value| it["key"] == wanted && it["operator"] == "In";
+            let found = list(selector, "requirements").iter().find(required);
+            found.and_then(|it| list(it, "values").first()?.as_str()).unwrap_or_default().to_owned()
+        };
+        let on = Resource {
+            group: text("group"),
+            version: text("version"),
+            plural: text("resource"),
+            part: text("subresource"),
+            namespace: text("namespace"),
+            name: text("name"),
+            node: field("spec.nodeName"),
+        };
+        Deed::resource(&text("verb"), on)
+    } else {
+        let path = str_at(spec, "nonResourceAttributes.path").to_owned();
+        Deed { verb: str_at(spec, "nonResourceAttributes.verb").to_owned().into(), on: On::Path(path) }
+    };
+    let (allowed, why) = match authorize(registry, user, &deed) {
+        Ok(grant) => (true, grant.to_string()),
+        Err(why) => (false, why),
+    };
+    review["status"] = json!({"allowed": allowed});
+    if !why.is_empty() {
+        review["status"]["reason"] = json!(why);
+    }
+    review
+}
+
+fn spec_causes(spec: &Value) -> Vec<Cause> {
+    // An empty set of attributes is one that asks for nothing, and not one that is missing.
+    match (spec["resourceAttributes"].is_object(), spec["nonResourceAttributes"].is_object()) {
+        (true, true) => vec![Cause::invalid(
+            "spec.nonResourceAttributes",
+            &spec["nonResourceAttributes"],
+            "cannot be specified in combination with resourceAttributes",
+        )],
+        (false, false) => vec![Cause::invalid(
+            "spec.resourceAttributes",
+            &Value::Null,
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+        )],
+        _ => Vec::new(),
+    }
+}
+
+fn refuse(target: &Target, review: &Value, mut causes: Vec<Cause>) -> Result<(), Refusal> {
+    let allowed: &[&str] =
+        if target.namespace.is_some() { &["namespace", "managedFields"] } else { &["managedFields"] };
+    let meta = review["metadata"].as_object();
+    if meta.into_iter().flatten().any(|(name, value)| is_set(value) && !allowed.contains(&name.as_str())) {
+        let why =
+            if target.namespace.is_some() { "must be empty except for namespace" } else { "must be empty" };
+        causes.push(Cause::invalid("metadata", &review["metadata"], why));
+    }
+    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(target.kind, "", &causes)) }
+}

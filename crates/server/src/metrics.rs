@@ -1,0 +1,201 @@
+//! What the server counts, as `/metrics` shows it. Names are upstream's where upstream counts the same.
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry as Collected;
+
+use crate::kinds::KINDS;
+use crate::registry::Registry;
+use crate::route::Route;
+
+pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// From half a millisecond, which is a read, to half a minute, which is a timeout.
+const LATENCY_S: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+
+/// From a tenth of a millisecond, which is memory, to a second, which is a disk in trouble.
+const COMMIT_S: [f64; 10] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
+
+pub(crate) struct Metrics {
+    collected: Collected,
+    requests: Family<Request, Counter>,
+    latency: Family<Kind, Histogram>,
+    in_flight: Family<InFlight, Gauge>,
+    pub(crate) refused: Counter,
+    pub(crate) watches: Gauge,
+    pub(crate) connections: Gauge,
+    pub(crate) handshakes_failed: Counter,
+    pub(crate) audit_dropped: Counter,
+    commits: Histogram,
+    revision: Gauge,
+    objects: Family<Stored, Gauge>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+/// Only what the server itself knows is a label: a stranger cannot make up new ones.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Request {
+    verb: &'static str,
+    group: &'static str,
+    resource: &'static str,
+    code: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Kind {
+    verb: &'static str,
+    group: &'static str,
+    resource: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InFlight {
+    request_kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Stored {
+    group: &'static str,
+    resource: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let new_latency: fn() -> Histogram = || Histogram::new(LATENCY_S);
+        let mut metrics = Self {
+            collected: Collected::default(),
+            requests: Family::default(),
+            latency: Family::new_with_constructor(new_latency),
+            in_flight: Family::default(),
+            refused: Counter::default(),
+            watches: Gauge::default(),
+            connections: Gauge::default(),
+            handshakes_failed: Counter::default(),
+            audit_dropped: Counter::default(),
+            commits: Histogram::new(COMMIT_S),
+            revision: Gauge::default(),
+            objects: Family::default(),
+        };
+        let all = &mut metrics.collected;
+        all.register("apiserver_request", "Requests answered", metrics.requests.clone());
+        all.register(
+            "apiserver_request_duration_seconds",
+            "Time to the answer, and to its first byte for a watch",
+            metrics.latency.clone(),
+        );
+        all.register(
+            "apiserver_current_inflight_requests",
+            "Requests being worked on",
+            metrics.in_flight.clone(),
+        );
+        all.register(
+            "muster_requests_refused",
+            "Requests refused because too many were under way",
+            metrics.refused.clone(),
+        );
+        all.register("apiserver_longrunning_requests", "Watches", metrics.watches.clone());
+        all.register("muster_connections", "Connections", metrics.connections.clone());
+        all.register(
+            "muster_tls_handshakes_failed",
+            "Connections that did not get through TLS",
+            metrics.handshakes_failed.clone(),
+        );
+        all.register(
+            "muster_audit_dropped",
+            "Lines that the audit log lacks because it could not keep up",
+            metrics.audit_dropped.clone(),
+        );
+        all.register(
+            "muster_commit_duration_seconds",
+            "Time from a write to its being durable",
+            metrics.commits.clone(),
+        );
+        all.register("muster_store_revision", "Number of the last commit", metrics.revision.clone());
+        all.register("apiserver_storage_objects", "Objects stored", metrics.objects.clone());
+        metrics
+    }
+}
+
+impl Kind {
+    /// `verb` is one that a request can have, or nothing.
+    pub(crate) fn of(verb: &str, route: Option<&Route>) -> Self {
+        const VERBS: [&str; 9] =
+            ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post"];
+        let kind = match route {
+            Some(Route::Collection { kind, .. }) => Some(*kind),
+            Some(Route::Object(target)) => Some(target.kind),
+            _ => None,
+        };
+        Self {
+            verb: VERBS.into_iter().find(|it| *it == verb).unwrap_or("other"),
+            group: kind.map_or("", |it| it.group),
+            resource: kind.map_or("", |it| it.plural),
+        }
+    }
+
+    pub(crate) fn is_watch(&self) -> bool {
+        self.verb == "watch"
+    }
+
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self.verb, "get" | "list" | "watch" | "other")
+    }
+}
+
+impl Metrics {
+    pub(crate) fn answered(&self, kind: &Kind, code: u16, took: Duration) {
+        let Kind { verb, group, resource } = *kind;
+        self.requests.get_or_create(&Request { verb, group, resource, code }).inc();
+        self.latency.get_or_create(kind).observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn in_flight(&self, is_read: bool) -> Gauge {
+        let request_kind = if is_read { "readOnly" } else { "mutating" };
+        self.in_flight.get_or_create_owned(&InFlight { request_kind })
+    }
+
+    pub(crate) fn committed(&self, took: Duration) {
+        self.commits.observe(took.as_secs_f64());
+    }
+
+    /// All of it, as text.
+    pub(crate) fn text(&self, registry: &Registry) -> String {
+        self.revision.set(i64::try_from(registry.revision()).unwrap_or(i64::MAX));
+        for kind in KINDS {
+            let stored = Stored { group: kind.group, resource: kind.plural };
+            let count = i64::try_from(registry.count(kind)).unwrap_or(i64::MAX);
+            self.objects.get_or_create(&stored).set(count);
+        }
+        let mut text = String::new();
+        text::encode(&mut text, &self.collected).expect("a String takes everything");
+        text
+    }
+}
+
+/// Counts for as long as it is there.
+#[derive(Debug)]
+pub(crate) struct Counted(Gauge);
+
+impl Counted {
+    pub(crate) fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,223 @@
+//! Signing requests of others: what they ask for, and the certificate that grants it.
+//!
+//! The subject and the key go into the certificate byte for byte as they were asked for: a user may be in many groups,
+//! and each is an organization of its own.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use jiff::{Timestamp, tz::TimeZone};
+use rcgen::SigningKey as _;
+use serde_json::Value;
+use uuid::Uuid;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::prelude::{FromDer as _, X509Certificate, X509CertificationRequest};
+
+use super::{Pki, PkiError};
+use crate::object::str_at;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error("PEM block type must be CERTIFICATE REQUEST")]
+    Pem,
+    #[error("the request cannot be read: {0}")]
+    Malformed(String),
+    #[error("the request is not signed with its own key")]
+    Signature,
+}
+
+/// A signing request, read and found to be signed by whoever has the key.
+#[derive(Debug, Default)]
+pub(crate) struct Request {
+    pub(crate) common_name: String,
+    pub(crate) organizations: Vec<String>,
+    /// Alternative names, by what they are.
+    pub(crate) dns: usize,
+    pub(crate) ips: usize,
+    pub(crate) emails: usize,
+    pub(crate) uris: usize,
+    /// As DER, to be taken over.
+    subject: Vec<u8>,
+    key: Vec<u8>,
+    alternative_names: Option<Vec<u8>>,
+}
+
+/// What a certificate may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Usage {
+    DigitalSignature,
+    KeyEncipherment,
+    ServerAuth,
+    ClientAuth,
+}
+
+impl Request {
+    /// The one in a CertificateSigningRequest.
+    pub(crate) fn of_object(object: &Value) -> Result<Self, RequestError> {
+        let pem = BASE64.decode(str_at(object, "spec.request")).map_err(|_| RequestError::Pem)?;
+        Self::parse(&pem)
+    }
+
+    pub(crate) fn parse(pem: &[u8]) -> Result<Self, RequestError> {
+        let text = std::str::from_utf8(pem).map_err(|_| RequestError::Pem)?;
+        let (_, rest) = text.split_once("-----BEGIN CERTIFICATE REQUEST-----").ok_or(RequestError::Pem)?;
+        let (base64, _) = rest.split_once("-----END CERTIFICATE REQUEST-----").ok_or(RequestError::Pem)?;
+        let base64: String = base64.split_whitespace().collect();
+        let der = BASE64.decode(base64).map_err(|_| RequestError::Pem)?;
+        let malformed = |it: &dyn std::fmt::Display| RequestError::Malformed(it.to_string());
+        let (_, read) = X509CertificationRequest::from_der(&der).map_err(|it| malformed(&it))?;
+        read.verify_signature().map_err(|_| RequestError::Signature)?;
+
+        let info = &read.certification_request_info;
+        let text = |it: &x509_parser::x509::AttributeTypeAndValue<'_>| it.as_str().ok().map(str::to_owned);
+        let mut request = Self {
+            common_name: info.subject.iter_common_name().last().and_then(text).unwrap_or_default(),
+            organizations: info.subject.iter_organization().filter_map(text).collect(),
+            subject: info.subject.as_raw().to_vec(),
+            key: info.subject_pki.raw.to_vec(),
+            ..Self::default()
+        };
+        for attribute in info.iter_attributes() {
+            let x509_parser::cri_attributes::ParsedCriAttribute::ExtensionRequest(asked) =
+                attribute.parsed_attribute()
+            else {
+                continue;
+            };
+            for extension in &asked.extensions {
+                let ParsedExtension::SubjectAlternativeName(names) = extension.parsed_extension() else {
+                    continue;
+                };
+                for name in &names.general_names {
+                    match name {
+                        GeneralName::DNSName(_) => request.dns += 1,
+                        GeneralName::IPAddress(_) => request.ips += 1,
+                        GeneralName::RFC822Name(_) => request.emails += 1,
+                        GeneralName::URI(_) => request.uris += 1,
+                        other => return Err(RequestError::Malformed(format!("a name of no use: {other}"))),
+                    }
+                }
+                request.alternative_names = Some(extension.value.to_vec());
+            }
+        }
+        Ok(request)
+    }
+}
+
+impl Pki {
+    /// A certificate for what was asked, in PEM.
+    pub(crate) fn certify(
+        &self,
+        request: &Request,
+        usages: &[Usage],
+        from: Timestamp,
+        until: Timestamp,
+    ) -> Result<String, PkiError> {
+        let unusable = |it: String| self.unusable(it.into());
+        let (_, pem) =
+            x509_parser::pem::parse_x509_pem(self.ca.as_bytes()).map_err(|it| unusable(it.to_string()))?;
+        let (_, ca) = X509Certificate::from_der(&pem.contents).map_err(|it| unusable(it.to_string()))?;
+        let authority_key = ca.extensions().iter().find_map(|it| match it.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
+            _ => None,
+        });
+
+        // Nothing outlives the authority.
+        let end = Timestamp::from_second(ca.validity().not_after.timestamp()).unwrap_or(until);
+        let until = until.min(end);
+        let mut extensions = vec![
+            extension(&[0x55, 0x1d, 0x0f], true, &key_usage(usages)),
+            extension(&[0x55, 0x1d, 0x25], false, &extended_key_usage(usages)),
+            // Not an authority.
+            extension(&[0x55, 0x1d, 0x13], true, &sequence(&[])),
+        ];
+        if let Some(id) = authority_key {
+            extensions.push(extension(&[0x55, 0x1d, 0x23], false, &sequence(&[tlv(0x80, &id)])));
+        }
+        if let Some(names) = &request.alternative_names {
+            extensions.push(extension(&[0x55, 0x1d, 0x11], false, names));
+        }
+        // ecdsa-with-SHA256: the authority's key is one on the curve P-256.
+        let algorithm = sequence(&[tlv(0x06, &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02])]);
+        let tbs = sequence(&[
+            tlv(0xa0, &tlv(0x02, &[2])),
+            tlv(0x02, &serial()),
+            algorithm.clone(),
+            ca.subject().as_raw().to_vec(),
+            sequence(&[time(from), time(until)]),
+            request.subject.clone(),
+            request.key.clone(),
+            tlv(0xa3, &sequence(&extensions)),
+        ]);
+        let mut signature = vec![0];
+        signature.extend(self.issuer.key().sign(&tbs)?);
+        let certificate = sequence(&[tbs, algorithm, tlv(0x03, &signature)]);
+        Ok(pem_of(&certificate))
+    }
+}
+
+fn pem_of(der: &[u8]) -> String {
+    let base64 = BASE64.encode(der);
+    let lines: Vec<_> =
+        base64.as_bytes().chunks(64).map(|it| std::str::from_utf8(it).expect("base64 is ASCII")).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+}
+
+/// Positive, and random enough that no two are the same.
+fn serial() -> [u8; 16] {
+    let mut serial = Uuid::new_v4().into_bytes();
+    serial[0] = (serial[0] & 0x7f) | 0x40;
+    serial
+}
+
+fn key_usage(usages: &[Usage]) -> Vec<u8> {
+    let bit = |usage: Usage, bit: u8| if usages.contains(&usage) { bit } else { 0 };
+    let bits = bit(Usage::DigitalSignature, 0x80) | bit(Usage::KeyEncipherment, 0x20);
+    let unused = if bits == 0 { 0 } else { bits.trailing_zeros() as u8 };
+    tlv(0x03, &[unused, bits])
+}
+
+fn extended_key_usage(usages: &[Usage]) -> Vec<u8> {
+    let purpose = |it: u8| tlv(0x06, &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, it]);
+    let purposes = usages.iter().filter_map(|it| match it {
+        Usage::ServerAuth => Some(purpose(1)),
+        Usage::ClientAuth => Some(purpose(2)),
+        Usage::DigitalSignature | Usage::KeyEncipherment => None,
+    });
+    sequence(&purposes.collect::<Vec<_>>())
+}
+
+fn extension(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {
+    let mut parts = vec![tlv(0x06, oid)];
+    if critical {
+        parts.push(tlv(0x01, &[0xff]));
+    }
+    parts.push(tlv(0x04, value));
+    sequence(&parts)
+}
+
+/// Two digits for the year up to 2049, and four from then on.
+fn time(at: Timestamp) -> Vec<u8> {
+    let at = at.to_zoned(TimeZone::UTC);
+    if at.year() < 2050 {
+        tlv(0x17, at.strftime("%y%m%d%H%M%SZ").to_string().as_bytes())
+    } else {
+        tlv(0x18, at.strftime("%Y%m%d%H%M%SZ").to_string().as_bytes())
+    }
+}
+
+fn sequence(parts: &[Vec<u8>]) -> Vec<u8> {
+    tlv(0x30, &parts.concat())
+}
+
+/// A value of DER: its tag, its length, and what it holds.
+fn tlv(tag: u8, content: &[u8]) -> Vec<u8> {
+    let mut all = vec![tag];
+    let length = content.len();
+    if let Ok(short @ ..0x80) = u8::try_from(length) {
+        all.push(short);
+    } else {
+        let bytes: Vec<u8> = length.to_be_bytes().into_iter().skip_while(|it| *it == 0).collect();
+        all.push(0x80 | u8::try_from(bytes.len()).expect("a length has at most eight bytes"));
+        all.extend(bytes);
+    }
+    all.extend(content);
+    all
+}
