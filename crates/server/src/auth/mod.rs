@@ -34,7 +34,7 @@ use serde_json::Value;
 
 pub(crate) use self::certificate::user as user_of_certificate;
 pub(crate) use self::csr::keep as keep_signing_requests;
-pub(crate) use self::deed::{Deed, On};
+pub(crate) use self::deed::{Deed, On, Resource};
 pub(crate) use self::defaults::{CONTROLLER, SIMULATED_NODES};
 pub(crate) use self::impersonate::impersonated;
 use self::roles::{Held, Roles};
