@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::admit::cause::Causes;
 use crate::admit::check::{self, Write};
-use crate::admit::{default, names};
+use crate::admit::{default, names, warn};
 use crate::columns::{self, Column};
 use crate::decode::Gvk;
 use crate::registry::prepare;
@@ -55,6 +55,8 @@ pub(crate) struct Kind {
     pub(crate) default: fn(&mut Value),
     /// What is wrong with the object, besides its metadata.
     pub(crate) check: fn(&Write, &mut Causes),
+    /// What is said of an object that is taken.
+    pub(crate) warn: fn(&Write) -> Vec<String>,
     /// What `kubectl get` shows.
     pub(crate) columns: &'static [Column],
 }
@@ -108,6 +110,7 @@ const PLAIN: Kind = Kind {
     name: names::subdomain_name,
     default: default::nothing,
     check: check::nothing,
+    warn: warn::nothing,
     columns: columns::NAME_AND_CREATED,
 };
 
@@ -194,6 +197,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::NODE,
         default: default::node,
         check: check::node,
+        warn: warn::node,
         ..PLAIN
     },
     Kind {
@@ -227,6 +231,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::POD,
         default: default::pod,
         check: check::pod,
+        warn: warn::pod,
         ..PLAIN
     },
     Kind {
@@ -237,6 +242,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::POD_TEMPLATE,
         default: default::pod_template,
         check: check::pod_template,
+        warn: warn::pod_template,
         ..PLAIN
     },
     Kind {
@@ -265,6 +271,7 @@ pub(crate) static KINDS: &[Kind] = &[
         plural: "serviceaccounts",
         short: &["sa"],
         columns: columns::NAME_AND_AGE,
+        default: default::service_account,
         ..PLAIN
     },
     Kind {
@@ -280,6 +287,7 @@ pub(crate) static KINDS: &[Kind] = &[
         name: names::label_name,
         default: default::service,
         check: check::service,
+        warn: warn::service,
         ..PLAIN
     },
     Kind {
@@ -304,6 +312,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::DAEMON_SET,
         default: default::daemonset,
         check: check::daemonset,
+        warn: warn::daemonset,
         ..PLAIN
     },
     Kind {
@@ -351,6 +360,7 @@ pub(crate) static KINDS: &[Kind] = &[
         put_creates: true,
         plural: "clusterroles",
         namespaced: false,
+        default: default::role,
         check: check::cluster_role,
         ..RBAC
     },
@@ -363,7 +373,14 @@ pub(crate) static KINDS: &[Kind] = &[
         check: check::role_binding,
         ..RBAC
     },
-    Kind { kind: "Role", put_creates: true, plural: "roles", check: check::role, ..RBAC },
+    Kind {
+        kind: "Role",
+        put_creates: true,
+        plural: "roles",
+        default: default::role,
+        check: check::role,
+        ..RBAC
+    },
     Kind {
         group: "scheduling.k8s.io",
         kind: "PriorityClass",
@@ -383,6 +400,7 @@ pub(crate) static KINDS: &[Kind] = &[
         version_required: true,
         plural: "leases",
         columns: columns::LEASE,
+        default: default::lease,
         check: check::lease,
         ..PLAIN
     },
@@ -394,6 +412,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::ENDPOINT_SLICE,
         default: default::endpoint_slice,
         check: check::endpoint_slice,
+        warn: warn::endpoint_slice,
         ..PLAIN
     },
 ];
