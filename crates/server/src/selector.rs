@@ -3,6 +3,7 @@
 use muster_store::{Index, Record};
 use serde_json::Value;
 
+use crate::convert;
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
@@ -53,6 +54,9 @@ impl Selector {
                 kind.fields.iter().map(|it| format!(", \"{it}\"")).collect::<String>()
             )));
         }
+        let fields = fields.into_iter();
+        let fields =
+            fields.map(|it| Field { path: convert::field(kind, &it.path).to_owned(), ..it }).collect();
         Ok(Self { labels, fields })
     }
 

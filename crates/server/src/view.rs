@@ -1,10 +1,12 @@
-//! How a client wants to see objects: whole, their metadata, or as rows of a table.
+//! How a client wants to see objects: whole, their metadata, or as rows of a table. What is shown is in the version
+//! that the client asked for; the cells of a table are read off the stored one.
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use muster_store::Revision;
 use serde_json::{Value, json};
 
+use crate::convert;
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
@@ -49,9 +51,9 @@ impl View {
     }
 
     /// One object, as its own answer or as that of a watch event.
-    pub(crate) fn of_object(self, kind: &Kind, object: Value, now: Timestamp) -> Value {
+    pub(crate) fn of_object(self, kind: &'static Kind, object: Value, now: Timestamp) -> Value {
         match self {
-            Self::Whole => object,
+            Self::Whole => convert::outward_value(kind, object),
             Self::Metadata => metadata_only(object),
             Self::Table(in_row) => {
                 let version = object["metadata"]["resourceVersion"].clone();
@@ -60,7 +62,13 @@ impl View {
         }
     }
 
-    pub(crate) fn of_list(self, kind: &Kind, objects: &[Bytes], revision: Revision, now: Timestamp) -> Bytes {
+    pub(crate) fn of_list(
+        self,
+        kind: &'static Kind,
+        objects: &[Bytes],
+        revision: Revision,
+        now: Timestamp,
+    ) -> Bytes {
         let values = || objects.iter().map(|it| object::parse(it));
         match self {
             // Each object was serialised when it was written; once is enough.
@@ -77,7 +85,7 @@ impl View {
                     if at != 0 {
                         list.push(b',');
                     }
-                    list.extend_from_slice(object);
+                    list.extend_from_slice(&convert::outward(kind, object.clone()));
                 }
                 list.extend_from_slice(b"]}");
                 list.into()
@@ -104,7 +112,7 @@ fn metadata_only(mut object: Value) -> Value {
 }
 
 fn table(
-    kind: &Kind,
+    kind: &'static Kind,
     objects: impl Iterator<Item = Value>,
     in_row: InRow,
     version: &Value,
@@ -128,7 +136,7 @@ fn table(
         match in_row {
             InRow::Nothing => json!({"cells": cells}),
             InRow::Metadata => json!({"cells": cells, "object": metadata_only(object)}),
-            InRow::Whole => json!({"cells": cells, "object": object}),
+            InRow::Whole => json!({"cells": cells, "object": convert::outward_value(kind, object)}),
         }
     };
     json!({

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use crate::convert;
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
@@ -131,6 +132,8 @@ impl Watcher {
                 }
             }
             tokio::select! {
+                // What was committed before the server stops is told.
+                biased;
                 changed = self.heads.changed() => changed.ok()?,
                 () = self.stop.cancelled() => return None,
                 () = tokio::time::sleep_until(self.deadline) => {
@@ -197,7 +200,8 @@ impl Watcher {
     fn show(&self, kind_of_event: &str, value: &Bytes, now: Timestamp) -> Bytes {
         match self.wanted.view {
             View::Whole => {
-                [br#"{"type":""#, kind_of_event.as_bytes(), br#"","object":"#, value, b"}\n"].concat().into()
+                let value = convert::outward(self.wanted.kind, value.clone());
+                [br#"{"type":""#, kind_of_event.as_bytes(), br#"","object":"#, &value, b"}\n"].concat().into()
             }
             view => frame(kind_of_event, &view.of_object(self.wanted.kind, object::parse(value), now)),
         }

@@ -18,6 +18,7 @@ use serde_json::Value;
 pub(crate) use self::cause::Cause;
 use self::cause::Causes;
 use self::check::Write;
+pub(crate) use self::labels::selects;
 use crate::kinds::Kind;
 use crate::route::Part;
 

@@ -11,6 +11,7 @@ use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, VARY, WARNING}
 use serde_json::{Value, json};
 
 use crate::context::Context;
+use crate::convert;
 use crate::decode::JSON;
 use crate::document::Document;
 use crate::kinds::Kind;
@@ -23,9 +24,15 @@ pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 pub(crate) type Response = hyper::Response<Body>;
 pub(crate) type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
 
-pub(super) fn show(context: &Context, code: StatusCode, view: View, kind: &Kind, object: Bytes) -> Response {
+pub(super) fn show(
+    context: &Context,
+    code: StatusCode,
+    view: View,
+    kind: &'static Kind,
+    object: Bytes,
+) -> Response {
     match view {
-        View::Whole => respond(code, JSON, object),
+        View::Whole => respond(code, JSON, convert::outward(kind, object)),
         view => json_of(code, &view.of_object(kind, object::parse(&object), context.now)),
     }
 }
