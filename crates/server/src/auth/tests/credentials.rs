@@ -199,7 +199,8 @@ async fn reviews_of_tokens_and_of_oneself() {
     expect![[r#"
         true "system:serviceaccount:default:bot" ["https://kubernetes.default.svc.cluster.local"]
         null null null
-        {"userInfo":{"groups":["system:authenticated"],"username":"eve"}}"#]].assert_eq(&said.join("\n"));
+        {"userInfo":{"groups":["system:authenticated"],"username":"eve"}}"#]]
+    .assert_eq(&said.join("\n"));
 }
 
 fn signing_request(common_name: &str, organization: &str) -> String {
@@ -244,7 +245,10 @@ async fn certificates_on_request() {
             },
         });
         let context = Context::new(User::new(user, [group, "system:authenticated"]), "create", world.now);
-        world.registry.create(&context, kind, None, object).await.unwrap();
+        if let Err(refusal) = world.registry.create(&context, kind, None, object).await {
+            said.push(format!("{what}: {}", refusal.message()));
+            continue;
+        }
         let read = || object::parse(&world.registry.peek(kind, None, &name).unwrap());
         // Approved, signed, and then nothing more.
         for _ in 0..3 {
@@ -263,11 +267,12 @@ async fn certificates_on_request() {
         said.push(format!("{what}: {conditions:?} {named}"));
     }
     expect![[r#"
-        a new node: [] none
-        a node, for itself: [] none
-        a node, for another: [] none
+        a new node: ["\"Approved\" \"Auto approving kubelet client certificate after SubjectAccessReview.\""] system:node:n1 ["system:nodes", "system:authenticated"]
+        a node, for itself: ["\"Approved\" \"Auto approving self kubelet client certificate after SubjectAccessReview.\""] system:node:n1 ["system:nodes", "system:authenticated"]
+        a node, for another: certificatesigningrequests.certificates.k8s.io "r2" is forbidden: can only create a node CSR with CN=system:node:n1
         a user, for a node: [] none
-        a new node, for a master: [] none"#]].assert_eq(&said.join("\n"));
+        a new node, for a master: [] none"#]]
+    .assert_eq(&said.join("\n"));
 
     let object = object::parse(&world.registry.peek(kind, None, "r0").unwrap());
     let later = world.now + SignedDuration::from_mins(61);
