@@ -38,8 +38,11 @@ impl Bench {
 
     /// What kubectl says on both channels, and how it ended.
     fn says(&self, kubeconfig: &Path, args: &[&str]) -> String {
-        let output =
-            command(&self.kubectl, &self.muster.dir).env("KUBECONFIG", kubeconfig).args(args).output().unwrap();
+        let output = command(&self.kubectl, &self.muster.dir)
+            .env("KUBECONFIG", kubeconfig)
+            .args(args)
+            .output()
+            .unwrap();
         let (out, err) = (text(&output.stdout), text(&output.stderr));
         format!("[{}] {out}{err}", output.status.code().unwrap_or(-1))
     }
@@ -107,7 +110,8 @@ fn roles_decide_what_kubectl_may_do() {
 
     let token = bench.admin(&["create", "token", "bot", "--duration", "10m"]);
     let bot = bench.kubeconfig("bot", &["--token", token.trim()]);
-    let commands = ["get pods", "get pods -w --request-timeout=5s", "get pods -A", "get secrets", "delete pods --all"];
+    let commands =
+        ["get pods", "get pods -w --request-timeout=5s", "get pods -A", "get secrets", "delete pods --all"];
     bench.check(&bot, &commands, &expect![""]);
 
     bench.admin(&["delete", "serviceaccount", "bot"]);
@@ -144,7 +148,8 @@ stringData:
     let other = Muster::up("auth-other", 0);
     let config = fs::read_to_string(bench.muster.kubeconfig()).unwrap();
     let theirs = fs::read_to_string(other.kubeconfig()).unwrap();
-    let line = |text: &str, name: &str| text.lines().find(|it| it.trim().starts_with(name)).unwrap().to_owned();
+    let line =
+        |text: &str, name: &str| text.lines().find(|it| it.trim().starts_with(name)).unwrap().to_owned();
     let mixed = config.replace(&line(&config, "server:"), &line(&theirs, "server:"));
     let mixed_path = bench.muster.dir.join("mixed");
     fs::write(&mixed_path, &mixed).unwrap();
@@ -213,7 +218,11 @@ spec:
             &format!("--client-key={}", dir.join("ann.key").display()),
         ],
     );
-    bench.check(&ann, &["auth whoami -o jsonpath={.status.userInfo['username','groups']}", "get pods"], &expect![""]);
+    bench.check(
+        &ann,
+        &["auth whoami -o jsonpath={.status.userInfo['username','groups']}", "get pods"],
+        &expect![""],
+    );
     bench.muster.stop();
 }
 
@@ -230,13 +239,11 @@ fn secrets_are_in_no_log() {
     let mut child =
         command_up.stdout(Stdio::piped()).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
     let mut line = String::new();
-    std::io::BufRead::read_line(
-        &mut std::io::BufReader::new(child.stdout.take().unwrap()),
-        &mut line,
-    )
-    .unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line)
+        .unwrap();
     let run = |args: &[&str]| {
-        let output = command(kubectl, &dir).env("KUBECONFIG", dir.join("kubeconfig")).args(args).output().unwrap();
+        let output =
+            command(kubectl, &dir).env("KUBECONFIG", dir.join("kubeconfig")).args(args).output().unwrap();
         (output.status.success(), text(&output.stdout), text(&output.stderr))
     };
     let made = run(&["create", "secret", "generic", "s", "--from-literal=key=correct-horse-battery-staple"]);
@@ -255,8 +262,7 @@ fn secrets_are_in_no_log() {
     use base64::Engine as _;
     let encoded = base64::prelude::BASE64_STANDARD.encode("correct-horse-battery-staple");
     let signature = token.rsplit('.').next().unwrap();
-    let secrets =
-        ["correct-horse-battery-staple", &encoded, signature, "token-at-all", "PRIVATE KEY"];
+    let secrets = ["correct-horse-battery-staple", &encoded, signature, "token-at-all", "PRIVATE KEY"];
     for (name, text) in [("log", &log), ("audit log", &audit)] {
         for secret in secrets {
             let found = text.lines().find(|it| it.contains(secret));

@@ -58,7 +58,7 @@ pub(crate) static NEW_EVENTS: Door = Door {
 };
 
 /// From the version of `kind`, in which the client speaks, to the one that is stored.
-pub(crate) fn inward(kind: &'static Kind, mut object: Value) -> Value {
+pub(crate) fn inward(kind: &Kind, mut object: Value) -> Value {
     if let Some(door) = kind.door {
         (door.inward)(&mut object);
         named(kind.stored(), &mut object);
@@ -67,14 +67,14 @@ pub(crate) fn inward(kind: &'static Kind, mut object: Value) -> Value {
 }
 
 /// From the version that is stored to the one of `kind`.
-pub(crate) fn outward(kind: &'static Kind, stored: Bytes) -> Bytes {
+pub(crate) fn outward(kind: &Kind, stored: Bytes) -> Bytes {
     if kind.door.is_none() {
         return stored;
     }
     object::bytes(&outward_value(kind, object::parse(&stored)))
 }
 
-pub(crate) fn outward_value(kind: &'static Kind, mut object: Value) -> Value {
+pub(crate) fn outward_value(kind: &Kind, mut object: Value) -> Value {
     if let Some(door) = kind.door {
         (door.outward)(&mut object);
         named(kind, &mut object);

@@ -17,12 +17,12 @@ use super::*;
 use crate::auth::User;
 use crate::standing;
 
-struct Server {
-    api: Api,
+pub(super) struct Server {
+    pub(super) api: Api,
 }
 
 impl Server {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         Self::with_history(100).await
     }
 
@@ -45,12 +45,21 @@ impl Server {
         (code, serde_json::from_slice(&body).unwrap_or(Value::Null))
     }
 
-    async fn json(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
+    pub(super) async fn json(&self, method: &str, path: &str, body: Value) -> (u16, Value) {
         self.send(method, path, JSON, &body.to_string()).await
     }
 
     async fn get(&self, path: &str) -> (u16, Value) {
         self.send("GET", path, "", "").await
+    }
+
+    async fn get_as(&self, path: &str, accept: &str) -> (u16, Value) {
+        let request =
+            Request::builder().uri(path).header(ACCEPT, accept).body(Full::new(Bytes::new())).unwrap();
+        let response = self.api.answer(Some(&User::server()), request).await;
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (code, serde_json::from_slice(&body).unwrap_or(Value::Null))
     }
 
     async fn merge(&self, path: &str, patch: Value) -> (u16, Value) {

@@ -1,0 +1,368 @@
+//! Every verb of kubectl, with every kubectl on this machine, on a server of its own: judged by exit code and output.
+//!
+//! The files in `matrix/` are transcripts, run in the order of their names. A line that begins with `$ ` is a command
+//! of the shell; what follows, indented by four spaces, is what it must print; `  ! ` marks what goes to stderr, and
+//! `  exit` a code other than 0. A version that prints something else has a part of its own, which begins with
+//! `  -- kubectl 1.N` and holds for the later ones too. What differs from run to run stands there in capitals: TIME,
+//! AGE, UID, RV, IP and so on. Above a command may stand:
+//!
+//! - `# at once`: it does not wait for the pods to settle;
+//! - `# needs a node's agent`: simulated nodes have none, so what is expected is the error that says so;
+//! - `# known to fail: why`: it does not do what it should. Once it does, the test fails until the line is gone.
+//!
+//! `UPDATE_EXPECT=1` writes what came into the transcripts, except below `known to fail`. `MUSTER_TEST_VERSIONS=1.20,1.33`
+//! runs these alone. `MUSTER_TEST_CLUSTER=FILE` runs the commands on the cluster of that kubeconfig instead, to see
+//! where the two differ.
+
+mod bed;
+#[path = "matrix/redact.rs"]
+mod redact;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bed::Muster;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Resource as _};
+
+const TRANSCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/matrix");
+
+/// The versions whose output is recorded, as the N of 1.N. Another one is judged by its exit codes alone.
+const RECORDED: &[u32] = &[20, 27, 28, 29, 30, 31, 32, 33];
+
+/// More would only wait for each other on a small machine.
+const VERSIONS_AT_ONCE: usize = 2;
+
+/// None takes more than a few seconds; what takes longer than this hangs.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(40);
+
+/// A rollout on one node takes two.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
+
+#[test]
+fn every_command_of_every_kubectl_does_what_it_does_on_a_cluster() {
+    let transcripts = read_transcripts();
+    let mut kubectls: BTreeMap<u32, PathBuf> = BTreeMap::new();
+    for (version, path) in bed::kubectls() {
+        kubectls.entry(minor(&version)).or_insert(path);
+    }
+    if let Ok(only) = std::env::var("MUSTER_TEST_VERSIONS") {
+        kubectls.retain(|version, _| only.split(',').any(|it| it == format!("1.{version}")));
+    }
+    let outcomes = run_all(&transcripts, &kubectls);
+    let entries: Vec<&Entry> = transcripts.iter().flat_map(|it| &it.entries).collect();
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        let missing: Vec<_> = RECORDED.iter().filter(|it| !outcomes.contains_key(it)).collect();
+        assert!(
+            missing.is_empty(),
+            "an update needs every recorded version: 1.N for N in {missing:?} is not here"
+        );
+        return update(&transcripts, &outcomes);
+    }
+
+    let (mut right, mut known, mut wrong) = (0, 0, Vec::new());
+    for (at, entry) in entries.iter().enumerate() {
+        let mut complaints: Vec<String> =
+            outcomes.iter().filter_map(|(version, said)| entry.complaint(*version, &said[at])).collect();
+        right += outcomes.len() - complaints.len();
+        match entry.note("known to fail:") {
+            None => wrong.append(&mut complaints),
+            Some(_) if complaints.is_empty() => {
+                wrong
+                    .push(format!("$ {}\n  does not fail: take the line `known to fail` away\n", entry.line));
+            }
+            Some(_) => known += complaints.len(),
+        }
+    }
+    let waiting = entries.iter().filter(|it| it.note("needs a node's agent").is_some()).count();
+    // Not by a macro: what those print is kept back by the harness when a test passes.
+    let summary = format!(
+        "kubectl matrix: {} commands × {} kubectls ({}): {right} as on a cluster, {} wrong, {known} known to fail; \
+         {waiting} of the commands wait for a node's agent\n",
+        entries.len(),
+        kubectls.len(),
+        kubectls.keys().map(|it| format!("1.{it}")).collect::<Vec<_>>().join(", "),
+        wrong.len(),
+    );
+    let _ = std::io::stderr().write_all(summary.as_bytes());
+    assert!(wrong.is_empty(), "\n{}\n{summary}", wrong.join("\n"));
+}
+
+/// One file of commands, with what each must print.
+struct Transcript {
+    path: PathBuf,
+    entries: Vec<Entry>,
+    /// What stands behind the last command.
+    rest: Vec<String>,
+}
+
+struct Entry {
+    /// The lines above the command: comments and empty ones.
+    notes: Vec<String>,
+    line: String,
+    /// What it must print, by the first version that prints it.
+    expected: BTreeMap<u32, String>,
+}
+
+impl Entry {
+    /// What follows a note's first words, if there is such a note.
+    fn note(&self, first: &str) -> Option<&str> {
+        self.notes.iter().find_map(|it| it.strip_prefix("# ")?.strip_prefix(first))
+    }
+
+    fn expected_of(&self, version: u32) -> &str {
+        let of_older = self.expected.range(..=version).next_back();
+        of_older.or_else(|| self.expected.first_key_value()).map_or("", |(_, text)| text)
+    }
+
+    fn complaint(&self, version: u32, said: &str) -> Option<String> {
+        let expected = self.expected_of(version);
+        let differs = if RECORDED.contains(&version) {
+            expected != said
+        } else {
+            exit_line(expected) != exit_line(said)
+        };
+        differs.then(|| format!("kubectl 1.{version}: $ {}\n{}", self.line, difference(expected, said)))
+    }
+}
+
+fn exit_line(text: &str) -> Option<&str> {
+    text.lines().last().filter(|it| it.starts_with("  exit "))
+}
+
+/// The lines that differ, with a few of those around them.
+fn difference(expected: &str, said: &str) -> String {
+    let (expected, said): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), said.lines().collect());
+    let same_before = expected.iter().zip(&said).take_while(|(a, b)| a == b).count();
+    let left = |lines: &[&str]| lines.len() - same_before;
+    let same_after = expected.iter().rev().zip(said.iter().rev()).take_while(|(a, b)| a == b).count();
+    let same_after = same_after.min(left(&expected)).min(left(&said));
+    let mut text = String::new();
+    for line in &expected[same_before.saturating_sub(3)..same_before] {
+        let _ = writeln!(text, "      {line}");
+    }
+    for (sign, lines) in [('-', &expected), ('+', &said)] {
+        for line in &lines[same_before..lines.len() - same_after] {
+            let _ = writeln!(text, "    {sign} {line}");
+        }
+    }
+    text
+}
+
+fn read_transcripts() -> Vec<Transcript> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(TRANSCRIPTS).unwrap().map(|it| it.unwrap().path()).collect();
+    paths.retain(|it| it.extension().is_some_and(|it| it == "txt"));
+    paths.sort();
+    let read = |path: PathBuf| {
+        let (entries, rest) = parse(&fs::read_to_string(&path).unwrap());
+        Transcript { path, entries, rest }
+    };
+    paths.into_iter().map(read).collect()
+}
+
+fn parse(text: &str) -> (Vec<Entry>, Vec<String>) {
+    let (mut entries, mut notes): (Vec<Entry>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut version = 0;
+    for line in text.lines() {
+        if let Some(command) = line.strip_prefix("$ ") {
+            version = 0;
+            let notes = std::mem::take(&mut notes);
+            entries.push(Entry { notes, line: command.to_owned(), expected: BTreeMap::new() });
+        } else if let Some(later) = line.strip_prefix("  -- kubectl 1.") {
+            version = later.parse().expect("`-- kubectl 1.N`");
+        } else if line.starts_with("  ") {
+            let entry = entries.last_mut().expect("what is printed stands below a command");
+            let expected = entry.expected.entry(version).or_default();
+            let _ = writeln!(expected, "{line}");
+        } else {
+            notes.push(line.to_owned());
+        }
+    }
+    (entries, notes)
+}
+
+fn update(transcripts: &[Transcript], outcomes: &BTreeMap<u32, Vec<String>>) {
+    let mut at = 0;
+    for transcript in transcripts {
+        let mut text = String::new();
+        for entry in &transcript.entries {
+            for note in &entry.notes {
+                let _ = writeln!(text, "{note}");
+            }
+            let _ = writeln!(text, "$ {}", entry.line);
+            let is_known = entry.note("known to fail:").is_some();
+            let mut before = "";
+            for (index, version) in RECORDED.iter().enumerate() {
+                let said = if is_known { entry.expected_of(*version) } else { &outcomes[version][at] };
+                if index == 0 {
+                    text += said;
+                } else if said != before {
+                    let _ = write!(text, "  -- kubectl 1.{version}\n{said}");
+                }
+                before = said;
+            }
+            at += 1;
+        }
+        for line in &transcript.rest {
+            let _ = writeln!(text, "{line}");
+        }
+        fs::write(&transcript.path, text).unwrap();
+    }
+}
+
+/// By version, what each command printed.
+fn run_all(transcripts: &[Transcript], kubectls: &BTreeMap<u32, PathBuf>) -> BTreeMap<u32, Vec<String>> {
+    let cluster = std::env::var_os("MUSTER_TEST_CLUSTER").map(PathBuf::from);
+    let left = Mutex::new(kubectls.iter().collect::<VecDeque<_>>());
+    let outcomes = Mutex::new(BTreeMap::new());
+    thread::scope(|scope| {
+        // One cluster has room for one at a time: all use the same names.
+        for _ in 0..if cluster.is_some() { 1 } else { VERSIONS_AT_ONCE } {
+            scope.spawn(|| {
+                loop {
+                    let Some((&version, kubectl)) = left.lock().unwrap().pop_front() else { return };
+                    let said = run_version(transcripts, version, kubectl, cluster.as_deref());
+                    outcomes.lock().unwrap().insert(version, said);
+                }
+            });
+        }
+    });
+    outcomes.into_inner().unwrap()
+}
+
+fn run_version(
+    transcripts: &[Transcript],
+    version: u32,
+    kubectl: &Path,
+    cluster: Option<&Path>,
+) -> Vec<String> {
+    let muster = cluster.is_none().then(|| Muster::up(&format!("matrix-1.{version}"), 1));
+    let kubeconfig = cluster.map_or_else(|| muster.as_ref().unwrap().kubeconfig(), Path::to_owned);
+    let home = bed::fresh_dir(&format!("matrix-home-1.{version}"));
+    fs::create_dir_all(home.join("bin")).unwrap();
+    fs::create_dir_all(home.join("tmp")).unwrap();
+    std::os::unix::fs::symlink(kubectl, home.join("bin/kubectl")).unwrap();
+    for manifest in ["ds.yaml", "ds2.yaml", "bad.yaml"] {
+        fs::copy(Path::new(TRANSCRIPTS).join(manifest), home.join(manifest)).unwrap();
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let client = runtime.block_on(client(&kubeconfig));
+    runtime.block_on(cleared(&client));
+    let redactions = redact::Redactions::new();
+    let run = |entry: &Entry| {
+        if entry.note("at once").is_none() {
+            runtime.block_on(settle(&client));
+        }
+        redactions.text(&run_line(&entry.line, &home, &kubeconfig), &home.display().to_string())
+    };
+    let said = transcripts.iter().flat_map(|it| &it.entries).map(run).collect();
+    if let Some(muster) = muster {
+        muster.stop();
+    }
+    fs::remove_dir_all(&home).unwrap();
+    said
+}
+
+/// What a line of the shell prints, in the form of a transcript.
+fn run_line(line: &str, home: &Path, kubeconfig: &Path) -> String {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let [stdout, stderr] = ["stdout", "stderr"].map(|it| home.join(it));
+    let mut child = Command::new("bash")
+        .args(["-o", "pipefail", "-c", line])
+        .current_dir(home)
+        .env("PATH", format!("{}:{path}", home.join("bin").display()))
+        .env("KUBECONFIG", kubeconfig)
+        // So that no discovery cached from another server is believed.
+        .env("HOME", home)
+        .env("TMPDIR", home.join("tmp"))
+        .stdin(Stdio::null())
+        .stdout(File::create(&stdout).unwrap())
+        .stderr(File::create(&stderr).unwrap())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    let code = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status.code();
+        }
+        if COMMAND_TIMEOUT < began.elapsed() {
+            // The shell replaces itself by its only command, so this ends kubectl.
+            let _ = child.kill();
+            let _ = child.wait();
+            break None;
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    let mut text = String::new();
+    for (file, indent) in [(stdout, "    "), (stderr, "  ! ")] {
+        for line in String::from_utf8_lossy(&fs::read(file).unwrap()).lines() {
+            let _ = writeln!(text, "{indent}{line}");
+        }
+    }
+    match code {
+        Some(0) => {}
+        Some(code) => drop(writeln!(text, "  exit {code}")),
+        None => text += "  exit: it was still running\n",
+    }
+    text
+}
+
+async fn client(kubeconfig: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    Client::try_from(config.unwrap()).unwrap()
+}
+
+/// Waits until the namespace that the version before left behind is gone.
+async fn cleared(client: &Client) {
+    let (namespaces, began) = (Api::<Namespace>::all(client.clone()), Instant::now());
+    while began.elapsed() < SETTLE_TIMEOUT && namespaces.get_opt("nsx").await.is_ok_and(|it| it.is_some()) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Waits until every set has the pods it wants, and no pod is on its way in or out.
+async fn settle(client: &Client) {
+    let (sets, pods) = (Api::<DaemonSet>::all(client.clone()), Api::<Pod>::all(client.clone()));
+    let began = Instant::now();
+    while began.elapsed() < SETTLE_TIMEOUT {
+        let listed = (sets.list(&Default::default()).await, pods.list(&Default::default()).await);
+        if let (Ok(sets), Ok(pods)) = listed
+            && sets.iter().all(is_rolled_out)
+            && pods.iter().all(is_at_rest)
+        {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+fn is_rolled_out(set: &DaemonSet) -> bool {
+    set.status.as_ref().is_some_and(|it| {
+        it.observed_generation == set.meta().generation
+            && it.updated_number_scheduled.unwrap_or(0) == it.desired_number_scheduled
+            && it.current_number_scheduled == it.desired_number_scheduled
+            && it.number_available.unwrap_or(0) == it.desired_number_scheduled
+    })
+}
+
+fn is_at_rest(pod: &Pod) -> bool {
+    let is_bound = pod.spec.as_ref().is_some_and(|it| it.node_name.is_some());
+    let is_running = pod.status.as_ref().is_some_and(|it| it.phase.as_deref() == Some("Running"));
+    pod.meta().deletion_timestamp.is_none() && (!is_bound || is_running)
+}
+
+/// The N of 1.N.
+fn minor(version: &str) -> u32 {
+    let minor = version.split('.').nth(1).unwrap_or_default();
+    minor.parse().unwrap_or_else(|_| panic!("{version} is no version of kubectl"))
+}

@@ -1,0 +1,711 @@
+//! Requests that are close enough to good ones to get far.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::Request;
+use hyper::header::{ACCEPT, CONTENT_TYPE};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use serde_json::{Map, Value, json};
+
+use super::OPEN;
+
+#[derive(Clone)]
+pub(super) struct Input {
+    method: &'static str,
+    path: Path,
+    query: Vec<(String, String)>,
+    accept: &'static str,
+    body: (&'static str, Vec<u8>),
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Path {
+    /// Of a collection or of an object, each part as it stands in the path.
+    Of {
+        group: &'static str,
+        namespace: Option<String>,
+        plural: String,
+        rest: Vec<String>,
+    },
+    Other(String),
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (media_type, body) = (self.body.0, self.body.1.escape_ascii());
+        write!(
+            f,
+            "{} {} accept={} {media_type} {body}",
+            self.method,
+            self.uri(false).unwrap_or_default(),
+            self.accept
+        )
+    }
+}
+
+impl Input {
+    /// Nothing if HTTP itself does not let it be said.
+    pub(super) fn request(&self, in_open: bool) -> Option<Request<Full<Bytes>>> {
+        Request::builder()
+            .method(self.method)
+            .uri(self.uri(in_open)?)
+            .header(ACCEPT, self.accept)
+            .header(CONTENT_TYPE, self.body.0)
+            .body(Full::new(Bytes::from(self.body.1.clone())))
+            .ok()
+    }
+
+    fn uri(&self, in_open: bool) -> Option<String> {
+        let path = match &self.path {
+            Path::Of { group, namespace, plural, rest } => {
+                let namespace = if in_open { Some(OPEN) } else { namespace.as_deref() };
+                let namespace = namespace.map(|it| format!("namespaces/{it}/")).unwrap_or_default();
+                let rest: String = rest.iter().map(|it| format!("/{it}")).collect();
+                format!("/{group}/{namespace}{plural}{rest}")
+            }
+            Path::Other(_) if in_open => return None,
+            Path::Other(path) => path.clone(),
+        };
+        let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let query: Vec<String> =
+            self.query.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
+        Some(if query.is_empty() { path } else { format!("{path}?{}", query.join("&")) })
+    }
+}
+
+pub(super) fn request(
+    path: impl Strategy<Value = Path>,
+    query: impl Strategy<Value = Vec<(String, String)>>,
+    body: impl Strategy<Value = (&'static str, Vec<u8>)>,
+) -> impl Strategy<Value = Input> {
+    let accepts = select(vec![
+        "",
+        "application/json",
+        "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+        "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+        "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json",
+        "application/vnd.kubernetes.protobuf,application/json",
+        "application/vnd.kubernetes.protobuf",
+        "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,*/*",
+        "application/yaml",
+        "text/html;q=0.9,*/*;q=0.1",
+        ";;=,",
+    ]);
+    let methods = prop_oneof![
+        4 => Just("GET"), 3 => Just("POST"), 3 => Just("PUT"), 3 => Just("PATCH"), 2 => Just("DELETE"),
+        1 => select(vec!["HEAD", "OPTIONS", "CONNECT", "BREW"]),
+    ];
+    (methods, path, query, accepts, body).prop_map(|(method, path, query, accept, body)| Input {
+        method,
+        path,
+        query,
+        accept,
+        body,
+    })
+}
+
+pub(super) fn patch() -> impl Strategy<Value = Input> {
+    let on = (select(GROUPS), select(TARGETS)).prop_map(|(_, (group, plural, name))| (group, plural, name));
+    let rest = prop_oneof![5 => Just(vec![]), 1 => select(PARTS).prop_map(|it| vec![it.to_owned()])];
+    let path = (on, namespaces(), rest).prop_map(|((group, plural, name), namespace, part)| Path::Of {
+        group,
+        namespace: Some(namespace),
+        plural: plural.to_owned(),
+        rest: [vec![name.to_owned()], part].concat(),
+    });
+    (request(path, query(), patches()), Just("PATCH")).prop_map(|(input, method)| Input { method, ..input })
+}
+
+const GROUPS: &[&str] = &[
+    "api/v1",
+    "apis/apps/v1",
+    "apis/extensions/v1beta1",
+    "apis/coordination.k8s.io/v1",
+    "apis/scheduling.k8s.io/v1",
+    "apis/policy/v1",
+    "apis/discovery.k8s.io/v1",
+    "apis/events.k8s.io/v1",
+    "apis/rbac.authorization.k8s.io/v1",
+    "apis/certificates.k8s.io/v1",
+    "apis/authentication.k8s.io/v1",
+    "apis/authorization.k8s.io/v1",
+    "apis/no.such.group/v1",
+];
+
+const PLURALS: &[&str] = &[
+    "configmaps",
+    "secrets",
+    "pods",
+    "services",
+    "endpoints",
+    "serviceaccounts",
+    "events",
+    "podtemplates",
+    "limitranges",
+    "resourcequotas",
+    "namespaces",
+    "nodes",
+    "daemonsets",
+    "controllerrevisions",
+    "leases",
+    "priorityclasses",
+    "poddisruptionbudgets",
+    "endpointslices",
+    "roles",
+    "clusterroles",
+    "rolebindings",
+    "clusterrolebindings",
+    "certificatesigningrequests",
+    "tokenreviews",
+    "selfsubjectreviews",
+    "selfsubjectaccessreviews",
+    "subjectaccessreviews",
+    "localsubjectaccessreviews",
+    "selfsubjectrulesreviews",
+    "deployments",
+];
+
+/// What each namespace has.
+const TARGETS: &[(&str, &str, &str)] = &[
+    ("api/v1", "configmaps", "m"),
+    ("api/v1", "secrets", "s"),
+    ("api/v1", "pods", "p"),
+    ("apis/apps/v1", "daemonsets", "d"),
+    ("apis/extensions/v1beta1", "daemonsets", "d"),
+    ("api/v1", "serviceaccounts", "default"),
+];
+
+const PARTS: &[&str] = &[
+    "status",
+    "binding",
+    "eviction",
+    "log",
+    "exec",
+    "attach",
+    "portforward",
+    "ephemeralcontainers",
+    "token",
+    "scale",
+    "finalize",
+    "approval",
+    "proxy",
+    "resize",
+];
+
+fn namespaces() -> impl Strategy<Value = String> {
+    prop_oneof![
+        8 => Just(OPEN.to_owned()),
+        4 => select(vec!["aa", "b", "a-b", "default", "kube-system", "", "nosuch"]).prop_map(str::to_owned),
+        3 => select(vec!["a%2Fb", "b%2F", "..", "%2e%2e", "a%2F..%2Fb", "a%00", ".", "%2F", "a%2fpods", "*", "%"]).prop_map(str::to_owned),
+        1 => "[a-b%./]{0,6}",
+    ]
+}
+
+fn names() -> impl Strategy<Value = String> {
+    prop_oneof![
+        8 => select(vec!["m", "s", "p", "d", "default"]).prop_map(str::to_owned),
+        3 => select(vec!["..%2Fb%2Fs", "..", "b%2Fs", "%2Fb%2Fs", "%2e%2e%2fb%2fm", "x%00", "s%2Fstatus", "*", "%ff", "guest"]).prop_map(str::to_owned),
+        2 => "[a-z%./-]{0,8}",
+    ]
+}
+
+pub(super) fn path() -> impl Strategy<Value = Path> {
+    let rest = prop_oneof![
+        2 => Just(vec![]),
+        5 => names().prop_map(|it| vec![it]),
+        3 => (names(), select(PARTS)).prop_map(|(name, part)| vec![name, part.to_owned()]),
+        1 => vec("[a-z%./]{0,4}", 0..5),
+    ];
+    // Most groups have few of the resources, so the two that have most come often.
+    let group = prop_oneof![4 => Just("api/v1"), 2 => Just("apis/apps/v1"), 4 => select(GROUPS)];
+    let of = (group, prop::option::weighted(0.8, namespaces()), select(PLURALS), rest);
+    let of = of.prop_map(|(group, namespace, plural, rest)| Path::Of {
+        group,
+        namespace,
+        plural: plural.to_owned(),
+        rest,
+    });
+    let known = select(vec![
+        "/",
+        "/api",
+        "/apis",
+        "/version",
+        "/healthz",
+        "/readyz/ping",
+        "/livez?verbose",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openapi/v3/apis/apps/v1",
+        "/openapi/v3/api/v1",
+        "/apis/apps",
+        "/apis/apps/v1",
+        "/api/v1",
+        "//api//v1//namespaces//b//secrets",
+        "/api/v1/namespaces/b/secrets/s/../../..",
+        "/debug/pprof",
+    ]);
+    prop_oneof![
+        12 => of,
+        1 => known.prop_map(|it| Path::Other(it.to_owned())),
+        1 => "/[!-~]{0,40}".prop_map(Path::Other),
+    ]
+}
+
+/// Collections, in the open namespace, in others and in all of them.
+pub(super) fn lists() -> impl Strategy<Value = Path> {
+    let lists = (select(TARGETS), prop::option::weighted(0.9, namespaces()));
+    lists.prop_map(|((group, plural, _), namespace)| Path::Of {
+        group,
+        namespace,
+        plural: plural.to_owned(),
+        rest: Vec::new(),
+    })
+}
+
+fn pair(
+    name: &'static str,
+    value: impl Strategy<Value = String> + 'static,
+) -> BoxedStrategy<(String, String)> {
+    value.prop_map(move |value| (name.to_owned(), value)).boxed()
+}
+
+fn one_of(values: &'static [&'static str]) -> impl Strategy<Value = String> {
+    select(values).prop_map(str::to_owned)
+}
+
+pub(super) fn query() -> impl Strategy<Value = Vec<(String, String)>> {
+    let parameters = prop::strategy::Union::new(vec![
+        pair("watch", one_of(&["true", "1", "false", "yes"])),
+        pair("allowWatchBookmarks", one_of(&["true", "0"])),
+        pair("sendInitialEvents", one_of(&["true", "false"])),
+        pair("timeoutSeconds", one_of(&["0", "1", "-1", "99999999999999999999", "x"])),
+        pair("limit", one_of(&["0", "1", "2", "-1", "18446744073709551616"])),
+        pair("continue", tokens()),
+        pair(
+            "resourceVersion",
+            one_of(&["", "0", "1", "5", "40", "999999", "-1", "18446744073709551615", "x"]),
+        ),
+        pair("resourceVersionMatch", one_of(&["Exact", "NotOlderThan", "", "Other"])),
+        pair("labelSelector", label_selectors()),
+        pair("fieldSelector", field_selectors()),
+        pair("dryRun", one_of(&["All", "", "Some"])),
+        pair(
+            "fieldManager",
+            one_of(&[
+                "me",
+                "",
+                "\u{1}",
+                "a-very-long-name-a-very-long-name-a-very-long-name-a-very-long-name-a-very-long-name-a-very-long-name-a-very-long-name-a-very-long",
+            ]),
+        ),
+        pair("fieldValidation", one_of(&["Strict", "Warn", "Ignore", "Other"])),
+        pair("force", one_of(&["true", "false", "x"])),
+        pair("propagationPolicy", one_of(&["Orphan", "Foreground", "Background", "Other"])),
+        pair("gracePeriodSeconds", one_of(&["0", "1", "-1", "9223372036854775807", "x"])),
+        pair("orphanDependents", one_of(&["true", "false"])),
+        pair("includeObject", one_of(&["None", "Metadata", "Object", "Other"])),
+        pair("pretty", one_of(&["true", "false"])),
+        pair("container", one_of(&["c", ""])),
+        pair("command", one_of(&["true", "; id"])),
+        (".{0,8}", ".{0,8}").boxed(),
+    ]);
+    vec(parameters, 0..4)
+}
+
+pub(super) fn selectors() -> impl Strategy<Value = Vec<(String, String)>> {
+    (label_selectors(), field_selectors(), 0..3).prop_map(|(labels, fields, which)| {
+        let labels = ("labelSelector".to_owned(), labels);
+        let fields = ("fieldSelector".to_owned(), fields);
+        match which {
+            0 => vec![labels],
+            1 => vec![fields],
+            _ => vec![labels, fields],
+        }
+    })
+}
+
+fn label_selectors() -> impl Strategy<Value = String> {
+    let key = one_of(&["app", "mark", "a.b/c", "!app", "", "-", "kubernetes.io/metadata.name", "x y"]);
+    let value = one_of(&["x", "open", "", "(", "a,b", "\u{e4}"]);
+    let operator = one_of(&["=", "==", "!=", " in ", " notin ", ">", "<", "", " ", " in (", ")"]);
+    let term = (key, operator, value, prop::bool::ANY).prop_map(|(key, operator, value, many)| {
+        match (operator.as_str(), many) {
+            (" in " | " notin ", true) => format!("{key}{operator}({value},y)"),
+            _ => format!("{key}{operator}{value}"),
+        }
+    });
+    prop_oneof![4 => vec(term, 0..4).prop_map(|it| it.join(",")), 1 => ".{0,20}", 1 => "[a-z!=(),<> ]{0,20}"]
+}
+
+fn field_selectors() -> impl Strategy<Value = String> {
+    let field = one_of(&[
+        "metadata.name",
+        "metadata.namespace",
+        "spec.nodeName",
+        "status.phase",
+        "type",
+        "involvedObject.name",
+        "spec",
+        "metadata.uid",
+        "",
+        ".",
+    ]);
+    let value = one_of(&["m", "s", "p", "b", "a", "n", "", "Running", "Opaque", "\\,", "\\", "a=b"]);
+    let operator = one_of(&["=", "==", "!=", "", ","]);
+    let term =
+        (field, operator, value).prop_map(|(field, operator, value)| format!("{field}{operator}{value}"));
+    prop_oneof![4 => vec(term, 0..4).prop_map(|it| it.join(",")), 1 => ".{0,20}", 1 => "[a-z.!=,\\\\]{0,20}"]
+}
+
+pub(super) fn pages() -> impl Strategy<Value = Vec<(String, String)>> {
+    (tokens(), one_of(&["1", "2", "500", "0", "-5"]), prop::option::of(one_of(&["0", "7", ""]))).prop_map(
+        |(token, limit, version)| {
+            let mut query = vec![("continue".to_owned(), token), ("limit".to_owned(), limit)];
+            query.extend(version.map(|it| ("resourceVersion".to_owned(), it)));
+            query
+        },
+    )
+}
+
+/// Tokens as a server gives them, pointing anywhere.
+fn tokens() -> impl Strategy<Value = String> {
+    let start = prop_oneof![
+        one_of(&[
+            "a/m\0",
+            "b/",
+            "b/m\0",
+            "m\0",
+            "",
+            "/",
+            "../b/m",
+            "aa/",
+            "\0",
+            "a/../b",
+            "z",
+            "a-b/s\0",
+            "\u{10ffff}"
+        ]),
+        ".{0,10}",
+    ];
+    let revision = prop_oneof![Just(-1i64), Just(0), 0..60i64, any::<i64>()];
+    let good = (start, revision, one_of(&["meta.k8s.io/v1", "v1", ""]), prop::bool::ANY).prop_map(
+        |(start, revision, version, url_safe)| {
+            let token = json!({"v": version, "rv": revision, "start": start}).to_string();
+            if url_safe { BASE64_URL_SAFE_NO_PAD.encode(token) } else { BASE64_STANDARD.encode(token) }
+        },
+    );
+    let json = json_values().prop_map(|it| BASE64_URL_SAFE_NO_PAD.encode(it.to_string()));
+    let bytes = vec(any::<u8>(), 0..30).prop_map(|it| BASE64_URL_SAFE_NO_PAD.encode(it));
+    prop_oneof![4 => good, 1 => json, 1 => bytes, 1 => ".{0,20}"]
+}
+
+pub(super) fn no_body() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
+    Just(("", Vec::new()))
+}
+
+pub(super) fn body() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
+    let json = (select(vec!["application/json", "", "application/yaml", "text/plain"]), objects())
+        .prop_map(|(media_type, object)| (media_type, object.to_string().into_bytes()));
+    let raw = (select(vec!["application/json", "application/yaml"]), vec(any::<u8>(), 0..60));
+    prop_oneof![3 => no_body(), 6 => json, 3 => patches(), 2 => protobuf(), 1 => raw]
+}
+
+fn patches() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
+    let media_types = vec![
+        "application/merge-patch+json",
+        "application/strategic-merge-patch+json",
+        "application/apply-patch+yaml",
+        "application/json-patch+json",
+    ];
+    let of_object =
+        (select(media_types.clone()), objects()).prop_map(|(it, patch)| (it, patch.to_string().into_bytes()));
+    let of_fields = (select(media_types.clone()), json_values())
+        .prop_map(|(it, patch)| (it, patch.to_string().into_bytes()));
+    let operations = vec(operation(), 0..6)
+        .prop_map(|it| ("application/json-patch+json", Value::Array(it).to_string().into_bytes()));
+    let raw = (select(media_types), vec(any::<u8>(), 0..60));
+    prop_oneof![4 => of_object, 2 => of_fields, 4 => operations, 1 => raw]
+}
+
+fn operation() -> impl Strategy<Value = Value> {
+    let pointer = prop_oneof![
+        4 => vec(select(FIELDS), 0..5).prop_map(|it| it.iter().map(|it| format!("/{}", it.replace('/', "~1"))).collect::<String>()),
+        2 => one_of(&["", "/", "/spec/containers/0", "/spec/containers/-", "/spec/containers/99999999999999999999",
+            "/metadata/labels/app", "/metadata/namespace", "/metadata/managedFields", "/spec/template/spec/containers/0/image", "~2", "/~"]),
+        1 => "[/~0-9a-z-]{0,12}",
+    ]
+    .boxed();
+    let operator = one_of(&["add", "remove", "replace", "move", "copy", "test", "other"]);
+    (operator, pointer.clone(), pointer, json_values()).prop_map(
+        |(operator, path, from, value)| json!({"op": operator, "path": path, "from": from, "value": value}),
+    )
+}
+
+const FIELDS: &[&str] = &[
+    "metadata",
+    "name",
+    "namespace",
+    "generateName",
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+    "uid",
+    "resourceVersion",
+    "managedFields",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "generation",
+    "spec",
+    "status",
+    "data",
+    "stringData",
+    "type",
+    "template",
+    "selector",
+    "matchLabels",
+    "matchExpressions",
+    "containers",
+    "initContainers",
+    "image",
+    "ports",
+    "containerPort",
+    "protocol",
+    "env",
+    "value",
+    "valueFrom",
+    "volumes",
+    "volumeMounts",
+    "mountPath",
+    "resources",
+    "limits",
+    "requests",
+    "cpu",
+    "memory",
+    "tolerations",
+    "key",
+    "operator",
+    "effect",
+    "affinity",
+    "nodeAffinity",
+    "updateStrategy",
+    "rollingUpdate",
+    "maxUnavailable",
+    "maxSurge",
+    "nodeName",
+    "serviceAccountName",
+    "conditions",
+    "phase",
+    "roleRef",
+    "subjects",
+    "rules",
+    "verbs",
+    "apiGroups",
+    "kind",
+    "apiVersion",
+    "items",
+    "$patch",
+    "$retainKeys",
+    "$setElementOrder/containers",
+    "$deleteFromPrimitiveList/finalizers",
+    "k:{\"name\":\"c\"}",
+    "f:metadata",
+    "fieldsV1",
+    "manager",
+    "operation",
+    "time",
+    "deleteOptions",
+    "preconditions",
+    "target",
+    "app",
+    "",
+];
+
+fn leaves() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (-3..200i64).prop_map(Value::from),
+        any::<f64>().prop_map(|it| json!(it)),
+        one_of(&[
+            "a",
+            "b",
+            "m",
+            "c",
+            "default",
+            "replace",
+            "delete",
+            "merge",
+            "100m",
+            "1Gi",
+            "-1",
+            "1e99",
+            "10%",
+            "101%",
+            "TCP",
+            "Always",
+            "RollingUpdate",
+            "OnDelete",
+            "NoExecute",
+            "Exists",
+            "2026-01-01T00:00:00Z",
+            "ConfigMap",
+            "v1",
+            "apps/v1",
+            "DaemonSet",
+            "system:masters",
+            "\0",
+            "",
+        ])
+        .prop_map(Value::from),
+        ".{0,8}".prop_map(Value::from),
+    ]
+}
+
+fn json_values() -> impl Strategy<Value = Value> {
+    leaves().prop_recursive(5, 24, 4, |inner| {
+        prop_oneof![
+            1 => vec(inner.clone(), 0..4).prop_map(Value::Array),
+            3 => vec((select(FIELDS), inner), 0..5).prop_map(object),
+        ]
+    })
+}
+
+fn object(fields: Vec<(&'static str, Value)>) -> Value {
+    Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>())
+}
+
+/// Objects that are right but for a few places.
+fn objects() -> impl Strategy<Value = Value> {
+    let metadata = |name: &str| json!({"name": name, "labels": {"app": "x"}});
+    let containers = json!([{"name": "c", "image": "i", "ports": [{"containerPort": 80}], "env": [{"name": "A", "value": "1"}]}]);
+    let template = json!({"metadata": {"labels": {"app": "x"}}, "spec": {"containers": containers}});
+    let good = vec![
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata("m2"), "data": {"k": "v"}}),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata("s2"), "data": {"k": "dg=="}}),
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata("p2"), "spec": {"containers": containers}}),
+        json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata("d"),
+            "spec": {"selector": {"matchLabels": {"app": "x"}}, "template": template}}),
+        json!({"apiVersion": "extensions/v1beta1", "kind": "DaemonSet", "metadata": metadata("d2"), "spec": {"template": template}}),
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata("c")}),
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata("sa")}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata("svc"), "spec": {"ports": [{"port": 80}]}}),
+        json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata("q"), "spec": {"hard": {"pods": "5"}}}),
+        json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata("b"),
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}}),
+        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p", "namespace": "b"}}),
+        json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}),
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata("rb"),
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "User", "name": "guest", "apiGroup": "rbac.authorization.k8s.io"}]}),
+        json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "propagationPolicy": "Foreground"}),
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}),
+        json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {"namespace": "b", "verb": "get", "resource": "secrets"}}}),
+    ];
+    let namespace = prop::option::of(one_of(&["a", "b", "aa", "", "../b"]));
+    let changes = vec((vec(any::<prop::sample::Index>(), 0..5), select(FIELDS), json_values()), 0..3);
+    (select(good), namespace, changes).prop_map(|(mut object, namespace, changes)| {
+        if let Some(namespace) = namespace {
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        for (way, field, value) in changes {
+            change(&mut object, &way, field, value);
+        }
+        object
+    })
+}
+
+/// Goes down as the way says, and sets a field there or puts the value in its place.
+fn change(object: &mut Value, way: &[prop::sample::Index], field: &str, value: Value) {
+    match (object, way.split_first()) {
+        (Value::Object(fields), Some((at, rest))) if !fields.is_empty() => {
+            let at = at.index(fields.len());
+            if let Some(inner) = fields.values_mut().nth(at) {
+                change(inner, rest, field, value);
+            }
+        }
+        (Value::Array(items), Some((at, rest))) if !items.is_empty() => {
+            let at = at.index(items.len());
+            change(&mut items[at], rest, field, value);
+        }
+        (Value::Object(fields), None) => drop(fields.insert(field.to_owned(), value)),
+        (place, _) => *place = value,
+    }
+}
+
+/// `k8s\0`, and a message whose raw part is a message of fields that may mean anything.
+pub(super) fn protobuf() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
+    let kinds = select(vec![
+        ("v1", "ConfigMap"),
+        ("v1", "Secret"),
+        ("v1", "Pod"),
+        ("v1", "Namespace"),
+        ("apps/v1", "DaemonSet"),
+        ("v1", "Node"),
+        ("v1", "ServiceAccount"),
+        ("v1", "DeleteOptions"),
+        ("policy/v1", "Eviction"),
+        ("policy/v1", "PodDisruptionBudget"),
+        ("rbac.authorization.k8s.io/v1", "Role"),
+        ("authorization.k8s.io/v1", "SelfSubjectAccessReview"),
+        ("authentication.k8s.io/v1", "TokenRequest"),
+        ("v1", "Nonsense"),
+        ("", ""),
+    ]);
+    let whole = (kinds, messages()).prop_map(|((api_version, kind), raw)| {
+        let type_meta = [bytes_field(1, api_version.as_bytes()), bytes_field(2, kind.as_bytes())].concat();
+        [b"k8s\0".to_vec(), bytes_field(1, &type_meta), bytes_field(2, &raw)].concat()
+    });
+    let whole = whole.boxed();
+    let broken =
+        (whole.clone(), any::<prop::sample::Index>(), any::<u8>()).prop_map(|(mut bytes, at, byte)| {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            bytes
+        });
+    let cut = (whole.clone(), any::<prop::sample::Index>())
+        .prop_map(|(bytes, at)| bytes[..at.index(bytes.len())].to_vec());
+    let raw = vec(any::<u8>(), 0..60);
+    let bytes = prop_oneof![5 => whole, 2 => broken, 1 => cut, 1 => raw];
+    bytes.prop_map(|it| ("application/vnd.kubernetes.protobuf", it))
+}
+
+fn messages() -> impl Strategy<Value = Vec<u8>> {
+    let leaf = prop_oneof![
+        (1..20u64, any::<u64>()).prop_map(|(number, value)| [varint(number << 3), varint(value)].concat()),
+        (1..20u64, "[a-z:/.0-9-]{0,8}").prop_map(|(number, text)| bytes_field(number, text.as_bytes())),
+        (1..20u64, vec(any::<u8>(), 0..8)).prop_map(|(number, bytes)| bytes_field(number, &bytes)),
+        (1..20u64, any::<[u8; 8]>())
+            .prop_map(|(number, bytes)| [varint(number << 3 | 1), bytes.to_vec()].concat()),
+        (1..20u64, any::<[u8; 4]>())
+            .prop_map(|(number, bytes)| [varint(number << 3 | 5), bytes.to_vec()].concat()),
+        any::<[u8; 3]>().prop_map(|it| it.to_vec()),
+    ];
+    leaf.prop_recursive(6, 24, 4, |inner| {
+        (1..12u64, vec(inner, 0..4)).prop_map(|(number, parts)| bytes_field(number, &parts.concat()))
+    })
+}
+
+fn bytes_field(number: u64, bytes: &[u8]) -> Vec<u8> {
+    [varint(number << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
+}
+
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while 0x80 <= value {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    bytes.push(value as u8);
+    bytes
+}

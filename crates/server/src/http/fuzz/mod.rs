@@ -1,0 +1,206 @@
+//! Arbitrary requests: no panic, no hang, and nothing of another namespace.
+//!
+//! A case is a few requests to a server of its own, where one namespace is open to whoever asks and others are not. What
+//! is in those carries a mark. Whatever is asked, no answer has the mark in it, and what the mark is on stays as it was.
+//!
+//! `MUSTER_FUZZ=N` sends N requests of each sort instead of a few.
+
+mod inputs;
+
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use http_body_util::BodyExt as _;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
+use serde_json::{Value, json};
+
+use self::inputs::Input;
+use super::tests::Server;
+use crate::auth::User;
+use crate::object::str_at;
+
+/// Of each sort, in `make test`.
+const INPUTS: u32 = 500;
+
+/// Enough that one may build on another.
+const INPUTS_PER_CASE: usize = 12;
+
+/// A few thousand times what a request takes that waits for nothing.
+const HANGS_AFTER: Duration = Duration::from_secs(30);
+
+/// How long a request that waits is waited for, before its clock is put forward.
+const PATIENCE: Duration = Duration::from_millis(1);
+const FORWARD: Duration = Duration::from_secs(60);
+
+/// On whatever is in a namespace that is not for the one who asks.
+const MARK: &str = "not-for-your-eyes";
+
+/// The namespace that is open. Its name begins and is within that of others.
+const OPEN: &str = "a";
+const CLOSED: [&str; 3] = ["aa", "b", "a-b"];
+
+/// Where what must not change is read.
+const LISTS: &[&str] = &[
+    "/api/v1/configmaps",
+    "/api/v1/namespaces",
+    "/api/v1/nodes",
+    "/api/v1/pods",
+    "/api/v1/secrets",
+    "/api/v1/serviceaccounts",
+    "/api/v1/services",
+    "/apis/apps/v1/controllerrevisions",
+    "/apis/apps/v1/daemonsets",
+    "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+    "/apis/coordination.k8s.io/v1/leases",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "/apis/rbac.authorization.k8s.io/v1/rolebindings",
+    "/apis/rbac.authorization.k8s.io/v1/roles",
+    "/apis/scheduling.k8s.io/v1/priorityclasses",
+];
+
+#[test]
+fn any_request() {
+    check(inputs::request(inputs::path(), inputs::query(), inputs::body()));
+}
+
+#[test]
+fn any_patch() {
+    check(inputs::patch());
+}
+
+#[test]
+fn any_selector() {
+    check(inputs::request(inputs::lists(), inputs::selectors(), inputs::no_body()));
+}
+
+#[test]
+fn any_continue_token() {
+    check(inputs::request(inputs::lists(), inputs::pages(), inputs::no_body()));
+}
+
+#[test]
+fn any_protobuf() {
+    check(inputs::request(inputs::path(), inputs::query(), inputs::protobuf()));
+}
+
+fn check(input: impl Strategy<Value = Input>) {
+    let inputs =
+        std::env::var("MUSTER_FUZZ").map_or(INPUTS, |it| it.parse().expect("MUSTER_FUZZ is a number"));
+    let config = Config {
+        cases: inputs.div_ceil(INPUTS_PER_CASE as u32 / 2),
+        failure_persistence: Some(Box::new(FileFailurePersistence::SourceParallel("proptest-regressions"))),
+        source_file: Some(file!()),
+        ..Config::default()
+    };
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let case = (prop::bool::ANY, prop::collection::vec(input, 1..=INPUTS_PER_CASE));
+    let outcome = TestRunner::new(config).run(&case, |(is_guest, inputs)| {
+        runtime.block_on(async {
+            let world = World::new().await;
+            let before = world.closed().await;
+            for input in &inputs {
+                world.ask(is_guest, input).await?;
+            }
+            prop_assert_eq!(before, world.closed().await, "what is closed was changed");
+            Ok(())
+        })
+    });
+    outcome.unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// What comes of it, if anything does. Its clock runs ahead, so that a watch of an hour is over soon; but not by itself, since
+/// it would run ahead of the store's thread too.
+async fn in_no_time<T>(mut answered: impl Future<Output = T> + Unpin) -> Option<T> {
+    let began = Instant::now();
+    while began.elapsed() < HANGS_AFTER {
+        if let Poll::Ready(answer) = futures::poll!(&mut answered) {
+            return Some(answer);
+        }
+        let wait = tokio::task::spawn_blocking(|| std::thread::sleep(PATIENCE));
+        tokio::select! {
+            answer = &mut answered => return Some(answer),
+            _ = wait => tokio::time::advance(FORWARD).await,
+        }
+    }
+    None
+}
+
+struct World {
+    server: Server,
+}
+
+impl World {
+    async fn new() -> Self {
+        let server = Server::new().await;
+        for namespace in [OPEN].iter().chain(&CLOSED) {
+            let mark = if *namespace == OPEN { "open" } else { MARK };
+            let labels = json!({"mark": mark, "app": "x"});
+            let metadata = |name: &str| json!({"name": name, "labels": labels});
+            let make = async |path: &str, object: Value| {
+                let (code, answer) = server.json("POST", path, object).await;
+                assert_eq!(code, 201, "{path}: {answer}");
+            };
+            make("/api/v1/namespaces", json!({"metadata": metadata(namespace)})).await;
+            let core = format!("/api/v1/namespaces/{namespace}");
+            let pod = json!({"containers": [{"name": "c", "image": mark}], "nodeName": "n"});
+            make(&format!("{core}/serviceaccounts"), json!({"metadata": metadata("default")})).await;
+            make(&format!("{core}/configmaps"), json!({"metadata": metadata("m"), "data": {"k": mark}}))
+                .await;
+            make(&format!("{core}/secrets"), json!({"metadata": metadata("s"), "stringData": {"k": mark}}))
+                .await;
+            make(&format!("{core}/pods"), json!({"metadata": metadata("p"), "spec": pod})).await;
+            let template = json!({"metadata": {"labels": labels}, "spec": {"containers": pod["containers"]}});
+            let set = json!({"selector": {"matchLabels": {"app": "x"}}, "template": template});
+            let sets = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");
+            make(&sets, json!({"metadata": metadata("d"), "spec": set})).await;
+        }
+        let binding = json!({
+            "metadata": {"name": "guest"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "guest"}],
+        });
+        let bindings = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{OPEN}/rolebindings");
+        let (code, answer) = server.json("POST", &bindings, binding).await;
+        assert_eq!(code, 201, "{answer}");
+        Self { server }
+    }
+
+    /// A guest may ask for anything, but is at home in the open namespace alone. Others may do everything, so what they
+    /// ask for is turned to the open namespace.
+    async fn ask(&self, is_guest: bool, input: &Input) -> Result<(), TestCaseError> {
+        let user = if is_guest {
+            User { name: "guest".into(), groups: vec!["system:authenticated".into()], ..User::default() }
+        } else {
+            User::server()
+        };
+        let Some(request) = input.request(!is_guest) else { return Ok(()) };
+        let answered = pin!(async {
+            let response = self.server.api.answer(Some(&user), request).await;
+            let status = response.status();
+            (status, response.into_body().collect().await)
+        });
+        let Some((status, body)) = in_no_time(answered).await else {
+            return Err(TestCaseError::fail("it hangs"));
+        };
+        let body = body.map_err(|it| TestCaseError::fail(format!("the body broke off: {it}")))?.to_bytes();
+        let body = String::from_utf8_lossy(&body);
+        prop_assert!(!body.contains(MARK), "{status}: {body}");
+        Ok(())
+    }
+
+    /// All that is not in the open namespace, with the revision of each.
+    async fn closed(&self) -> Vec<Value> {
+        let mut all = Vec::new();
+        for list in LISTS {
+            let (code, mut list) = self.server.json("GET", list, Value::Null).await;
+            assert_eq!(code, 200, "{list}");
+            all.extend(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
+        }
+        all.retain(|it| str_at(it, "metadata.namespace") != OPEN && str_at(it, "metadata.name") != OPEN);
+        all
+    }
+}
