@@ -112,7 +112,15 @@ mod tests {
             .map(|it| duration(it).map(|it| it.as_secs()).map_err(|it| it.to_string()))
             .map(|it| format!("{it:?}"))
             .collect();
-        expect_test::expect![[r#""#]].assert_eq(&said.join("\n"));
+        expect_test::expect![[r#"
+            Ok(30)
+            Ok(900)
+            Ok(86400)
+            Ok(604800)
+            Err("a token that is good for no time is good for nothing")
+            Err("\"15\" is not a time such as 30s, 15m, 24h or 7d")
+            Err("\"h\" has no number")
+            Err("\"\" is not a time such as 30s, 15m, 24h or 7d")"#]].assert_eq(&said.join("\n"));
     }
 
     #[test]
