@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::admission::Plugin;
 use crate::admit::cause::Causes;
 use crate::admit::check::{self, Write};
-use crate::admit::{default, names};
+use crate::admit::{default, names, warn};
 use crate::answer;
 use crate::auth;
 use crate::columns::{self, Column};
@@ -69,6 +69,8 @@ pub(crate) struct Kind {
     pub(crate) default: fn(&mut Value),
     /// What is wrong with the object, besides its metadata.
     pub(crate) check: fn(&Write, &mut Causes),
+    /// What is said of an object that is taken.
+    pub(crate) warn: fn(&Write) -> Vec<String>,
     /// What `kubectl get` shows.
     pub(crate) columns: &'static [Column],
 }
@@ -133,6 +135,7 @@ const PLAIN: Kind = Kind {
     name: names::subdomain_name,
     default: default::nothing,
     check: check::nothing,
+    warn: warn::nothing,
     columns: columns::NAME_AND_CREATED,
 };
 
@@ -203,6 +206,7 @@ const DAEMON_SET: Kind = Kind {
     generation: Some(&["spec"]),
     default: default::daemonset,
     check: check::daemonset,
+    warn: warn::daemonset,
     columns: columns::DAEMON_SET,
     ..PLAIN
 };
@@ -272,6 +276,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::NODE,
         default: default::node,
         check: check::node,
+        warn: warn::node,
         ..PLAIN
     },
     Kind {
@@ -313,6 +318,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::POD,
         default: default::pod,
         check: check::pod,
+        warn: warn::pod,
         ..PLAIN
     },
     Kind {
@@ -323,6 +329,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::POD_TEMPLATE,
         default: default::pod_template,
         check: check::pod_template,
+        warn: warn::pod_template,
         ..PLAIN
     },
     Kind {
@@ -357,6 +364,7 @@ pub(crate) static KINDS: &[Kind] = &[
             auth::answer::token,
         )],
         columns: columns::NAME_AND_AGE,
+        default: default::service_account,
         ..PLAIN
     },
     Kind {
@@ -374,6 +382,7 @@ pub(crate) static KINDS: &[Kind] = &[
         name: names::label_name,
         default: default::service,
         check: check::service,
+        warn: warn::service,
         ..PLAIN
     },
     Kind {
@@ -476,6 +485,7 @@ pub(crate) static KINDS: &[Kind] = &[
         put_creates: true,
         plural: "clusterroles",
         namespaced: false,
+        default: default::role,
         check: check::cluster_role,
         ..RBAC
     },
@@ -488,7 +498,14 @@ pub(crate) static KINDS: &[Kind] = &[
         check: check::role_binding,
         ..RBAC
     },
-    Kind { kind: "Role", put_creates: true, plural: "roles", check: check::role, ..RBAC },
+    Kind {
+        kind: "Role",
+        put_creates: true,
+        plural: "roles",
+        default: default::role,
+        check: check::role,
+        ..RBAC
+    },
     Kind {
         group: "scheduling.k8s.io",
         kind: "PriorityClass",
@@ -509,6 +526,7 @@ pub(crate) static KINDS: &[Kind] = &[
         version_required: true,
         plural: "leases",
         columns: columns::LEASE,
+        default: default::lease,
         check: check::lease,
         ..PLAIN
     },
@@ -520,6 +538,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::ENDPOINT_SLICE,
         default: default::endpoint_slice,
         check: check::endpoint_slice,
+        warn: warn::endpoint_slice,
         ..PLAIN
     },
     // Last, so that a client that asks for `ds` means the newer.

@@ -96,7 +96,7 @@ pub enum ServeError {
     #[error("set up the certificates")]
     Pki(#[from] PkiError),
     /// What was not told may be lost or not, and only a new start can say.
-    #[error("the store can no longer be written, so the server ends. {0}")]
+    #[error("the store can no longer be written, so the server ends")]
     Data(#[from] DataError),
 }
 

@@ -99,7 +99,12 @@ impl Refusal {
     }
 
     pub(crate) fn invalid_in(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
-        let said: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
+        let mut said: Vec<_> = Vec::with_capacity(causes.len());
+        for cause in causes.iter().map(|it| format!("{}: {}", it.field, it.message)) {
+            if !said.contains(&cause) {
+                said.push(cause);
+            }
+        }
         let said = if let [one] = &said[..] { one.clone() } else { format!("[{}]", said.join(", ")) };
         let message = format!("{} \"{name}\" is invalid: {said}", join(kind, group));
         let mut refusal = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);

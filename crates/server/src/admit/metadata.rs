@@ -35,6 +35,7 @@ pub(crate) fn check_new(object: &Value, name_rule: names::Rule, is_namespaced: b
     }
     check_maps(meta, &at, out);
     check_finalizers(list(meta, "finalizers"), &at.field("finalizers"), out);
+    check_standard_finalizers(list(meta, "finalizers"), &at.field("finalizers"), out);
 }
 
 pub(crate) fn check_change(new: &Value, old: &Value, out: &mut Causes) {
@@ -61,6 +62,7 @@ pub(crate) fn check_change(new: &Value, old: &Value, out: &mut Causes) {
         }
     }
     check_maps(new, &at, out);
+    check_standard_finalizers(list(new, "finalizers"), &at.field("finalizers"), out);
 }
 
 pub(crate) const IMMUTABLE: &str = "field is immutable";
@@ -129,6 +131,17 @@ fn in_go_order(owners: &Value) -> Bad<'static> {
     };
     let owners: Vec<_> = owners.as_array().into_iter().flatten().map(owner).collect();
     Bad::Said(format!("[{}]", owners.join(",")))
+}
+
+/// Without a prefix, a finalizer is one of ours.
+pub(crate) fn check_standard_finalizers(finalizers: &[Value], at: &Path, out: &mut Causes) {
+    for (index, it) in finalizers.iter().enumerate() {
+        let it = it.as_str().unwrap_or_default();
+        if !it.contains('/') && !matches!(it, "kubernetes" | "orphan" | "foregroundDeletion") {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            out.invalid(&at.index(index), it, why);
+        }
+    }
 }
 
 pub(crate) fn check_finalizers(finalizers: &[Value], at: &Path, out: &mut Causes) {

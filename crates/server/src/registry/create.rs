@@ -8,7 +8,6 @@ use uuid::Uuid;
 
 use super::{Commit, Registry, check, dedup_owners};
 use crate::admission::{self, Attempt, Operation};
-use crate::admit::Cause;
 use crate::context::Context;
 use crate::fields;
 use crate::kinds::{Kind, Status};
@@ -53,18 +52,18 @@ impl Registry {
         dedup_owners(context, &mut object);
         let prefix = str_at(&object, "metadata.generateName").to_owned();
         let is_named = is_set(&object["metadata"]["name"]);
-        if !is_named && prefix.is_empty() {
-            let cause = Cause::required("metadata.name", "name or generateName is required");
-            return Err(Refusal::invalid(kind, "", &[cause]));
-        }
         prepare(kind, &mut object, context.now);
         for _ in 0..NAMES_MAX {
-            if !is_named {
+            if !is_named && !prefix.is_empty() {
                 object["metadata"]["name"] = json!(format!("{prefix}{}", suffix()));
+            }
+            if kind.holds_others {
+                // Others choose it by a label with its name.
+                (kind.default)(&mut object);
             }
             target.name = str_at(&object, "metadata.name").to_owned();
             let attempt = Attempt { target, operation: Operation::Create };
-            check(target, &object, None)?;
+            check(context, target, &object, None)?;
             let charge = admission::validate(self, context, attempt, &object).await?;
             if context.dry_run && self.store().get(&target.key()).is_none() {
                 return Ok(object::bytes(&object));

@@ -24,7 +24,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::admission;
-use crate::admit;
+use crate::admit::{self, check::Write};
 use crate::auth::Access;
 use crate::context::Context;
 use crate::kinds::{KINDS, Kind};
@@ -231,7 +231,14 @@ fn dedup_owners(context: &Context, object: &mut Value) {
     }
 }
 
-fn check(target: &Target, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
-    let causes = admit::check(target.kind, new, old, target.part);
-    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(target.kind, &target.name, &causes)) }
+fn check(context: &Context, target: &Target, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
+    let write = Write { new, old, part: target.part };
+    let causes = admit::check(target.kind, &write);
+    if !causes.is_empty() {
+        return Err(Refusal::invalid(target.kind, &target.name, &causes));
+    }
+    for warning in (target.kind.warn)(&write) {
+        context.warn(warning);
+    }
+    Ok(())
 }

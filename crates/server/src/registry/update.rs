@@ -185,7 +185,7 @@ impl Registry {
         dedup_owners(context, &mut new);
         refuse_stale(target, &new, &old)?;
         prepare(target, &mut new, &old);
-        check(target, &new, Some(&old))?;
+        check(context, target, &new, Some(&old))?;
         let charge = admission::validate(self, context, attempt, &new).await?;
         if is_same(&new, &old) {
             return Ok(Some(record.value.clone()));

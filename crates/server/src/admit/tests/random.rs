@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Part, causes};
+use super::{Part, Write, causes};
 use crate::kinds::KINDS;
 use crate::types::{self, Shape, Type};
 
@@ -76,9 +76,11 @@ proptest! {
         (kind.default)(&mut new);
         (kind.default)(&mut old);
         for part in [Part::Whole, Part::Status] {
-            causes(kind, &new, None, part);
-            causes(kind, &new, Some(&old), part);
-            causes(kind, &new, Some(&new), part);
+            for old in [None, Some(&old), Some(&new)] {
+                let write = Write { new: &new, old, part };
+                causes(kind, &write);
+                (kind.warn)(&write);
+            }
         }
     }
 }
