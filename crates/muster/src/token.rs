@@ -120,7 +120,8 @@ mod tests {
             Err("a token that is good for no time is good for nothing")
             Err("\"15\" is not a time such as 30s, 15m, 24h or 7d")
             Err("\"h\" has no number")
-            Err("\"\" is not a time such as 30s, 15m, 24h or 7d")"#]].assert_eq(&said.join("\n"));
+            Err("\"\" is not a time such as 30s, 15m, 24h or 7d")"#]]
+        .assert_eq(&said.join("\n"));
     }
 
     #[test]
