@@ -49,6 +49,8 @@ pub(crate) enum Part {
     Binding,
     Finalize,
     Eviction,
+    /// Of a service account: a token is made.
+    Token,
     EphemeralContainers,
     /// Whether a certificate is to be issued.
     Approval,
