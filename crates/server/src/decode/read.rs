@@ -247,7 +247,6 @@ impl At<'_> {
             let seed = At { reader: &mut *self.reader, shape: field.shape, go_type: field.go_type };
             let value = map.next_value_seed(seed)?;
             self.reader.path.pop();
-            self.reader.within = short_name(of);
             if is_written(field, &value) {
                 object.insert(field.name.to_owned(), value);
             } else {
