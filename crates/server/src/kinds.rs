@@ -52,6 +52,10 @@ pub(crate) struct Kind {
     pub(crate) lifetime_s: Option<u64>,
     /// What the names of its objects must look like.
     pub(crate) name: names::Rule,
+    /// Upstream looks at its metadata only once nothing else is wrong, and lets any finalizer be.
+    pub(crate) plain_metadata: bool,
+    /// What clients are told whenever they ask for the kind.
+    pub(crate) deprecated: Option<&'static str>,
     pub(crate) default: fn(&mut Value),
     /// What is wrong with the object, besides its metadata.
     pub(crate) check: fn(&Write, &mut Causes),
@@ -108,6 +112,8 @@ const PLAIN: Kind = Kind {
     fields: &[],
     lifetime_s: None,
     name: names::subdomain_name,
+    plain_metadata: false,
+    deprecated: None,
     default: default::nothing,
     check: check::nothing,
     warn: warn::nothing,
@@ -132,6 +138,7 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["ep"],
         columns: columns::ENDPOINTS,
         default: default::endpoints,
+        deprecated: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
         check: check::endpoints,
         ..PLAIN
     },
@@ -157,6 +164,7 @@ pub(crate) static KINDS: &[Kind] = &[
         lifetime_s: Some(60 * 60),
         columns: columns::EVENT,
         name: names::path_segment_name,
+        plain_metadata: true,
         check: check::event,
         ..PLAIN
     },
@@ -263,6 +271,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::SECRET,
         default: default::secret,
         check: check::secret,
+        warn: warn::secret,
         ..PLAIN
     },
     Kind {
@@ -342,6 +351,7 @@ pub(crate) static KINDS: &[Kind] = &[
         generation: Some(&["spec"]),
         columns: columns::POD_DISRUPTION_BUDGET,
         name: names::path_segment_name,
+        plain_metadata: true,
         check: check::disruption_budget,
         ..PLAIN
     },
@@ -401,6 +411,7 @@ pub(crate) static KINDS: &[Kind] = &[
         plural: "leases",
         columns: columns::LEASE,
         default: default::lease,
+        plain_metadata: true,
         check: check::lease,
         ..PLAIN
     },
