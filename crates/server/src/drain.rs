@@ -75,7 +75,7 @@ async fn drain(registry: &Registry, namespace: &str) -> Result<(), Refusal> {
     let context = Context::of_server("delete", Timestamp::now());
     let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
     let mut is_empty = true;
-    for kind in KINDS.iter().filter(|it| it.namespaced) {
+    for kind in KINDS.iter().filter(|it| it.namespaced && it.is_stored()) {
         let here = || registry.list(kind, Some(namespace), &Selector::default()).0;
         for object in here() {
             let target = Target {

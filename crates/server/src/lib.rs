@@ -6,6 +6,7 @@
 
 mod admission;
 mod admit;
+mod answer;
 mod audit;
 mod auth;
 mod columns;
@@ -103,7 +104,7 @@ pub enum ServeError {
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
-    address: SocketAddr,
+    own: standing::Server,
     pki: Arc<Pki>,
     registry: Arc<Registry>,
     /// The store says here that it can no longer be written.
@@ -128,16 +129,20 @@ impl Server {
         registry.access = Access::new(&pki)?;
         let now = Timestamp::now();
         let refused = |it: Refusal| BindError::Standing(it.message().to_owned());
-        standing::make(&registry, now).await.map_err(refused)?;
+        let own = standing::Server { address, ca_pem: pki.ca_pem().to_owned() };
+        standing::make(&registry, &own, now).await.map_err(refused)?;
         auth::make_default_roles(&registry, now).await.map_err(refused)?;
-        Ok(Self { listener, address, pki, registry: Arc::new(registry), failure, audit: None })
+        Ok(Self { listener, own, pki, registry: Arc::new(registry), failure, audit: None })
     }
 
     /// A kubeconfig for the administrator or a part of Muster. It stops working when the server's authority is replaced.
     pub fn kubeconfig(&self, who: Who) -> Result<String, PkiError> {
-        let ip =
-            if self.address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { self.address.ip() };
-        self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.address.port())), who)
+        let ip = if self.own.address.ip().is_unspecified() {
+            Ipv4Addr::LOCALHOST.into()
+        } else {
+            self.own.address.ip()
+        };
+        self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.own.address.port())), who)
     }
 
     /// Tells each request to this file, one line each.
@@ -149,10 +154,11 @@ impl Server {
 
     /// Serves until `stop`, and then lets what is under way finish.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
-        let serving = Arc::new(Serving::new(self.pki.clone(), self.address.ip(), Timestamp::now())?);
+        let serving = Arc::new(Serving::new(self.pki.clone(), self.own.address.ip(), Timestamp::now())?);
         let tls = TlsAcceptor::from(Arc::new(serving.config()?));
         let (registry, mut failure) = (self.registry, self.failure);
         let house = tokio::spawn(keep_house(registry.clone(), stop.clone()));
+        tokio::spawn(standing::keep(registry.clone(), self.own, stop.clone()));
         tokio::spawn(drain::run(registry.clone(), stop.clone()));
         tokio::spawn(Access::keep(registry.clone(), stop.clone()));
         tokio::spawn(auth::keep_signing_requests(registry.clone(), self.pki.clone(), stop.clone()));

@@ -214,6 +214,36 @@ impl Refusal {
         refusal
     }
 
+    /// A budget would be broken. It may be tried again after so many seconds; 0 says nothing of when.
+    pub(crate) fn over_budget(message: &str, retry_after_s: u32) -> Self {
+        let mut refusal = Self::too_many_requests(retry_after_s);
+        message.clone_into(&mut refusal.message);
+        if retry_after_s == 0 {
+            refusal.details = json!({});
+        }
+        refusal
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
+    }
+
+    /// One more cause, for a client that looks for it.
+    pub(crate) fn because(mut self, reason: &str, message: &str, field: &str) -> Self {
+        let mut cause = json!({"reason": reason, "message": message});
+        if !field.is_empty() {
+            cause["field"] = json!(field);
+        }
+        if !self.details.is_object() {
+            self.details = json!({});
+        }
+        match &mut self.details["causes"] {
+            Value::Array(causes) => causes.push(cause),
+            other => *other = json!([cause]),
+        }
+        self
+    }
+
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
     }

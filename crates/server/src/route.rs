@@ -48,6 +48,19 @@ pub(crate) enum Part {
     Status,
     Binding,
     Finalize,
+    Eviction,
+    EphemeralContainers,
+    /// Whether a certificate is to be issued.
+    Approval,
+    /// What only the agent of a node can serve: logs, commands, connections.
+    Agent,
+}
+
+impl Part {
+    /// Read and written like the object that it is a part of.
+    pub(crate) fn is_written(self) -> bool {
+        matches!(self, Self::Whole | Self::Status | Self::EphemeralContainers | Self::Approval)
+    }
 }
 
 impl Route {

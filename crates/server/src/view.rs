@@ -1,4 +1,5 @@
-//! How a client wants to see objects: whole, their metadata, or as rows of a table.
+//! How a client wants to see objects: whole, their metadata, or as rows of a table. What is shown is in the version
+//! that the client asked for; the cells of a table are read off the stored one.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::admit::Cause;
+use crate::convert;
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
@@ -72,7 +74,7 @@ impl View {
     /// One object, as its own answer or as that of a watch event.
     pub(crate) fn of_object(self, kind: &Kind, stored: &Bytes, now: Timestamp) -> Bytes {
         match self {
-            Self::Whole => stored.clone(),
+            Self::Whole => convert::outward(kind, stored.clone()),
             Self::Metadata => {
                 let mut text = Vec::with_capacity(1024);
                 write_metadata(&mut text, stored);
@@ -158,7 +160,7 @@ impl View {
 
     fn write_item(self, text: &mut Vec<u8>, kind: &Kind, stored: &Bytes, now: Timestamp) {
         match self {
-            Self::Whole => text.extend_from_slice(stored),
+            Self::Whole => text.extend_from_slice(&convert::outward(kind, stored.clone())),
             Self::Metadata => write_metadata(text, stored),
             Self::Table(in_row) => {
                 let object = object::parse(stored);
@@ -173,7 +175,7 @@ impl View {
                     }
                     InRow::Whole => {
                         text.extend_from_slice(br#","object":"#);
-                        text.extend_from_slice(stored);
+                        text.extend_from_slice(&convert::outward(kind, stored.clone()));
                     }
                 }
                 text.push(b'}');

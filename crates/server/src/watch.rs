@@ -225,6 +225,8 @@ impl Watcher {
         let [whole, metadata] = &event.frames;
         let make = || self.show(kind_of_event, event.value(), now);
         match self.wanted.view {
+            // Through another door the same event looks different.
+            _ if self.wanted.kind.door.is_some() => make(),
             View::Whole => whole.get_or_init(make).clone(),
             View::Metadata => metadata.get_or_init(make).clone(),
             View::Table(_) => make(),

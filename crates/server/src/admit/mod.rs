@@ -17,6 +17,7 @@ pub(crate) mod warn;
 pub(crate) use self::cause::Cause;
 use self::cause::Causes;
 use self::check::Write;
+pub(crate) use self::labels::selects;
 use crate::kinds::Kind;
 
 /// All that is wrong with an object that would be stored.

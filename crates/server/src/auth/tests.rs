@@ -19,7 +19,7 @@ pub(super) struct World {
 impl World {
     pub(super) async fn new() -> Self {
         let world = Self { registry: Registry::new(100), now: NOW.parse().unwrap() };
-        crate::standing::make(&world.registry, world.now).await.unwrap();
+        crate::standing::make(&world.registry, &crate::standing::Server::of_test(), world.now).await.unwrap();
         make_default_roles(&world.registry, world.now).await.unwrap();
         world
     }

@@ -13,7 +13,6 @@ use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, VARY, WARNING}
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::convert;
 use crate::decode::JSON;
 use crate::document::Document;
 use crate::kinds::Kind;
@@ -32,8 +31,7 @@ pub(super) fn show(context: &Context, code: StatusCode, view: View, kind: &Kind,
 }
 
 pub(super) fn show_list(context: &Context, view: View, kind: &'static Kind, listed: Listed) -> Response {
-    let objects = listed.objects.into_iter().map(|it| convert::outward(kind, it)).collect();
-    let mut pieces = view.of_list(kind, objects, &listed.meta, context.now).peekable();
+    let mut pieces = view.of_list(kind, listed.objects, &listed.meta, context.now).peekable();
     let first = pieces.next().unwrap_or_default();
     if pieces.peek().is_none() {
         return respond(StatusCode::OK, JSON, first);

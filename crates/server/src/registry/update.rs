@@ -186,7 +186,7 @@ impl Registry {
         refuse_stale(target, &new, &old)?;
         prepare(target, &mut new, &old);
         check(context, target, &new, Some(&old))?;
-        admission::validate(self, context, attempt, &new).await?;
+        let charge = admission::validate(self, context, attempt, &new).await?;
         if is_same(&new, &old) {
             return Ok(Some(record.value.clone()));
         }
@@ -195,7 +195,11 @@ impl Registry {
         }
         let is_gone = is_last_goodbye(target, &new, &old);
         let commit = if is_gone { Commit::Delete { last: &new } } else { Commit::Put(&new) };
-        self.commit(context, target, Expect::At(record.modified), commit).await
+        let written = self.commit(context, target, Expect::At(record.modified), commit).await?;
+        if written.is_some() {
+            admission::spent(charge);
+        }
+        Ok(written)
     }
 }
 
@@ -203,6 +207,14 @@ impl Registry {
 fn prepare(target: &Target, new: &mut Value, old: &Value) {
     let kind = target.kind;
     match target.part {
+        Part::EphemeralContainers => {
+            let added = std::mem::replace(new, old.clone());
+            keep(map_mut(new, "spec"), &added["spec"], "ephemeralContainers");
+        }
+        Part::Approval => {
+            let decided = std::mem::replace(new, old.clone());
+            keep(map_mut(new, "status"), &decided["status"], "conditions");
+        }
         Part::Whole if kind.has_status_subresource() => {
             keep(new.as_object_mut().expect("bodies are objects"), old, "status");
         }
@@ -216,9 +228,9 @@ fn prepare(target: &Target, new: &mut Value, old: &Value) {
                 new["status"] = status;
             }
         }
-        Part::Whole | Part::Binding | Part::Finalize => {}
+        Part::Whole | Part::Binding | Part::Finalize | Part::Eviction | Part::Agent => {}
     }
-    new["apiVersion"] = json!(kind.api_version());
+    new["apiVersion"] = json!(kind.stored().api_version());
     new["kind"] = json!(kind.kind);
     let (meta, stood) = (map_mut(new, "metadata"), &old["metadata"]);
     for name in ["namespace", "resourceVersion", "creationTimestamp", "generation"] {
