@@ -34,7 +34,8 @@ async fn whoever_comes_when_it_is_full_is_told_to_come_again() {
         429 Some("1") Too many requests, please try again later.
         200 None 
         429 Some("1") Too many requests, please try again later.
-        200 None "#]].assert_eq(&format!("{}\n{then}", said.join("\n")));
+        200 None "#]]
+    .assert_eq(&format!("{}\n{then}", said.join("\n")));
     let text = api.registry.metrics.text(&api.registry);
     assert!(text.contains("muster_requests_refused_total 2"), "{text}");
 }
@@ -43,7 +44,8 @@ async fn whoever_comes_when_it_is_full_is_told_to_come_again() {
 async fn a_url_has_a_length() {
     let api = Server::new().await.api;
     let path = format!("{PODS}?labelSelector={}", "a".repeat(URL_BYTES_MAX));
-    expect!["414 None the URL of the request is longer than 32768 bytes"].assert_eq(&get(&api, Some(&User::server()), &path).await);
+    expect!["414 None the URL of the request is longer than 32768 bytes"]
+        .assert_eq(&get(&api, Some(&User::server()), &path).await);
 }
 
 #[tokio::test]
