@@ -384,7 +384,7 @@ fn items_of(shape: Shape, name: &str) -> Result<(Shape, Strategy), Error> {
     let strategy = match field.patch {
         Patch::Merge(key) => Strategy { merges: true, key },
         Patch::MergeRetainKeys(key) => Strategy { merges: true, key: Some(key) },
-        Patch::Plain | Patch::Replace | Patch::RetainKeys => Strategy { merges: false, key: None },
+        Patch::Plain | Patch::Replace => Strategy { merges: false, key: None },
     };
     Ok((*of, strategy))
 }
@@ -414,8 +414,8 @@ pub(super) fn misfit(shape: Shape, value: &Value) -> Option<String> {
             let is_whole = it.as_f64().is_some_and(|it| it.fract() == 0.0);
             (!is_whole).then(|| format!("cannot convert float64 to {want}"))
         }
-        (Shape::Int32 | Shape::Int64 | Shape::Double, Value::Number(_)) => None,
-        (Shape::String | Shape::Bool | Shape::Int32 | Shape::Int64 | Shape::Double, _) => {
+        (Shape::Int32 | Shape::Int64, Value::Number(_)) => None,
+        (Shape::String | Shape::Bool | Shape::Int32 | Shape::Int64, _) => {
             Some(format!("unrecognized type: {want}"))
         }
         _ => None,
@@ -428,7 +428,6 @@ fn go_kind(shape: Shape) -> &'static str {
         Shape::Bool => "bool",
         Shape::Int32 => "int32",
         Shape::Int64 => "int64",
-        Shape::Double => "float64",
         Shape::String => "string",
         Shape::Bytes | Shape::List(..) => "slice",
         Shape::Map(..) => "map",
