@@ -144,7 +144,7 @@ impl View {
                             "name": it.name,
                             "type": it.cells,
                             "format": it.format(),
-                            "description": it.description(),
+                            "description": it.description(kind),
                             "priority": i32::from(it.wide),
                         })
                     })
