@@ -22,9 +22,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Empties the namespaces that are being deleted, until `stop`.
 pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
-    let mut heads = registry.heads();
+    let (mut namespaces, mut heads) = (registry.heads_of(Kind::namespace()), registry.heads());
     let (mut dying, mut seen) = all(&registry);
     loop {
+        namespaces.mark_unchanged();
         heads.mark_unchanged();
         match registry.since(&Kind::namespace().prefix(None), seen) {
             Err(_) => (dying, seen) = all(&registry),
@@ -47,7 +48,9 @@ pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            changed = heads.changed() => if changed.is_err() { return },
+            changed = namespaces.changed() => if changed.is_err() { return },
+            // Whatever goes may be the last that a namespace waits for.
+            changed = heads.changed(), if !dying.is_empty() => if changed.is_err() { return },
         }
         if !dying.is_empty() {
             tokio::time::sleep(PAUSE).await;

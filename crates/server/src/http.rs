@@ -99,7 +99,13 @@ impl Api {
             Route::CoreVersions => Ok(asked.document(discovery::core(&asked.view_wanted))),
             Route::Groups => Ok(asked.document(discovery::groups(&asked.view_wanted))),
             Route::Group(group) => Ok(found(discovery::group(&group))),
-            Route::Resources { group, version } => Ok(found(discovery::resources(&group, &version))),
+            Route::Resources { group, version } => match discovery::resources(&group, &version) {
+                Some(document) => Ok(json_of(StatusCode::OK, &document)),
+                None if group.is_empty() || discovery::group(&group).is_some() => {
+                    Err(Refusal::no_such_resource())
+                }
+                None => Ok(not_found()),
+            },
             Route::OpenApiV2 => Ok(asked.document(openapi::v2(&asked.view_wanted))),
             Route::OpenApiV3Index => Ok(asked.document(openapi::v3_index())),
             Route::OpenApiV3 { group, version } => {

@@ -9,6 +9,7 @@ use crate::admit::cause::Causes;
 use crate::admit::check::{self, Write};
 use crate::admit::{default, names, warn};
 use crate::answer;
+use crate::auth;
 use crate::columns::{self, Column};
 use crate::context::Context;
 use crate::convert::{self, Door};
@@ -210,6 +211,9 @@ const DAEMON_SET: Kind = Kind {
     ..PLAIN
 };
 
+/// Questions about who someone is and what they may do.
+const REVIEW: Kind = Kind { group: "authorization.k8s.io", namespaced: false, verbs: &["create"], ..PLAIN };
+
 const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", name: names::path_segment_name, ..PLAIN };
 
 pub(crate) static KINDS: &[Kind] = &[
@@ -353,6 +357,12 @@ pub(crate) static KINDS: &[Kind] = &[
         returns_deleted: true,
         plural: "serviceaccounts",
         short: &["sa"],
+        parts: &[sent(
+            "token",
+            Part::Token,
+            ("authentication.k8s.io", "v1", "TokenRequest"),
+            auth::answer::token,
+        )],
         columns: columns::NAME_AND_AGE,
         default: default::service_account,
         ..PLAIN
@@ -399,13 +409,51 @@ pub(crate) static KINDS: &[Kind] = &[
         status: Status::Apart("{}"),
         parts: &[own("approval", Part::Approval, WRITTEN)],
         whole_keeps: &[&["spec"]],
-        status_keeps: &[&["spec"], &["status", "conditions"]],
         fields: &["spec.signerName"],
         plugins: &[Plugin::CertificateRequester],
         columns: columns::CERTIFICATE_SIGNING_REQUEST,
         name: names::path_segment_name,
         check: check::signing_request,
         ..PLAIN
+    },
+    Kind {
+        group: "authentication.k8s.io",
+        kind: "SelfSubjectReview",
+        plural: "selfsubjectreviews",
+        answer: Some(auth::answer::self_review),
+        ..REVIEW
+    },
+    Kind {
+        group: "authentication.k8s.io",
+        kind: "TokenReview",
+        plural: "tokenreviews",
+        answer: Some(auth::answer::token_review),
+        ..REVIEW
+    },
+    Kind {
+        kind: "LocalSubjectAccessReview",
+        plural: "localsubjectaccessreviews",
+        namespaced: true,
+        answer: Some(auth::answer::access_review),
+        ..REVIEW
+    },
+    Kind {
+        kind: "SelfSubjectAccessReview",
+        plural: "selfsubjectaccessreviews",
+        answer: Some(auth::answer::own_access_review),
+        ..REVIEW
+    },
+    Kind {
+        kind: "SelfSubjectRulesReview",
+        plural: "selfsubjectrulesreviews",
+        answer: Some(auth::answer::own_rules_review),
+        ..REVIEW
+    },
+    Kind {
+        kind: "SubjectAccessReview",
+        plural: "subjectaccessreviews",
+        answer: Some(auth::answer::access_review),
+        ..REVIEW
     },
     Kind {
         group: "policy",

@@ -344,4 +344,4 @@ fn valid_for_years(params: &mut CertificateParams, years: i16) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

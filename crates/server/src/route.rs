@@ -49,6 +49,8 @@ pub(crate) enum Part {
     Binding,
     Finalize,
     Eviction,
+    /// Of a service account: a token is made.
+    Token,
     EphemeralContainers,
     /// Whether a certificate is to be issued.
     Approval,
@@ -71,6 +73,11 @@ impl Route {
             .map(|it| percent_decode_str(it).decode_utf8().map(|it| it.into_owned()))
             .collect::<Result<_, _>>()
             .ok()?;
+        // No name leads anywhere else than to its object.
+        if path.starts_with("//") || segments.iter().any(|it| it.contains('/') || matches!(&**it, "." | ".."))
+        {
+            return None;
+        }
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         Some(match &segments[..] {
             [which @ ("healthz" | "livez" | "readyz"), check @ ..] => {
@@ -159,6 +166,10 @@ mod tests {
         check("/apis/apps/v1/namespaces/a/daemonsets/d/scale", "None");
         check("/apis/apps/v1/daemonsets/d", "None");
         check("/apis/apps/v2/daemonsets", "None");
+        check("//api/v1/nodes", "None");
+        check("/api/v1/nodes/", "nodes in None");
+        check("/api/v1/namespaces/a/pods/%2e%2e", "None");
+        check("/api/v1/namespaces/a%2Fb/pods", "None");
         check("/livez/ping", "Some(Health(Asked { which: \"livez\", check: Some(\"ping\") }))");
         check("/metrics", "Some(Metrics)");
     }

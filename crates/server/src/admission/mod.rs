@@ -14,6 +14,7 @@ mod toleration_seconds;
 
 use serde_json::Value;
 
+use crate::auth;
 use crate::context::Context;
 use crate::object::str_at;
 use crate::refusal::Refusal;
@@ -96,6 +97,7 @@ pub(crate) async fn validate(
     attempt: Attempt<'_>,
     object: &Value,
 ) -> Result<Option<Charge>, Refusal> {
+    auth::check_write(registry, &context.user, attempt, object)?;
     if matches!(attempt.operation, Operation::Delete) || attempt.target.part != Part::Whole {
         return Ok(None);
     }

@@ -14,14 +14,14 @@ use super::user::{MASTERS, User};
 use crate::admit::Cause;
 use crate::context::Context;
 use crate::kinds::Kind;
-use crate::object::{self, is_set, list, map_mut, str_at};
+use crate::object::{self, is_set, list, str_at};
 use crate::pki::{Pki, Request, Usage};
 use crate::refusal::Refusal;
 use crate::registry::{DeleteOptions, Registry};
 use crate::route::{Part, Target};
 use crate::selector::Selector;
 
-const GROUP: &str = "certificates.k8s.io";
+pub(super) const GROUP: &str = "certificates.k8s.io";
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const NODE_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const NODE_SERVING: &str = "kubernetes.io/kubelet-serving";
@@ -38,16 +38,6 @@ const SHORT: SignedDuration = SignedDuration::from_hours(8);
 const DECIDED_KEPT: SignedDuration = SignedDuration::from_hours(1);
 const PENDING_KEPT: SignedDuration = SignedDuration::from_hours(24);
 const SWEEP_EVERY: Duration = Duration::from_secs(10 * 60);
-
-/// Who asks for a certificate is for the server to say.
-pub(crate) fn fill_in(user: &User, object: &mut Value) {
-    let spec = map_mut(object, "spec");
-    for name in ["username", "uid", "groups", "extra"] {
-        spec.remove(name);
-    }
-    let info = user.info();
-    spec.extend(info.as_object().cloned().unwrap_or_default());
-}
 
 /// Rule: whoever approves a request needs the verb `approve` on its signer, and whoever writes its certificate the verb `sign`;
 /// nobody gets a certificate of `system:masters` this way.
@@ -163,7 +153,7 @@ pub(crate) async fn step(
             "lastTransitionTime": object::time(now),
         });
         let approve = |stands: &Value| Ok(with_condition(stands, &condition));
-        return registry.update(&context, &target(Part::Status), approve).await.map(drop);
+        return registry.update(&context, &target(Part::Approval), approve).await.map(drop);
     }
     if is_signed || !has("Approved") || has("Denied") || has("Failed") {
         return Ok(());

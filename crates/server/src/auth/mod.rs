@@ -4,8 +4,7 @@
 //! the rules (`deed`). What a user may do is what the bindings and roles in the store grant (`roles`, `rule`); a node has
 //! rights of its own (`node`). `defaults` are the roles that every cluster has.
 
-#![allow(dead_code, reason = "reviews and token requests come next")]
-
+pub(crate) mod answer;
 mod bootstrap;
 mod certificate;
 mod csr;
@@ -34,7 +33,7 @@ use serde_json::Value;
 
 pub(crate) use self::certificate::user as user_of_certificate;
 pub(crate) use self::csr::keep as keep_signing_requests;
-pub(crate) use self::deed::{Deed, On};
+pub(crate) use self::deed::{Deed, On, Resource};
 pub(crate) use self::defaults::{CONTROLLER, SIMULATED_NODES};
 pub(crate) use self::impersonate::impersonated;
 use self::roles::{Held, Roles};
@@ -42,6 +41,7 @@ pub(crate) use self::standing::make as make_default_roles;
 use self::token::Tokens;
 pub(crate) use self::token::discovery as issuer;
 pub(crate) use self::user::{MASTERS, User};
+use crate::admission::{Attempt, Operation};
 use crate::kinds::Kind;
 use crate::object::{self, str_at};
 use crate::pki::{Pki, PkiError};
@@ -226,6 +226,32 @@ fn read_all(registry: &Registry) -> Roles {
         }
     }
     roles
+}
+
+/// Whether the user may write this, by what it says: rights that they give away, certificates that they approve, and what
+/// is a node's own. `new` is null for a delete.
+pub(crate) fn check_write(
+    registry: &Registry,
+    user: &User,
+    attempt: Attempt<'_>,
+    new: &Value,
+) -> Result<(), Refusal> {
+    let target = attempt.target;
+    let part = target.kind.name_of(target.part);
+    let (write, old) = match attempt.operation {
+        Operation::Create => (restrict::Write::Create { new }, None),
+        Operation::Update { old } => (restrict::Write::Update { new, old }, Some(old)),
+        Operation::Delete => (restrict::Write::Delete, None),
+    };
+    restrict::check(registry, user, target, part, write)?;
+    if matches!(attempt.operation, Operation::Delete) {
+        return Ok(());
+    }
+    match target.kind.group {
+        RBAC => escalate::check(registry, user, target, new, old),
+        csr::GROUP => csr::check(registry, user, target, part, new, old),
+        _ => Ok(()),
+    }
 }
 
 /// The refusal of a request that nothing grants.

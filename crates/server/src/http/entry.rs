@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::query::Query;
-use super::reply::{self, not_found, refusal};
+use super::reply::{self, nothing_at, refusal};
 use super::{Api, Asked, BODY_BYTES_MAX, BoxError, Response};
 use crate::audit::{Audit, Told};
 use crate::auth::{self, Deed, Grant, User};
@@ -111,7 +111,7 @@ impl Api {
             Some((place, Counted::new(&self.registry.metrics.in_flight(kind.is_read()))))
         };
         visit.grant = Some(auth::allow(&self.registry, user, deed)?);
-        let Some(route) = route else { return Ok(not_found()) };
+        let Some(route) = route else { return nothing_at(request.uri().path()) };
 
         let (parts, body) = request.into_parts();
         let header = |name| header(&parts.headers, name);

@@ -124,8 +124,6 @@ fn prepare(kind: &Kind, object: &mut Value, now: Timestamp) {
     meta.insert("creationTimestamp".into(), json!(object::time(now)));
     if kind.generation.is_some() {
         meta.insert("generation".into(), json!(1));
-    } else {
-        meta.remove("generation");
     }
     match kind.status {
         Status::Plain | Status::ApartButCreated => {}

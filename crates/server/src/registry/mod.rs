@@ -224,7 +224,7 @@ fn dedup_owners(context: &Context, object: &mut Value) {
     *owners = once;
     if !twice.is_empty() {
         context.warn(format!(
-            "metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
              reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
             twice.join(", ")
         ));

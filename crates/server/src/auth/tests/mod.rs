@@ -1,5 +1,8 @@
 //! Who may do what: a table of requests, and what comes of each.
 
+mod credentials;
+mod writes;
+
 use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
@@ -75,7 +78,7 @@ impl World {
     }
 }
 
-fn someone(name: &str) -> User {
+pub(super) fn someone(name: &str) -> User {
     User::new(name, ["system:authenticated"])
 }
 
