@@ -172,8 +172,11 @@ impl View {
                 let cells = kind.columns.iter().map(|it| (it.cell)(&object, now)).collect();
                 text.extend_from_slice(br#"{"cells":"#);
                 text.extend_from_slice(Value::Array(cells).to_string().as_bytes());
+                if let Some(condition) = (kind.row_condition)(&object) {
+                    text.extend_from_slice(format!(r#","conditions":[{condition}]"#).as_bytes());
+                }
                 match in_row {
-                    InRow::Nothing => {}
+                    InRow::Nothing => text.extend_from_slice(br#","object":null"#),
                     InRow::Metadata => {
                         text.extend_from_slice(br#","object":"#);
                         write_metadata(text, stored);

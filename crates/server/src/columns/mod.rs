@@ -18,7 +18,7 @@ pub(crate) use access::{
 };
 pub(crate) use cluster::{EVENT, LEASE, NAMESPACE, NODE, PRIORITY_CLASS, RESOURCE_QUOTA};
 pub(crate) use network::{ENDPOINT_SLICE, ENDPOINTS, SERVICE};
-pub(crate) use pod::POD;
+pub(crate) use pod::{POD, is_over as pod_is_over};
 pub(crate) use workload::{CONTROLLER_REVISION, DAEMON_SET, POD_DISRUPTION_BUDGET, POD_TEMPLATE};
 
 #[derive(Debug)]

@@ -42,6 +42,16 @@ pub(crate) const POD: &[Column] = &[
     text("Readiness Gates", Field("spec.readinessGates"), |it, _| json!(readiness_gates(it))).wide(),
 ];
 
+/// A client may leave out what has ended.
+pub(crate) fn is_over(pod: &Value) -> Option<Value> {
+    let (reason, message) = match str_at(pod, "status.phase") {
+        "Succeeded" => ("Succeeded", "The pod has completed successfully."),
+        "Failed" => ("Failed", "The pod failed."),
+        _ => return None,
+    };
+    Some(json!({"type": "Completed", "status": "True", "reason": reason, "message": message}))
+}
+
 struct Summary {
     status: String,
     ready: usize,

@@ -17,6 +17,7 @@ pub(super) fn check(new: &Value, old: &Value, part: Part, out: &mut Causes) {
     let (new, old, at) = (&new["spec"], &old["spec"], Path::new("spec"));
     match part {
         Part::Binding => {}
+        Part::EphemeralContainers => check_ephemeral(new, old, &at.field("ephemeralContainers"), out),
         _ => check_spec(new, old, &at, out),
     }
 }
