@@ -56,7 +56,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::Audit;
-use crate::auth::Access;
+use crate::auth::{Access, Peer};
 use crate::http::Api;
 use crate::metrics::Counted;
 use crate::pki::{Pki, Serving};
@@ -236,11 +236,14 @@ async fn connection(
         }
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
-    let peer = Arc::new(certificate.and_then(|it| auth::user_of_certificate(it)));
+    let peer = Arc::new(certificate.and_then(|it| Peer::of(it)));
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(address);
         let (api, peer) = (api.clone(), peer.clone());
-        async move { Ok::<_, std::convert::Infallible>(api.answer(peer.as_ref().as_ref(), request).await) }
+        async move {
+            let user = peer.as_ref().as_ref().and_then(|it| it.user(Timestamp::now()));
+            Ok::<_, std::convert::Infallible>(api.answer(user, request).await)
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder

@@ -248,11 +248,6 @@ impl Refusal {
         refusal
     }
 
-    /// What upstream gives no reason for.
-    pub(crate) fn failed(message: &str) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
-    }
-
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
     }
@@ -310,9 +305,6 @@ impl Refusal {
         });
         if !self.reason.is_empty() {
             status["reason"] = json!(self.reason);
-        }
-        if self.reason.is_empty() {
-            status.as_object_mut().expect("it is one").remove("reason");
         }
         if !self.details.is_null() {
             status["details"] = without_empty(self.details.clone());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -90,28 +91,48 @@ fn may(registry: &Registry, user: &User, verb: &str, signer: &str) -> bool {
     })
 }
 
-/// Approves, signs and clears away requests until `stop`.
+/// Approves, signs and clears away requests until `stop`: those that change when they do, and all of them now and then.
 pub(crate) async fn keep(registry: Arc<Registry>, pki: Arc<Pki>, stop: CancellationToken) {
     let kind = kind();
     let mut heads = registry.heads_of(kind);
-    // The first time is now: everything that stands is looked at.
+    let mut seen = registry.revision();
+    // The first time is now.
     let mut sweep = tokio::time::interval(SWEEP_EVERY);
     loop {
-        tokio::select! {
+        let is_sweep = tokio::select! {
             () = stop.cancelled() => return,
-            _ = sweep.tick() => {}
-            changed = heads.changed() => if changed.is_err() { return },
-        }
+            _ = sweep.tick() => true,
+            changed = heads.changed() => match changed {
+                Ok(()) => false,
+                Err(_) => return,
+            },
+        };
+        let changes = registry.since(&kind.prefix(None), seen);
+        let requests: Vec<Bytes> = match changes {
+            Ok((events, head)) if !is_sweep => {
+                seen = head;
+                events.iter().map(|it| it.value().clone()).collect()
+            }
+            _ => {
+                seen = registry.revision();
+                registry.list(kind, None, &Selector::default()).0
+            }
+        };
         let now = Timestamp::now();
-        for request in registry.list(kind, None, &Selector::default()).0 {
-            if let Err(refusal) = step(&registry, &pki, &object::parse(&request), now).await {
-                tracing::warn!(status = %refusal.status(), "a signing request; it is looked at again");
+        for request in requests {
+            match step(&registry, &pki, &object::parse(&request), now).await {
+                // What has gone or changed meanwhile is met again as it is then.
+                Err(refusal) if !refusal.is_gone() => {
+                    tracing::warn!(status = %refusal.status(), "a signing request; it is looked at again");
+                }
+                _ => {}
             }
         }
     }
 }
 
-/// The next thing to do for a request.
+/// The next thing to do for a request. It is written only if the request still is as it was looked at: another one may have
+/// its name by then, or someone may have denied it.
 pub(crate) async fn step(
     registry: &Registry,
     pki: &Pki,
@@ -152,7 +173,8 @@ pub(crate) async fn step(
             "lastUpdateTime": object::time(now),
             "lastTransitionTime": object::time(now),
         });
-        let approve = |stands: &Value| Ok(with_condition(stands, &condition));
+        let approved = with_condition(object, &condition);
+        let approve = |_: &Value| Ok(approved.clone());
         return registry.update(&context, &target(Part::Approval), approve).await.map(drop);
     }
     if is_signed || !has("Approved") || has("Denied") || has("Failed") {
@@ -162,11 +184,9 @@ pub(crate) async fn step(
         None => Ok(()),
         Some(Ok(certificate)) => {
             let certificate = BASE64.encode(certificate);
-            let sign = |stands: &Value| {
-                let mut new = stands.clone();
-                new["status"]["certificate"] = json!(certificate);
-                Ok(new)
-            };
+            let mut signed = object.clone();
+            signed["status"]["certificate"] = json!(certificate);
+            let sign = |_: &Value| Ok(signed.clone());
             registry.update(&context, &target(Part::Status), sign).await.map(drop)
         }
         Some(Err(why)) => {
@@ -178,7 +198,8 @@ pub(crate) async fn step(
                 "lastUpdateTime": object::time(now),
                 "lastTransitionTime": object::time(now),
             });
-            let fail = |stands: &Value| Ok(with_condition(stands, &condition));
+            let failed = with_condition(object, &condition);
+            let fail = |_: &Value| Ok(failed.clone());
             registry.update(&context, &target(Part::Status), fail).await.map(drop)
         }
     }

@@ -31,7 +31,7 @@ use jiff::Timestamp;
 use muster_store::{Change, Revision};
 use serde_json::Value;
 
-pub(crate) use self::certificate::user as user_of_certificate;
+pub(crate) use self::certificate::Peer;
 pub(crate) use self::csr::keep as keep_signing_requests;
 pub(crate) use self::deed::{Deed, On, Resource};
 pub(crate) use self::defaults::{CONTROLLER, SIMULATED_NODES};
@@ -89,14 +89,15 @@ impl fmt::Display for Grant {
 
 /// Why the user may do this; a refusal if they may not.
 pub(crate) fn allow(registry: &Registry, user: &User, deed: &Deed) -> Result<Grant, Refusal> {
-    // Whoever does not say who they are may see what is public, and nothing that is stored.
-    let is_closed = user.is_anonymous() && matches!(deed.on, On::Resource(_));
-    match authorize(registry, user, deed) {
-        Ok(grant) if !is_closed => Ok(grant),
-        // A stranger is asked who they are before they are told no.
-        _ if user.is_anonymous() => Err(Refusal::unauthorized()),
-        Err(why) => Err(denied(user, deed, &why)),
-        Ok(_) => unreachable!("only what a stranger asks for is closed"),
+    authorize(registry, user, deed).map_err(|why| denied(user, deed, &why))
+}
+
+/// The same for one who did not say who they are: they may see what is public, and nothing that is stored, whatever roles
+/// say. They are asked who they are before they are told no.
+pub(crate) fn allow_stranger(registry: &Registry, user: &User, deed: &Deed) -> Result<Grant, Refusal> {
+    match deed.on {
+        On::Path(_) => authorize(registry, user, deed).map_err(|_| Refusal::unauthorized()),
+        On::Resource(_) => Err(Refusal::unauthorized()),
     }
 }
 

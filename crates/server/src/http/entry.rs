@@ -94,6 +94,7 @@ impl Api {
         }
         let Visit { deed, kind, now, .. } = visit;
         let user = visit.user.insert(auth::authenticate(&self.registry, peer, request.headers(), *now)?);
+        let is_stranger = user.is_anonymous();
         let other = auth::impersonated(&self.registry, user, request.headers())?;
         let user = match other {
             Some(other) => visit.impersonated.insert(other),
@@ -110,7 +111,8 @@ impl Api {
             };
             Some((place, Counted::new(&self.registry.metrics.in_flight(kind.is_read()))))
         };
-        visit.grant = Some(auth::allow(&self.registry, user, deed)?);
+        let allow = if is_stranger { auth::allow_stranger } else { auth::allow };
+        visit.grant = Some(allow(&self.registry, user, deed)?);
         let Some(route) = route else { return nothing_at(request.uri().path()) };
 
         let (parts, body) = request.into_parts();

@@ -212,6 +212,18 @@ fn signing_request(common_name: &str, organization: &str) -> String {
     BASE64.encode(pem)
 }
 
+#[test]
+fn a_certificate_is_no_longer_believed_when_it_has_ended() {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "me");
+    params.not_after = rcgen::date_time_ymd(2026, 1, 2);
+    let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+    let peer = Peer::of(certificate.der()).unwrap();
+    let name = |at: &str| peer.user(at.parse().unwrap()).map(|it| it.name.as_str());
+    assert_eq!((name("2026-01-02T00:00:00Z"), name("2026-01-02T00:00:01Z")), (Some("me"), None));
+}
+
 /// What becomes of a request by itself: its conditions, and whom its certificate names.
 #[tokio::test]
 async fn certificates_on_request() {
@@ -262,7 +274,7 @@ async fn certificates_on_request() {
         let certificate = BASE64.decode(str_at(&object, "status.certificate")).unwrap();
         let named = x509_parser::pem::parse_x509_pem(&certificate)
             .ok()
-            .and_then(|(_, pem)| super::super::user_of_certificate(&pem.contents))
+            .and_then(|(_, pem)| crate::auth::certificate::user(&pem.contents))
             .map_or_else(|| "none".to_owned(), |it| format!("{} {:?}", it.name, it.groups));
         said.push(format!("{what}: {conditions:?} {named}"));
     }

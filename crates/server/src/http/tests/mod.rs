@@ -2,6 +2,7 @@
 
 mod deletes;
 mod kinds;
+mod limits;
 mod reads;
 mod watches;
 mod writes;
