@@ -18,7 +18,6 @@ pub(super) fn check(new: &Value, old: &Value, part: Part, out: &mut Causes) {
     match part {
         Part::EphemeralContainers => check_ephemeral(new, old, &at.field("ephemeralContainers"), out),
         Part::Binding => {}
-        Part::EphemeralContainers => check_ephemeral(new, old, &at.field("ephemeralContainers"), out),
         _ => check_spec(new, old, &at, out),
     }
 }
