@@ -155,7 +155,7 @@ impl View {
                             "name": it.name,
                             "type": it.cells,
                             "format": it.format(),
-                            "description": it.description(),
+                            "description": it.description(kind),
                             "priority": i32::from(it.wide),
                         })
                     })
@@ -188,8 +188,11 @@ impl View {
                 let cells = kind.columns.iter().map(|it| (it.cell)(&object, now)).collect();
                 text.extend_from_slice(br#"{"cells":"#);
                 text.extend_from_slice(Value::Array(cells).to_string().as_bytes());
+                if let Some(condition) = (kind.row_condition)(&object) {
+                    text.extend_from_slice(format!(r#","conditions":[{condition}]"#).as_bytes());
+                }
                 match in_row {
-                    InRow::Nothing => {}
+                    InRow::Nothing => text.extend_from_slice(br#","object":null"#),
                     InRow::Metadata => {
                         text.extend_from_slice(br#","object":"#);
                         write_metadata(text, stored);

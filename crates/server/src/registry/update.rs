@@ -247,7 +247,7 @@ fn prepare(target: &Target, new: &mut Value, old: &Value) {
                 new["status"] = status;
             }
         }
-        Part::Whole | Part::Binding | Part::Finalize | Part::Eviction | Part::Token | Part::Agent => {}
+        Part::Whole | Part::Binding | Part::Finalize | Part::Eviction | Part::Token | Part::Agent(_) => {}
     }
     new["apiVersion"] = json!(kind.stored().api_version());
     new["kind"] = json!(kind.kind);
