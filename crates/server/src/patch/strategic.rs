@@ -210,8 +210,8 @@ fn merge_lists(
         if is_deletion {
             return Ok(old.into_iter().filter(|it| !patch.contains(it)).collect());
         }
-        let mut both = old.clone();
-        for value in &patch {
+        let mut both = Vec::with_capacity(old.len() + patch.len());
+        for value in old.iter().chain(&patch) {
             if !both.contains(value) {
                 both.push(value.clone());
             }

@@ -221,6 +221,16 @@ fn finalizers_are_a_set() {
 }
 
 #[test]
+fn a_set_that_was_none_becomes_one() {
+    strategic(
+        POD,
+        r#"{"metadata":{"finalizers":["a","b","a"]}}"#,
+        r#"{"metadata":{"finalizers":["c"]}}"#,
+        &expect![[r#"{"metadata":{"finalizers":["c","a","b"]}}"#]],
+    );
+}
+
+#[test]
 fn items_nobody_ordered_stay_before_what_they_stood_before() {
     spec(
         r#"{"containers":[{"name":"injected"},{"name":"a"},{"name":"b"},{"name":"last"}]}"#,
