@@ -62,19 +62,14 @@ pub(crate) fn object(
     };
     let mut object = match (read, &notes.wrong) {
         (Ok(object), _) => object,
+        (Err(_), Some(why)) if notes.is_kindless => return Err(unrecognized(expected, &kindless(why), body)),
         (Err(_), Some(why)) => {
             // The object may be of another kind altogether, and then that is what is wrong with it.
             let said: Value = serde_json::from_slice(body).unwrap_or_default();
             refuse_other_kind(expected, str_at(&said, "apiVersion"), str_at(&said, "kind"))?;
             return Err(unfit(expected, &said, why));
         }
-        (Err(error), None) => {
-            return Err(unrecognized(
-                expected,
-                &format!("couldn't get version/kind; json parse error: {error}"),
-                body,
-            ));
-        }
+        (Err(error), None) => return Err(unrecognized(expected, &kindless(&error), body)),
     };
     refuse_other_kind(expected, str_at(&object, "apiVersion"), str_at(&object, "kind"))?;
     match context.field_validation {
@@ -255,10 +250,16 @@ fn unrecognized(expected: Gvk<'_>, why: &str, body: &[u8]) -> Refusal {
     ))
 }
 
+fn kindless(why: &str) -> String {
+    format!("couldn't get version/kind; json parse error: {why}")
+}
+
 /// Go's words for the commonest way in which JSON is broken.
 fn in_go(error: &serde_json::Error) -> String {
     if error.is_eof() { "unexpected end of JSON input".to_owned() } else { error.to_string() }
 }
 
+#[cfg(test)]
+pub(crate) mod arbitrary;
 #[cfg(test)]
 mod tests;

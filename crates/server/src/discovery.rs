@@ -145,16 +145,17 @@ fn whole_group(group: &str) -> Value {
         let resources: Vec<_> = kinds_of(group, version).into_iter().map(whole_resource).collect();
         json!({"version": version, "resources": resources, "freshness": "Current"})
     });
-    let mut metadata = json!({"creationTimestamp": null});
-    if !group.is_empty() {
-        metadata["name"] = group.into();
-    }
+    let metadata = if group.is_empty() { json!({}) } else { json!({ "name": group }) };
     json!({"metadata": metadata, "versions": versions.collect::<Vec<_>>()})
 }
 
 fn whole_resource(kind: &Kind) -> Value {
-    let kind_of =
-        |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    // Said only where they are not those that it is listed under.
+    let kind_of = |group: &str, version: &str, name: &str| {
+        let is_own = (group, version) == (kind.group, kind.version);
+        let (group, version) = if is_own { ("", "") } else { (group, version) };
+        json!({"group": group, "version": version, "kind": name})
+    };
     let mut resource = json!({
         "resource": kind.plural,
         "responseKind": kind_of(kind.group, kind.version, kind.kind),
@@ -237,7 +238,7 @@ mod tests {
             {"apiVersion":"v1","kind":"APIGroup","name":"apps","preferredVersion":{"groupVersion":"apps/v1","version":"v1"},"versions":[{"groupVersion":"apps/v1","version":"v1"}]}
         "#]].assert_eq(&format!("{}\n", group("apps").expect("a known group")));
         expect![[r#"
-            {"metadata":{"creationTimestamp":null,"name":"apps"},"versions":[{"freshness":"Current","resources":[{"resource":"controllerrevisions","responseKind":{"group":"apps","kind":"ControllerRevision","version":"v1"},"scope":"Namespaced","singularResource":"controllerrevision","verbs":["create","delete","deletecollection","get","list","patch","update","watch"]},{"categories":["all"],"resource":"daemonsets","responseKind":{"group":"apps","kind":"DaemonSet","version":"v1"},"scope":"Namespaced","shortNames":["ds"],"singularResource":"daemonset","subresources":[{"responseKind":{"group":"apps","kind":"DaemonSet","version":"v1"},"subresource":"status","verbs":["get","patch","update"]}],"verbs":["create","delete","deletecollection","get","list","patch","update","watch"]}],"version":"v1"}]}
+            {"metadata":{"name":"apps"},"versions":[{"freshness":"Current","resources":[{"resource":"controllerrevisions","responseKind":{"group":"","kind":"ControllerRevision","version":""},"scope":"Namespaced","singularResource":"controllerrevision","verbs":["create","delete","deletecollection","get","list","patch","update","watch"]},{"categories":["all"],"resource":"daemonsets","responseKind":{"group":"","kind":"DaemonSet","version":""},"scope":"Namespaced","shortNames":["ds"],"singularResource":"daemonset","subresources":[{"responseKind":{"group":"","kind":"DaemonSet","version":""},"subresource":"status","verbs":["get","patch","update"]}],"verbs":["create","delete","deletecollection","get","list","patch","update","watch"]}],"version":"v1"}]}
         "#]].assert_eq(&format!("{}\n", whole_group("apps")));
     }
 

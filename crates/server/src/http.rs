@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use self::query::{Query, delete_options};
-use self::reply::{TEXT, json_of, not_found, respond, show, success, with_body};
+use self::reply::{TEXT, json_of, not_found, respond, show, show_list, success, with_body};
 use crate::audit::Audit;
 use crate::auth;
 use crate::context::Context;
@@ -121,8 +121,12 @@ impl Api {
         }
         match asked.method {
             Method::GET if query.is("watch") => {
+                let from = query.watch_from()?;
+                if let watch::From::State { .. } = from {
+                    self.wait_for(query.version()?).await?;
+                }
                 let wanted = watch::Wanted {
-                    from: query.watch_from()?,
+                    from,
                     selector: query.selector(kind)?,
                     bookmarks: query.is("allowWatchBookmarks"),
                     timeout: query
@@ -147,11 +151,10 @@ impl Api {
                 Ok(with_body(StatusCode::OK, JSON, Either::Right(body)))
             }
             Method::GET => {
-                self.wait_for(query).await?;
-                let selector = query.selector(kind)?;
-                let (objects, revision) = self.registry.list(kind, namespace.as_deref(), &selector);
-                let objects: Vec<_> = objects.into_iter().map(|it| convert::outward(kind, it)).collect();
-                Ok(respond(StatusCode::OK, JSON, view.of_list(kind, &objects, revision, context.now)))
+                let options = query.list_options(kind)?;
+                self.wait_for(query.version()?).await?;
+                let listed = self.registry.list_page(kind, namespace.as_deref(), &options)?;
+                Ok(show_list(context, view, kind, listed))
             }
             Method::POST => {
                 if kind.namespaced && namespace.is_none() {
@@ -162,10 +165,10 @@ impl Api {
                 Ok(show(context, StatusCode::CREATED, view, kind, convert::outward(kind, created)))
             }
             Method::DELETE => {
-                let selector = query.selector(kind)?;
+                let chosen = query.list_options(kind)?;
                 let (options, context) = asked.delete_options()?;
-                let (objects, revision) = self.registry.list(kind, namespace.as_deref(), &selector);
-                for object in &objects {
+                let listed = self.registry.list_page(kind, namespace.as_deref(), &chosen)?;
+                for object in &listed.objects {
                     let object = object::parse(object);
                     let target = Target {
                         kind,
@@ -176,12 +179,11 @@ impl Api {
                     match self.registry.delete(&context, &target, &options).await {
                         Ok(_) => {}
                         // Someone else was quicker, which is as good.
-                        Err(it) if it.code == StatusCode::NOT_FOUND => {}
+                        Err(it) if it.is_not_found() => {}
                         Err(it) => return Err(it),
                     }
                 }
-                let objects: Vec<_> = objects.into_iter().map(|it| convert::outward(kind, it)).collect();
-                Ok(respond(StatusCode::OK, JSON, view.of_list(kind, &objects, revision, context.now)))
+                Ok(show_list(&context, view, kind, listed))
             }
             _ => Err(Refusal::method_not_allowed()),
         }
@@ -206,6 +208,7 @@ impl Api {
         }
         match (asked.method.clone(), target.part) {
             (Method::GET, Part::Whole | Part::Status) => {
+                self.wait_for(asked.query.version()?).await?;
                 Ok(show(StatusCode::OK, self.registry.get(&target)?))
             }
             (Method::PUT, Part::Whole | Part::Status | Part::Finalize) => {
@@ -263,25 +266,18 @@ impl Api {
         }
     }
 
-    /// A list must not be older than what its client has seen already.
-    async fn wait_for(&self, query: &Query) -> Result<(), Refusal> {
-        if !query.get("continue").is_empty() {
-            return Err(Refusal::expired("the continue parameter is not one of ours: list from the start"));
+    /// What is read must not be older than what its client has seen already.
+    async fn wait_for(&self, wanted: Revision) -> Result<(), Refusal> {
+        if wanted <= self.registry.revision() {
+            return Ok(());
         }
-        let wanted = query.version()?;
         let mut heads = self.registry.heads();
         let came = heads.wait_for(|head| wanted <= *head);
         // The head is let go at once: a writer waits for it.
-        let came = tokio::time::timeout(REVISION_WAIT, came).await.map(drop);
-        let current: Revision = self.registry.revision();
-        if came.is_err() {
-            return Err(Refusal::revision_not_yet(wanted, current));
+        match tokio::time::timeout(REVISION_WAIT, came).await.map(drop) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(Refusal::revision_not_yet(wanted, self.registry.revision())),
         }
-        // The state of the past is not kept, only its changes.
-        if query.get("resourceVersionMatch") == "Exact" && wanted < current {
-            return Err(Refusal::expired("The resourceVersion for the provided list is too old."));
-        }
-        Ok(())
     }
 }
 

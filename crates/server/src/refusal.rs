@@ -12,6 +12,7 @@ pub(crate) struct Refusal {
     reason: &'static str,
     message: String,
     details: Value,
+    metadata: Value,
 }
 
 impl Refusal {
@@ -212,6 +213,16 @@ impl Refusal {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
+    /// The state that a list was told from is gone. `next` leads on to the rest of it as it is now.
+    pub(crate) fn page_expired(next: &str) -> Self {
+        let message = "The provided continue parameter is too old to display a consistent list result. You can start a new \
+                       list without the continue parameter, or use the continue token in this response to retrieve the \
+                       remainder of the results. Continuing with the provided token results in an inconsistent list - \
+                       objects that were created, modified, or deleted between the time the first chunk was returned and \
+                       now may show up in the list.";
+        Self { metadata: json!({"continue": next}), ..Self::expired(message) }
+    }
+
     pub(crate) fn revision_not_yet(wanted: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {wanted}, current: {current}");
         let mut refusal = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
@@ -228,7 +239,7 @@ impl Refusal {
         let mut status = json!({
             "apiVersion": "v1",
             "kind": "Status",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
             "code": self.code.as_u16(),
@@ -245,7 +256,7 @@ impl Refusal {
     }
 
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: Value::Null }
+        Self { code, reason, message: message.into(), details: Value::Null, metadata: json!({}) }
     }
 
     /// `details.kind` is the resource and not the kind: upstream's habit, which clients rely on.

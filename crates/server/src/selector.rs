@@ -1,8 +1,11 @@
 //! Label and field selectors: which objects a list, a watch or a delete is about.
 
+mod labels;
+
 use muster_store::{Index, Record};
 use serde_json::Value;
 
+use self::labels::Label;
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
@@ -14,20 +17,6 @@ pub(crate) struct Selector {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Label {
-    key: String,
-    must: Must,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Must {
-    Exist,
-    NotExist,
-    BeIn(Vec<String>),
-    NotBeIn(Vec<String>),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
 struct Field {
     path: String,
     value: String,
@@ -36,24 +25,30 @@ struct Field {
 
 impl Selector {
     pub(crate) fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, Refusal> {
-        let labels = parse_labels(labels)
-            .map_err(|why| Refusal::bad_request(format!("unable to parse requirement: {why}")))?;
-        let fields = parse_fields(fields).map_err(|it| {
-            Refusal::bad_request(format!("invalid selector: '{it}'; can't understand '{it}'"))
-        })?;
+        let labels = labels::parse(labels).map_err(Refusal::bad_request)?;
+        let fields = parse_fields(fields).map_err(Refusal::bad_request)?;
         let known = |path: &str| {
             path == "metadata.name"
                 || (kind.namespaced && path == "metadata.namespace")
                 || kind.fields.contains(&path)
         };
-        if let Some(unknown) = fields.iter().find(|it| !known(&it.path)) {
-            return Err(Refusal::bad_request(format!(
-                "\"{}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"{}",
-                unknown.path,
-                kind.fields.iter().map(|it| format!(", \"{it}\"")).collect::<String>()
-            )));
+        match fields.iter().map(|it| &it.path).find(|it| !known(it)) {
+            None => Ok(Self { labels, fields }),
+            Some(unknown) if kind.fields.is_empty() => Err(Refusal::bad_request(format!(
+                "{unknown:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+            ))),
+            Some(unknown) => Err(Refusal::bad_request(format!("field label not supported: {unknown}"))),
         }
-        Ok(Self { labels, fields })
+    }
+
+    /// Matches everything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// The one value that a field must have to match, if the selector says so.
+    pub(crate) fn exactly(&self, path: &str) -> Option<&str> {
+        self.fields.iter().find(|it| it.equal && it.path == path).map(|it| &*it.value)
     }
 
     /// Asks the record's index alone: no object is parsed to be selected.
@@ -85,79 +80,61 @@ impl Kind {
     }
 }
 
-impl Label {
-    fn matches(&self, value: Option<&str>) -> bool {
-        let among = |values: &[String]| value.is_some_and(|value| values.iter().any(|it| it == value));
-        match &self.must {
-            Must::Exist => value.is_some(),
-            Must::NotExist => value.is_none(),
-            Must::BeIn(values) => among(values),
-            // A missing label is not among any values.
-            Must::NotBeIn(values) => !among(values),
+/// `a=b,c!=d`, where a backslash takes the meaning from a comma, an equals sign and itself.
+fn parse_fields(text: &str) -> Result<Vec<Field>, String> {
+    let mut terms = Vec::new();
+    let (mut begin, mut is_escaped) = (0, false);
+    for (at, it) in text.char_indices() {
+        match it {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            ',' => {
+                terms.push(&text[begin..at]);
+                begin = at + 1;
+            }
+            _ => {}
         }
     }
-}
-
-/// `a=b, c!=d, e in (f,g), h notin (i), j, !k`
-fn parse_labels(text: &str) -> Result<Vec<Label>, String> {
-    let mut labels = Vec::new();
-    let mut rest = text.trim();
-    while !rest.is_empty() {
-        // A comma ends the requirement, unless it stands in the parentheses of a set.
-        let mut depth = 0_u32;
-        let end = rest.find(|it| {
-            depth = if it == '(' { depth + 1 } else { depth.saturating_sub(u32::from(it == ')')) };
-            depth == 0 && it == ','
-        });
-        let (one, after) = end.map_or((rest, ""), |at| (&rest[..at], &rest[at + 1..]));
-        labels.push(parse_label(one.trim())?);
-        rest = after.trim();
-    }
-    Ok(labels)
-}
-
-fn parse_label(text: &str) -> Result<Label, String> {
-    let (key, must) = if let Some(key) = text.strip_prefix('!') {
-        (key, Must::NotExist)
-    } else if let Some((key, value)) = text.split_once("!=") {
-        (key, Must::NotBeIn(vec![value.trim().to_owned()]))
-    } else if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
-        (key, Must::BeIn(vec![value.trim().to_owned()]))
-    } else if let Some((head, set)) = text.split_once('(') {
-        let set = set.strip_suffix(')').ok_or_else(|| format!("\"{text}\" has no closing parenthesis"))?;
-        let values = set.split(',').map(|it| it.trim().to_owned()).collect();
-        match head.trim().rsplit_once(char::is_whitespace) {
-            Some((key, "in")) => (key, Must::BeIn(values)),
-            Some((key, "notin")) => (key, Must::NotBeIn(values)),
-            _ => return Err(format!("\"{text}\" has neither 'in' nor 'notin' before its values")),
-        }
-    } else {
-        (text, Must::Exist)
-    };
-    let key = key.trim();
-    let is_key = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.' | '/');
-    if key.is_empty() || !key.chars().all(is_key) {
-        return Err(format!("\"{key}\" is not a label key"));
-    }
-    Ok(Label { key: key.to_owned(), must })
-}
-
-fn parse_fields(text: &str) -> Result<Vec<Field>, &str> {
-    let parse = |term| -> Result<Field, _> {
-        let (path, value, equal) = if let Some((path, value)) = str::split_once(term, "!=") {
-            (path, value, false)
-        } else if let Some((path, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
-            (path, value, true)
-        } else {
-            return Err(term);
+    terms.push(&text[begin..]);
+    terms.sort_unstable();
+    let parse = |term: &str| {
+        let Some((at, operator)) = term.char_indices().find_map(|(at, _)| {
+            ["!=", "==", "="].into_iter().find(|it| term[at..].starts_with(it)).map(|it| (at, it))
+        }) else {
+            return Err(format!("invalid selector: '{text}'; can't understand '{term}'"));
         };
-        Ok(Field { path: path.to_owned(), value: value.to_owned(), equal })
+        let value = unescaped(&term[at + operator.len()..])?;
+        Ok(Field { path: term[..at].to_owned(), value, equal: operator != "!=" })
     };
-    text.split(',').map(str::trim).filter(|it| !it.is_empty()).map(parse).collect()
+    terms.into_iter().filter(|it| !it.is_empty()).map(parse).collect()
+}
+
+fn unescaped(text: &str) -> Result<String, String> {
+    let mut value = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(it) = rest.next() {
+        match it {
+            '\\' => match rest.next() {
+                Some(it @ ('\\' | ',' | '=')) => value.push(it),
+                Some(it) => return Err(format!("invalid field selector: invalid escape sequence: \\{it}")),
+                None => return Err("invalid field selector: invalid escape sequence: \\".into()),
+            },
+            ',' | '=' => {
+                return Err(format!(
+                    "invalid field selector: unescaped character in value: {}",
+                    u32::from(it)
+                ));
+            }
+            it => value.push(it),
+        }
+    }
+    Ok(value)
 }
 
 #[cfg(test)]
 mod tests {
+    use expect_test::{Expect, expect};
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -192,6 +169,12 @@ mod tests {
         check("other!=x,!other", "", true);
         check("!app", "", false);
         check("tier=", "", true);
+        check("tier in ()", "", true);
+        check("app in (,web)", "", true);
+        check("example.com/x>0,example.com/x<2", "", true);
+        check("example.com/x>1", "", false);
+        check("app>1", "", false);
+        check("in in (in),notin", "", false);
     }
 
     #[test]
@@ -200,14 +183,99 @@ mod tests {
         check("", "metadata.name=a", false);
         check("", "status.phase!=Running", false);
         check("", "status.podIP=", true);
+        check("", r"metadata.name==p,metadata.namespace!=a\,b", true);
+    }
+
+    fn wrong(group: &str, plural: &str, labels: &str, fields: &str, golden: &Expect) {
+        let kind = Kind::find(group, "v1", plural).unwrap();
+        let refusal = Selector::parse(kind, labels, fields).unwrap_err();
+        assert_eq!(refusal.code, 400);
+        golden.assert_eq(refusal.message());
     }
 
     #[test]
     fn what_cannot_be_read_is_refused() {
-        let kind = Kind::find("apps", "v1", "daemonsets").unwrap();
-        for (labels, fields) in [("a in b", ""), ("a in (b", ""), ("a b", ""), ("", "spec.foo=1"), ("", "x")]
-        {
-            assert!(Selector::parse(kind, labels, fields).is_err(), "{labels} {fields}");
+        let labels = |text, golden: Expect| wrong("apps", "daemonsets", text, "", &golden);
+        labels("a in b", expect!["unable to parse requirement: found 'b' expected: '('"]);
+        labels("a in (b", expect!["unable to parse requirement: found '', expected: ',' or ')'"]);
+        labels("a in (b=c)", expect!["unable to parse requirement: found '=', expected: ',' or ')'"]);
+        labels(
+            "a in (!)",
+            expect!["unable to parse requirement: found '!', expected: ',', ')' or identifier"],
+        );
+        labels(
+            "a b",
+            expect!["unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"],
+        );
+        labels("a=b=c", expect!["found '=', expected: ',' or 'end of string'"]);
+        labels("a=b,", expect!["found '', expected: identifier after ','"]);
+        labels("a=(", expect!["unable to parse requirement: found '(', expected: identifier"]);
+        labels("=b", expect!["found '=', expected: !, identifier, or 'end of string'"]);
+        labels("!", expect!["unable to parse requirement: found '', expected: identifier"]);
+        labels("!a=b", expect!["found '=', expected: ',' or 'end of string'"]);
+        labels(
+            "a>b",
+            expect![[
+                r#"unable to parse requirement: values[0]: Invalid value: "b": for 'Gt', 'Lt' operators, the value must be an integer"#
+            ]],
+        );
+        labels(
+            "a_/b",
+            expect![[
+                r#"unable to parse requirement: <nil>: Invalid value: "a_/b": prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"#
+            ]],
+        );
+        labels(
+            "a=b/c",
+            expect![[
+                r#"unable to parse requirement: values[0][a]: Invalid value: "b/c": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"#
+            ]],
+        );
+        labels(
+            "a in (b/c,d/e)",
+            expect![[
+                r#"unable to parse requirement: [values[0][a]: Invalid value: "b/c": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?'), values[1][a]: Invalid value: "d/e": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')]"#
+            ]],
+        );
+
+        wrong(
+            "apps",
+            "daemonsets",
+            "",
+            "spec.foo=1",
+            &expect![[
+                r#""spec.foo" is not a known field selector: only "metadata.name", "metadata.namespace""#
+            ]],
+        );
+        wrong("", "pods", "", "spec.foo=1", &expect!["field label not supported: spec.foo"]);
+        wrong(
+            "",
+            "pods",
+            "",
+            "metadata.name=a,x",
+            &expect!["invalid selector: 'metadata.name=a,x'; can't understand 'x'"],
+        );
+        wrong(
+            "",
+            "pods",
+            "",
+            r"metadata.name=a\b",
+            &expect![[r#"invalid field selector: invalid escape sequence: \b"#]],
+        );
+        wrong(
+            "",
+            "pods",
+            "",
+            "metadata.name=a=b",
+            &expect!["invalid field selector: unescaped character in value: 61"],
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_selector_is_too_strange(labels in "[a-c=!<>(), /in\\x00]{0,20}", fields in r"[a-c=!,.\\]{0,20}") {
+            let _ = Selector::parse(Kind::find("", "v1", "pods").unwrap(), &labels, &fields);
+            let _ = Selector::parse(Kind::find("", "v1", "pods").unwrap(), &fields, &labels);
         }
     }
 }

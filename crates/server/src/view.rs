@@ -1,13 +1,20 @@
 //! How a client wants to see objects: whole, their metadata, or as rows of a table.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use jiff::Timestamp;
-use muster_store::Revision;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::admit::Cause;
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
+use crate::registry::ListMeta;
+
+/// A list is sent in pieces of about this size: it is never in memory as a whole, and each is worth a system call.
+const PIECE_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum View {
@@ -25,117 +32,161 @@ pub(crate) enum InRow {
 }
 
 impl View {
-    /// The first representation in `accept` that we have. Protobuf is passed over: clients that prefer
-    /// it name JSON too.
+    /// The representation in `accept` that we have and the client likes best. Protobuf is passed over: clients that
+    /// prefer it name JSON too.
     pub(crate) fn of(accept: &str, include_object: &str) -> Result<Self, Refusal> {
         let in_row = match include_object {
             "None" => InRow::Nothing,
             "Object" => InRow::Whole,
-            _ => InRow::Metadata,
+            "" | "Metadata" => InRow::Metadata,
+            other => {
+                let why = "must be 'Metadata', 'Object', 'None', or empty";
+                let cause = Cause::invalid("includeObject", other, why);
+                return Err(Refusal::invalid_options("TableOptions", &[cause]));
+            }
         };
-        let view_of = |range: &str| {
+        let mut best: Option<(f32, Self)> = None;
+        for range in accept.split(',') {
             let mut parts = range.split(';').map(str::trim);
-            if !matches!(parts.next()?, "application/json" | "application/*" | "*/*" | "") {
-                return None;
+            if !matches!(parts.next().unwrap_or_default(), "application/json" | "application/*" | "*/*" | "")
+            {
+                continue;
             }
-            match parts.find_map(|it| it.strip_prefix("as=")) {
-                None => Some(Self::Whole),
-                Some("Table") => Some(Self::Table(in_row)),
-                Some("PartialObjectMetadata" | "PartialObjectMetadataList") => Some(Self::Metadata),
-                Some(_) => None,
+            let parts: BTreeMap<_, _> = parts.filter_map(|it| it.split_once('=')).collect();
+            let is_ours = |name, ours: &[&str]| parts.get(name).is_none_or(|it| ours.contains(it));
+            let view = match parts.get("as") {
+                None => Self::Whole,
+                Some(_) if !is_ours("g", &["meta.k8s.io"]) || !is_ours("v", &["v1"]) => continue,
+                Some(&"Table") => Self::Table(in_row),
+                Some(&("PartialObjectMetadata" | "PartialObjectMetadataList")) => Self::Metadata,
+                Some(_) => continue,
+            };
+            let liking = parts.get("q").and_then(|it| it.parse().ok()).unwrap_or(1.0);
+            if best.is_none_or(|(best, _)| best < liking) {
+                best = Some((liking, view));
             }
-        };
-        accept.split(',').find_map(view_of).ok_or_else(Refusal::not_acceptable)
+        }
+        best.map(|(_, view)| view).ok_or_else(Refusal::not_acceptable)
     }
 
     /// One object, as its own answer or as that of a watch event.
-    pub(crate) fn of_object(self, kind: &Kind, object: Value, now: Timestamp) -> Value {
+    pub(crate) fn of_object(self, kind: &Kind, stored: &Bytes, now: Timestamp) -> Bytes {
         match self {
-            Self::Whole => object,
-            Self::Metadata => metadata_only(object),
-            Self::Table(in_row) => {
-                let version = object["metadata"]["resourceVersion"].clone();
-                table(kind, [object].into_iter(), in_row, &version, now)
+            Self::Whole => stored.clone(),
+            Self::Metadata => {
+                let mut text = Vec::with_capacity(1024);
+                write_metadata(&mut text, stored);
+                text.into()
+            }
+            Self::Table(_) => {
+                let object = object::parse(stored);
+                let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
+                let mut text = self.head(kind, &meta);
+                self.write_item(&mut text, kind, stored, now);
+                text.extend_from_slice(b"]}");
+                text.into()
             }
         }
     }
 
-    pub(crate) fn of_list(self, kind: &Kind, objects: &[Bytes], revision: Revision, now: Timestamp) -> Bytes {
-        let values = || objects.iter().map(|it| object::parse(it));
-        match self {
-            // Each object was serialised when it was written; once is enough.
-            Self::Whole => {
-                let head = format!(
-                    r#"{{"apiVersion":"{}","kind":"{}List","metadata":{{"resourceVersion":"{revision}"}},"items":["#,
-                    kind.api_version(),
-                    kind.kind
-                );
-                let mut list =
-                    Vec::with_capacity(head.len() + objects.iter().map(|it| it.len() + 1).sum::<usize>() + 2);
-                list.extend_from_slice(head.as_bytes());
-                for (at, object) in objects.iter().enumerate() {
-                    if at != 0 {
-                        list.push(b',');
-                    }
-                    list.extend_from_slice(object);
+    /// A list, piece by piece. Each object was serialised when it was written; once is enough.
+    pub(crate) fn of_list(
+        self,
+        kind: &'static Kind,
+        objects: Vec<Bytes>,
+        meta: &ListMeta,
+        now: Timestamp,
+    ) -> impl Iterator<Item = Bytes> + Send + 'static {
+        let mut said = json!({"resourceVersion": meta.revision.to_string()});
+        if !meta.next.is_empty() {
+            said["continue"] = json!(meta.next);
+        }
+        if let Some(remaining) = meta.remaining {
+            said["remainingItemCount"] = json!(remaining);
+        }
+        let mut piece = self.head(kind, &said);
+        let mut objects = Some(objects.into_iter().enumerate());
+        std::iter::from_fn(move || {
+            let left = objects.as_mut()?;
+            for (at, object) in left.by_ref() {
+                if at != 0 {
+                    piece.push(b',');
                 }
-                list.extend_from_slice(b"]}");
-                list.into()
+                self.write_item(&mut piece, kind, &object, now);
+                if PIECE_BYTES <= piece.len() {
+                    return Some(std::mem::take(&mut piece).into());
+                }
             }
-            Self::Metadata => object::bytes(&json!({
-                "apiVersion": "meta.k8s.io/v1",
-                "kind": "PartialObjectMetadataList",
-                "metadata": {"resourceVersion": revision.to_string()},
-                "items": values().map(metadata_only).collect::<Vec<_>>(),
-            })),
+            objects = None;
+            piece.extend_from_slice(b"]}");
+            Some(std::mem::take(&mut piece).into())
+        })
+    }
+
+    fn head(self, kind: &Kind, meta: &Value) -> Vec<u8> {
+        let head = match self {
+            Self::Whole => format!(
+                r#"{{"kind":"{}List","apiVersion":"{}","metadata":{meta},"items":["#,
+                kind.kind,
+                kind.api_version()
+            ),
+            Self::Metadata => format!(
+                r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{meta},"items":["#
+            ),
+            Self::Table(_) => {
+                let columns: Vec<_> = kind
+                    .columns
+                    .iter()
+                    .map(|it| {
+                        json!({
+                            "name": it.name,
+                            "type": it.cells,
+                            "format": it.format(),
+                            "description": it.description(),
+                            "priority": i32::from(it.wide),
+                        })
+                    })
+                    .collect();
+                let columns = Value::Array(columns);
+                format!(
+                    r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{meta},"columnDefinitions":{columns},"rows":["#
+                )
+            }
+        };
+        head.into_bytes()
+    }
+
+    fn write_item(self, text: &mut Vec<u8>, kind: &Kind, stored: &Bytes, now: Timestamp) {
+        match self {
+            Self::Whole => text.extend_from_slice(stored),
+            Self::Metadata => write_metadata(text, stored),
             Self::Table(in_row) => {
-                object::bytes(&table(kind, values(), in_row, &json!(revision.to_string()), now))
+                let object = object::parse(stored);
+                let cells = kind.columns.iter().map(|it| (it.cell)(&object, now)).collect();
+                text.extend_from_slice(br#"{"cells":"#);
+                text.extend_from_slice(Value::Array(cells).to_string().as_bytes());
+                match in_row {
+                    InRow::Nothing => {}
+                    InRow::Metadata => {
+                        text.extend_from_slice(br#","object":"#);
+                        write_metadata(text, stored);
+                    }
+                    InRow::Whole => {
+                        text.extend_from_slice(br#","object":"#);
+                        text.extend_from_slice(stored);
+                    }
+                }
+                text.push(b'}');
             }
         }
     }
 }
 
-fn metadata_only(mut object: Value) -> Value {
-    json!({
-        "apiVersion": "meta.k8s.io/v1",
-        "kind": "PartialObjectMetadata",
-        "metadata": object["metadata"].take(),
-    })
-}
-
-fn table(
-    kind: &Kind,
-    objects: impl Iterator<Item = Value>,
-    in_row: InRow,
-    version: &Value,
-    now: Timestamp,
-) -> Value {
-    let columns: Vec<_> = kind
-        .columns
-        .iter()
-        .map(|it| {
-            json!({
-                "name": it.name,
-                "type": it.cells,
-                "format": it.format(),
-                "description": it.description(),
-                "priority": i32::from(it.wide),
-            })
-        })
-        .collect();
-    let row = |object: Value| {
-        let cells: Vec<_> = kind.columns.iter().map(|it| (it.cell)(&object, now)).collect();
-        match in_row {
-            InRow::Nothing => json!({"cells": cells}),
-            InRow::Metadata => json!({"cells": cells, "object": metadata_only(object)}),
-            InRow::Whole => json!({"cells": cells, "object": object}),
-        }
-    };
-    json!({
-        "apiVersion": "meta.k8s.io/v1",
-        "kind": "Table",
-        "metadata": {"resourceVersion": version},
-        "columnDefinitions": columns,
-        "rows": objects.map(row).collect::<Vec<_>>(),
-    })
+/// The metadata are cut out as they stand: nothing else of the object is looked at.
+fn write_metadata(text: &mut Vec<u8>, stored: &[u8]) {
+    let object: BTreeMap<String, &RawValue> =
+        serde_json::from_slice(stored).expect("the store holds the JSON that was put into it");
+    text.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
+    text.extend_from_slice(object.get("metadata").map_or("{}", |it| it.get()).as_bytes());
+    text.push(b'}');
 }

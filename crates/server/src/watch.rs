@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::Stream;
 use jiff::Timestamp;
 use muster_store::{Change, Event, Record, Revision};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,12 @@ use crate::view::View;
 
 /// How often a quiet watch tells how far it has come, if asked to.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+
+/// And it tells it this long before it ends, so that its client can go on from there.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
+
+/// Most events that are made ready at once: of a watcher that is slow this much waits in memory, and no more.
+const EVENTS_MAX: usize = 100;
 
 #[derive(Debug)]
 pub(crate) struct Wanted {
@@ -45,7 +51,9 @@ pub(crate) enum From {
     Now,
 }
 
-/// The answer ends at the timeout, when the server stops, or when the watcher has fallen too far behind.
+/// The answer ends at the timeout, when the server stops, or when the watcher has fallen too far behind. Events are made
+/// as the client takes them, so one that does not read holds up nobody, and is told to list again once the history has
+/// passed it by.
 pub(crate) fn stream(
     registry: Arc<Registry>,
     wanted: Wanted,
@@ -64,12 +72,18 @@ struct Watcher {
     deadline: Instant,
     bookmarks: tokio::time::Interval,
     is_bookmark_due: bool,
+    has_said_goodbye: bool,
     progress: Progress,
 }
 
-#[derive(Debug, Clone, Copy)]
 enum Progress {
     Begin,
+    /// The state at `revision` is being told.
+    State {
+        rest: std::vec::IntoIter<Arc<Record>>,
+        revision: Revision,
+        say_end: bool,
+    },
     /// Everything up to this revision has been sent.
     Seen(Revision),
     End,
@@ -80,8 +94,10 @@ impl Watcher {
         let now = Instant::now();
         let mut bookmarks = tokio::time::interval_at(now + BOOKMARK_EVERY, BOOKMARK_EVERY);
         bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // A watch of one object, or of one namespace by its name, looks at no other commits.
+        let namespace = wanted.namespace.as_deref().or_else(|| wanted.selector.exactly("metadata.namespace"));
         Self {
-            prefix: wanted.kind.prefix(wanted.namespace.as_deref()),
+            prefix: wanted.kind.prefix(namespace),
             heads: registry.heads_of(wanted.kind),
             deadline: now + wanted.timeout,
             registry,
@@ -89,31 +105,37 @@ impl Watcher {
             stop,
             bookmarks,
             is_bookmark_due: false,
+            has_said_goodbye: false,
             progress: Progress::Begin,
         }
     }
 
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            let mut seen = match self.progress {
+            let seen = match &mut self.progress {
                 Progress::End => return None,
-                Progress::Seen(seen) => seen,
-                Progress::Begin => match self.begin() {
+                Progress::Seen(seen) => *seen,
+                Progress::State { .. } => match self.tell_state() {
                     frames if frames.is_empty() => continue,
                     frames => return Some(frames),
                 },
+                Progress::Begin => {
+                    self.begin();
+                    continue;
+                }
             };
             // Marked as seen before the store is read, so that no commit falls in between unseen.
             self.heads.mark_unchanged();
-            match self.registry.since(&self.prefix, seen) {
+            match self.registry.some_since(&self.prefix, seen, EVENTS_MAX) {
                 Err(compacted) => {
                     self.progress = Progress::End;
                     let message = format!("too old resource version: {seen} ({})", compacted.floor);
-                    return Some(frame("ERROR", &Refusal::expired(message).status()));
+                    let status = object::bytes(&Refusal::expired(message).status());
+                    return Some(frame("ERROR", &status));
                 }
                 Ok((events, revision)) => {
                     // A watch may begin in the future, and must not fall back behind its beginning.
-                    seen = revision.max(seen);
+                    let seen = revision.max(seen);
                     self.progress = Progress::Seen(seen);
                     let now = Timestamp::now();
                     let mut frames: Vec<Bytes> =
@@ -123,6 +145,8 @@ impl Watcher {
                             self.is_bookmark_due = false;
                             return Some(self.bookmark(seen, false));
                         }
+                        // There was more than could be looked at at once.
+                        0 if events.len() == EVENTS_MAX => continue,
                         0 => {}
                         // The bytes that all watchers share.
                         1 => return frames.pop(),
@@ -130,12 +154,16 @@ impl Watcher {
                     }
                 }
             }
+            let goodbye = self.deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(self.deadline);
             tokio::select! {
                 changed = self.heads.changed() => changed.ok()?,
                 () = self.stop.cancelled() => return None,
                 () = tokio::time::sleep_until(self.deadline) => {
                     self.progress = Progress::End;
-                    return self.wanted.bookmarks.then(|| self.bookmark(seen, false));
+                    return None;
+                }
+                () = tokio::time::sleep_until(goodbye), if self.wanted.bookmarks && !self.has_said_goodbye => {
+                    (self.has_said_goodbye, self.is_bookmark_due) = (true, true);
                 }
                 // Other kinds have moved on meanwhile, and nobody told us: the store is asked once more.
                 _ = self.bookmarks.tick(), if self.wanted.bookmarks => self.is_bookmark_due = true,
@@ -143,25 +171,34 @@ impl Watcher {
         }
     }
 
-    fn begin(&mut self) -> Bytes {
-        let (say_end, after) = match self.wanted.from {
-            From::State { say_end } => (say_end, None),
-            From::After(revision) => (false, Some(revision)),
-            From::Now => (false, Some(self.registry.revision())),
+    fn begin(&mut self) {
+        self.progress = match self.wanted.from {
+            From::After(revision) => Progress::Seen(revision),
+            From::Now => Progress::Seen(self.registry.revision()),
+            From::State { say_end } => {
+                let namespace = self.wanted.namespace.as_deref();
+                let (records, revision) =
+                    self.registry.records(self.wanted.kind, namespace, &self.wanted.selector);
+                Progress::State { rest: records.into_iter(), revision, say_end }
+            }
         };
-        if let Some(after) = after {
-            self.progress = Progress::Seen(after);
-            return Bytes::new();
-        }
-        let namespace = self.wanted.namespace.as_deref();
-        let (objects, revision) = self.registry.list(self.wanted.kind, namespace, &self.wanted.selector);
-        self.progress = Progress::Seen(revision);
+    }
+
+    /// What is next to be told of the state that the watch began with.
+    fn tell_state(&mut self) -> Bytes {
+        let Progress::State { rest, revision, say_end } = &mut self.progress else { return Bytes::new() };
+        let (revision, say_end) = (*revision, *say_end);
+        let some: Vec<_> = rest.take(EVENTS_MAX).collect();
+        let is_end = rest.len() == 0;
         let now = Timestamp::now();
-        let mut frames: Vec<u8> = objects.iter().flat_map(|it| self.show("ADDED", it, now)).collect();
-        if say_end {
-            frames.extend(self.bookmark(revision, true));
+        let mut frames: Vec<Bytes> = some.iter().map(|it| self.show("ADDED", &it.value, now)).collect();
+        if is_end {
+            self.progress = Progress::Seen(revision);
+            if say_end {
+                frames.push(self.bookmark(revision, true));
+            }
         }
-        frames.into()
+        frames.concat().into()
     }
 
     /// An object that enters the selector is added, and one that leaves it is deleted.
@@ -194,13 +231,8 @@ impl Watcher {
         }
     }
 
-    fn show(&self, kind_of_event: &str, value: &Bytes, now: Timestamp) -> Bytes {
-        match self.wanted.view {
-            View::Whole => {
-                [br#"{"type":""#, kind_of_event.as_bytes(), br#"","object":"#, value, b"}\n"].concat().into()
-            }
-            view => frame(kind_of_event, &view.of_object(self.wanted.kind, object::parse(value), now)),
-        }
+    fn show(&self, kind_of_event: &str, stored: &Bytes, now: Timestamp) -> Bytes {
+        frame(kind_of_event, &self.wanted.view.of_object(self.wanted.kind, stored, now))
     }
 
     fn bookmark(&self, revision: Revision, is_end_of_state: bool) -> Bytes {
@@ -213,10 +245,10 @@ impl Watcher {
         if is_end_of_state {
             object["metadata"]["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        frame("BOOKMARK", &object)
+        self.show("BOOKMARK", &object::bytes(&object), Timestamp::now())
     }
 }
 
-fn frame(kind_of_event: &str, object: &Value) -> Bytes {
-    Bytes::from(format!("{}\n", json!({"type": kind_of_event, "object": object})))
+fn frame(kind_of_event: &str, object: &[u8]) -> Bytes {
+    [br#"{"type":""#, kind_of_event.as_bytes(), br#"","object":"#, object, b"}\n"].concat().into()
 }

@@ -25,6 +25,8 @@ pub(super) struct Notes {
     pub(super) strict: Vec<String>,
     /// A value of the wrong type, in Go's words. Nothing was read then.
     pub(super) wrong: Option<String>,
+    /// What is wrong is the kind or the version, so that it cannot be told what this was meant to be.
+    pub(super) is_kindless: bool,
 }
 
 /// Reads an object of a type. The error is of the form; what is wrong with the content is in the notes.
@@ -33,7 +35,7 @@ pub(super) fn typed<'de, D: Deserializer<'de>>(
     of: &'static Type,
 ) -> (Result<Value, D::Error>, Notes) {
     let mut reader = Reader::default();
-    let read = At { reader: &mut reader, shape: Shape::Object(of) }.deserialize(from);
+    let read = At { reader: &mut reader, shape: Shape::Object(of), go_type: None }.deserialize(from);
     (read, reader.notes)
 }
 
@@ -54,7 +56,7 @@ struct Reader {
 }
 
 enum Step {
-    Field(&'static str),
+    Field(&'static Field),
     Key(String),
     Index(usize),
 }
@@ -67,7 +69,7 @@ impl Reader {
         let mut path = String::new();
         for step in &self.path {
             let name = match step {
-                Step::Field(name) => *name,
+                Step::Field(field) => field.name,
                 Step::Key(name) => name,
                 Step::Index(at) => {
                     path.push_str(&format!("[{at}]"));
@@ -97,21 +99,22 @@ impl Reader {
     }
 
     /// Go names the struct, and the fields that lead to the value without their places in lists and maps.
-    fn mismatch<E: serde::de::Error>(&mut self, found: &str, shape: Shape) -> E {
-        let fields: Vec<_> = self
-            .path
-            .iter()
-            .filter_map(|it| match it {
-                Step::Field(name) => Some(*name),
-                Step::Key(_) | Step::Index(_) => None,
-            })
-            .collect();
-        let place = if fields.is_empty() {
-            "Go value".to_owned()
-        } else {
-            format!("Go struct field {}.{}", self.within, fields.join("."))
+    fn mismatch<E: serde::de::Error>(&mut self, found: &str, go_type: &str) -> E {
+        let fields = self.path.iter().filter_map(|it| match it {
+            Step::Field(field) => Some(*field),
+            Step::Key(_) | Step::Index(_) => None,
+        });
+        let names: Vec<&str> = fields.flat_map(|it| it.embedded.into_iter().chain([it.name])).collect();
+        let place = match &names[..] {
+            [] => "Go value".to_owned(),
+            // These are read first, into a struct that has no name.
+            [name @ ("apiVersion" | "kind")] => {
+                self.notes.is_kindless = true;
+                format!("Go struct field .{name}")
+            }
+            _ => format!("Go struct field {}.{}", self.within, names.join(".")),
         };
-        self.wrong(format!("json: cannot unmarshal {found} into {place} of type {}", go_type(shape)))
+        self.wrong(format!("json: cannot unmarshal {found} into {place} of type {go_type}"))
     }
 }
 
@@ -119,6 +122,8 @@ impl Reader {
 struct At<'a> {
     reader: &'a mut Reader,
     shape: Shape,
+    /// What Go calls the type, if that has a name.
+    go_type: Option<&'static str>,
 }
 
 impl<'de> DeserializeSeed<'de> for At<'_> {
@@ -136,7 +141,7 @@ impl<'de> Visitor<'de> for At<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&go_type(self.shape))
+        f.write_str(&go_type(self.shape, self.go_type))
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {
@@ -196,7 +201,8 @@ impl<'de> Visitor<'de> for At<'_> {
         let mut list = Vec::new();
         loop {
             self.reader.path.push(Step::Index(list.len()));
-            let item = seq.next_element_seed(At { reader: &mut *self.reader, shape: *items })?;
+            let go_type = self.go_type.and_then(|it| it.strip_prefix("[]"));
+            let item = seq.next_element_seed(At { reader: &mut *self.reader, shape: *items, go_type })?;
             self.reader.path.pop();
             match item {
                 None => return Ok(Value::Array(list)),
@@ -237,8 +243,9 @@ impl At<'_> {
             if seen.twice(at) {
                 self.reader.note("duplicate", field.name);
             }
-            self.reader.path.push(Step::Field(field.name));
-            let value = map.next_value_seed(At { reader: &mut *self.reader, shape: field.shape })?;
+            self.reader.path.push(Step::Field(field));
+            let seed = At { reader: &mut *self.reader, shape: field.shape, go_type: field.go_type };
+            let value = map.next_value_seed(seed)?;
             self.reader.path.pop();
             self.reader.within = short_name(of);
             if is_written(field, &value) {
@@ -254,6 +261,7 @@ impl At<'_> {
     }
 
     fn map<'de, A: MapAccess<'de>>(self, values: Shape, mut map: A) -> Result<Value, A::Error> {
+        let go_type = self.go_type.and_then(|it| it.strip_prefix("map[")?.split_once(']')).map(|(_, it)| it);
         let is_deep = matches!(values, Shape::Object(_) | Shape::List(..) | Shape::Map(..));
         let mut object = Map::new();
         while let Some(key) = map.next_key::<String>()? {
@@ -263,11 +271,17 @@ impl At<'_> {
             if is_deep {
                 self.reader.path.push(Step::Key(key.clone()));
             }
-            let value = map.next_value_seed(At { reader: &mut *self.reader, shape: values })?;
+            let seed = At { reader: &mut *self.reader, shape: values, go_type };
+            let value = map.next_value_seed(seed)?;
             if is_deep {
                 self.reader.path.pop();
             }
-            object.insert(key, if value.is_null() { zero(values) } else { value });
+            let value = match (value, values) {
+                (Value::Null, Shape::Bytes) => "".into(),
+                (Value::Null, values) => zero(values),
+                (value, _) => value,
+            };
+            object.insert(key, value);
         }
         Ok(Value::Object(object))
     }
@@ -286,15 +300,10 @@ impl At<'_> {
         scalar::quantity(text).map_err(|why| self.reader.wrong(why))
     }
 
-    /// Types that read themselves do not know where they stand.
     fn misfit<E: serde::de::Error>(self, found: &str) -> E {
         match self.shape {
             Shape::Quantity => self.reader.wrong(scalar::quantity("?").err().unwrap_or_default()),
-            Shape::Time | Shape::MicroTime | Shape::IntOrString => {
-                let of = go_type(self.shape);
-                self.reader.wrong(format!("json: cannot unmarshal {found} into Go value of type {of}"))
-            }
-            shape => self.reader.mismatch(found, shape),
+            shape => self.reader.mismatch(found, &go_type(shape, self.go_type)),
         }
     }
 }
@@ -409,14 +418,21 @@ impl<'de> Visitor<'de> for Free<'_> {
 
 /// Rule: an object has the fields that Go would write: what is unset, or is empty and need not be said, is left out.
 fn is_written(field: &Field, value: &Value) -> bool {
+    let holds_none = match value {
+        Value::Null => true,
+        _ if field.presence == Presence::Set => false,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(entries) => entries.is_empty() && matches!(field.shape, Shape::Map(..)),
+        _ => false,
+    };
     match value {
-        Value::Null => false,
+        // Upstream stores protobuf, in which an empty list is none at all.
+        _ if holds_none => false,
         _ if field.presence != Presence::NotEmpty => true,
         Value::Bool(it) => *it,
         Value::Number(it) => it.as_f64() != Some(0.0),
         Value::String(it) => !it.is_empty(),
-        Value::Array(it) => !it.is_empty(),
-        Value::Object(it) => !it.is_empty(),
+        Value::Null | Value::Array(_) | Value::Object(_) => true,
     }
 }
 
@@ -450,13 +466,16 @@ fn zero(shape: Shape) -> Value {
     }
 }
 
-fn go_type(shape: Shape) -> String {
+fn go_type(shape: Shape, named: Option<&str>) -> String {
     match shape {
+        // A time reads itself, from a string.
+        Shape::Time | Shape::MicroTime => "string".to_owned(),
+        _ if named.is_some() => named.unwrap_or_default().to_owned(),
         Shape::Bool => "bool".to_owned(),
         Shape::Int32 | Shape::IntOrString => "int32".to_owned(),
         Shape::Int64 => "int64".to_owned(),
         Shape::Double => "float64".to_owned(),
-        Shape::String | Shape::Time | Shape::MicroTime => "string".to_owned(),
+        Shape::String => "string".to_owned(),
         Shape::Bytes => "[]uint8".to_owned(),
         Shape::Quantity => "resource.Quantity".to_owned(),
         Shape::Any => "runtime.RawExtension".to_owned(),
@@ -466,8 +485,8 @@ fn go_type(shape: Shape) -> String {
             let (name, package) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
             format!("{package}.{name}")
         }
-        Shape::List(items, _) => format!("[]{}", go_type(*items)),
-        Shape::Map(values, _) => format!("map[string]{}", go_type(*values)),
+        Shape::List(items, _) => format!("[]{}", go_type(*items, None)),
+        Shape::Map(values, _) => format!("map[string]{}", go_type(*values, None)),
     }
 }
 

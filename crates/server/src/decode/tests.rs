@@ -1,5 +1,6 @@
 use expect_test::{Expect, expect};
 use jiff::Timestamp;
+use proptest::prelude::*;
 
 use super::*;
 use crate::auth::User;
@@ -149,13 +150,13 @@ fn a_value_of_the_wrong_type_is_refused_in_gos_words() {
         {"spec": {"template": {"spec": {"containers": [{"resources": {"limits": {"cpu": "much"}}}]}}}}
             400 DaemonSet in version "v1" cannot be handled as a DaemonSet: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'
         {"spec": {"updateStrategy": {"rollingUpdate": {"maxSurge": true}}}}
-            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal bool into Go value of type int32
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal bool into Go struct field RollingUpdateDaemonSet.spec.updateStrategy.rollingUpdate.maxSurge of type int32
         {"spec": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1.5}}}}
-            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal number 1.5 into Go value of type int32
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal number 1.5 into Go struct field RollingUpdateDaemonSet.spec.updateStrategy.rollingUpdate.maxSurge of type int32
         {"metadata": {"creationTimestamp": "soon"}}
             400 DaemonSet in version "v1" cannot be handled as a DaemonSet: parsing time "soon" as "2006-01-02T15:04:05Z07:00": cannot parse "soon" as "2006"
         {"metadata": {"creationTimestamp": 5}}
-            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal number into Go value of type string
+            400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal number into Go struct field ObjectMeta.metadata.creationTimestamp of type string
         {"spec": []}
             400 DaemonSet in version "v1" cannot be handled as a DaemonSet: json: cannot unmarshal array into Go struct field DaemonSet.spec of type v1.DaemonSetSpec
         []
@@ -193,7 +194,7 @@ fn an_object_must_be_of_the_kind_that_is_expected() {
         {"apiVersion": "apps/v1", "kind": "ConfigMap"}
             400 ConfigMap in version "v1" cannot be handled as a ConfigMap: no kind "ConfigMap" is registered for version "apps/v1" in scheme "pkg/api/legacyscheme/scheme.go:30"
         {"kind": 5}
-            400 ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.kind of type string
+            400 the object provided is unrecognized (must be of type ConfigMap): couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string ({"kind": 5})
     "#]].assert_eq(&lines.concat());
     let old = r#"{"apiVersion": "extensions/v1beta1", "kind": "DaemonSet"}"#;
     expect![[r#"
@@ -395,4 +396,39 @@ fn what_a_patch_made_is_held_to_the_type() {
         }
     "#]]
     .assert_eq(&told(&context, applied(b"data:\n  a: x\n  b: 2\n").map(|it| it.0)));
+}
+
+// More cases are run with the environment variable PROPTEST_CASES.
+proptest! {
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        for media_type in [JSON, YAML, PROTOBUF] {
+            for field_validation in [FieldValidation::Strict, FieldValidation::Warn] {
+                let context = context(field_validation);
+                let _ = object(&context, POD, media_type, &bytes);
+            }
+        }
+        let _ = patch(&bytes);
+        let _ = applied(&bytes);
+    }
+
+    #[test]
+    fn almost_any_object_is_read_or_refused(
+        (kind, bytes) in arbitrary::wrong()
+            .prop_flat_map(|(kind, it)| (Just(kind), arbitrary::mutated(it.to_string().into_bytes())))
+    ) {
+        let context = context(FieldValidation::Strict);
+        let _ = object(&context, kind, JSON, &bytes);
+        let _ = object(&context, kind, YAML, &bytes);
+    }
+
+    /// What was read once is in the one form that there is.
+    #[test]
+    fn what_was_read_reads_as_itself((kind, it) in arbitrary::right()) {
+        let context = context(FieldValidation::Strict);
+        let once = object(&context, kind, JSON, it.to_string().as_bytes()).map_err(|it| it.status());
+        let once = once.expect("every value has the right type");
+        let twice = patched(&context, kind, once.clone(), Vec::new()).map_err(|it| it.status());
+        prop_assert_eq!(Ok(once), twice);
+    }
 }

@@ -11,7 +11,7 @@ use crate::context::{FieldValidation, MANAGER_BYTES_MAX};
 use crate::kinds::Kind;
 use crate::object::{self, str_at};
 use crate::refusal::Refusal;
-use crate::registry::{DeleteOptions, Propagation};
+use crate::registry::{Continue, DeleteOptions, From, ListOptions, Propagation};
 use crate::selector::Selector;
 use crate::watch;
 
@@ -112,19 +112,19 @@ impl Query {
         let mut causes = Vec::new();
         if initial.is_some() && matching != NOT_OLDER {
             let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            causes.push(forbidden("resourceVersionMatch", why));
+            causes.push(Cause::forbidden("resourceVersionMatch", why));
         }
         if !matching.is_empty() {
             if initial.is_none() {
                 let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-                causes.push(forbidden("resourceVersionMatch", why));
+                causes.push(Cause::forbidden("resourceVersionMatch", why));
             }
             if matching != NOT_OLDER {
                 causes.push(Cause::unsupported("resourceVersionMatch", &json!(matching), &[NOT_OLDER]));
             }
             if !self.get("continue").is_empty() {
                 let why = "resourceVersionMatch is forbidden when continue is provided";
-                causes.push(forbidden("resourceVersionMatch", why));
+                causes.push(Cause::forbidden("resourceVersionMatch", why));
             }
         }
         if !causes.is_empty() {
@@ -135,6 +135,53 @@ impl Query {
             (Some(false), 0) => Ok(watch::From::Now),
             (_, after) => Ok(watch::From::After(after)),
         }
+    }
+
+    pub(super) fn list_options(&self, kind: &Kind) -> Result<ListOptions, Refusal> {
+        let (version, matching) = (self.get("resourceVersion"), self.get("resourceVersionMatch"));
+        let next = self.get("continue");
+        let mut causes = Vec::new();
+        let mut forbid = |field, why| causes.push(Cause::forbidden(field, why));
+        if !matching.is_empty() {
+            if version.is_empty() {
+                forbid(
+                    "resourceVersionMatch",
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                );
+            }
+            if !next.is_empty() {
+                forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided");
+            }
+            if !matches!(matching, EXACT | NOT_OLDER) {
+                causes.push(Cause::unsupported("resourceVersionMatch", matching, &[EXACT, NOT_OLDER, ""]));
+            }
+            if matching == EXACT && version == "0" {
+                let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                causes.push(Cause::forbidden("resourceVersionMatch", why));
+            }
+        }
+        if self.bool("sendInitialEvents").is_some() {
+            causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        }
+        if !causes.is_empty() {
+            return Err(Refusal::invalid_options("ListOptions", &causes));
+        }
+        // A limit below zero is none.
+        let limit = usize::try_from(self.parsed::<i64>("limit")?.unwrap_or(0)).unwrap_or(0);
+        let from = match (next, self.version()?) {
+            ("", 0) => From::Now,
+            ("", at) if matching == EXACT || (matching.is_empty() && limit != 0) => From::At(at),
+            ("", _) => From::Now,
+            (next, 0) => From::Page(
+                Continue::parse(next)
+                    .map_err(|why| Refusal::bad_request(format!("invalid continue token: {why}")))?,
+            ),
+            _ => {
+                let why = "specifying resource version is not allowed when using continue";
+                return Err(Refusal::bad_request(why));
+            }
+        };
+        Ok(ListOptions { selector: self.selector(kind)?, limit, from })
     }
 
     /// 0 if the client names none.
@@ -152,10 +199,7 @@ impl Query {
 }
 
 const NOT_OLDER: &str = "NotOlderThan";
-
-fn forbidden(field: &str, why: &str) -> Cause {
-    Cause { reason: "FieldValueForbidden", field: field.into(), message: format!("Forbidden: {why}") }
-}
+const EXACT: &str = "Exact";
 
 fn unknown_dry_run(values: &[&str]) -> Option<Cause> {
     let is_unknown = values.iter().any(|it| *it != "All");

@@ -1,9 +1,11 @@
 //! Answers, as bytes.
 
 use std::convert::Infallible;
+use std::iter;
 
 use bytes::Bytes;
-use futures::stream::BoxStream;
+use futures::StreamExt as _;
+use futures::stream::{self, BoxStream};
 use http_body_util::{Either, Full, StreamBody};
 use hyper::StatusCode;
 use hyper::body::Frame;
@@ -11,11 +13,13 @@ use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, VARY, WARNING}
 use serde_json::{Value, json};
 
 use crate::context::Context;
+use crate::convert;
 use crate::decode::JSON;
 use crate::document::Document;
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
+use crate::registry::Listed;
 use crate::view::View;
 
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
@@ -24,10 +28,18 @@ pub(crate) type Response = hyper::Response<Body>;
 pub(crate) type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
 
 pub(super) fn show(context: &Context, code: StatusCode, view: View, kind: &Kind, object: Bytes) -> Response {
-    match view {
-        View::Whole => respond(code, JSON, object),
-        view => json_of(code, &view.of_object(kind, object::parse(&object), context.now)),
+    respond(code, JSON, view.of_object(kind, &object, context.now))
+}
+
+pub(super) fn show_list(context: &Context, view: View, kind: &'static Kind, listed: Listed) -> Response {
+    let objects = listed.objects.into_iter().map(|it| convert::outward(kind, it)).collect();
+    let mut pieces = view.of_list(kind, objects, &listed.meta, context.now).peekable();
+    let first = pieces.next().unwrap_or_default();
+    if pieces.peek().is_none() {
+        return respond(StatusCode::OK, JSON, first);
     }
+    let frames = stream::iter(iter::once(first).chain(pieces).map(|it| Ok(Frame::data(it))));
+    with_body(StatusCode::OK, JSON, Either::Right(StreamBody::new(frames.boxed())))
 }
 
 pub(super) fn success(details: Value) -> Value {

@@ -1,8 +1,11 @@
 //! The bytes are written by hand, by a few helpers, so that a mistake of the reader is not made twice.
 
 use expect_test::{Expect, expect};
+use proptest::prelude::*;
 
 use super::*;
+use crate::context::Context;
+use crate::decode::{self, arbitrary};
 use crate::types;
 
 fn number(field: u32, value: u64) -> Vec<u8> {
@@ -174,4 +177,90 @@ fn broken_bodies_are_refused() {
         proto: wrong wireType
     "#]]
     .assert_eq(&lines.concat());
+}
+
+/// The message of an object, by the same table: so this says nothing of the numbers, but much of the forms.
+fn message_of(of: &'static Type, object: &Value) -> Vec<u8> {
+    let mut out = Vec::new();
+    for field in of.fields.iter().filter(|it| !it.proto.is_empty()) {
+        let (last, outer) = field.proto.split_last().expect("it is not empty");
+        let written = match (field.shape, &object[field.name]) {
+            (_, Value::Null) => continue,
+            (Shape::List(items, _), Value::Array(list)) => {
+                list.iter().map(|it| written(*last, *items, it)).collect::<Vec<_>>().concat()
+            }
+            (Shape::Map(values, _), Value::Object(map)) => {
+                let entry = |(key, value): (&String, &Value)| {
+                    bytes(*last, [bytes(1, key), written(2, *values, value)].concat())
+                };
+                map.iter().map(entry).collect::<Vec<_>>().concat()
+            }
+            (shape, value) => written(*last, shape, value),
+        };
+        out.extend(outer.iter().rev().fold(written, |it, number| bytes(*number, it)));
+    }
+    out
+}
+
+fn written(field: u32, shape: Shape, value: &Value) -> Vec<u8> {
+    let text = || value.as_str().unwrap_or_default();
+    let integer = || value.as_i64().unwrap_or_default() as u64;
+    let time = || {
+        let at: Timestamp = text().parse().expect("a time");
+        let (s, ns) =
+            (at.as_nanosecond().div_euclid(1_000_000_000), at.as_nanosecond().rem_euclid(1_000_000_000));
+        [number(1, s as u64), number(2, ns as u64)].concat()
+    };
+    match shape {
+        Shape::Bool => number(field, u64::from(*value == true)),
+        Shape::Int32 | Shape::Int64 => number(field, integer()),
+        Shape::Double => {
+            let bits = value.as_f64().unwrap_or_default().to_le_bytes();
+            [encoded(u64::from(field << 3 | 1)), bits.to_vec()].concat()
+        }
+        Shape::String => bytes(field, text()),
+        Shape::Bytes => bytes(field, STANDARD.decode(text()).expect("base64")),
+        Shape::Time | Shape::MicroTime => bytes(field, time()),
+        Shape::Quantity => bytes(field, bytes(1, text())),
+        Shape::IntOrString if value.is_string() => bytes(field, [number(1, 1), bytes(3, text())].concat()),
+        Shape::IntOrString => bytes(field, [number(1, 0), number(2, integer())].concat()),
+        Shape::Any | Shape::FieldsV1 => bytes(field, bytes(1, value.to_string())),
+        Shape::Object(of) => bytes(field, message_of(of, value)),
+        Shape::List(items, _) => {
+            let list = value.as_array().into_iter().flatten();
+            bytes(field, list.map(|it| written(1, *items, it)).collect::<Vec<_>>().concat())
+        }
+        Shape::Map(..) => panic!("there is no map of maps"),
+    }
+}
+
+fn read(media_type: &str, kind: decode::Gvk<'_>, body: &[u8]) -> Result<Value, Value> {
+    let context = Context::of_server("create", Timestamp::UNIX_EPOCH);
+    decode::object(&context, kind, media_type, body).map_err(|it| it.status())
+}
+
+// More cases are run with the environment variable PROPTEST_CASES.
+proptest! {
+    #[test]
+    fn an_object_is_the_same_in_protobuf_and_in_json((kind, it) in arbitrary::right()) {
+        let in_json = read(decode::JSON, kind, it.to_string().as_bytes()).expect("every value has the right type");
+        let of = types::of(kind.group, kind.version, kind.kind).expect("a known kind");
+        let said = crate::kinds::group_version(kind.group, kind.version);
+        let body = body(&said, kind.kind, &message_of(of, &in_json));
+        prop_assert_eq!(Ok(in_json), read("application/vnd.kubernetes.protobuf", kind, &body));
+    }
+
+    #[test]
+    fn almost_any_message_is_read_or_refused(
+        (kind, bytes) in arbitrary::right().prop_flat_map(|(kind, it)| {
+            let of = types::of(kind.group, kind.version, kind.kind).expect("a known kind");
+            let in_json = read(decode::JSON, kind, it.to_string().as_bytes()).expect("every value has the right type");
+            (Just(kind), arbitrary::mutated(body("", "", &message_of(of, &in_json))))
+        }),
+        noise in prop::collection::vec(any::<u8>(), 0..100),
+    ) {
+        let _ = read("application/vnd.kubernetes.protobuf", kind, &bytes);
+        let _ = read("application/vnd.kubernetes.protobuf", kind, &body("", "", &noise));
+        let _ = read("application/vnd.kubernetes.protobuf", kind, &[MAGIC, &noise].concat());
+    }
 }

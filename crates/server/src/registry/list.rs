@@ -1,22 +1,219 @@
-//! Reading many objects at once.
+//! Reading many objects at once: all of them or page by page, as they are or as they were.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use bytes::Bytes;
-use muster_store::Revision;
+use muster_store::{Compacted, Record, Revision, Store};
+use serde_json::{Value, json};
 
 use super::Registry;
 use crate::kinds::Kind;
+use crate::refusal::Refusal;
 use crate::selector::Selector;
 
+#[derive(Debug, Default)]
+pub(crate) struct ListOptions {
+    pub(crate) selector: Selector,
+    /// Most objects in a page; 0 if there is but one.
+    pub(crate) limit: usize,
+    pub(crate) from: From,
+}
+
+/// Which state, and from where in it.
+#[derive(Debug, Default)]
+pub(crate) enum From {
+    #[default]
+    Now,
+    /// The state as the commit at this revision left it.
+    At(Revision),
+    Page(Continue),
+}
+
+/// Where the last page ended. Clients carry it, and may make up what they like.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Continue {
+    /// The revision of the first page; without one the rest is told as it is now.
+    at: Option<Revision>,
+    /// The first key that may come, without what all keys of the list begin with.
+    start: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) objects: Vec<Bytes>,
+    pub(crate) meta: ListMeta,
+}
+
+#[derive(Debug)]
+pub(crate) struct ListMeta {
+    pub(crate) revision: Revision,
+    /// Empty if this was the last page.
+    pub(crate) next: String,
+    /// How many objects are still to come, where it is known.
+    pub(crate) remaining: Option<usize>,
+}
+
 impl Registry {
+    /// All objects of a kind that are chosen, as they are now.
     pub(crate) fn list(
         &self,
         kind: &Kind,
         namespace: Option<&str>,
         selector: &Selector,
     ) -> (Vec<Bytes>, Revision) {
+        let (records, revision) = self.records(kind, namespace, selector);
+        (records.iter().map(|it| it.value.clone()).collect(), revision)
+    }
+
+    pub(crate) fn records(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> (Vec<Arc<Record>>, Revision) {
+        let prefix = prefix(kind, namespace);
         let store = self.store();
-        let prefix = kind.prefix(namespace);
+        // Whoever looks for one object by its name does not look at the others.
+        if let (Some(name), true) =
+            (selector.exactly("metadata.name"), !kind.namespaced || namespace.is_some())
+        {
+            let found = store.get(&format!("{prefix}{name}")).filter(|it| selector.matches(it));
+            return (found.cloned().into_iter().collect(), store.revision());
+        }
         let all = store.list(&prefix);
-        (all.filter(|it| selector.matches(it)).map(|it| it.value.clone()).collect(), store.revision())
+        (all.filter(|it| selector.matches(it)).cloned().collect(), store.revision())
+    }
+
+    pub(crate) fn list_page(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        options: &ListOptions,
+    ) -> Result<Listed, Refusal> {
+        let prefix = prefix(kind, namespace);
+        let (at, start) = match &options.from {
+            From::Now => (None, prefix.clone()),
+            From::At(revision) => (Some(*revision), prefix.clone()),
+            From::Page(it) => (it.at, format!("{prefix}{}", it.start)),
+        };
+        let selector = &options.selector;
+        if options.limit == 0 && at.is_none() && start == prefix {
+            let (objects, revision) = self.list(kind, namespace, selector);
+            return Ok(Listed { objects, meta: ListMeta { revision, next: String::new(), remaining: None } });
+        }
+        let store = self.store();
+        let revision = at.unwrap_or(store.revision());
+        if store.revision() < revision {
+            return Err(Refusal::revision_not_yet(revision, store.revision()));
+        }
+        let records = past(&store, &prefix, &start, revision).map_err(|_| match &options.from {
+            From::Page(it) => Refusal::page_expired(&Continue { at: None, start: it.start.clone() }.token()),
+            From::Now | From::At(_) => {
+                Refusal::expired("The resourceVersion for the provided list is too old.")
+            }
+        })?;
+        drop(store);
+
+        let mut chosen = records.iter().enumerate().filter(|(_, it)| selector.matches(it));
+        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+        let page: Vec<_> = chosen.by_ref().take(limit).collect();
+        let is_more = match page.last() {
+            Some((last, _)) if page.len() == limit => last + 1 < records.len(),
+            _ => false,
+        };
+        let last = page.last().filter(|_| is_more);
+        let next = last.map_or_else(String::new, |(_, last)| {
+            // The first key that can follow the last one.
+            let start = format!("{}\0", last.key.strip_prefix(&*prefix).unwrap_or_default());
+            Continue { at: Some(revision), start }.token()
+        });
+        // Of those to come nobody has asked yet whether they are chosen.
+        let remaining = last.filter(|_| selector.is_empty()).map(|(last, _)| records.len() - last - 1);
+        let objects = page.into_iter().map(|(_, it)| it.value.clone()).collect();
+        Ok(Listed { objects, meta: ListMeta { revision, next, remaining } })
+    }
+}
+
+/// What the keys of a list begin with. Those of objects without a namespace have an empty one.
+fn prefix(kind: &Kind, namespace: Option<&str>) -> String {
+    kind.prefix(namespace.or_else(|| (!kind.namespaced).then_some("")))
+}
+
+/// The records from `start` on as they were at `revision`: what stands, but for what has been written since.
+fn past(store: &Store, prefix: &str, start: &str, revision: Revision) -> Result<Vec<Arc<Record>>, Compacted> {
+    let now = store.list_from(prefix, start);
+    if revision == store.revision() {
+        return Ok(now.cloned().collect());
+    }
+    let mut then: BTreeMap<&str, Option<&Arc<Record>>> = BTreeMap::new();
+    for event in store.since(prefix, revision)?.filter(|it| start <= &*it.key) {
+        // The first change after that revision says what stood there.
+        then.entry(&event.key).or_insert(event.before());
+    }
+    let mut records: Vec<_> = now.filter(|it| !then.contains_key(&*it.key)).cloned().collect();
+    records.extend(then.into_values().flatten().cloned());
+    records.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    Ok(records)
+}
+
+impl Continue {
+    const VERSION: &str = "meta.k8s.io/v1";
+
+    fn token(&self) -> String {
+        // Upstream's: -1 is "as it is now".
+        let at = self.at.and_then(|it| i64::try_from(it).ok()).unwrap_or(-1);
+        BASE64.encode(json!({"v": Self::VERSION, "rv": at, "start": self.start}).to_string())
+    }
+
+    /// No token leads out of the list that it is used with: `start` only narrows it.
+    pub(crate) fn parse(token: &str) -> Result<Self, String> {
+        const INVALID: &str = "continue key is not valid";
+        let json = BASE64.decode(token).map_err(|error| format!("{INVALID}: {error}"))?;
+        let said: Value = serde_json::from_slice(&json).map_err(|error| format!("{INVALID}: {error}"))?;
+        let (version, at) = (said["v"].as_str().unwrap_or_default(), said["rv"].as_i64().unwrap_or_default());
+        let start = said["start"].as_str().unwrap_or_default();
+        if version != Self::VERSION {
+            return Err(format!("{INVALID}: server does not recognize this encoded version {version}"));
+        }
+        if at == 0 {
+            return Err(format!("{INVALID}: incorrect encoded start resourceVersion (version {version})"));
+        }
+        if start.is_empty() {
+            return Err(format!("{INVALID}: encoded start key empty (version {version})"));
+        }
+        let is_step = |it: &str| matches!(it, "" | "." | "..");
+        if start.strip_prefix('/').unwrap_or(start).split('/').any(is_step) {
+            return Err(format!("{INVALID}: {start}"));
+        }
+        Ok(Self { at: u64::try_from(at).ok(), start: start.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_upstreams() {
+        let it = Continue { at: Some(3221), start: "default/ds-2wc24\0".into() };
+        let json = String::from_utf8(BASE64.decode(it.token()).unwrap()).unwrap();
+        assert_eq!(json, r#"{"rv":3221,"start":"default/ds-2wc24\u0000","v":"meta.k8s.io/v1"}"#);
+        assert_eq!(Continue::parse(&it.token()), Ok(it));
+    }
+
+    proptest! {
+        #[test]
+        fn no_token_is_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..60), start in ".{0,9}", rv in any::<i64>()) {
+            let _ = Continue::parse(&String::from_utf8_lossy(&bytes));
+            let _ = Continue::parse(&BASE64.encode(&bytes));
+            let token = BASE64.encode(json!({"v": Continue::VERSION, "rv": rv, "start": start}).to_string());
+            if let Ok(it) = Continue::parse(&token) {
+                prop_assert!(!it.start.is_empty());
+            }
+        }
     }
 }

@@ -35,6 +35,7 @@ use crate::route::Target;
 use self::commit::Commit;
 pub(crate) use self::delete::{DeleteOptions, Deleted, Propagation};
 pub(crate) use self::housekeeping::{WINDOW, keep_house};
+pub(crate) use self::list::{Continue, From, ListMeta, ListOptions, Listed};
 pub(crate) use self::update::Written;
 
 /// How often a write is begun again because another came first. Each time some other write got through, so a write that
@@ -125,9 +126,23 @@ impl Registry {
         prefix: &str,
         after: Revision,
     ) -> Result<(Vec<Arc<Event>>, Revision), Compacted> {
+        self.some_since(prefix, after, usize::MAX)
+    }
+
+    /// The same, but no more than `events_max` of them at once.
+    pub(crate) fn some_since(
+        &self,
+        prefix: &str,
+        after: Revision,
+        events_max: usize,
+    ) -> Result<(Vec<Arc<Event>>, Revision), Compacted> {
         let store = self.store();
-        let events = store.since(prefix, after)?.cloned().collect();
-        Ok((events, store.revision()))
+        let events: Vec<_> = store.since(prefix, after)?.take(events_max).cloned().collect();
+        let revision = match events.last() {
+            Some(last) if events.len() == events_max => last.revision,
+            _ => store.revision(),
+        };
+        Ok((events, revision))
     }
 
     fn standing(&self, target: &Target) -> Result<Arc<Record>, Refusal> {

@@ -51,6 +51,10 @@ pub(crate) struct Field {
     /// The field numbers that lead to it in protobuf: more than one where Go embeds a struct that the wire
     /// nests; none where protobuf does not carry it.
     pub(crate) proto: &'static [u32],
+    /// The struct that Go embeds it with: errors name it.
+    pub(crate) embedded: Option<&'static str>,
+    /// What Go calls its type, where that is not what JSON calls it: `v1.RestartPolicy`.
+    pub(crate) go_type: Option<&'static str>,
 }
 
 /// When Go writes a field, which is when our objects have it.

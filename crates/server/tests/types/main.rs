@@ -150,8 +150,15 @@ fn add_extensions_daemon_set(schemas: &mut BTreeMap<String, Schema>) {
     schemas.insert(spec_name.to_owned(), spec);
 }
 
-/// What go.txt says, by type and field.
-fn held() -> BTreeMap<String, BTreeMap<&'static str, &'static str>> {
+/// What go.txt says of a field.
+#[derive(Debug, Default)]
+struct Held {
+    presence: Option<&'static str>,
+    go_type: Option<&'static str>,
+}
+
+/// By type and field.
+fn held() -> BTreeMap<String, BTreeMap<&'static str, Held>> {
     let mut held = BTreeMap::new();
     for line in include_str!("go.txt").lines().filter(|it| !it.is_empty() && !it.starts_with('#')) {
         let mut words = line.split(' ');
@@ -160,17 +167,21 @@ fn held() -> BTreeMap<String, BTreeMap<&'static str, &'static str>> {
             Some(name) => format!("{META}.{name}"),
             None => format!("io.k8s.api.{name}"),
         };
-        let fields = words.map(|it| {
-            let presence = match &it[..1] {
+        let fields: &mut BTreeMap<_, Held> = held.entry(name).or_default();
+        for word in words {
+            if let Some((field, go_type)) = word.split_once(':') {
+                fields.entry(field).or_default().go_type = Some(go_type);
+                continue;
+            }
+            let presence = match &word[..1] {
                 "=" => "Always",
                 "*" => "Set",
                 "?" => "OrNull",
                 "-" => "NotEmpty",
                 other => panic!("go.txt: {other} is no mark"),
             };
-            (&it[1..], presence)
-        });
-        held.insert(name, fields.collect());
+            fields.entry(&word[1..]).or_default().presence = Some(presence);
+        }
     }
     held
 }
@@ -178,7 +189,7 @@ fn held() -> BTreeMap<String, BTreeMap<&'static str, &'static str>> {
 struct Table {
     schemas: BTreeMap<String, Schema>,
     messages: Messages,
-    held: BTreeMap<String, BTreeMap<&'static str, &'static str>>,
+    held: BTreeMap<String, BTreeMap<&'static str, Held>>,
 }
 
 impl Table {
@@ -254,10 +265,12 @@ impl Table {
             writeln!(
                 out,
                 "        Field {{ name: {field:?}, shape: {shape}, required: {required}, presence: Presence::{}, \
-                 default: {default:?}, patch: {}, proto: &{:?}, description: {:?} }},",
+                 default: {default:?}, patch: {}, proto: &{:?}, embedded: {:?}, go_type: {:?}, description: {:?} }},",
                 self.presence(name, field, property, required),
                 patch(&path, &marker),
                 found.map_or(&[][..], |it| &it.path),
+                found.and_then(|it| it.embedded),
+                self.held(name, field).and_then(|it| it.go_type),
                 property.description(),
             )
             .expect("write text");
@@ -265,9 +278,12 @@ impl Table {
         writeln!(out, "    ],\n}};").expect("write text");
     }
 
+    fn held(&self, name: &str, field: &str) -> Option<&Held> {
+        self.held.get(&name.replace("extensions.v1beta1", "apps.v1"))?.get(field)
+    }
+
     fn presence(&self, name: &str, field: &str, property: &Property, required: bool) -> &'static str {
-        let like = name.replace("extensions.v1beta1", "apps.v1");
-        if let Some(said) = self.held.get(&like).and_then(|it| it.get(field)) {
+        if let Some(said) = self.held(name, field).and_then(|it| it.presence) {
             return said;
         }
         match named_in(&property.json) {

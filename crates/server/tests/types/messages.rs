@@ -58,7 +58,7 @@ pub(crate) struct Field {
     number: u32,
     /// As prost says it: `string, optional` or `message, repeated`.
     pub(crate) kind: String,
-    /// The message that it holds, by its plain name, in the same package.
+    /// The message that it holds, in the same package.
     of: String,
     markers: BTreeMap<String, String>,
 }
@@ -72,6 +72,8 @@ pub(crate) struct Messages(BTreeMap<String, Message>);
 pub(crate) struct Found<'a> {
     pub(crate) path: Vec<u32>,
     pub(crate) field: &'a Field,
+    /// The struct that Go embeds it with.
+    pub(crate) embedded: Option<&'a str>,
 }
 
 pub(crate) fn read(folder: &Path) -> Messages {
@@ -114,17 +116,16 @@ impl Messages {
         let mut found = BTreeMap::new();
         for field in &self.of(name).fields {
             if let Some(property) = names.get(&field.name) {
-                found.insert((*property).clone(), Found { path: vec![field.number], field });
+                found.insert((*property).clone(), Found { path: vec![field.number], field, embedded: None });
                 continue;
             }
             assert!(field.kind.starts_with("message, optional"), "{name}: JSON has no {}", field.name);
             for inner in &self.of(&format!("{package}.{}", field.of)).fields {
                 let property =
                     names.get(&inner.name).unwrap_or_else(|| panic!("{name}: JSON has no {}", inner.name));
-                found.insert(
-                    (*property).clone(),
-                    Found { path: vec![field.number, inner.number], field: inner },
-                );
+                let embedded = Some(field.of.as_str());
+                let path = vec![field.number, inner.number];
+                found.insert((*property).clone(), Found { path, field: inner, embedded });
             }
         }
         let have: BTreeSet<&String> = found.keys().collect();
@@ -201,7 +202,7 @@ fn read_file(text: &str, package: &str, messages: &mut BTreeMap<String, Message>
                 name: plain(name),
                 number,
                 kind: kind.to_owned(),
-                of: plain(of.rsplit(['<', ':']).next().unwrap_or_default()),
+                of: of.rsplit(['<', ':']).next().unwrap_or_default().to_owned(),
                 markers: std::mem::take(&mut markers),
             };
             message.as_mut().expect("checked above").1.fields.push(field);

@@ -53,6 +53,15 @@ impl Server {
         self.send("GET", path, "", "").await
     }
 
+    async fn get_as(&self, path: &str, accept: &str) -> (u16, Value) {
+        let request =
+            Request::builder().uri(path).header(ACCEPT, accept).body(Full::new(Bytes::new())).unwrap();
+        let response = self.api.answer(Some(&User::server()), request).await;
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (code, serde_json::from_slice(&body).unwrap_or(Value::Null))
+    }
+
     async fn merge(&self, path: &str, patch: Value) -> (u16, Value) {
         self.send("PATCH", path, "application/merge-patch+json", &patch.to_string()).await
     }

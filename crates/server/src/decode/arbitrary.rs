@@ -1,0 +1,127 @@
+//! Objects made up from the table of types, for tests: mostly right, now and then wrong.
+
+use std::borrow::Cow;
+
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::Gvk;
+use crate::types::{self, Shape, Type};
+
+/// A stream of choices; when it is used up every choice is the first.
+#[derive(Debug)]
+pub(crate) struct Choices<'a>(&'a [u8]);
+
+impl Choices<'_> {
+    fn below(&mut self, bound: usize) -> usize {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        usize::from(*first) % bound
+    }
+
+    fn one<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())].clone()
+    }
+}
+
+/// A kind, and an object of it of which every value has the right type.
+pub(crate) fn right() -> impl Strategy<Value = (Gvk<'static>, Value)> {
+    made(false)
+}
+
+/// A kind, and an object of it in which something may be wrong anywhere.
+pub(crate) fn wrong() -> impl Strategy<Value = (Gvk<'static>, Value)> {
+    made(true)
+}
+
+fn made(may_be_wrong: bool) -> impl Strategy<Value = (Gvk<'static>, Value)> {
+    // What is no object by itself has no kind either.
+    let kinds: Vec<_> = types::kinds().iter().copied().filter(|it| it.3.field("kind").is_some()).collect();
+    let kinds = prop::sample::select(kinds);
+    (kinds, prop::collection::vec(any::<u8>(), 0..400)).prop_map(
+        move |((group, version, kind, of), bytes)| {
+            (Gvk { group, version, kind }, object(of, &mut Choices(&bytes), may_be_wrong))
+        },
+    )
+}
+
+/// Bytes that differ from these in a few places, or are cut short.
+pub(crate) fn mutated(bytes: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
+    let length = bytes.len();
+    let places = prop::collection::vec((0..length.max(1), any::<u8>(), 0..4u8), 0..6);
+    places.prop_map(move |places| {
+        let mut bytes = bytes.clone();
+        for (at, byte, what) in places {
+            let at = at.min(bytes.len());
+            match what {
+                0 if at < bytes.len() => bytes[at] = byte,
+                1 => bytes.insert(at, byte),
+                2 if at < bytes.len() => drop(bytes.remove(at)),
+                3 if byte < 32 => bytes.truncate(at),
+                _ => {}
+            }
+        }
+        bytes
+    })
+}
+
+fn object(of: &'static Type, choices: &mut Choices<'_>, may_be_wrong: bool) -> Value {
+    let mut object = Map::new();
+    for _ in 0..choices.below(6) {
+        let field = &of.fields[choices.below(of.fields.len().max(1)).min(of.fields.len() - 1)];
+        if matches!(field.name, "apiVersion" | "kind") {
+            continue;
+        }
+        let value = value(field.shape, choices, may_be_wrong);
+        // An empty list of managers has a meaning in JSON, and cannot be said in protobuf.
+        if field.name != "managedFields" || value != json!([]) {
+            object.insert(field.name.to_owned(), value);
+        }
+    }
+    if may_be_wrong && choices.below(8) == 7 {
+        object.insert("bogus".to_owned(), json!([{"deep": 1}]));
+    }
+    Value::Object(object)
+}
+
+fn value(shape: Shape, choices: &mut Choices<'_>, may_be_wrong: bool) -> Value {
+    if may_be_wrong && choices.below(12) == 11 {
+        return choices.one(&[
+            json!(null),
+            json!(1.5),
+            json!("x"),
+            json!([]),
+            json!({}),
+            json!(true),
+            json!(-1e300),
+        ]);
+    }
+    match shape {
+        Shape::Bool => (choices.below(2) == 1).into(),
+        Shape::Int32 => choices.one(&[0, 1, -1, 80, i32::MAX, i32::MIN]).into(),
+        Shape::Int64 => choices.one(&[0, 1, -1, 600, i64::MAX, i64::MIN]).into(),
+        Shape::Double => choices.one(&[0.0, 1.5, -2.0]).into(),
+        Shape::String => choices.one(&["", "a", "Always", "é\n", "🦀"]).into(),
+        Shape::Bytes => choices.one(&["", "aGk=", "/+8="]).into(),
+        Shape::Time => choices.one(&["2026-01-02T03:04:05Z", "1969-12-31T23:59:59Z"]).into(),
+        Shape::MicroTime => {
+            choices.one(&["2026-01-02T03:04:05.000006Z", "1970-01-01T00:00:00.000000Z"]).into()
+        }
+        Shape::Quantity => choices
+            .one(&["0", "1", "100m", "1.5Gi", "1024Mi", "12e6", "0.5", "-3k", "1n", "9999999999999999999"])
+            .into(),
+        Shape::IntOrString => choices.one(&[json!(0), json!(5), json!("10%"), json!("")]),
+        Shape::Any => choices.one(&[json!({"a": [1, 2.5, null]}), json!([]), json!("x"), json!(7)]),
+        Shape::FieldsV1 => choices.one(&[json!({"f:a": {}}), json!({})]),
+        Shape::Object(of) => object(of, choices, may_be_wrong),
+        Shape::List(items, _) => {
+            (0..choices.below(3)).map(|_| value(*items, choices, may_be_wrong)).collect::<Vec<_>>().into()
+        }
+        Shape::Map(values, _) => {
+            let names: [Cow<'_, str>; 3] = ["a".into(), "b/c".into(), "".into()];
+            let entries = (0..choices.below(3))
+                .map(|_| (choices.one(&names).into_owned(), value(*values, choices, may_be_wrong)));
+            Value::Object(entries.collect())
+        }
+    }
+}
