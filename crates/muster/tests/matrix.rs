@@ -80,7 +80,10 @@ fn every_command_of_every_kubectl_does_what_it_does_on_a_cluster() {
                 wrong
                     .push(format!("$ {}\n  does not fail: take the line `known to fail` away\n", entry.line));
             }
-            Some(_) => known += complaints.len(),
+            Some(why) => {
+                known += complaints.len();
+                complaints.iter().for_each(|it| println!("known to fail:{why}\n{it}"));
+            }
         }
     }
     let waiting = entries.iter().filter(|it| it.note("needs a node's agent").is_some()).count();
