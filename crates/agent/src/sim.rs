@@ -54,7 +54,12 @@ pub async fn register(client: Client, count: u16) -> kube::Result<Nodes> {
                 let status = Patch::Merge(json!({"status": node["status"]}));
                 nodes.patch_status(name, &PatchParams::default(), &status).await?;
             }
-            other => drop(other?),
+            other => {
+                other?;
+                // A new node is tainted until it is seen to be ready, and this one is.
+                let untainted = Patch::Merge(json!({"spec": {"taints": null}}));
+                nodes.patch(name, &PatchParams::default(), &untainted).await?;
+            }
         }
     }
     Ok(Nodes { client, numbers })

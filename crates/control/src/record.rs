@@ -62,7 +62,7 @@ fn body(set: &Set, event: &Event) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"generateName": format!("{}.", set.key.name), "namespace": set.key.namespace},
+        "metadata": {"generateName": format!("{}-", set.key.name), "namespace": set.key.namespace},
         "involvedObject": {
             "apiVersion": "apps/v1",
             "kind": "DaemonSet",

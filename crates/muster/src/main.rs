@@ -3,6 +3,7 @@
 mod backup;
 mod server;
 mod serving;
+mod token;
 mod up;
 
 use std::process::ExitCode;
@@ -23,6 +24,8 @@ enum Command {
     Server(server::Args),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
+    /// Tokens with which new nodes join
+    Token(token::Args),
 }
 
 #[tokio::main]
@@ -35,6 +38,7 @@ async fn main() -> ExitCode {
         Command::Server(args) => server::run(args).await,
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
+        Command::Token(args) => token::run(args).await,
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -22,9 +22,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 /// Empties the namespaces that are being deleted, until `stop`.
 pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
-    let mut heads = registry.heads();
+    let (mut namespaces, mut heads) = (registry.heads_of(Kind::namespace()), registry.heads());
     let (mut dying, mut seen) = all(&registry);
     loop {
+        namespaces.mark_unchanged();
         heads.mark_unchanged();
         match registry.since(&Kind::namespace().prefix(None), seen) {
             Err(_) => (dying, seen) = all(&registry),
@@ -47,7 +48,9 @@ pub(crate) async fn run(registry: Arc<Registry>, stop: CancellationToken) {
         }
         tokio::select! {
             () = stop.cancelled() => return,
-            changed = heads.changed() => if changed.is_err() { return },
+            changed = namespaces.changed() => if changed.is_err() { return },
+            // Whatever goes may be the last that a namespace waits for.
+            changed = heads.changed(), if !dying.is_empty() => if changed.is_err() { return },
         }
         if !dying.is_empty() {
             tokio::time::sleep(PAUSE).await;
@@ -75,7 +78,7 @@ async fn drain(registry: &Registry, namespace: &str) -> Result<(), Refusal> {
     let context = Context::of_server("delete", Timestamp::now());
     let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
     let mut is_empty = true;
-    for kind in KINDS.iter().filter(|it| it.namespaced) {
+    for kind in KINDS.iter().filter(|it| it.namespaced && it.is_stored()) {
         let here = || registry.list(kind, Some(namespace), &Selector::default()).0;
         for object in here() {
             let target = Target {

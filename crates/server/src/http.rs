@@ -34,7 +34,7 @@ use crate::refusal::Refusal;
 use crate::registry::{DeleteOptions, Deleted, Registry, Written};
 use crate::route::{Part, Route, Target};
 use crate::view::View;
-use crate::{convert, discovery, health, metrics, openapi, watch};
+use crate::{answer, convert, discovery, health, metrics, openapi, watch};
 
 pub(crate) use self::reply::Response;
 
@@ -73,6 +73,14 @@ impl Api {
     async fn dispatch(&self, route: Route, asked: &Asked) -> Result<Response, Refusal> {
         let found =
             |document: Option<Value>| document.map_or_else(not_found, |it| json_of(StatusCode::OK, &it));
+        let kind = match &route {
+            Route::Collection { kind, .. } => Some(*kind),
+            Route::Object(target) => Some(target.kind),
+            _ => None,
+        };
+        if let Some(text) = kind.and_then(|it| it.deprecated) {
+            asked.context.warn(text);
+        }
         match route {
             Route::Collection { kind, namespace } => self.collection(kind, namespace, asked).await,
             Route::Object(target) => self.object(target, asked).await,
@@ -99,7 +107,13 @@ impl Api {
             Route::CoreVersions => Ok(asked.document(discovery::core(&asked.view_wanted))),
             Route::Groups => Ok(asked.document(discovery::groups(&asked.view_wanted))),
             Route::Group(group) => Ok(found(discovery::group(&group))),
-            Route::Resources { group, version } => Ok(found(discovery::resources(&group, &version))),
+            Route::Resources { group, version } => match discovery::resources(&group, &version) {
+                Some(document) => Ok(json_of(StatusCode::OK, &document)),
+                None if group.is_empty() || discovery::group(&group).is_some() => {
+                    Err(Refusal::no_such_resource())
+                }
+                None => Ok(not_found()),
+            },
             Route::OpenApiV2 => Ok(asked.document(openapi::v2(&asked.view_wanted))),
             Route::OpenApiV3Index => Ok(asked.document(openapi::v3_index())),
             Route::OpenApiV3 { group, version } => {
@@ -160,9 +174,14 @@ impl Api {
                 if kind.namespaced && namespace.is_none() {
                     return Err(Refusal::method_not_allowed());
                 }
+                if let Some(answer) = kind.answer {
+                    let target = Target { kind, namespace, name: String::new(), part: Part::Whole };
+                    let answered = answer(self, context, &target, asked.object(kind.gvk())?).await?;
+                    return Ok(json_of(StatusCode::CREATED, &answered));
+                }
                 let object = convert::inward(kind, asked.object(kind.gvk())?);
                 let created = self.registry.create(context, kind, namespace.as_deref(), object).await?;
-                Ok(show(context, StatusCode::CREATED, view, kind, convert::outward(kind, created)))
+                Ok(show(context, StatusCode::CREATED, view, kind, created))
             }
             Method::DELETE => {
                 let chosen = query.list_options(kind)?;
@@ -193,11 +212,15 @@ impl Api {
         let context = &asked.context;
         let kind = target.kind;
         let view = asked.view()?;
-        let show = |code, object| show(context, code, view, kind, convert::outward(kind, object));
+        let show = |code, object| show(context, code, view, kind, object);
         let written = |it| match it {
             Written::Created(object) => show(StatusCode::CREATED, object),
             Written::Updated(object) => show(StatusCode::OK, object),
         };
+        if target.part == Part::Agent {
+            let whole = Target { part: Part::Whole, ..target };
+            return Err(answer::needs_agent(&whole, &object::parse(&self.registry.get(&whole)?)));
+        }
         let verbs = match target.part {
             Part::Whole => kind.verbs,
             Part::Status => &["get", "patch", "update"],
@@ -207,17 +230,17 @@ impl Api {
             return Err(Refusal::method_not_allowed());
         }
         match (asked.method.clone(), target.part) {
-            (Method::GET, Part::Whole | Part::Status) => {
+            (Method::GET, part) if part.is_written() => {
                 self.wait_for(asked.query.version()?).await?;
                 Ok(show(StatusCode::OK, self.registry.get(&target)?))
             }
-            (Method::PUT, Part::Whole | Part::Status | Part::Finalize) => {
+            (Method::PUT, part) if part.is_written() || part == Part::Finalize => {
                 let mut object = asked.object(kind.gvk())?;
                 hold_to_url(&target, &mut object)?;
                 let object = convert::inward(kind, object);
                 Ok(written(self.registry.replace(context, &target, object).await?))
             }
-            (Method::PATCH, Part::Whole | Part::Status) => {
+            (Method::PATCH, part) if part.is_written() => {
                 let patch_type = PatchType::of(&asked.media_type)?;
                 patch_type.refuse_options(&context.field_manager, !asked.query.get("force").is_empty())?;
                 if patch_type == PatchType::Apply {
@@ -231,10 +254,11 @@ impl Api {
                     return Ok(written(self.registry.apply(context, &target, &applied, force, check).await?));
                 }
                 let change = |old: &Value| {
-                    let (object, complaints) = patch_type.apply(kind.gvk(), old, &asked.body)?;
+                    let old = convert::outward_value(kind, old.clone());
+                    let (object, complaints) = patch_type.apply(kind.gvk(), &old, &asked.body)?;
                     let mut object = decode::patched(context, kind.gvk(), object, complaints)?;
                     hold_to_url(&target, &mut object)?;
-                    Ok(object)
+                    Ok(convert::inward(kind, object))
                 };
                 Ok(show(StatusCode::OK, self.registry.update(context, &target, change).await?))
             }
@@ -257,10 +281,18 @@ impl Api {
                     }
                 }
             }
-            (Method::POST, Part::Binding) => {
-                let binding = asked.object(Gvk { group: "", version: "v1", kind: "Binding" })?;
-                self.registry.bind(context, &target, &binding).await?;
-                Ok(json_of(StatusCode::CREATED, &success(Value::Null)))
+            (Method::POST, part) => {
+                let Some(sub) = kind.parts.iter().find(|it| it.part == part) else {
+                    return Err(Refusal::method_not_allowed());
+                };
+                let (Some((group, version, kind)), Some(answer)) = (sub.body, sub.answer) else {
+                    return Err(Refusal::method_not_allowed());
+                };
+                let body = match (asked.object(Gvk { group, version, kind }), sub.older) {
+                    (Err(_), Some(version)) => asked.object(Gvk { group, version, kind })?,
+                    (body, _) => body?,
+                };
+                Ok(json_of(StatusCode::CREATED, &answer(self, context, &target, body).await?))
             }
             _ => Err(Refusal::method_not_allowed()),
         }

@@ -1,15 +1,23 @@
 //! The table of kinds: all that the server knows of a kind stands in its row, and no other file asks
 //! which kind it has at hand.
 
+use futures::future::BoxFuture;
 use serde_json::Value;
 
+use crate::admission::Plugin;
 use crate::admit::cause::Causes;
 use crate::admit::check::{self, Write};
-use crate::admit::{default, names};
+use crate::admit::{default, names, warn};
+use crate::answer;
+use crate::auth;
 use crate::columns::{self, Column};
+use crate::context::Context;
+use crate::convert::{self, Door};
 use crate::decode::Gvk;
+use crate::http::Api;
+use crate::refusal::Refusal;
 use crate::registry::prepare;
-use crate::route::Part;
+use crate::route::{Part, Target};
 
 #[derive(Debug)]
 pub(crate) struct Kind {
@@ -48,13 +56,25 @@ pub(crate) struct Kind {
     pub(crate) returns_deleted: bool,
     /// Field selectors besides `metadata.name` and `metadata.namespace`.
     pub(crate) fields: &'static [&'static str],
+    /// What else in the store decides about its objects.
+    pub(crate) plugins: &'static [Plugin],
+    /// Its objects are another kind's, and are converted on the way in and out.
+    pub(crate) door: Option<&'static Door>,
+    /// Its objects are questions: answered, and never stored.
+    pub(crate) answer: Option<Answer>,
     /// Objects go by themselves so long after they were last written.
     pub(crate) lifetime_s: Option<u64>,
     /// What the names of its objects must look like.
     pub(crate) name: names::Rule,
+    /// Upstream looks at its metadata only once nothing else is wrong, and lets any finalizer be.
+    pub(crate) plain_metadata: bool,
+    /// What clients are told whenever they ask for the kind.
+    pub(crate) deprecated: Option<&'static str>,
     pub(crate) default: fn(&mut Value),
     /// What is wrong with the object, besides its metadata.
     pub(crate) check: fn(&Write, &mut Causes),
+    /// What is said of an object that is taken.
+    pub(crate) warn: fn(&Write) -> Vec<String>,
     /// What `kubectl get` shows.
     pub(crate) columns: &'static [Column],
 }
@@ -76,8 +96,16 @@ pub(crate) struct SubResource {
     pub(crate) part: Part,
     /// Group, version and kind of its bodies, where they are not the kind's own.
     pub(crate) body: Option<(&'static str, &'static str, &'static str)>,
+    /// A version of them that is taken for the same.
+    pub(crate) older: Option<&'static str>,
     pub(crate) verbs: &'static [&'static str],
+    /// What is made of a body that is sent to it, where that is not a part of the object.
+    pub(crate) answer: Option<Answer>,
 }
+
+/// From what a client sends to what it gets. The target has the name of the object whose subresource it is.
+pub(crate) type Answer =
+    for<'a> fn(&'a Api, &'a Context, &'a Target, Value) -> BoxFuture<'a, Result<Value, Refusal>>;
 
 const ALL_VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -104,16 +132,99 @@ const PLAIN: Kind = Kind {
     owns_others: true,
     returns_deleted: false,
     fields: &[],
+    plugins: &[],
+    door: None,
+    answer: None,
     lifetime_s: None,
     name: names::subdomain_name,
+    plain_metadata: false,
+    deprecated: None,
     default: default::nothing,
     check: check::nothing,
+    warn: warn::nothing,
     columns: columns::NAME_AND_CREATED,
 };
+
+/// A part that is sent a body of another kind.
+const fn sent(
+    name: &'static str,
+    part: Part,
+    body: (&'static str, &'static str, &'static str),
+    answer: Answer,
+) -> SubResource {
+    SubResource { name, part, body: Some(body), older: None, verbs: &["create"], answer: Some(answer) }
+}
+
+/// A part that only the node's agent can serve.
+const fn of_agent(
+    name: &'static str,
+    body: Option<(&'static str, &'static str, &'static str)>,
+    verbs: &'static [&'static str],
+) -> SubResource {
+    SubResource { name, part: Part::Agent, body, older: None, verbs, answer: None }
+}
+
+/// A part of the object that is written on its own.
+const fn own(name: &'static str, part: Part, verbs: &'static [&'static str]) -> SubResource {
+    SubResource { name, part, body: None, older: None, verbs, answer: None }
+}
+
+const BOTH_WAYS: &[&str] = &["create", "get"];
+const ANY_WAY: &[&str] = &["create", "delete", "get", "patch", "update"];
+const WRITTEN: &[&str] = &["get", "patch", "update"];
+
+const EVENT: Kind = Kind {
+    kind: "Event",
+    put_creates: true,
+    owns_others: false,
+    plural: "events",
+    short: &["ev"],
+    fields: &[
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reason",
+        "reportingComponent",
+        "source",
+        "type",
+    ],
+    lifetime_s: Some(60 * 60),
+    name: names::path_segment_name,
+    plain_metadata: true,
+    check: check::event,
+    columns: columns::EVENT,
+    ..PLAIN
+};
+
+const DAEMON_SET: Kind = Kind {
+    group: "apps",
+    kind: "DaemonSet",
+    prepare: prepare::daemonset,
+    plural: "daemonsets",
+    short: &["ds"],
+    categories: &["all"],
+    status: Status::Apart(
+        r#"{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}"#,
+    ),
+    generation: Some(&["spec"]),
+    default: default::daemonset,
+    check: check::daemonset,
+    warn: warn::daemonset,
+    columns: columns::DAEMON_SET,
+    ..PLAIN
+};
+
+/// Questions about who someone is and what they may do.
+const REVIEW: Kind = Kind { group: "authorization.k8s.io", namespaced: false, verbs: &["create"], ..PLAIN };
 
 const RBAC: Kind = Kind { group: "rbac.authorization.k8s.io", name: names::path_segment_name, ..PLAIN };
 
 pub(crate) static KINDS: &[Kind] = &[
+    Kind { kind: "Binding", plural: "bindings", verbs: &["create"], answer: Some(answer::binding), ..PLAIN },
     Kind {
         kind: "ConfigMap",
         plural: "configmaps",
@@ -129,34 +240,11 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["ep"],
         columns: columns::ENDPOINTS,
         default: default::endpoints,
+        deprecated: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
         check: check::endpoints,
         ..PLAIN
     },
-    Kind {
-        kind: "Event",
-        put_creates: true,
-        owns_others: false,
-        plural: "events",
-        short: &["ev"],
-        fields: &[
-            "involvedObject.kind",
-            "involvedObject.namespace",
-            "involvedObject.name",
-            "involvedObject.uid",
-            "involvedObject.apiVersion",
-            "involvedObject.resourceVersion",
-            "involvedObject.fieldPath",
-            "reason",
-            "reportingComponent",
-            "source",
-            "type",
-        ],
-        lifetime_s: Some(60 * 60),
-        columns: columns::EVENT,
-        name: names::path_segment_name,
-        check: check::event,
-        ..PLAIN
-    },
+    EVENT,
     Kind {
         kind: "LimitRange",
         put_creates: true,
@@ -171,7 +259,7 @@ pub(crate) static KINDS: &[Kind] = &[
         prepare: prepare::namespace,
         holds_others: true,
         returns_deleted: true,
-        parts: &[SubResource { name: "finalize", part: Part::Finalize, body: None, verbs: &["update"] }],
+        parts: &[own("finalize", Part::Finalize, &["update"])],
         plural: "namespaces",
         short: &["ns"],
         namespaced: false,
@@ -190,10 +278,13 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["no"],
         namespaced: false,
         status: Status::ApartButCreated,
+        parts: &[of_agent("proxy", Some(("", "v1", "NodeProxyOptions")), ANY_WAY)],
         fields: &["spec.unschedulable"],
+        plugins: &[Plugin::NodeTaint],
         columns: columns::NODE,
         default: default::node,
         check: check::node,
+        warn: warn::node,
         ..PLAIN
     },
     Kind {
@@ -205,12 +296,19 @@ pub(crate) static KINDS: &[Kind] = &[
         categories: &["all"],
         status: Status::Apart(r#"{"phase":"Pending"}"#),
         status_keeps: &[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]],
-        parts: &[SubResource {
-            name: "binding",
-            part: Part::Binding,
-            body: Some(("", "v1", "Binding")),
-            verbs: &["create"],
-        }],
+        parts: &[
+            of_agent("attach", Some(("", "v1", "PodAttachOptions")), BOTH_WAYS),
+            sent("binding", Part::Binding, ("", "v1", "Binding"), answer::binding),
+            own("ephemeralcontainers", Part::EphemeralContainers, WRITTEN),
+            SubResource {
+                older: Some("v1beta1"),
+                ..sent("eviction", Part::Eviction, ("policy", "v1", "Eviction"), answer::eviction)
+            },
+            of_agent("exec", Some(("", "v1", "PodExecOptions")), BOTH_WAYS),
+            of_agent("log", None, &["get"]),
+            of_agent("portforward", Some(("", "v1", "PodPortForwardOptions")), BOTH_WAYS),
+            of_agent("proxy", Some(("", "v1", "PodProxyOptions")), ANY_WAY),
+        ],
         generation: Some(&["spec"]),
         graceful: true,
         fields: &[
@@ -224,9 +322,11 @@ pub(crate) static KINDS: &[Kind] = &[
             "status.podIPs",
             "status.nominatedNodeName",
         ],
+        plugins: &[Plugin::LimitRanger, Plugin::ServiceAccount, Plugin::Priority, Plugin::TolerationSeconds],
         columns: columns::POD,
         default: default::pod,
         check: check::pod,
+        warn: warn::pod,
         ..PLAIN
     },
     Kind {
@@ -237,6 +337,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::POD_TEMPLATE,
         default: default::pod_template,
         check: check::pod_template,
+        warn: warn::pod_template,
         ..PLAIN
     },
     Kind {
@@ -257,6 +358,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::SECRET,
         default: default::secret,
         check: check::secret,
+        warn: warn::secret,
         ..PLAIN
     },
     Kind {
@@ -264,7 +366,14 @@ pub(crate) static KINDS: &[Kind] = &[
         returns_deleted: true,
         plural: "serviceaccounts",
         short: &["sa"],
+        parts: &[sent(
+            "token",
+            Part::Token,
+            ("authentication.k8s.io", "v1", "TokenRequest"),
+            auth::answer::token,
+        )],
         columns: columns::NAME_AND_AGE,
+        default: default::service_account,
         ..PLAIN
     },
     Kind {
@@ -275,11 +384,14 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["svc"],
         categories: &["all"],
         status: Status::Apart(r#"{"loadBalancer":{}}"#),
+        parts: &[of_agent("proxy", Some(("", "v1", "ServiceProxyOptions")), ANY_WAY)],
         fields: &["spec.clusterIP", "spec.type"],
+        plugins: &[Plugin::ServiceAddress],
         columns: columns::SERVICE,
         name: names::label_name,
         default: default::service,
         check: check::service,
+        warn: warn::service,
         ..PLAIN
     },
     Kind {
@@ -290,21 +402,12 @@ pub(crate) static KINDS: &[Kind] = &[
         check: check::controller_revision,
         ..PLAIN
     },
+    DAEMON_SET,
     Kind {
-        group: "apps",
-        kind: "DaemonSet",
-        prepare: prepare::daemonset,
-        plural: "daemonsets",
-        short: &["ds"],
-        categories: &["all"],
-        status: Status::Apart(
-            r#"{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}"#,
-        ),
-        generation: Some(&["spec"]),
-        columns: columns::DAEMON_SET,
-        default: default::daemonset,
-        check: check::daemonset,
-        ..PLAIN
+        group: "events.k8s.io",
+        fields: convert::NEW_EVENTS.field_names,
+        door: Some(&convert::NEW_EVENTS),
+        ..EVENT
     },
     Kind {
         group: "certificates.k8s.io",
@@ -313,13 +416,53 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["csr"],
         namespaced: false,
         status: Status::Apart("{}"),
+        parts: &[own("approval", Part::Approval, WRITTEN)],
         whole_keeps: &[&["spec"]],
-        status_keeps: &[&["spec"], &["status", "conditions"]],
         fields: &["spec.signerName"],
+        plugins: &[Plugin::CertificateRequester],
         columns: columns::CERTIFICATE_SIGNING_REQUEST,
         name: names::path_segment_name,
         check: check::signing_request,
         ..PLAIN
+    },
+    Kind {
+        group: "authentication.k8s.io",
+        kind: "SelfSubjectReview",
+        plural: "selfsubjectreviews",
+        answer: Some(auth::answer::self_review),
+        ..REVIEW
+    },
+    Kind {
+        group: "authentication.k8s.io",
+        kind: "TokenReview",
+        plural: "tokenreviews",
+        answer: Some(auth::answer::token_review),
+        ..REVIEW
+    },
+    Kind {
+        kind: "LocalSubjectAccessReview",
+        plural: "localsubjectaccessreviews",
+        namespaced: true,
+        answer: Some(auth::answer::access_review),
+        ..REVIEW
+    },
+    Kind {
+        kind: "SelfSubjectAccessReview",
+        plural: "selfsubjectaccessreviews",
+        answer: Some(auth::answer::own_access_review),
+        ..REVIEW
+    },
+    Kind {
+        kind: "SelfSubjectRulesReview",
+        plural: "selfsubjectrulesreviews",
+        answer: Some(auth::answer::own_rules_review),
+        ..REVIEW
+    },
+    Kind {
+        kind: "SubjectAccessReview",
+        plural: "subjectaccessreviews",
+        answer: Some(auth::answer::access_review),
+        ..REVIEW
     },
     Kind {
         group: "policy",
@@ -333,6 +476,7 @@ pub(crate) static KINDS: &[Kind] = &[
         generation: Some(&["spec"]),
         columns: columns::POD_DISRUPTION_BUDGET,
         name: names::path_segment_name,
+        plain_metadata: true,
         check: check::disruption_budget,
         ..PLAIN
     },
@@ -351,6 +495,7 @@ pub(crate) static KINDS: &[Kind] = &[
         put_creates: true,
         plural: "clusterroles",
         namespaced: false,
+        default: default::role,
         check: check::cluster_role,
         ..RBAC
     },
@@ -363,7 +508,14 @@ pub(crate) static KINDS: &[Kind] = &[
         check: check::role_binding,
         ..RBAC
     },
-    Kind { kind: "Role", put_creates: true, plural: "roles", check: check::role, ..RBAC },
+    Kind {
+        kind: "Role",
+        put_creates: true,
+        plural: "roles",
+        default: default::role,
+        check: check::role,
+        ..RBAC
+    },
     Kind {
         group: "scheduling.k8s.io",
         kind: "PriorityClass",
@@ -371,6 +523,7 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["pc"],
         namespaced: false,
         generation: Some(&[]),
+        plugins: &[Plugin::Priority],
         columns: columns::PRIORITY_CLASS,
         default: default::priority_class,
         check: check::priority_class,
@@ -383,6 +536,8 @@ pub(crate) static KINDS: &[Kind] = &[
         version_required: true,
         plural: "leases",
         columns: columns::LEASE,
+        default: default::lease,
+        plain_metadata: true,
         check: check::lease,
         ..PLAIN
     },
@@ -394,13 +549,29 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::ENDPOINT_SLICE,
         default: default::endpoint_slice,
         check: check::endpoint_slice,
+        warn: warn::endpoint_slice,
         ..PLAIN
     },
+    // Last, so that a client that asks for `ds` means the newer.
+    Kind { group: "extensions", version: "v1beta1", door: Some(&convert::OLD_DAEMON_SETS), ..DAEMON_SET },
 ];
 
 impl Kind {
     pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
         KINDS.iter().find(|it| it.group == group && it.version == version && it.plural == plural)
+    }
+
+    /// The kind that the objects are stored as.
+    pub(crate) fn stored(&self) -> &Kind {
+        self.door.map_or(self, |it| {
+            let (group, version, plural) = it.stored;
+            Self::find(group, version, plural).expect("it is in the table")
+        })
+    }
+
+    /// Whether the store holds objects under this kind's own name.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.door.is_none() && self.answer.is_none()
     }
 
     /// The kind that the others live in.
@@ -457,13 +628,18 @@ impl Kind {
     /// The part of the store that holds the kind, or one namespace of it.
     pub(crate) fn prefix(&self, namespace: Option<&str>) -> String {
         match namespace {
-            Some(namespace) => format!("{}/{namespace}/", self.resource()),
-            None => format!("{}/", self.resource()),
+            Some(namespace) => format!("{}/{namespace}/", self.place()),
+            None => format!("{}/", self.place()),
         }
     }
 
     pub(crate) fn key(&self, namespace: Option<&str>, name: &str) -> String {
-        format!("{}/{}/{name}", self.resource(), namespace.unwrap_or_default())
+        format!("{}/{}/{name}", self.place(), namespace.unwrap_or_default())
+    }
+
+    fn place(&self) -> String {
+        self.door
+            .map_or_else(|| self.resource(), |Door { stored: (group, _, plural), .. }| join(plural, group))
     }
 }
 

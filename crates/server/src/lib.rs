@@ -6,6 +6,7 @@
 
 mod admission;
 mod admit;
+mod answer;
 mod audit;
 mod auth;
 mod columns;
@@ -55,7 +56,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::Audit;
-use crate::auth::Access;
+use crate::auth::{Access, Peer};
 use crate::http::Api;
 use crate::metrics::Counted;
 use crate::pki::{Pki, Serving};
@@ -95,7 +96,7 @@ pub enum ServeError {
     #[error("set up the certificates")]
     Pki(#[from] PkiError),
     /// What was not told may be lost or not, and only a new start can say.
-    #[error("the store can no longer be written, so the server ends. {0}")]
+    #[error("the store can no longer be written, so the server ends")]
     Data(#[from] DataError),
 }
 
@@ -103,7 +104,7 @@ pub enum ServeError {
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
-    address: SocketAddr,
+    own: standing::Server,
     pki: Arc<Pki>,
     registry: Arc<Registry>,
     /// The store says here that it can no longer be written.
@@ -128,16 +129,20 @@ impl Server {
         registry.access = Access::new(&pki)?;
         let now = Timestamp::now();
         let refused = |it: Refusal| BindError::Standing(it.message().to_owned());
-        standing::make(&registry, now).await.map_err(refused)?;
+        let own = standing::Server { address, ca_pem: pki.ca_pem().to_owned() };
+        standing::make(&registry, &own, now).await.map_err(refused)?;
         auth::make_default_roles(&registry, now).await.map_err(refused)?;
-        Ok(Self { listener, address, pki, registry: Arc::new(registry), failure, audit: None })
+        Ok(Self { listener, own, pki, registry: Arc::new(registry), failure, audit: None })
     }
 
     /// A kubeconfig for the administrator or a part of Muster. It stops working when the server's authority is replaced.
     pub fn kubeconfig(&self, who: Who) -> Result<String, PkiError> {
-        let ip =
-            if self.address.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { self.address.ip() };
-        self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.address.port())), who)
+        let ip = if self.own.address.ip().is_unspecified() {
+            Ipv4Addr::LOCALHOST.into()
+        } else {
+            self.own.address.ip()
+        };
+        self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.own.address.port())), who)
     }
 
     /// Tells each request to this file, one line each.
@@ -149,10 +154,11 @@ impl Server {
 
     /// Serves until `stop`, and then lets what is under way finish.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
-        let serving = Arc::new(Serving::new(self.pki.clone(), self.address.ip(), Timestamp::now())?);
+        let serving = Arc::new(Serving::new(self.pki.clone(), self.own.address.ip(), Timestamp::now())?);
         let tls = TlsAcceptor::from(Arc::new(serving.config()?));
         let (registry, mut failure) = (self.registry, self.failure);
         let house = tokio::spawn(keep_house(registry.clone(), stop.clone()));
+        tokio::spawn(standing::keep(registry.clone(), self.own, stop.clone()));
         tokio::spawn(drain::run(registry.clone(), stop.clone()));
         tokio::spawn(Access::keep(registry.clone(), stop.clone()));
         tokio::spawn(auth::keep_signing_requests(registry.clone(), self.pki.clone(), stop.clone()));
@@ -230,11 +236,14 @@ async fn connection(
         }
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
-    let peer = Arc::new(certificate.and_then(|it| auth::user_of_certificate(it)));
+    let peer = Arc::new(certificate.and_then(|it| Peer::of(it)));
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(address);
         let (api, peer) = (api.clone(), peer.clone());
-        async move { Ok::<_, std::convert::Infallible>(api.answer(peer.as_ref().as_ref(), request).await) }
+        async move {
+            let user = peer.as_ref().as_ref().and_then(|it| it.user(Timestamp::now()));
+            Ok::<_, std::convert::Infallible>(api.answer(user, request).await)
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder

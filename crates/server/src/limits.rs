@@ -27,8 +27,8 @@ const WAITING_MAX: usize = 2_000;
 /// None waits longer: its client is told to come again.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Streams on one HTTP/2 connection: an informer for every kind, many times over.
-pub(crate) const STREAMS_MAX: u32 = 1_000;
+/// Streams on one HTTP/2 connection: a client of many parts may watch thousands of things over one.
+pub(crate) const STREAMS_MAX: u32 = 4_000;
 
 /// Headers of a request: a token of 8 KiB, many groups to impersonate, and a URL.
 pub(crate) const HEADERS_MAX: usize = 100;

@@ -91,6 +91,11 @@ impl fmt::Debug for Pki {
 }
 
 impl Pki {
+    /// The certificate of the authority.
+    pub(crate) fn ca_pem(&self) -> &str {
+        &self.ca
+    }
+
     /// Opens the authority in `dir`, or makes one there.
     pub(crate) fn open(dir: &Path) -> Result<Self, PkiError> {
         let params = ca_params()?;
@@ -339,4 +344,4 @@ fn valid_for_years(params: &mut CertificateParams, years: i16) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -93,13 +93,24 @@ impl Refusal {
         Self::invalid_in("meta.k8s.io", kind, "", causes)
     }
 
+    /// A PUT of a kind whose writers must say which version they replace. Upstream names the resource here.
+    pub(crate) fn version_required(kind: &Kind, name: &str) -> Self {
+        let cause = Cause::invalid("metadata.resourceVersion", 0_i64, "must be specified for an update");
+        Self::invalid_in(kind.group, kind.plural, name, &[cause])
+    }
+
     /// A patch made of the object what its type does not allow.
     pub(crate) fn invalid_patch(cause: Cause) -> Self {
         Self::invalid_in("", "", "", &[cause])
     }
 
     pub(crate) fn invalid_in(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
-        let said: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
+        let mut said: Vec<_> = Vec::with_capacity(causes.len());
+        for cause in causes.iter().map(|it| format!("{}: {}", it.field, it.message)) {
+            if !said.contains(&cause) {
+                said.push(cause);
+            }
+        }
         let said = if let [one] = &said[..] { one.clone() } else { format!("[{}]", said.join(", ")) };
         let message = format!("{} \"{name}\" is invalid: {said}", join(kind, group));
         let mut refusal = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
@@ -129,20 +140,38 @@ impl Refusal {
         self.details["retryAfterSeconds"].as_u64()
     }
 
+    pub(crate) fn no_such_resource() -> Self {
+        Self::plain(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource")
+    }
+
     pub(crate) fn method_not_allowed() -> Self {
-        Self::new(
+        Self::plain(
             StatusCode::METHOD_NOT_ALLOWED,
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource",
         )
     }
 
+    /// The client names no format that we have.
     pub(crate) fn not_acceptable() -> Self {
+        Self::plain(
+            StatusCode::NOT_ACCEPTABLE,
+            "NotAcceptable",
+            "406: Not Acceptable\n\nAvailable representations: application/json",
+        )
+    }
+
+    /// The client names the format, but wants to see in it what we do not have.
+    pub(crate) fn no_such_view() -> Self {
         Self::new(
             StatusCode::NOT_ACCEPTABLE,
             "NotAcceptable",
             "only the following media types are accepted: application/json",
         )
+    }
+
+    pub(crate) fn unsupported_patch() -> Self {
+        Self::plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", "415: Unsupported Media Type")
     }
 
     pub(crate) fn unsupported_media(accepted: &str) -> Self {
@@ -209,6 +238,36 @@ impl Refusal {
         refusal
     }
 
+    /// A budget would be broken. It may be tried again after so many seconds; 0 says nothing of when.
+    pub(crate) fn over_budget(message: &str, retry_after_s: u32) -> Self {
+        let mut refusal = Self::too_many_requests(retry_after_s);
+        message.clone_into(&mut refusal.message);
+        if retry_after_s == 0 {
+            refusal.details = json!({});
+        }
+        refusal
+    }
+
+    pub(crate) fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
+    }
+
+    /// One more cause, for a client that looks for it.
+    pub(crate) fn because(mut self, reason: &str, message: &str, field: &str) -> Self {
+        let mut cause = json!({"reason": reason, "message": message});
+        if !field.is_empty() {
+            cause["field"] = json!(field);
+        }
+        if !self.details.is_object() {
+            self.details = json!({});
+        }
+        match &mut self.details["causes"] {
+            Value::Array(causes) => causes.push(cause),
+            other => *other = json!([cause]),
+        }
+        self
+    }
+
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
     }
@@ -224,7 +283,7 @@ impl Refusal {
     }
 
     pub(crate) fn revision_not_yet(wanted: u64, current: u64) -> Self {
-        let message = format!("Too large resource version: {wanted}, current: {current}");
+        let message = format!("Timeout: Too large resource version: {wanted}, current: {current}");
         let mut refusal = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
         let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
         refusal.details = json!({"causes": [cause], "retryAfterSeconds": 1});
@@ -247,12 +306,15 @@ impl Refusal {
         if !self.reason.is_empty() {
             status["reason"] = json!(self.reason);
         }
-        if let Value::Object(details) = &self.details {
-            // As everywhere in the API, what is empty is left out.
-            status["details"] =
-                details.iter().filter(|(_, it)| *it != "").map(|(k, v)| (k.clone(), v.clone())).collect();
+        if !self.details.is_null() {
+            status["details"] = without_empty(self.details.clone());
         }
         status
+    }
+
+    /// Told before anything is known of the object: upstream has details then, and nothing in them.
+    fn plain(code: StatusCode, reason: &'static str, message: &str) -> Self {
+        Self { details: json!({}), ..Self::new(code, reason, message) }
     }
 
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
@@ -264,4 +326,12 @@ impl Refusal {
         self.details = json!({"name": name, "group": kind.group, "kind": kind.plural});
         self
     }
+}
+
+/// As everywhere in the API, what is empty is left out.
+pub(crate) fn without_empty(mut details: Value) -> Value {
+    if let Value::Object(details) = &mut details {
+        details.retain(|_, it| *it != "");
+    }
+    details
 }

@@ -48,6 +48,21 @@ pub(crate) enum Part {
     Status,
     Binding,
     Finalize,
+    Eviction,
+    /// Of a service account: a token is made.
+    Token,
+    EphemeralContainers,
+    /// Whether a certificate is to be issued.
+    Approval,
+    /// What only the agent of a node can serve: logs, commands, connections.
+    Agent,
+}
+
+impl Part {
+    /// Read and written like the object that it is a part of.
+    pub(crate) fn is_written(self) -> bool {
+        matches!(self, Self::Whole | Self::Status | Self::EphemeralContainers | Self::Approval)
+    }
 }
 
 impl Route {
@@ -58,6 +73,11 @@ impl Route {
             .map(|it| percent_decode_str(it).decode_utf8().map(|it| it.into_owned()))
             .collect::<Result<_, _>>()
             .ok()?;
+        // No name leads anywhere else than to its object.
+        if path.starts_with("//") || segments.iter().any(|it| it.contains('/') || matches!(&**it, "." | ".."))
+        {
+            return None;
+        }
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         Some(match &segments[..] {
             [which @ ("healthz" | "livez" | "readyz"), check @ ..] => {
@@ -146,6 +166,10 @@ mod tests {
         check("/apis/apps/v1/namespaces/a/daemonsets/d/scale", "None");
         check("/apis/apps/v1/daemonsets/d", "None");
         check("/apis/apps/v2/daemonsets", "None");
+        check("//api/v1/nodes", "None");
+        check("/api/v1/nodes/", "nodes in None");
+        check("/api/v1/namespaces/a/pods/%2e%2e", "None");
+        check("/api/v1/namespaces/a%2Fb/pods", "None");
         check("/livez/ping", "Some(Health(Asked { which: \"livez\", check: Some(\"ping\") }))");
         check("/metrics", "Some(Metrics)");
     }

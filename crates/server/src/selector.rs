@@ -6,6 +6,7 @@ use muster_store::{Index, Record};
 use serde_json::Value;
 
 use self::labels::Label;
+use crate::convert;
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
@@ -33,7 +34,10 @@ impl Selector {
                 || kind.fields.contains(&path)
         };
         match fields.iter().map(|it| &it.path).find(|it| !known(it)) {
-            None => Ok(Self { labels, fields }),
+            None => {
+                let stored = |it: Field| Field { path: convert::field(kind, &it.path).to_owned(), ..it };
+                Ok(Self { labels, fields: fields.into_iter().map(stored).collect() })
+            }
             Some(unknown) if kind.fields.is_empty() => Err(Refusal::bad_request(format!(
                 "{unknown:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
             ))),

@@ -1,22 +1,322 @@
-//! Objects that are always there: made when the server starts, if they are missing.
+//! Objects that are always there: made when the server starts, if they are missing, and made again when they go. What a
+//! namespace uses of its quotas is kept here too, for it is woken by the same changes.
 
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
 use jiff::Timestamp;
-use serde_json::json;
+use muster_store::{Change, Event, Revision};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
+use crate::admission::{self, SERVER_ADDRESS};
 use crate::context::Context;
-use crate::kinds::Kind;
+use crate::kinds::{KINDS, Kind};
+use crate::object::{self, is_set, str_at};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
+use crate::route::{Part, Target};
+use crate::selector::Selector;
 
 pub(crate) const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-pub(crate) async fn make(registry: &Registry, now: Timestamp) -> Result<(), Refusal> {
-    let context = Context::of_server("create", now);
-    for name in NAMESPACES {
-        if registry.peek(Kind::namespace(), None, name).is_none() {
-            let namespace = json!({"metadata": {"name": name}});
-            registry.create(&context, Kind::namespace(), None, namespace).await?;
+const ACCOUNT: &str = "default";
+const AUTHORITY: &str = "kube-root-ca.crt";
+
+/// How long changes are gathered before quotas are counted anew: counting reads all that a namespace holds.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// What the standing objects say of the server.
+#[derive(Debug, Clone)]
+pub(crate) struct Server {
+    /// Where clients inside the cluster find it.
+    pub(crate) address: SocketAddr,
+    /// The certificate of its authority.
+    pub(crate) ca_pem: String,
+}
+
+#[cfg(test)]
+impl Server {
+    pub(crate) fn of_test() -> Self {
+        Self { address: SocketAddr::from(([10, 0, 0, 1], 6443)), ca_pem: "a certificate".into() }
+    }
+}
+
+/// Makes what is missing. If nothing is, nothing is written.
+pub(crate) async fn make(registry: &Registry, server: &Server, now: Timestamp) -> Result<(), Refusal> {
+    let standing = Standing { registry, server, now };
+    let first = NAMESPACES.map(|name| (Kind::namespace(), None, json!({"metadata": {"name": name}})));
+    futures::future::try_join_all(first.into_iter().chain(classes()).map(|it| standing.ensure(it))).await?;
+    let (namespaces, _) = registry.list(Kind::namespace(), None, &Selector::default());
+    let names: Vec<_> =
+        namespaces.iter().map(|it| str_at(&object::parse(it), "metadata.name").to_owned()).collect();
+    let furnished = futures::future::try_join_all(names.iter().map(|it| standing.furnish(it)));
+    let own = futures::future::try_join_all(own(server).map(|it| standing.ensure(it)));
+    futures::future::try_join(furnished, own).await.map(drop)
+}
+
+/// Some namespaces, and in the first an account for pods: all that most tests need, in four commits.
+#[cfg(test)]
+pub(crate) async fn make_bare(registry: &Registry, now: Timestamp) -> Result<(), Refusal> {
+    let standing = Standing { registry, server: &Server::of_test(), now };
+    for name in ["default", "kube-node-lease", "kube-system"] {
+        standing.ensure((Kind::namespace(), None, json!({"metadata": {"name": name}}))).await?;
+    }
+    let account = json!({"metadata": {"name": ACCOUNT}});
+    standing.ensure((kind("", "serviceaccounts"), Some("default"), account)).await
+}
+
+/// Makes again what goes, until `stop`.
+pub(crate) async fn keep(registry: Arc<Registry>, server: Server, stop: CancellationToken) {
+    let mut heads = registry.heads();
+    let mut seen = registry.revision();
+    // What happened while no one looked is not known, so everything is looked at once.
+    let mut to_count: BTreeSet<String> = all_namespaces(&registry);
+    loop {
+        if to_count.is_empty() {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = heads.changed() => if changed.is_err() { return },
+                () = registry.memory.charges().unspent() => {}
+            }
+        } else {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(GATHER) => {}
+            }
+        }
+        heads.mark_unchanged();
+        let (to_furnish, revision) = match registry.since("", seen) {
+            Ok((events, revision)) => (sort(&registry, &events, &mut to_count), revision),
+            Err(_) => {
+                to_count = all_namespaces(&registry);
+                (to_count.clone(), registry.revision())
+            }
+        };
+        seen = revision;
+        to_count.extend(registry.memory.charges().take_unspent());
+        let standing = Standing { registry: &registry, server: &server, now: Timestamp::now() };
+        for namespace in to_furnish {
+            if let Err(refusal) = standing.furnish(&namespace).await {
+                tracing::warn!(namespace, status = %refusal.status(), "make what every namespace has");
+            }
+        }
+        let mut left = BTreeSet::new();
+        for namespace in std::mem::take(&mut to_count) {
+            if !admission::count_quotas(&registry, &namespace, standing.now).await {
+                left.insert(namespace);
+            }
+        }
+        to_count = left;
+    }
+}
+
+struct Standing<'a> {
+    registry: &'a Registry,
+    server: &'a Server,
+    now: Timestamp,
+}
+
+type Wanted = (&'static Kind, Option<&'static str>, Value);
+
+impl Standing<'_> {
+    /// What every namespace has: an account for its pods, and the certificate by which they know the server.
+    async fn furnish(&self, namespace: &str) -> Result<(), Refusal> {
+        let Some(stored) = self.registry.peek(Kind::namespace(), None, namespace) else { return Ok(()) };
+        if is_set(&object::parse(&stored)["metadata"]["deletionTimestamp"]) {
+            return Ok(());
+        }
+        let account = json!({"metadata": {"name": ACCOUNT}});
+        let authority = json!({
+            "metadata": {
+                "name": AUTHORITY,
+                "annotations": {"kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."},
+            },
+            "data": {"ca.crt": self.server.ca_pem},
+        });
+        futures::future::try_join(
+            self.write(kind("", "serviceaccounts"), Some(namespace), account, &[]),
+            self.write(kind("", "configmaps"), Some(namespace), authority, &["data"]),
+        )
+        .await
+        .map(drop)
+    }
+
+    async fn ensure(&self, (kind, namespace, object): Wanted) -> Result<(), Refusal> {
+        let kept: &[&str] = match kind.plural {
+            "endpoints" => &["subsets"],
+            "endpointslices" => &["endpoints", "ports"],
+            _ => &[],
+        };
+        self.write(kind, namespace, object, kept).await
+    }
+
+    /// Creates the object, or puts back those of its fields that are `kept` as we say.
+    async fn write(
+        &self,
+        kind: &'static Kind,
+        namespace: Option<&str>,
+        object: Value,
+        kept: &[&str],
+    ) -> Result<(), Refusal> {
+        let name = str_at(&object, "metadata.name").to_owned();
+        let Some(standing) = self.registry.peek(kind, namespace, &name) else {
+            let context = Context::of_server("create", self.now);
+            let done = self.registry.create(&context, kind, namespace, object).await;
+            return match done {
+                Err(it) if it.is_exists() => Ok(()),
+                done => done.map(drop),
+            };
+        };
+        if kept.is_empty() || is_kept(&standing, &object, kept) {
+            return Ok(());
+        }
+        let target = Target { kind, namespace: namespace.map(str::to_owned), name, part: Part::Whole };
+        let update = |standing: &Value| {
+            let mut new = standing.clone();
+            for field in kept {
+                new[field] = object[field].clone();
+            }
+            Ok(new)
+        };
+        self.registry.update(&Context::of_server("update", self.now), &target, update).await.map(drop)
+    }
+}
+
+fn is_kept(standing: &Bytes, wanted: &Value, kept: &[&str]) -> bool {
+    let standing = object::parse(standing);
+    kept.iter().all(|it| standing[it] == wanted[it])
+}
+
+/// The namespaces that miss something after these events; those to count anew are added to `to_count`.
+fn sort(registry: &Registry, events: &[Arc<Event>], to_count: &mut BTreeSet<String>) -> BTreeSet<String> {
+    let mut to_furnish = BTreeSet::new();
+    for event in events {
+        let mut parts = event.key.splitn(3, '/');
+        let (Some(resource), Some(namespace), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        match (resource, name) {
+            ("namespaces", name) => drop(to_furnish.insert(name.to_owned())),
+            ("serviceaccounts", ACCOUNT) | ("configmaps", AUTHORITY) => {
+                to_furnish.insert(namespace.to_owned());
+            }
+            _ => {}
+        }
+        if !namespace.is_empty()
+            && !to_count.contains(namespace)
+            && admission::has_quotas(registry, namespace)
+            && frees(resource, event)
+        {
+            to_count.insert(namespace.to_owned());
         }
     }
-    Ok(())
+    to_furnish
+}
+
+/// Whether less may be used after the event than before. What is new was charged when it came.
+fn frees(resource: &str, event: &Event) -> bool {
+    match &event.change {
+        Change::Delete { .. } => true,
+        Change::Put { now, .. } if resource == "resourcequotas" => {
+            let quota = object::parse(&now.value);
+            quota["spec"]["hard"] != quota["status"]["hard"]
+        }
+        Change::Put { now, before: Some(before) } if matches!(resource, "pods" | "services") => {
+            let (now, before) = (object::parse(&now.value), object::parse(&before.value));
+            now["status"]["phase"] != before["status"]["phase"] || now["spec"] != before["spec"]
+        }
+        Change::Put { .. } => false,
+    }
+}
+
+fn all_namespaces(registry: &Registry) -> BTreeSet<String> {
+    let (namespaces, _): (_, Revision) = registry.list(Kind::namespace(), None, &Selector::default());
+    namespaces.iter().map(|it| str_at(&object::parse(it), "metadata.name").to_owned()).collect()
+}
+
+/// The priorities that nothing of a user's can exceed.
+fn classes() -> impl Iterator<Item = Wanted> {
+    let class = |name: &str, value: u32, description: &str| {
+        let class = json!({
+            "metadata": {"name": name},
+            "value": value,
+            "description": description,
+            "preemptionPolicy": "PreemptLowerPriority",
+        });
+        (kind("scheduling.k8s.io", "priorityclasses"), None, class)
+    };
+    [
+        class(
+            "system-cluster-critical",
+            2_000_000_000,
+            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+        ),
+        class(
+            "system-node-critical",
+            2_000_001_000,
+            "Used for system critical pods that must not be moved from their current node.",
+        ),
+    ]
+    .into_iter()
+}
+
+/// The server as a service that pods can find.
+fn own(server: &Server) -> impl Iterator<Item = Wanted> {
+    let port = server.address.port();
+    let service = json!({
+        "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": SERVER_ADDRESS.to_string(),
+            "clusterIPs": [SERVER_ADDRESS.to_string()],
+            "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}],
+            "sessionAffinity": "None",
+        },
+    });
+    let mut endpoints = json!({
+        "metadata": {"name": "kubernetes", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+    });
+    let mut slice = json!({
+        "metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": "IPv4",
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+        "endpoints": [],
+    });
+    if let Some(address) = reachable(server.address.ip()) {
+        endpoints["subsets"] = json!([{
+            "addresses": [{"ip": address.to_string()}],
+            "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+        }]);
+        slice["endpoints"] = json!([{"addresses": [address.to_string()], "conditions": {"ready": true}}]);
+        if address.is_ipv6() {
+            slice["addressType"] = json!("IPv6");
+        }
+    }
+    let default = Some("default");
+    [
+        (kind("", "services"), default, service),
+        (kind("", "endpoints"), default, endpoints),
+        (kind("discovery.k8s.io", "endpointslices"), default, slice),
+    ]
+    .into_iter()
+}
+
+/// The address under which others reach the server: none if it listens to its own machine only.
+fn reachable(listens_on: IpAddr) -> Option<IpAddr> {
+    if !listens_on.is_unspecified() {
+        return (!listens_on.is_loopback()).then_some(listens_on);
+    }
+    // Nothing is sent: the system only says from which address it would.
+    let socket = UdpSocket::bind((listens_on, 0)).ok()?;
+    socket.connect(("192.0.2.1", 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|it| !it.is_loopback() && !it.is_unspecified())
+}
+
+fn kind(group: &str, plural: &str) -> &'static Kind {
+    let found = KINDS.iter().find(|it| it.group == group && it.plural == plural);
+    found.expect("it is in the table")
 }

@@ -1,4 +1,5 @@
-//! How a client wants to see objects: whole, their metadata, or as rows of a table.
+//! How a client wants to see objects: whole, their metadata, or as rows of a table. What is shown is in the version
+//! that the client asked for; the cells of a table are read off the stored one.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::admit::Cause;
+use crate::convert;
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
@@ -36,15 +37,12 @@ impl View {
     /// prefer it name JSON too.
     pub(crate) fn of(accept: &str, include_object: &str) -> Result<Self, Refusal> {
         let in_row = match include_object {
-            "None" => InRow::Nothing,
-            "Object" => InRow::Whole,
-            "" | "Metadata" => InRow::Metadata,
-            other => {
-                let why = "must be 'Metadata', 'Object', 'None', or empty";
-                let cause = Cause::invalid("includeObject", other, why);
-                return Err(Refusal::invalid_options("TableOptions", &[cause]));
-            }
+            "None" => Ok(InRow::Nothing),
+            "Object" => Ok(InRow::Whole),
+            "" | "Metadata" => Ok(InRow::Metadata),
+            _ => Err(()),
         };
+        let mut is_json = false;
         let mut best: Option<(f32, Self)> = None;
         for range in accept.split(',') {
             let mut parts = range.split(';').map(str::trim);
@@ -52,12 +50,20 @@ impl View {
             {
                 continue;
             }
+            is_json = true;
             let parts: BTreeMap<_, _> = parts.filter_map(|it| it.split_once('=')).collect();
             let is_ours = |name, ours: &[&str]| parts.get(name).is_none_or(|it| ours.contains(it));
             let view = match parts.get("as") {
                 None => Self::Whole,
                 Some(_) if !is_ours("g", &["meta.k8s.io"]) || !is_ours("v", &["v1"]) => continue,
-                Some(&"Table") => Self::Table(in_row),
+                Some(&"Table") => match in_row {
+                    Ok(in_row) => Self::Table(in_row),
+                    Err(()) => {
+                        return Err(Refusal::bad_request(format!(
+                            "Unable to convert to Table as requested: includeObject: Invalid value: {include_object:?}: must be 'Metadata', 'Object', 'None', or empty"
+                        )));
+                    }
+                },
                 Some(&("PartialObjectMetadata" | "PartialObjectMetadataList")) => Self::Metadata,
                 Some(_) => continue,
             };
@@ -66,13 +72,14 @@ impl View {
                 best = Some((liking, view));
             }
         }
-        best.map(|(_, view)| view).ok_or_else(Refusal::not_acceptable)
+        best.map(|(_, view)| view)
+            .ok_or_else(|| if is_json { Refusal::no_such_view() } else { Refusal::not_acceptable() })
     }
 
     /// One object, as its own answer or as that of a watch event.
     pub(crate) fn of_object(self, kind: &Kind, stored: &Bytes, now: Timestamp) -> Bytes {
         match self {
-            Self::Whole => stored.clone(),
+            Self::Whole => convert::outward(kind, stored.clone()),
             Self::Metadata => {
                 let mut text = Vec::with_capacity(1024);
                 write_metadata(&mut text, stored);
@@ -158,7 +165,7 @@ impl View {
 
     fn write_item(self, text: &mut Vec<u8>, kind: &Kind, stored: &Bytes, now: Timestamp) {
         match self {
-            Self::Whole => text.extend_from_slice(stored),
+            Self::Whole => text.extend_from_slice(&convert::outward(kind, stored.clone())),
             Self::Metadata => write_metadata(text, stored),
             Self::Table(in_row) => {
                 let object = object::parse(stored);
@@ -173,7 +180,7 @@ impl View {
                     }
                     InRow::Whole => {
                         text.extend_from_slice(br#","object":"#);
-                        text.extend_from_slice(stored);
+                        text.extend_from_slice(&convert::outward(kind, stored.clone()));
                     }
                 }
                 text.push(b'}');

@@ -94,10 +94,15 @@ impl Watcher {
         let now = Instant::now();
         let mut bookmarks = tokio::time::interval_at(now + BOOKMARK_EVERY, BOOKMARK_EVERY);
         bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // A watch of one object, or of one namespace by its name, looks at no other commits.
+        // A watch of one object looks at no other commits.
+        let kind = wanted.kind;
         let namespace = wanted.namespace.as_deref().or_else(|| wanted.selector.exactly("metadata.namespace"));
+        let prefix = match wanted.selector.exactly("metadata.name") {
+            Some(name) if !kind.namespaced || namespace.is_some() => kind.key(namespace, name),
+            _ => kind.prefix(namespace),
+        };
         Self {
-            prefix: wanted.kind.prefix(namespace),
+            prefix,
             heads: registry.heads_of(wanted.kind),
             deadline: now + wanted.timeout,
             registry,
@@ -225,6 +230,8 @@ impl Watcher {
         let [whole, metadata] = &event.frames;
         let make = || self.show(kind_of_event, event.value(), now);
         match self.wanted.view {
+            // Through another door the same event looks different.
+            _ if self.wanted.kind.door.is_some() => make(),
             View::Whole => whole.get_or_init(make).clone(),
             View::Metadata => metadata.get_or_init(make).clone(),
             View::Table(_) => make(),

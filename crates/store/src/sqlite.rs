@@ -114,6 +114,16 @@ impl Sqlite {
         self.connection.pragma_query_value(None, pragma, |it| it.get(0))
     }
 
+    /// Copies the write-ahead log into the file.
+    fn checkpoint(&mut self) -> Result<(), LogError> {
+        let copied = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+            Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+        });
+        let (there, copied) = copied.map_err(|it| self.explain(&it))?;
+        self.wal_bytes = if there == copied { 0 } else { WAL_BYTES_MAX - WAL_BYTES_RETRY };
+        Ok(())
+    }
+
     fn explain(&self, error: &rusqlite::Error) -> LogError {
         explain(&self.path, error)
     }
@@ -181,7 +191,13 @@ impl Log for Sqlite {
     }
 
     fn append(&mut self, batch: &[Arc<Event>], forget: Option<&Forget>) -> Result<(), LogError> {
-        self.insert(batch, forget).map_err(|it| self.explain(&it))?;
+        let mut inserted = self.insert(batch, forget);
+        if inserted.as_ref().is_err_and(|it| it.sqlite_error_code() == Some(ErrorCode::DiskFull)) {
+            // Once it is copied, the write-ahead log begins anew in the room it has: enough to delete something.
+            self.checkpoint()?;
+            inserted = self.insert(batch, forget);
+        }
+        inserted.map_err(|it| self.explain(&it))?;
         // What is written is whole pages: those of the values, and a few around them.
         let page = 4096;
         let around = 4 * page + forget.map_or(0, |it| it.rows.len() * page);
@@ -193,12 +209,7 @@ impl Log for Sqlite {
         if self.wal_bytes < WAL_BYTES_MAX {
             return Ok(());
         }
-        let copied = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
-            Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
-        });
-        let (there, copied) = copied.map_err(|it| self.explain(&it))?;
-        self.wal_bytes = if there == copied { 0 } else { WAL_BYTES_MAX - WAL_BYTES_RETRY };
-        Ok(())
+        self.checkpoint()
     }
 }
 

@@ -36,7 +36,7 @@ const LABEL: &str = "crash=test";
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_server_keeps_its_word() {
     let rounds = std::env::var("MUSTER_TEST_CRASHES").map_or(ROUNDS, |it| it.parse().expect("a number"));
-    let dir = fresh_dir();
+    let dir = fresh_dir("crash");
     let clients = Arc::new(Clients::default());
 
     // Watches begin here, and never list again.
@@ -80,6 +80,77 @@ async fn a_killed_server_keeps_its_word() {
     assert!(wrong.is_empty(), "the data is in {}: {:#?}", dir.display(), &wrong[..wrong.len().min(9)]);
     drop(server);
     fs::remove_dir_all(&dir).unwrap();
+}
+
+#[tokio::test]
+async fn a_backup_is_restored_and_watchers_list_again() {
+    let dir = fresh_dir("restore");
+    let file = dir.join("backup.db");
+    let names = |list: kube::core::ObjectList<ConfigMap>| {
+        list.iter().map(|it| it.name_any()).filter(|it| it.starts_with("key")).collect::<Vec<_>>().join(" ")
+    };
+    let clients = Clients::default();
+    let server = Server::start(&dir);
+    let maps = server.maps().await;
+    clients.put(&maps, "key-before", None).await.unwrap();
+    // While the server serves.
+    let said = run("backup", &dir, &[&file]);
+    assert!(said.0 && said.1.starts_with("backed up"), "{said:?}");
+    let after = clients.put(&maps, "key-after", None).await.unwrap().unwrap();
+    let refused = run("restore", &dir, &[&file]);
+    assert_eq!(
+        refused,
+        (
+            false,
+            "muster: another muster is running on DIR: stop that one, or choose another --data-dir\n".into()
+        )
+    );
+    server.stop();
+
+    let refused = run("restore", &dir, &[&file]);
+    assert_eq!(
+        refused,
+        (false, "muster: DIR has a state already: add --replace, and it is kept beside the new one\n".into())
+    );
+    let said = run("restore", &dir, &[Path::new("--replace"), &file]);
+    assert!(said.0 && said.1.contains("clients that watched before must list again"), "{said:?}");
+
+    let server = Server::start(&dir);
+    let maps = server.maps().await;
+    let list = maps.list(&ListParams::default()).await.unwrap();
+    let at = number(list.metadata.resource_version.as_deref());
+    assert!(after < at, "revisions that were given out are not given out again: {after}, {at}");
+    assert_eq!(names(list), "key-before");
+    let events = maps.watch(&WatchParams::default(), &after.to_string()).await.unwrap();
+    match events.boxed().next().await {
+        Some(Ok(WatchEvent::Error(status))) => assert_eq!(status.code, 410),
+        other => panic!("the watch should be told to list again: {other:?}"),
+    }
+    // It is a state like any other: a clean stop, and on it goes.
+    clients.put(&maps, "key-new", None).await.unwrap();
+    server.stop();
+    let server = Server::start(&dir);
+    assert_eq!(names(server.maps().await.list(&ListParams::default()).await.unwrap()), "key-before key-new");
+    server.stop();
+
+    // A server does not start on a damaged file, and says what to do.
+    let data = dir.join("muster.db");
+    let mut bytes = fs::read(&data).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..].fill(0);
+    fs::write(&data, bytes).unwrap();
+    let (is_up, said) = run("server", &dir, &[Path::new("--listen"), Path::new("127.0.0.1:0")]);
+    assert!(!is_up && said.starts_with("muster: the data file DIR/muster.db is damaged: "), "{said}");
+    assert!(said.contains("Restore a backup with `muster restore`"), "{said}");
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Whether a command succeeded, and all that it said.
+fn run(command: &str, dir: &Path, args: &[&Path]) -> (bool, String) {
+    let mut muster = Command::new(env!("CARGO_BIN_EXE_muster"));
+    let output = muster.arg(command).arg("--data-dir").arg(dir).args(args).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).replace(&dir.display().to_string(), "DIR"))
 }
 
 fn summary(history: &History) -> String {
@@ -318,6 +389,13 @@ impl Server {
         server
     }
 
+    /// As the machine's own init would: it ends by itself.
+    fn stop(mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+
     async fn maps(&self) -> Api<ConfigMap> {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).unwrap();
         let config =
@@ -338,8 +416,8 @@ fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-fn fresh_dir() -> PathBuf {
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("crash");
+fn fresh_dir(name: &str) -> PathBuf {
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     if dir.exists() {
         fs::remove_dir_all(&dir).unwrap();
     }

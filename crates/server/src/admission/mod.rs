@@ -1,14 +1,28 @@
-//! What the server makes of an object beyond its own defaults and checks, by what else there is in the store.
+//! What the server makes of an object beyond its own defaults and checks, by what else there is in the store. Upstream
+//! calls each of these a plugin; a kind's row names those that concern it, in upstream's order.
+
+mod certificate_requester;
+mod limit_ranger;
+mod namespace_lifecycle;
+mod node_taint;
+mod priority;
+mod resource_quota;
+mod resources;
+mod service_account;
+mod service_address;
+mod toleration_seconds;
 
 use serde_json::Value;
 
+use crate::auth;
 use crate::context::Context;
-use crate::kinds::Kind;
-use crate::object::{self, is_set};
+use crate::object::str_at;
 use crate::refusal::Refusal;
 use crate::registry::Registry;
-use crate::route::Target;
-use crate::standing::NAMESPACES;
+use crate::route::{Part, Target};
+
+pub(crate) use resource_quota::{Charge, Charges, count_quotas, has_quotas};
+pub(crate) use service_address::SERVER as SERVER_ADDRESS;
 
 /// A write that asks to be admitted.
 #[derive(Debug, Clone, Copy)]
@@ -18,59 +32,106 @@ pub(crate) struct Attempt<'a> {
     pub(crate) operation: Operation<'a>,
 }
 
-#[allow(dead_code, reason = "plugins read it")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Operation<'a> {
     Create,
     Update { old: &'a Value },
-    Delete { old: &'a Value },
+    Delete,
+}
+
+/// What concerns some kinds only. A namespace's life and quotas concern every kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Plugin {
+    LimitRanger,
+    ServiceAccount,
+    NodeTaint,
+    Priority,
+    TolerationSeconds,
+    CertificateRequester,
+    ServiceAddress,
+}
+
+/// What admission remembers from one request to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    addresses: service_address::Addresses,
+    charges: resource_quota::Charges,
+}
+
+impl Memory {
+    pub(crate) fn charges(&self) -> &Charges {
+        &self.charges
+    }
 }
 
 /// Runs before the server's own fields are set, and before any check. `object` is null for a delete.
 pub(crate) async fn mutate(
     registry: &Registry,
-    _context: &Context,
+    context: &Context,
     attempt: Attempt<'_>,
-    _object: &mut Value,
+    object: &mut Value,
 ) -> Result<(), Refusal> {
-    let target = attempt.target;
-    match (attempt.operation, target.namespace.as_deref()) {
-        (Operation::Create, Some(namespace)) => {
-            refuse_dying_namespace(registry, target.kind, namespace, &target.name)
-        }
-        // Without it nothing works.
-        (Operation::Delete { .. }, None)
-            if target.kind.holds_others && NAMESPACES.contains(&&*target.name) =>
-        {
-            Err(Refusal::forbidden(target.kind, &target.name, "this namespace may not be deleted"))
-        }
-        _ => Ok(()),
+    namespace_lifecycle::admit(registry, attempt, object)?;
+    if matches!(attempt.operation, Operation::Delete) || attempt.target.part != Part::Whole {
+        return Ok(());
     }
+    for plugin in attempt.target.kind.plugins {
+        match plugin {
+            Plugin::LimitRanger => limit_ranger::mutate(registry, attempt, object),
+            Plugin::ServiceAccount => service_account::mutate(registry, attempt, object).await?,
+            Plugin::NodeTaint => node_taint::mutate(attempt, object),
+            Plugin::Priority => priority::mutate(registry, attempt, object)?,
+            Plugin::TolerationSeconds => toleration_seconds::mutate(object),
+            Plugin::CertificateRequester => certificate_requester::mutate(context, attempt, object),
+            Plugin::ServiceAddress => service_address::mutate(registry, context, attempt, object)?,
+        }
+    }
+    Ok(())
 }
 
-/// Runs last, on the object as it would be stored. May charge a quota. `object` is null for a delete.
+/// Runs last, on the object as it would be stored. `object` is null for a delete. What it charges to quotas is safe from
+/// being counted anew for as long as the charge is held.
 pub(crate) async fn validate(
-    _registry: &Registry,
-    _context: &Context,
-    _attempt: Attempt<'_>,
-    _object: &Value,
-) -> Result<(), Refusal> {
-    Ok(())
+    registry: &Registry,
+    context: &Context,
+    attempt: Attempt<'_>,
+    object: &Value,
+) -> Result<Option<Charge>, Refusal> {
+    auth::check_write(registry, &context.user, attempt, object)?;
+    if matches!(attempt.operation, Operation::Delete) || attempt.target.part != Part::Whole {
+        return Ok(None);
+    }
+    for plugin in attempt.target.kind.plugins {
+        match plugin {
+            Plugin::LimitRanger => limit_ranger::validate(registry, attempt, object)?,
+            Plugin::Priority => priority::validate(registry, attempt, object)?,
+            _ => {}
+        }
+    }
+    resource_quota::charge(registry, context, attempt, object).await
 }
 
-fn refuse_dying_namespace(
-    registry: &Registry,
-    kind: &Kind,
-    namespace: &str,
-    name: &str,
-) -> Result<(), Refusal> {
-    let Some(stored) = registry.peek(Kind::namespace(), None, namespace) else {
-        return Err(Refusal::not_found(Kind::namespace(), namespace));
-    };
-    if is_set(&object::parse(&stored)["metadata"]["deletionTimestamp"]) {
-        let why =
-            format!("unable to create new content in namespace {namespace} because it is being terminated");
-        return Err(Refusal::forbidden(kind, name, &why));
+/// The write that was admitted came through.
+pub(crate) fn spent(charge: Option<Charge>) {
+    if let Some(mut charge) = charge {
+        charge.spend();
     }
-    Ok(())
+}
+
+impl Attempt<'_> {
+    fn is_create(&self) -> bool {
+        matches!(self.operation, Operation::Create)
+    }
+
+    fn namespace(&self) -> &str {
+        self.target.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// `pods "p" is forbidden: …`. An object that has no name yet goes by the prefix of it.
+    fn forbid(&self, object: &Value, why: &str) -> Refusal {
+        let names =
+            [&self.target.name, str_at(object, "metadata.name"), str_at(object, "metadata.generateName")];
+        let name = names.into_iter().find(|it| !it.is_empty()).unwrap_or("Unknown");
+        Refusal::forbidden(self.target.kind, name, why)
+    }
 }

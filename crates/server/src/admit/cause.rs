@@ -49,6 +49,11 @@ impl Cause {
         value: impl Into<Bad<'a>>,
         supported: &[&str],
     ) -> Self {
+        // Words to choose from have types of their own in Go, and are shown as JSON.
+        let value = match value.into() {
+            Bad::Text(text) => Bad::Said(Bad::Json(&text.into()).to_string()),
+            other => other,
+        };
         let supported: Vec<_> = supported.iter().map(|it| format!("{it:?}")).collect();
         let why = format!("supported values: {}", supported.join(", "));
         Self::with_value("FieldValueNotSupported", "Unsupported value", field, value, &why)
@@ -86,7 +91,6 @@ impl fmt::Display for Bad<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => write_quoted(f, text),
-            Self::Json(Value::String(text)) => write_quoted(f, text),
             Self::Number(number) => write!(f, "{number}"),
             Self::Said(said) => write!(f, "{said}"),
             Self::Json(value) => {
@@ -215,6 +219,10 @@ pub(crate) struct Causes(Vec<Cause>);
 impl Causes {
     pub(crate) fn into_inner(self) -> Vec<Cause> {
         self.0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {

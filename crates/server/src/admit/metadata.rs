@@ -131,6 +131,18 @@ fn in_go_order(owners: &Value) -> Bad<'static> {
     Bad::Said(format!("[{}]", owners.join(",")))
 }
 
+/// Without a prefix, a finalizer is one of ours.
+pub(crate) fn check_standard_finalizers(object: &Value, out: &mut Causes) {
+    let at = Path::new("metadata.finalizers");
+    for (index, it) in list(&object["metadata"], "finalizers").iter().enumerate() {
+        let it = it.as_str().unwrap_or_default();
+        if !it.contains('/') && !matches!(it, "kubernetes" | "orphan" | "foregroundDeletion") {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            out.invalid(&at.index(index), it, why);
+        }
+    }
+}
+
 pub(crate) fn check_finalizers(finalizers: &[Value], at: &Path, out: &mut Causes) {
     for it in finalizers {
         let it = it.as_str().unwrap_or_default();

@@ -12,24 +12,35 @@ pub(crate) mod names;
 #[allow(dead_code, reason = "the decoder and the quotas use the rest")]
 pub(crate) mod quantity;
 pub(crate) mod resources;
-
-use serde_json::Value;
+pub(crate) mod warn;
 
 pub(crate) use self::cause::Cause;
 use self::cause::Causes;
 use self::check::Write;
+pub(crate) use self::labels::selects;
 use crate::kinds::Kind;
-use crate::route::Part;
 
-/// All that is wrong with an object that would be stored, given the one that stands and the door of the write.
-pub(crate) fn check(kind: &Kind, new: &Value, old: Option<&Value>, part: Part) -> Vec<Cause> {
+/// All that is wrong with an object that would be stored.
+pub(crate) fn check(kind: &Kind, write: &Write) -> Vec<Cause> {
     let mut out = Causes::default();
-    match old {
-        None => metadata::check_new(new, kind.name, kind.namespaced, &mut out),
-        Some(old) => metadata::check_change(new, old, &mut out),
+    if kind.plain_metadata {
+        (kind.check)(write, &mut out);
+        if out.is_empty() {
+            check_metadata(kind, write, &mut out);
+        }
+    } else {
+        check_metadata(kind, write, &mut out);
+        metadata::check_standard_finalizers(write.new, &mut out);
+        (kind.check)(write, &mut out);
     }
-    (kind.check)(&Write { new, old, part }, &mut out);
     out.into_inner()
+}
+
+fn check_metadata(kind: &Kind, write: &Write, out: &mut Causes) {
+    match write.old {
+        None => metadata::check_new(write.new, kind.name, kind.namespaced, out),
+        Some(old) => metadata::check_change(write.new, old, out),
+    }
 }
 
 #[cfg(test)]

@@ -51,8 +51,7 @@ fn keep_larger(sums: &mut BTreeMap<String, Quantity>, others: BTreeMap<String, Q
 /// Upstream: `ComputePodQOS`.
 pub(crate) fn class(spec: &Value) -> &'static str {
     let of_pod = &spec["resources"];
-    let says = |part: &str| of_pod[part].as_object().is_some_and(|it| !it.is_empty());
-    if says("requests") || says("limits") {
+    if !of_pod.is_null() {
         return class_of(&[of_pod]);
     }
     let lists = [list(spec, "containers"), list(spec, "initContainers")];

@@ -1,9 +1,30 @@
 //! Who a client certificate names.
 
+use jiff::Timestamp;
 use ring::digest::{SHA256, digest};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::user::{AUTHENTICATED, User};
+
+/// Who the connection's certificate names, and until when.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    user: User,
+    until: Timestamp,
+}
+
+impl Peer {
+    pub(crate) fn of(der: &[u8]) -> Option<Self> {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
+        let until = Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()?;
+        Some(Self { user: user(der)?, until })
+    }
+
+    /// A connection may outlive the certificate that it began with.
+    pub(crate) fn user(&self, now: Timestamp) -> Option<&User> {
+        (now <= self.until).then_some(&self.user)
+    }
+}
 
 /// The common name is the user, each organization a group. TLS has checked the certificate before.
 pub(crate) fn user(der: &[u8]) -> Option<User> {

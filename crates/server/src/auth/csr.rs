@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -14,14 +15,14 @@ use super::user::{MASTERS, User};
 use crate::admit::Cause;
 use crate::context::Context;
 use crate::kinds::Kind;
-use crate::object::{self, is_set, list, map_mut, str_at};
+use crate::object::{self, is_set, list, str_at};
 use crate::pki::{Pki, Request, Usage};
 use crate::refusal::Refusal;
 use crate::registry::{DeleteOptions, Registry};
 use crate::route::{Part, Target};
 use crate::selector::Selector;
 
-const GROUP: &str = "certificates.k8s.io";
+pub(super) const GROUP: &str = "certificates.k8s.io";
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const NODE_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const NODE_SERVING: &str = "kubernetes.io/kubelet-serving";
@@ -38,16 +39,6 @@ const SHORT: SignedDuration = SignedDuration::from_hours(8);
 const DECIDED_KEPT: SignedDuration = SignedDuration::from_hours(1);
 const PENDING_KEPT: SignedDuration = SignedDuration::from_hours(24);
 const SWEEP_EVERY: Duration = Duration::from_secs(10 * 60);
-
-/// Who asks for a certificate is for the server to say.
-pub(crate) fn fill_in(user: &User, object: &mut Value) {
-    let spec = map_mut(object, "spec");
-    for name in ["username", "uid", "groups", "extra"] {
-        spec.remove(name);
-    }
-    let info = user.info();
-    spec.extend(info.as_object().cloned().unwrap_or_default());
-}
 
 /// Rule: whoever approves a request needs the verb `approve` on its signer, and whoever writes its certificate the verb `sign`;
 /// nobody gets a certificate of `system:masters` this way.
@@ -100,28 +91,48 @@ fn may(registry: &Registry, user: &User, verb: &str, signer: &str) -> bool {
     })
 }
 
-/// Approves, signs and clears away requests until `stop`.
+/// Approves, signs and clears away requests until `stop`: those that change when they do, and all of them now and then.
 pub(crate) async fn keep(registry: Arc<Registry>, pki: Arc<Pki>, stop: CancellationToken) {
     let kind = kind();
     let mut heads = registry.heads_of(kind);
-    // The first time is now: everything that stands is looked at.
+    let mut seen = registry.revision();
+    // The first time is now.
     let mut sweep = tokio::time::interval(SWEEP_EVERY);
     loop {
-        tokio::select! {
+        let is_sweep = tokio::select! {
             () = stop.cancelled() => return,
-            _ = sweep.tick() => {}
-            changed = heads.changed() => if changed.is_err() { return },
-        }
+            _ = sweep.tick() => true,
+            changed = heads.changed() => match changed {
+                Ok(()) => false,
+                Err(_) => return,
+            },
+        };
+        let changes = registry.since(&kind.prefix(None), seen);
+        let requests: Vec<Bytes> = match changes {
+            Ok((events, head)) if !is_sweep => {
+                seen = head;
+                events.iter().map(|it| it.value().clone()).collect()
+            }
+            _ => {
+                seen = registry.revision();
+                registry.list(kind, None, &Selector::default()).0
+            }
+        };
         let now = Timestamp::now();
-        for request in registry.list(kind, None, &Selector::default()).0 {
-            if let Err(refusal) = step(&registry, &pki, &object::parse(&request), now).await {
-                tracing::warn!(status = %refusal.status(), "a signing request; it is looked at again");
+        for request in requests {
+            match step(&registry, &pki, &object::parse(&request), now).await {
+                // What has gone or changed meanwhile is met again as it is then.
+                Err(refusal) if !refusal.is_gone() => {
+                    tracing::warn!(status = %refusal.status(), "a signing request; it is looked at again");
+                }
+                _ => {}
             }
         }
     }
 }
 
-/// The next thing to do for a request.
+/// The next thing to do for a request. It is written only if the request still is as it was looked at: another one may have
+/// its name by then, or someone may have denied it.
 pub(crate) async fn step(
     registry: &Registry,
     pki: &Pki,
@@ -162,8 +173,9 @@ pub(crate) async fn step(
             "lastUpdateTime": object::time(now),
             "lastTransitionTime": object::time(now),
         });
-        let approve = |stands: &Value| Ok(with_condition(stands, &condition));
-        return registry.update(&context, &target(Part::Status), approve).await.map(drop);
+        let approved = with_condition(object, &condition);
+        let approve = |_: &Value| Ok(approved.clone());
+        return registry.update(&context, &target(Part::Approval), approve).await.map(drop);
     }
     if is_signed || !has("Approved") || has("Denied") || has("Failed") {
         return Ok(());
@@ -172,11 +184,9 @@ pub(crate) async fn step(
         None => Ok(()),
         Some(Ok(certificate)) => {
             let certificate = BASE64.encode(certificate);
-            let sign = |stands: &Value| {
-                let mut new = stands.clone();
-                new["status"]["certificate"] = json!(certificate);
-                Ok(new)
-            };
+            let mut signed = object.clone();
+            signed["status"]["certificate"] = json!(certificate);
+            let sign = |_: &Value| Ok(signed.clone());
             registry.update(&context, &target(Part::Status), sign).await.map(drop)
         }
         Some(Err(why)) => {
@@ -188,7 +198,8 @@ pub(crate) async fn step(
                 "lastUpdateTime": object::time(now),
                 "lastTransitionTime": object::time(now),
             });
-            let fail = |stands: &Value| Ok(with_condition(stands, &condition));
+            let failed = with_condition(object, &condition);
+            let fail = |_: &Value| Ok(failed.clone());
             registry.update(&context, &target(Part::Status), fail).await.map(drop)
         }
     }

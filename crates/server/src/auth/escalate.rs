@@ -23,7 +23,7 @@ pub(crate) fn check(
     new: &Value,
     old: Option<&Value>,
 ) -> Result<(), Refusal> {
-    if target.kind.group != RBAC || user.is_in(MASTERS) || old.is_some_and(|old| is_housekeeping(new, old)) {
+    if user.is_in(MASTERS) || old.is_some_and(|old| is_housekeeping(new, old)) {
         return Ok(());
     }
     let namespace = target.namespace.as_deref().unwrap_or_default();

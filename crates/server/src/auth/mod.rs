@@ -4,8 +4,7 @@
 //! the rules (`deed`). What a user may do is what the bindings and roles in the store grant (`roles`, `rule`); a node has
 //! rights of its own (`node`). `defaults` are the roles that every cluster has.
 
-#![allow(dead_code, reason = "reviews and token requests come next")]
-
+pub(crate) mod answer;
 mod bootstrap;
 mod certificate;
 mod csr;
@@ -32,9 +31,9 @@ use jiff::Timestamp;
 use muster_store::{Change, Revision};
 use serde_json::Value;
 
-pub(crate) use self::certificate::user as user_of_certificate;
+pub(crate) use self::certificate::Peer;
 pub(crate) use self::csr::keep as keep_signing_requests;
-pub(crate) use self::deed::{Deed, On};
+pub(crate) use self::deed::{Deed, On, Resource};
 pub(crate) use self::defaults::{CONTROLLER, SIMULATED_NODES};
 pub(crate) use self::impersonate::impersonated;
 use self::roles::{Held, Roles};
@@ -42,6 +41,7 @@ pub(crate) use self::standing::make as make_default_roles;
 use self::token::Tokens;
 pub(crate) use self::token::discovery as issuer;
 pub(crate) use self::user::{MASTERS, User};
+use crate::admission::{Attempt, Operation};
 use crate::kinds::Kind;
 use crate::object::{self, str_at};
 use crate::pki::{Pki, PkiError};
@@ -89,14 +89,15 @@ impl fmt::Display for Grant {
 
 /// Why the user may do this; a refusal if they may not.
 pub(crate) fn allow(registry: &Registry, user: &User, deed: &Deed) -> Result<Grant, Refusal> {
-    // Whoever does not say who they are may see what is public, and nothing that is stored.
-    let is_closed = user.is_anonymous() && matches!(deed.on, On::Resource(_));
-    match authorize(registry, user, deed) {
-        Ok(grant) if !is_closed => Ok(grant),
-        // A stranger is asked who they are before they are told no.
-        _ if user.is_anonymous() => Err(Refusal::unauthorized()),
-        Err(why) => Err(denied(user, deed, &why)),
-        Ok(_) => unreachable!("only what a stranger asks for is closed"),
+    authorize(registry, user, deed).map_err(|why| denied(user, deed, &why))
+}
+
+/// The same for one who did not say who they are: they may see what is public, and nothing that is stored, whatever roles
+/// say. They are asked who they are before they are told no.
+pub(crate) fn allow_stranger(registry: &Registry, user: &User, deed: &Deed) -> Result<Grant, Refusal> {
+    match deed.on {
+        On::Path(_) => authorize(registry, user, deed).map_err(|_| Refusal::unauthorized()),
+        On::Resource(_) => Err(Refusal::unauthorized()),
     }
 }
 
@@ -226,6 +227,32 @@ fn read_all(registry: &Registry) -> Roles {
         }
     }
     roles
+}
+
+/// Whether the user may write this, by what it says: rights that they give away, certificates that they approve, and what
+/// is a node's own. `new` is null for a delete.
+pub(crate) fn check_write(
+    registry: &Registry,
+    user: &User,
+    attempt: Attempt<'_>,
+    new: &Value,
+) -> Result<(), Refusal> {
+    let target = attempt.target;
+    let part = target.kind.name_of(target.part);
+    let (write, old) = match attempt.operation {
+        Operation::Create => (restrict::Write::Create { new }, None),
+        Operation::Update { old } => (restrict::Write::Update { new, old }, Some(old)),
+        Operation::Delete => (restrict::Write::Delete, None),
+    };
+    restrict::check(registry, user, target, part, write)?;
+    if matches!(attempt.operation, Operation::Delete) {
+        return Ok(());
+    }
+    match target.kind.group {
+        RBAC => escalate::check(registry, user, target, new, old),
+        csr::GROUP => csr::check(registry, user, target, part, new, old),
+        _ => Ok(()),
+    }
 }
 
 /// The refusal of a request that nothing grants.

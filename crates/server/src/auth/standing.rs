@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::future::try_join_all;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -21,32 +22,29 @@ use crate::selector::Selector;
 /// lacks, unless it is annotated not to. What was added to it stays.
 /// Upstream: `ReconcileRole` and `ReconcileRoleBinding`.
 pub(crate) async fn make(registry: &Registry, now: Timestamp) -> Result<(), Refusal> {
-    for (plural, defaults) in
-        [("clusterroles", cluster_roles()), ("clusterrolebindings", cluster_role_bindings())]
-    {
-        for default in defaults {
-            let target = target(plural, str_at(&default, "metadata.name"));
-            match registry.peek(target.kind, None, &target.name).map(|it| object::parse(&it)) {
-                None => {
-                    let context = Context::of_server("create", now);
-                    registry.create(&context, target.kind, None, default).await?;
-                }
-                Some(stands) => {
-                    if let Some(mended) = mended(&stands, &default) {
-                        let context = Context::of_server("update", now);
-                        // A binding cannot be made to refer to another role.
-                        if mended["roleRef"] == stands["roleRef"] {
-                            registry.update(&context, &target, |_| Ok(mended.clone())).await?;
-                        } else {
-                            registry.delete(&context, &target, &DeleteOptions::default()).await?;
-                            registry.create(&context, target.kind, None, default).await?;
-                        }
-                    }
-                }
-            }
-        }
-    }
+    let roles = cluster_roles().into_iter().map(|it| ("clusterroles", it));
+    let bindings = cluster_role_bindings().into_iter().map(|it| ("clusterrolebindings", it));
+    // All at once, so that one sync of the disk does for many.
+    let made = roles.chain(bindings).map(|(plural, default)| ensure(registry, plural, default, now));
+    try_join_all(made).await?;
     aggregate(registry, now).await
+}
+
+async fn ensure(registry: &Registry, plural: &str, default: Value, now: Timestamp) -> Result<(), Refusal> {
+    let target = target(plural, str_at(&default, "metadata.name"));
+    let Some(stands) = registry.peek(target.kind, None, &target.name) else {
+        let context = Context::of_server("create", now);
+        return registry.create(&context, target.kind, None, default).await.map(drop);
+    };
+    let stands = object::parse(&stands);
+    let Some(mended) = mended(&stands, &default) else { return Ok(()) };
+    let context = Context::of_server("update", now);
+    if mended["roleRef"] == stands["roleRef"] {
+        return registry.update(&context, &target, |_| Ok(mended.clone())).await.map(drop);
+    }
+    // A binding cannot be made to refer to another role.
+    registry.delete(&context, &target, &DeleteOptions::default()).await?;
+    registry.create(&context, target.kind, None, default).await.map(drop)
 }
 
 /// What stands, with what it lacks of the default, if it lacks anything.

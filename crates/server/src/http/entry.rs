@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::query::Query;
-use super::reply::{self, not_found, refusal};
+use super::reply::{self, nothing_at, refusal};
 use super::{Api, Asked, BODY_BYTES_MAX, BoxError, Response};
 use crate::audit::{Audit, Told};
 use crate::auth::{self, Deed, Grant, User};
@@ -94,6 +94,7 @@ impl Api {
         }
         let Visit { deed, kind, now, .. } = visit;
         let user = visit.user.insert(auth::authenticate(&self.registry, peer, request.headers(), *now)?);
+        let is_stranger = user.is_anonymous();
         let other = auth::impersonated(&self.registry, user, request.headers())?;
         let user = match other {
             Some(other) => visit.impersonated.insert(other),
@@ -110,8 +111,9 @@ impl Api {
             };
             Some((place, Counted::new(&self.registry.metrics.in_flight(kind.is_read()))))
         };
-        visit.grant = Some(auth::allow(&self.registry, user, deed)?);
-        let Some(route) = route else { return Ok(not_found()) };
+        let allow = if is_stranger { auth::allow_stranger } else { auth::allow };
+        visit.grant = Some(allow(&self.registry, user, deed)?);
+        let Some(route) = route else { return nothing_at(request.uri().path()) };
 
         let (parts, body) = request.into_parts();
         let header = |name| header(&parts.headers, name);

@@ -192,7 +192,7 @@ impl Query {
         }
         text.parse().map_err(|_| {
             Refusal::bad_request(format!(
-                "invalid resource version {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+                "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
             ))
         })
     }
@@ -204,7 +204,7 @@ const EXACT: &str = "Exact";
 fn unknown_dry_run(values: &[&str]) -> Option<Cause> {
     let is_unknown = values.iter().any(|it| *it != "All");
     is_unknown.then(|| {
-        let message = format!("Unsupported value: []string{{{}}}: supported values: \"All\"", quoted(values));
+        let message = format!("Unsupported value: [{}]: supported values: \"All\"", quoted(values));
         Cause { reason: "FieldValueNotSupported", field: "dryRun".into(), message }
     })
 }
@@ -235,7 +235,7 @@ pub(super) fn delete_options(query: &Query, body: Option<&Value>) -> Result<(Del
         ("Foreground", _) => Some(Propagation::Foreground),
         ("", None) => None,
         (other, _) => {
-            let supported = ["Background", "Foreground", "Orphan", "nil"];
+            let supported = ["Foreground", "Background", "Orphan", "nil"];
             causes.push(Cause::unsupported("propagationPolicy", &json!(other), &supported));
             None
         }

@@ -13,12 +13,11 @@ use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, VARY, WARNING}
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::convert;
 use crate::decode::JSON;
 use crate::document::Document;
-use crate::kinds::Kind;
+use crate::kinds::{Kind, group_versions};
 use crate::object;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, without_empty};
 use crate::registry::Listed;
 use crate::view::View;
 
@@ -32,8 +31,7 @@ pub(super) fn show(context: &Context, code: StatusCode, view: View, kind: &Kind,
 }
 
 pub(super) fn show_list(context: &Context, view: View, kind: &'static Kind, listed: Listed) -> Response {
-    let objects = listed.objects.into_iter().map(|it| convert::outward(kind, it)).collect();
-    let mut pieces = view.of_list(kind, objects, &listed.meta, context.now).peekable();
+    let mut pieces = view.of_list(kind, listed.objects, &listed.meta, context.now).peekable();
     let first = pieces.next().unwrap_or_default();
     if pieces.peek().is_none() {
         return respond(StatusCode::OK, JSON, first);
@@ -43,6 +41,7 @@ pub(super) fn show_list(context: &Context, view: View, kind: &'static Kind, list
 }
 
 pub(super) fn success(details: Value) -> Value {
+    let details = without_empty(details);
     json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success", "details": details})
 }
 
@@ -52,6 +51,17 @@ pub(super) fn refusal(refusal: &Refusal) -> Response {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(after_s));
     }
     response
+}
+
+/// No route leads there. Inside of a group that is served a client is told so as it is told all else.
+pub(super) fn nothing_at(path: &str) -> Result<Response, Refusal> {
+    let mut segments = path.split('/').filter(|it| !it.is_empty());
+    let is_served = match (segments.next(), segments.next()) {
+        (Some("api"), Some(_)) => true,
+        (Some("apis"), Some(group)) => group_versions().iter().any(|it| it.0 == group),
+        _ => false,
+    };
+    if is_served && !path.starts_with("//") { Err(Refusal::no_such_resource()) } else { Ok(not_found()) }
 }
 
 pub(super) fn not_found() -> Response {

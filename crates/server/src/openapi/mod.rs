@@ -6,6 +6,7 @@
 mod gnostic;
 mod paths;
 mod schema;
+mod values;
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

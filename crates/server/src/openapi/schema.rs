@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::Version;
+use super::{Version, values};
 use crate::kinds::{Kind, group_versions};
 use crate::types::{self, Field, Keys, MapKind, Patch, Presence, Shape, Type};
 
@@ -87,8 +87,24 @@ impl Schemas {
 
     fn field(&mut self, field: &'static Field) -> Value {
         let mut schema = self.shape(field.shape);
-        if !field.description.is_empty() {
-            schema["description"] = field.description.into();
+        let mut description = field.description.to_owned();
+        let go_type = field.go_type.unwrap_or_default();
+        match field.shape {
+            Shape::List(..) => {
+                if let Some(values) = values::of(go_type.trim_start_matches("[]")) {
+                    schema["items"]["enum"] = values.into();
+                }
+            }
+            _ => {
+                if let Some(values) = values::of(go_type) {
+                    schema["enum"] = values.into();
+                    let lines = values.iter().map(|it| format!("\n - `{it:?}`"));
+                    description.extend(["\n\nPossible enum values:".to_owned()].into_iter().chain(lines));
+                }
+            }
+        }
+        if !description.is_empty() {
+            schema["description"] = description.into();
         }
         if self.version == Version::V3 {
             // Version 2 has no place for a default beside a reference.
@@ -102,7 +118,6 @@ impl Schemas {
             Patch::Plain => ("", None),
             Patch::Merge(key) => ("merge", key),
             Patch::Replace => ("replace", None),
-            Patch::RetainKeys => ("retainKeys", None),
             Patch::MergeRetainKeys(key) => ("merge,retainKeys", Some(key)),
         };
         if !strategy.is_empty() {
@@ -129,7 +144,6 @@ impl Schemas {
             Shape::Bool => json!({"type": "boolean"}),
             Shape::Int32 => json!({"type": "integer", "format": "int32"}),
             Shape::Int64 => json!({"type": "integer", "format": "int64"}),
-            Shape::Double => json!({"type": "number", "format": "double"}),
             Shape::String => json!({"type": "string"}),
             Shape::Bytes => json!({"type": "string", "format": "byte"}),
             Shape::Object(of) => {
@@ -192,7 +206,7 @@ impl Schemas {
 fn zero(shape: Shape) -> Option<Value> {
     match shape {
         Shape::Bool => Some(false.into()),
-        Shape::Int32 | Shape::Int64 | Shape::Double => Some(0.into()),
+        Shape::Int32 | Shape::Int64 => Some(0.into()),
         Shape::String => Some("".into()),
         Shape::Object(_) => Some(json!({})),
         _ => None,

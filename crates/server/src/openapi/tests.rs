@@ -22,7 +22,11 @@ fn a_schema_says_what_the_type_is_and_how_it_merges() {
               "description": "Rolling update config params. Present only if type = \"RollingUpdate\"."
             },
             "type": {
-              "description": "Type of daemon set update. Can be \"RollingUpdate\" or \"OnDelete\". Default is RollingUpdate.",
+              "description": "Type of daemon set update. Can be \"RollingUpdate\" or \"OnDelete\". Default is RollingUpdate.\n\nPossible enum values:\n - `\"OnDelete\"`\n - `\"RollingUpdate\"`",
+              "enum": [
+                "OnDelete",
+                "RollingUpdate"
+              ],
               "type": "string"
             }
           },

@@ -27,15 +27,13 @@ pub(crate) enum PatchType {
 type Complaints = Vec<String>;
 
 impl PatchType {
-    const ACCEPTED: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
-
     pub(crate) fn of(content_type: &str) -> Result<Self, Refusal> {
         match content_type {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
-            _ => Err(Refusal::unsupported_media(Self::ACCEPTED)),
+            _ => Err(Refusal::unsupported_patch()),
         }
     }
 

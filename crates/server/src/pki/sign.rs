@@ -123,11 +123,11 @@ impl Pki {
         let end = Timestamp::from_second(ca.validity().not_after.timestamp()).unwrap_or(until);
         let until = until.min(end);
         let mut extensions = vec![
-            extension(&[0x55, 0x1d, 0x0f], true, &key_usage(usages)),
             extension(&[0x55, 0x1d, 0x25], false, &extended_key_usage(usages)),
             // Not an authority.
             extension(&[0x55, 0x1d, 0x13], true, &sequence(&[])),
         ];
+        extensions.extend(key_usage(usages).map(|it| extension(&[0x55, 0x1d, 0x0f], true, &it)));
         if let Some(id) = authority_key {
             extensions.push(extension(&[0x55, 0x1d, 0x23], false, &sequence(&[tlv(0x80, &id)])));
         }
@@ -167,11 +167,12 @@ fn serial() -> [u8; 16] {
     serial
 }
 
-fn key_usage(usages: &[Usage]) -> Vec<u8> {
+/// One that allows nothing must not be there.
+fn key_usage(usages: &[Usage]) -> Option<Vec<u8>> {
     let bit = |usage: Usage, bit: u8| if usages.contains(&usage) { bit } else { 0 };
     let bits = bit(Usage::DigitalSignature, 0x80) | bit(Usage::KeyEncipherment, 0x20);
-    let unused = if bits == 0 { 0 } else { bits.trailing_zeros() as u8 };
-    tlv(0x03, &[unused, bits])
+    let unused = u8::try_from(bits.trailing_zeros()).expect("at most eight");
+    (bits != 0).then(|| tlv(0x03, &[unused, bits]))
 }
 
 fn extended_key_usage(usages: &[Usage]) -> Vec<u8> {

@@ -7,10 +7,10 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::*;
 
 /// A directory that goes when the test ends.
-struct Dir(PathBuf);
+pub(crate) struct Dir(pub(crate) PathBuf);
 
 impl Dir {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let unique = format!("muster-pki-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(unique);

@@ -28,7 +28,7 @@ impl Registry {
         expect: Expect,
         commit: Commit<'_>,
     ) -> Result<Option<Bytes>, Refusal> {
-        let kind = target.kind;
+        let kind = target.kind.stored();
         let write = match commit {
             Commit::Put(object) => {
                 let now_s = u64::try_from(context.now.as_second()).unwrap_or(0);

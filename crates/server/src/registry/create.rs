@@ -8,7 +8,6 @@ use uuid::Uuid;
 
 use super::{Commit, Registry, check, dedup_owners};
 use crate::admission::{self, Attempt, Operation};
-use crate::admit::Cause;
 use crate::context::Context;
 use crate::fields;
 use crate::kinds::{Kind, Status};
@@ -53,19 +52,19 @@ impl Registry {
         dedup_owners(context, &mut object);
         let prefix = str_at(&object, "metadata.generateName").to_owned();
         let is_named = is_set(&object["metadata"]["name"]);
-        if !is_named && prefix.is_empty() {
-            let cause = Cause::required("metadata.name", "name or generateName is required");
-            return Err(Refusal::invalid(kind, "", &[cause]));
-        }
         prepare(kind, &mut object, context.now);
         for _ in 0..NAMES_MAX {
-            if !is_named {
+            if !is_named && !prefix.is_empty() {
                 object["metadata"]["name"] = json!(format!("{prefix}{}", suffix()));
+            }
+            if kind.holds_others {
+                // Others choose it by a label with its name.
+                (kind.default)(&mut object);
             }
             target.name = str_at(&object, "metadata.name").to_owned();
             let attempt = Attempt { target, operation: Operation::Create };
-            check(target, &object, None)?;
-            admission::validate(self, context, attempt, &object).await?;
+            check(context, target, &object, None)?;
+            let charge = admission::validate(self, context, attempt, &object).await?;
             if context.dry_run && self.store().get(&target.key()).is_none() {
                 return Ok(object::bytes(&object));
             }
@@ -73,6 +72,7 @@ impl Registry {
                 && let Some(created) =
                     self.commit(context, target, Expect::Absent, Commit::Put(&object)).await?
             {
+                admission::spent(charge);
                 return Ok(created);
             }
             // Another name is tried only where we made it up.
@@ -94,7 +94,7 @@ impl Registry {
 
 /// Takes away what no client may say of a new object, and holds it to the namespace of the request.
 pub(super) fn begin(kind: &Kind, namespace: Option<&str>, object: &mut Value) -> Result<(), Refusal> {
-    object["apiVersion"] = json!(kind.api_version());
+    object["apiVersion"] = json!(kind.stored().api_version());
     object["kind"] = json!(kind.kind);
     let meta = map_mut(object, "metadata");
     if meta.get("resourceVersion").is_some_and(is_set) {
@@ -124,8 +124,6 @@ fn prepare(kind: &Kind, object: &mut Value, now: Timestamp) {
     meta.insert("creationTimestamp".into(), json!(object::time(now)));
     if kind.generation.is_some() {
         meta.insert("generation".into(), json!(1));
-    } else {
-        meta.remove("generation");
     }
     match kind.status {
         Status::Plain | Status::ApartButCreated => {}
@@ -137,7 +135,7 @@ fn prepare(kind: &Kind, object: &mut Value, now: Timestamp) {
 }
 
 /// Five letters that make no words, as upstream.
-fn suffix() -> String {
+pub(crate) fn suffix() -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     // The low 62 bits of a random UUID are all random, and 27^5 is far below 2^62.
     let mut random = Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);

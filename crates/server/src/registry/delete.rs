@@ -72,7 +72,7 @@ impl Registry {
         let record = self.standing(target)?;
         let old = object::parse(&record.value);
         refuse_other_object(target, options, &old)?;
-        let attempt = Attempt { target, operation: Operation::Delete { old: &old } };
+        let attempt = Attempt { target, operation: Operation::Delete };
         admission::mutate(self, context, attempt, &mut Value::Null).await?;
         admission::validate(self, context, attempt, &Value::Null).await?;
 

@@ -96,7 +96,7 @@ mod tests {
         let registry = Registry::new(100);
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let kind = Kind::find("", "v1", "events").unwrap();
-        crate::standing::make(&registry, at("2026-01-01T00:00:00Z")).await.unwrap();
+        crate::standing::make_bare(&registry, at("2026-01-01T00:00:00Z")).await.unwrap();
         for name in ["a", "b"] {
             let context = Context::of_server("create", at("2026-01-01T00:00:00Z"));
             let event = json!({"metadata": {"name": name}, "involvedObject": {"namespace": "default"}});

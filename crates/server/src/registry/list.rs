@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
+use base64::{DecodeError, Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
 use bytes::Bytes;
 use muster_store::{Compacted, Record, Revision, Store};
 use serde_json::{Value, json};
@@ -170,7 +170,13 @@ impl Continue {
     /// No token leads out of the list that it is used with: `start` only narrows it.
     pub(crate) fn parse(token: &str) -> Result<Self, String> {
         const INVALID: &str = "continue key is not valid";
-        let json = BASE64.decode(token).map_err(|error| format!("{INVALID}: {error}"))?;
+        let json = BASE64.decode(token).map_err(|error| {
+            let at = match error {
+                DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
+                DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => token.len() / 4 * 4,
+            };
+            format!("{INVALID}: illegal base64 data at input byte {at}")
+        })?;
         let said: Value = serde_json::from_slice(&json).map_err(|error| format!("{INVALID}: {error}"))?;
         let (version, at) = (said["v"].as_str().unwrap_or_default(), said["rv"].as_i64().unwrap_or_default());
         let start = said["start"].as_str().unwrap_or_default();

@@ -23,7 +23,8 @@ use muster_store::{
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::admit;
+use crate::admission;
+use crate::admit::{self, check::Write};
 use crate::auth::Access;
 use crate::context::Context;
 use crate::kinds::{KINDS, Kind};
@@ -33,6 +34,7 @@ use crate::refusal::Refusal;
 use crate::route::Target;
 
 use self::commit::Commit;
+pub(crate) use self::create::suffix;
 pub(crate) use self::delete::{DeleteOptions, Deleted, Propagation};
 pub(crate) use self::housekeeping::{WINDOW, keep_house};
 pub(crate) use self::list::{Continue, From, ListMeta, ListOptions, Listed};
@@ -49,6 +51,7 @@ const QUEUE_MAX: usize = 4096;
 pub(crate) struct Registry {
     db: Db,
     heads: Arc<Heads>,
+    pub(crate) memory: admission::Memory,
     /// Who may do what.
     pub(crate) access: Access,
     pub(crate) metrics: Metrics,
@@ -70,6 +73,7 @@ impl Registry {
         Ok(Self {
             db,
             heads,
+            memory: admission::Memory::default(),
             access: Access::default(),
             metrics: Metrics::default(),
             is_full: AtomicBool::new(false),
@@ -112,12 +116,12 @@ impl Registry {
 
     /// The revision of the last commit to one kind, as of now.
     pub(crate) fn head_of(&self, kind: &Kind) -> Revision {
-        *self.heads.kinds.get(&kind.resource()).unwrap_or(&self.heads.all).borrow()
+        *self.heads.kinds.get(&kind.stored().resource()).unwrap_or(&self.heads.all).borrow()
     }
 
     /// The revision of the last commit to one kind.
     pub(crate) fn heads_of(&self, kind: &Kind) -> watch::Receiver<Revision> {
-        self.heads.kinds.get(&kind.resource()).unwrap_or(&self.heads.all).subscribe()
+        self.heads.kinds.get(&kind.stored().resource()).unwrap_or(&self.heads.all).subscribe()
     }
 
     /// The commits after `after`, and the revision up to which these are all.
@@ -220,14 +224,21 @@ fn dedup_owners(context: &Context, object: &mut Value) {
     *owners = once;
     if !twice.is_empty() {
         context.warn(format!(
-            "metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may \
              reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
             twice.join(", ")
         ));
     }
 }
 
-fn check(target: &Target, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
-    let causes = admit::check(target.kind, new, old, target.part);
-    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(target.kind, &target.name, &causes)) }
+fn check(context: &Context, target: &Target, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
+    let write = Write { new, old, part: target.part };
+    let causes = admit::check(target.kind, &write);
+    if !causes.is_empty() {
+        return Err(Refusal::invalid(target.kind, &target.name, &causes));
+    }
+    for warning in (target.kind.warn)(&write) {
+        context.warn(warning);
+    }
+    Ok(())
 }

@@ -48,6 +48,7 @@ pub(crate) fn pod(new: &mut Value, old: Option<&Value>, part: Part) {
 
 fn first_status(pod: &mut Value) {
     let class = resources::class(&pod["spec"]);
+    let since = pod["metadata"]["creationTimestamp"].clone();
     let is_gated = is_set(&pod["spec"]["schedulingGates"]);
     let status = map_mut(pod, "status");
     status.insert("qosClass".into(), json!(class));
@@ -58,7 +59,7 @@ fn first_status(pod: &mut Value) {
             "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
             "lastProbeTime": null,
-            "lastTransitionTime": null,
+            "lastTransitionTime": since,
         });
         status.insert("conditions".into(), json!([gated]));
     }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::{ATTEMPTS_MAX, Commit, Registry, check, create, dedup_owners};
 use crate::admission::{self, Attempt, Operation};
 use crate::admit::Cause;
+use crate::auth::{self, Deed};
 use crate::context::Context;
 use crate::object::{self, is_set, list, map_mut, str_at};
 use crate::refusal::Refusal;
@@ -155,6 +156,7 @@ impl Registry {
                     }
                 }
                 Err(_) if may_create && target.part == Part::Whole => {
+                    may_create_too(self, context, target)?;
                     let mut new = change(None)?;
                     create::begin(target.kind, target.namespace.as_deref(), &mut new)?;
                     match self.create_new(context, &mut target.clone(), new).await {
@@ -185,8 +187,8 @@ impl Registry {
         dedup_owners(context, &mut new);
         refuse_stale(target, &new, &old)?;
         prepare(target, &mut new, &old);
-        check(target, &new, Some(&old))?;
-        admission::validate(self, context, attempt, &new).await?;
+        check(context, target, &new, Some(&old))?;
+        let charge = admission::validate(self, context, attempt, &new).await?;
         if is_same(&new, &old) {
             return Ok(Some(record.value.clone()));
         }
@@ -195,14 +197,39 @@ impl Registry {
         }
         let is_gone = is_last_goodbye(target, &new, &old);
         let commit = if is_gone { Commit::Delete { last: &new } } else { Commit::Put(&new) };
-        self.commit(context, target, Expect::At(record.modified), commit).await
+        let written = self.commit(context, target, Expect::At(record.modified), commit).await?;
+        if written.is_some() {
+            admission::spent(charge);
+        }
+        Ok(written)
     }
+}
+
+/// Whoever may change an object may not for that reason create it.
+fn may_create_too(registry: &Registry, context: &Context, target: &Target) -> Result<(), Refusal> {
+    let resource = auth::Resource {
+        group: target.kind.group.to_owned(),
+        version: target.kind.version.to_owned(),
+        plural: target.kind.plural.to_owned(),
+        namespace: target.namespace.clone().unwrap_or_default(),
+        name: target.name.clone(),
+        ..auth::Resource::default()
+    };
+    auth::allow(registry, &context.user, &Deed::resource("create", resource)).map(drop)
 }
 
 /// Carries over from the old object what this write may not change, and counts what it changed.
 fn prepare(target: &Target, new: &mut Value, old: &Value) {
     let kind = target.kind;
     match target.part {
+        Part::EphemeralContainers => {
+            let added = std::mem::replace(new, old.clone());
+            keep(map_mut(new, "spec"), &added["spec"], "ephemeralContainers");
+        }
+        Part::Approval => {
+            let decided = std::mem::replace(new, old.clone());
+            keep(map_mut(new, "status"), &decided["status"], "conditions");
+        }
         Part::Whole if kind.has_status_subresource() => {
             keep(new.as_object_mut().expect("bodies are objects"), old, "status");
         }
@@ -216,9 +243,9 @@ fn prepare(target: &Target, new: &mut Value, old: &Value) {
                 new["status"] = status;
             }
         }
-        Part::Whole | Part::Binding | Part::Finalize => {}
+        Part::Whole | Part::Binding | Part::Finalize | Part::Eviction | Part::Token | Part::Agent => {}
     }
-    new["apiVersion"] = json!(kind.api_version());
+    new["apiVersion"] = json!(kind.stored().api_version());
     new["kind"] = json!(kind.kind);
     let (meta, stood) = (map_mut(new, "metadata"), &old["metadata"]);
     for name in ["namespace", "resourceVersion", "creationTimestamp", "generation"] {
@@ -250,11 +277,7 @@ fn keep(new: &mut Map<String, Value>, old: &Value, name: &str) {
 fn refuse_stale(target: &Target, new: &Value, old: &Value) -> Result<(), Refusal> {
     let (new, old) = (&new["metadata"]["resourceVersion"], &old["metadata"]["resourceVersion"]);
     match new.as_str().unwrap_or_default() {
-        "" | "0" if target.kind.version_required => {
-            let cause =
-                Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
-            Err(Refusal::invalid(target.kind, &target.name, &[cause]))
-        }
+        "" | "0" if target.kind.version_required => Err(Refusal::version_required(target.kind, &target.name)),
         "" | "0" => Ok(()),
         _ if new == old => Ok(()),
         _ => Err(Refusal::conflict(target.kind, &target.name, MODIFIED)),
@@ -262,7 +285,11 @@ fn refuse_stale(target: &Target, new: &Value, old: &Value) -> Result<(), Refusal
 }
 
 fn other_uid(target: &Target, wanted: &str, found: &str) -> Refusal {
-    let why = format!("Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}");
+    let (plural, name) = (target.kind.plural, &target.name);
+    let namespace = target.namespace.as_ref().map_or_else(String::new, |it| format!("{it}/"));
+    let why = format!(
+        "StorageError: invalid object, Code: 4, Key: /registry/{plural}/{namespace}{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+    );
     Refusal::conflict(target.kind, &target.name, &why)
 }
 

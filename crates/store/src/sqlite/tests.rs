@@ -92,11 +92,11 @@ fn what_was_told_is_there_after_a_crash_and_after_a_close() {
     let told = everything(&db, 1);
     crash(&folder.file("a"), &folder.file("b"));
     db.close();
+    assert!(!folder.file("a-wal").exists(), "a clean end leaves one file");
     assert_eq!(everything(&open(&folder.file("a"), 1000).unwrap(), 1), told);
     assert_eq!(everything(&open(&folder.file("b"), 1000).unwrap(), 1), told);
     let mode = fs::metadata(folder.file("a")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    assert!(!folder.file("a-wal").exists(), "a clean end leaves one file");
 }
 
 proptest! {
@@ -176,6 +176,18 @@ fn the_file_forgets_what_the_history_forgets() {
 }
 
 #[test]
+fn the_write_ahead_log_is_copied_and_begins_anew() {
+    let folder = Folder::new();
+    let db = open(&folder.file("a"), 10).unwrap();
+    for _ in 0..80 {
+        commit(&db, (0..8).map(|it| put(&format!("k/{it}"), "x".repeat(60_000))).collect());
+    }
+    // Some 38 MB were written.
+    let len = fs::metadata(folder.file("a-wal")).unwrap().len();
+    assert!(len < 2 * WAL_BYTES_MAX as u64, "it holds {len} bytes");
+}
+
+#[test]
 fn what_cannot_be_opened_says_why() {
     let folder = Folder::new();
     let error = |path: &Path| folder.without(open(path, 10).expect_err("it is refused"));
@@ -211,7 +223,7 @@ fn what_cannot_be_opened_says_why() {
 #[test]
 fn a_backup_while_writing_is_one_moment() {
     let folder = Folder::new();
-    let db = open(&folder.file("a"), 1000).unwrap();
+    let db = open(&folder.file("a"), usize::MAX).unwrap();
     commit(&db, vec![put("k/0", String::new())]);
     let writing = db.clone();
     let (stop, stopped) = mpsc::channel::<()>();

@@ -27,7 +27,11 @@ pub(crate) fn cluster_role(write: &Write, out: &mut Causes) {
         out.required(&at, "at least one clusterRoleSelector required if aggregationRule is non-nil");
     }
     for (index, selector) in selectors.iter().enumerate() {
+        let before = out.len();
         labels::check_selector(selector, &at.index(index), out);
+        if out.len() != before {
+            out.invalid(&at.index(index), &Value::Null, "invalid label selector.");
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::admit::quantity::Quantity;
 use crate::admit::{names, resources};
 use crate::object::{is_set, list, str_at};
 
+const RULES_NEED_POLICY: &str = "must specify restartPolicy when restart rules are used";
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
 pub(super) fn check_containers(spec: &Spec, at: &Path, out: &mut Causes) {
@@ -34,7 +35,11 @@ pub(super) fn check_init_containers(spec: &Spec, at: &Path, out: &mut Causes) {
         let list_at = at;
         let at = at.index(index);
         check_common(it, spec, &at, out);
-        check_restart_policy(it, &at, out);
+        if it["restartPolicy"].is_null() && is_set(&it["restartPolicyRules"]) {
+            out.required(&at.field("restartPolicy"), RULES_NEED_POLICY);
+        } else {
+            check_restart_policy(it, &at, out);
+        }
         let name = str_at(it, "name");
         if taken.contains(&name) {
             out.duplicate(&at.field("name"), name);
@@ -441,7 +446,8 @@ fn check_claims(claims: &[Value], spec: &Spec, at: &Path, out: &mut Causes) {
             out.duplicate(&at, if taken.iter().any(|it| it == name) { name } else { &key });
         }
         taken.push(key);
-        let known: Vec<_> = list(spec.json, "resourceClaims").iter().map(|it| str_at(it, "name")).collect();
+        let known = list(spec.json, "resourceClaims").iter().map(|it| str_at(it, "name"));
+        let known: Vec<_> = known.filter(|it| !it.is_empty()).collect();
         if !known.contains(&name) {
             let why =
                 if known.is_empty() { " which is empty".into() } else { format!(": {}", known.join(", ")) };
@@ -478,7 +484,7 @@ fn check_restart_policy(container: &Value, at: &Path, out: &mut Causes) {
     let rules = list(container, "restartPolicyRules");
     let policy = &container["restartPolicy"];
     if policy.is_null() && !rules.is_empty() {
-        out.required(&at.field("restartPolicy"), "must specify restartPolicy when restart rules are used");
+        out.required(&at.field("restartPolicy"), RULES_NEED_POLICY);
     }
     check_choice(policy, &["Always", "Never", "OnFailure"], &at.field("restartPolicy"), out);
     let at = at.field("restartPolicyRules");

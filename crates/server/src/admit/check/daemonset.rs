@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::{
-    Write, check_int_or_percent, check_not_above_100_percent, immutable, in_go, not_negative, percent_of, pod,
+    Write, check_int_or_percent, check_not_above_100_percent, immutable, not_negative, percent_of, pod,
 };
-use crate::admit::cause::{Causes, Path};
+use crate::admit::cause::{Bad, Causes, Path};
 use crate::admit::labels;
 use crate::object::{is_set, list, str_at};
 
@@ -59,8 +59,18 @@ fn check_strategy(strategy: &Value, at: &Path, out: &mut Causes) {
             check_rolling(rolling, &at, out);
         }
         _ => {
-            let said = in_go(strategy, &[("Type", "type"), ("RollingUpdate", "rollingUpdate")]);
-            out.unsupported(at, said, &["RollingUpdate", "OnDelete"]);
+            let rolling = match &strategy["rollingUpdate"] {
+                Value::Null => "null".to_owned(),
+                rolling => {
+                    let or_zero = |name: &str| {
+                        if rolling[name].is_null() { "0".into() } else { rolling[name].to_string() }
+                    };
+                    let (unavailable, surge) = (or_zero("maxUnavailable"), or_zero("maxSurge"));
+                    format!("{{\"MaxUnavailable\":{unavailable},\"MaxSurge\":{surge}}}")
+                }
+            };
+            let said = format!("{{\"Type\":{},\"RollingUpdate\":{rolling}}}", strategy["type"]);
+            out.unsupported(at, Bad::Said(said), &["RollingUpdate", "OnDelete"]);
         }
     }
 }

@@ -133,7 +133,9 @@ fn in_go(object: &Value, fields: &[(&str, &str)]) -> Bad<'static> {
     let said: Vec<_> = fields
         .iter()
         .map(|(go, json)| match &object[json] {
-            Value::Null if matches!(*go, "TimeAdded" | "RollingUpdate") => format!("\"{go}\":null"),
+            Value::Null if matches!(*go, "TimeAdded" | "ResourceClaimName" | "ResourceClaimTemplateName") => {
+                format!("\"{go}\":null")
+            }
             Value::Null => format!("\"{go}\":\"\""),
             it => format!("\"{go}\":{it}"),
         })

@@ -54,27 +54,4 @@ fn check_change(new: &Value, old: &Value, out: &mut Causes) {
     if str_at(new, "spec.externalID") != str_at(old, "spec.externalID") {
         out.forbidden(&Path::new("spec.externalID"), "may not be updated");
     }
-    check_config_source(&new["spec"]["configSource"], &Path::new("spec.configSource"), out);
-}
-
-/// The field does nothing any more, but what it says must still make sense.
-fn check_config_source(source: &Value, at: &Path, out: &mut Causes) {
-    if source.is_null() {
-        return;
-    }
-    let map = &source["configMap"];
-    if map.is_null() {
-        return out.invalid(
-            at,
-            in_go(source, &[("ConfigMap", "configMap")]),
-            "exactly one reference subfield must be non-nil",
-        );
-    }
-    let at = at.field("configMap");
-    for field in ["uid", "resourceVersion"] {
-        if !str_at(map, field).is_empty() {
-            out.forbidden(&at.field(field), &format!("{field} must not be set in spec"));
-        }
-    }
-    super::required(map, &["kubeletConfigKey", "name", "namespace"], &at, out);
 }

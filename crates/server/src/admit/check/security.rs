@@ -50,17 +50,15 @@ pub(super) fn check_pod(spec: &Spec, at: &Path, out: &mut Causes) {
         out.invalid(&at.field("shareProcessNamespace"), &json!(true), why);
     }
     check_sysctls(spec, list(context, "sysctls"), &at.field("sysctls"), out);
-    let policies: [(&str, &[&str]); 1] = [("fsGroupChangePolicy", &["Always", "OnRootMismatch"])];
-    for (name, supported) in policies {
-        check_choice(&context[name], supported, &at.field(name), out);
-    }
+    let group_at = at.field("fsGroupChangePolicy");
+    check_choice(&context["fsGroupChangePolicy"], &["Always", "OnRootMismatch"], &group_at, out);
     check_seccomp(&context["seccompProfile"], &at.field("seccompProfile"), out);
     check_windows(&context["windowsOptions"], &at.field("windowsOptions"), out);
     check_app_armor(&context["appArmorProfile"], &at.field("appArmorProfile"), out);
     let merge_at = at.field("supplementalGroupsPolicy");
     check_choice(&context["supplementalGroupsPolicy"], &["Merge", "Strict"], &merge_at, out);
     let change_at = at.field("seLinuxChangePolicy");
-    check_choice(&context["seLinuxChangePolicy"], &["MountOption", "Recursive"], &change_at, out);
+    check_choice(&context["seLinuxChangePolicy"], &["Recursive"], &change_at, out);
 }
 
 /// What fits only one system must not be said of the other.

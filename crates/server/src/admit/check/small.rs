@@ -79,13 +79,24 @@ pub(crate) fn secret(write: &Write, out: &mut Causes) {
 fn check_docker(data: &Value, key: &str, at: &Path, out: &mut Causes) {
     let Some(content) = data[key].as_str() else { return out.required(&at.key(key), "") };
     let content = BASE64.decode(content).unwrap_or_default();
-    let parsed = serde_json::from_slice::<serde_json::Map<String, Value>>(&content);
-    if parsed.is_err() {
-        // What is wrong may quote what is secret, so only the commonest case is told apart.
-        let why =
-            if content.is_empty() { "unexpected end of JSON input" } else { "invalid character in JSON" };
-        out.invalid(&at.key(key), "<secret contents redacted>", why);
-    }
+    let unmarshal =
+        |what: &str| format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}");
+    let why = match serde_json::from_slice::<Value>(&content) {
+        Ok(Value::Object(_) | Value::Null) => return,
+        Ok(Value::String(_)) => unmarshal("string"),
+        Ok(Value::Number(_)) => unmarshal("number"),
+        Ok(Value::Bool(_)) => unmarshal("bool"),
+        Ok(Value::Array(_)) => unmarshal("array"),
+        Err(_) => match content.first() {
+            None => "unexpected end of JSON input".into(),
+            // Where it goes wrong later, to say how would quote what is secret.
+            Some(b'{') => "invalid character in JSON".into(),
+            Some(first) => {
+                format!("invalid character '{}' looking for beginning of value", char::from(*first))
+            }
+        },
+    };
+    out.invalid(&at.key(key), "<secret contents redacted>", &why);
 }
 
 /// Once an object is immutable it stays so, and so does what it holds.
@@ -230,17 +241,6 @@ pub(crate) fn lease(write: &Write, out: &mut Causes) {
         out.invalid(&at.field("leaseDurationSeconds"), seconds, "must be greater than 0");
     }
     not_negative(spec, &["leaseTransitions"], &at, out);
-    if let Some(strategy) = spec["strategy"].as_str() {
-        let at = at.field("strategy.strategy");
-        if strategy.contains('/') {
-            out.each(&at, strategy, names::qualified(strategy));
-        } else if strategy != "OldestEmulationVersion" {
-            out.unsupported(&at, strategy, &["OldestEmulationVersion"]);
-        }
-    }
-    if is_set(&spec["preferredHolder"]) && !is_set(&spec["strategy"]) {
-        out.forbidden(&at.field("preferredHolder"), "may only be specified if `strategy` is defined");
-    }
 }
 
 /// Events written the old way say little; those with an `eventTime` must say who saw what.

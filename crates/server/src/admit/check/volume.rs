@@ -83,7 +83,8 @@ pub(super) fn check_volumes<'a>(
                 out.invalid(&at.field("name"), name, &format!("PVC name {claim:?}: {why}"));
             }
         }
-        if has(volume, "image") && pod.is_some() {
+        let first = SOURCES.iter().find(|(field, ..)| has(volume, field));
+        if first.is_some_and(|(field, ..)| *field == "image") && pod.is_some() {
             required(&volume["image"], &["reference"], &at.field("image"), out);
         }
         super::check_name(name, names::dns_label, &at.field("name"), out);

@@ -4,7 +4,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::{Value, json};
 
 use super::{each, fill, fill_absent, fill_resources, round_resources, with, within};
-use crate::object::{map_mut, str_at};
+use crate::object::{is_set, map_mut, str_at};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
@@ -16,7 +16,46 @@ pub(crate) fn namespace(namespace: &mut Value) {
     }
 }
 
+pub(crate) fn role(role: &mut Value) {
+    empty_is_none(role, "rules");
+}
+
+/// Lists that must be there are stored as nothing when they are empty.
+fn empty_is_none(object: &mut Value, name: &str) {
+    if object[name].as_array().is_some_and(Vec::is_empty) {
+        object[name] = Value::Null;
+    }
+}
+
+/// Who leads by agreement is not ours to keep: upstream drops it too, unless told otherwise.
+pub(crate) fn lease(lease: &mut Value) {
+    with(lease, "spec", |spec| {
+        for name in ["strategy", "preferredHolder"] {
+            drop(spec.as_object_mut().and_then(|it| it.remove(name)));
+        }
+    });
+}
+
+/// Of a secret, an account knows the name.
+pub(crate) fn service_account(account: &mut Value) {
+    each(account, "secrets", |it| {
+        let name = it["name"].clone();
+        *it = if is_set(&name) { json!({"name": name}) } else { json!({}) };
+    });
+}
+
 pub(crate) fn node(node: &mut Value) {
+    with(node, "spec", |spec| {
+        // It does nothing any more, and is not stored.
+        drop(spec.as_object_mut().and_then(|it| it.remove("configSource")));
+        // The old field holds the first of the new one, and wins.
+        let (one, all) = (spec["podCIDR"].clone(), spec["podCIDRs"].clone());
+        if is_set(&one) && all[0] != one {
+            spec["podCIDRs"] = json!([one]);
+        } else if let Some(first) = all.get(0) {
+            spec["podCIDR"] = first.clone();
+        }
+    });
     with(node, "status", |status| {
         if status["allocatable"].is_null() && status["capacity"].is_object() {
             status["allocatable"] = status["capacity"].clone();
@@ -40,6 +79,7 @@ pub(crate) fn secret(secret: &mut Value) {
 
 pub(crate) fn limit_range(range: &mut Value) {
     within(range, "spec", |spec| {
+        empty_is_none(spec, "limits");
         each(spec, "limits", |limit| {
             if limit["type"] == "Container" {
                 fill_resources(limit, "default", "max");
@@ -62,6 +102,10 @@ pub(crate) fn resource_quota(quota: &mut Value) {
 }
 
 pub(crate) fn endpoint_slice(slice: &mut Value) {
+    empty_is_none(slice, "endpoints");
+    // It was of the version before, and is not taken from this one.
+    each(slice, "endpoints", |it| drop(it.as_object_mut().and_then(|it| it.remove("deprecatedTopology"))));
+    empty_is_none(slice, "ports");
     each(slice, "ports", |it| {
         fill_absent(it, "name", "");
         fill_absent(it, "protocol", "TCP");

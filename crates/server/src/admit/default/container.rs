@@ -1,5 +1,6 @@
 use serde_json::{Value, json};
 
+use super::image::pull_policy;
 use super::{each, fill, fill_absent, round_resources, with};
 use crate::object::str_at;
 
@@ -26,17 +27,6 @@ pub(super) fn container(container: &mut Value) {
     for hook in ["lifecycle.postStart", "lifecycle.preStop"] {
         with(container, hook, |it| with(it, "httpGet", http_get));
     }
-}
-
-/// `latest`, said or not, may be another image tomorrow; a digest or any other tag is taken as fixed.
-pub(super) fn pull_policy(image: &str) -> &'static str {
-    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
-    let last = name.rsplit('/').next().unwrap_or(name);
-    let moves = match (last.split_once(':'), digest) {
-        (Some((_, tag)), _) => tag == "latest",
-        (None, digest) => digest.is_none() && !image.is_empty(),
-    };
-    if moves { "Always" } else { "IfNotPresent" }
 }
 
 fn probe(probe: &mut Value) {

@@ -6,6 +6,7 @@
 mod cluster;
 mod container;
 mod daemonset;
+mod image;
 mod pod;
 mod service;
 mod volume;
@@ -13,12 +14,10 @@ mod volume;
 use serde_json::{Value, json};
 
 pub(crate) use self::cluster::{
-    cluster_role_binding, endpoint_slice, limit_range, namespace, node, priority_class, resource_quota,
-    secret,
+    cluster_role_binding, endpoint_slice, lease, limit_range, namespace, node, priority_class,
+    resource_quota, role, secret, service_account,
 };
 pub(crate) use self::daemonset::daemonset;
-#[allow(unused_imports, reason = "the old door comes next")]
-pub(crate) use self::daemonset::old_daemonset;
 pub(crate) use self::pod::{pod, pod_template};
 pub(crate) use self::service::{endpoints, service};
 use super::quantity::Quantity;

@@ -27,6 +27,15 @@ pub(crate) fn pod(pod: &mut Value) {
         }
         pod_spec(spec);
     });
+    // The old field holds the first of the new one, and wins: old nodes write it alone.
+    with(pod, "status", |status| {
+        let (one, all) = (status["podIP"].clone(), status["podIPs"].clone());
+        if is_set(&one) && all[0]["ip"] != one {
+            status["podIPs"] = json!([{"ip": one}]);
+        } else if !is_set(&one) && is_set(&all[0]["ip"]) {
+            status["podIP"] = all[0]["ip"].clone();
+        }
+    });
 }
 
 pub(crate) fn pod_template(object: &mut Value) {

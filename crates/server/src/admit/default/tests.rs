@@ -13,9 +13,13 @@ fn check(default: fn(&mut Value), mut object: Value, golden: &Expect) {
 
 #[test]
 fn only_latest_moves() {
-    let moving = ["a", "a:latest", "host:5000/a", "a:latest@sha256:0"].map(container::pull_policy);
-    let fixed = ["a:1", "host:5000/a:1", "a@sha256:0", "a:1@sha256:0"].map(container::pull_policy);
-    assert_eq!((moving, fixed), (["Always"; 4], ["IfNotPresent"; 4]));
+    let digest = format!("sha256:{}", "0".repeat(64));
+    let (pinned, tagged) = (format!("a@{digest}"), format!("a:1@{digest}"));
+    let moving = ["a", "a:latest", "host:5000/a", "Host/b/c__d", "é.com/a"].map(image::pull_policy);
+    let fixed = ["a:1", "host:5000/a:1", &pinned, &tagged, "a@sha256:0"].map(image::pull_policy);
+    let nonsense = ["", "A", "é", "a b", "a:", "/a", "a//b"].map(image::pull_policy);
+    assert_eq!(moving, ["Always", "Always", "Always", "Always", "IfNotPresent"]);
+    assert_eq!((fixed, nonsense), (["IfNotPresent"; 5], ["IfNotPresent"; 7]));
 }
 
 #[test]
@@ -256,48 +260,6 @@ fn only_a_pod_gets_what_came_late() {
                 "schedulerName": "default-scheduler",
                 "securityContext": {},
                 "terminationGracePeriodSeconds": 30
-              }
-            }"#]],
-    );
-}
-
-#[test]
-fn the_old_door_takes_selector_and_labels_from_the_template() {
-    check(
-        old_daemonset,
-        json!({"spec": {"template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}}}),
-        &expect![[r#"
-            {
-              "metadata": {
-                "labels": {
-                  "a": "b"
-                }
-              },
-              "spec": {
-                "revisionHistoryLimit": 10,
-                "selector": {
-                  "matchLabels": {
-                    "a": "b"
-                  }
-                },
-                "template": {
-                  "metadata": {
-                    "labels": {
-                      "a": "b"
-                    }
-                  },
-                  "spec": {
-                    "containers": [],
-                    "dnsPolicy": "ClusterFirst",
-                    "restartPolicy": "Always",
-                    "schedulerName": "default-scheduler",
-                    "securityContext": {},
-                    "terminationGracePeriodSeconds": 30
-                  }
-                },
-                "updateStrategy": {
-                  "type": "OnDelete"
-                }
               }
             }"#]],
     );

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::container::pull_policy;
+use super::image::pull_policy;
 use super::{each, fill, fill_absent, round_resources, with};
 use crate::object::str_at;
 

@@ -8,8 +8,10 @@ mod random;
 use expect_test::Expect;
 use serde_json::{Value, json};
 
-use super::{Part, check as causes};
+use super::check as causes;
+use super::check::Write;
 use crate::kinds::{KINDS, Kind};
+use crate::route::Part;
 
 fn kind(name: &str) -> &'static Kind {
     KINDS.iter().find(|it| it.kind == name).unwrap()
@@ -29,7 +31,7 @@ fn said(kind: &Kind, new: &Value, old: Option<&Value>, part: Part) -> String {
         object
     };
     let (new, old) = (named(new), old.map(named));
-    let causes = causes(kind, &new, old.as_ref(), part);
+    let causes = causes(kind, &Write { new: &new, old: old.as_ref(), part });
     let line = |it: &crate::admit::Cause| format!("{}: {}", it.field, it.message);
     causes.iter().map(line).collect::<Vec<_>>().join("\n")
 }

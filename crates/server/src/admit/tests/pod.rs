@@ -35,6 +35,7 @@ fn metadata() {
             metadata.ownerReferences.uid: Invalid value: "": must not be empty
             metadata.finalizers: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
             metadata.finalizers: Invalid value: ["a b","orphan","foregroundDeletion"]: finalizer orphan and foregroundDeletion cannot be both set
+            metadata.finalizers[0]: Invalid value: "a b": name is neither a standard finalizer name nor is it fully qualified
             metadata.annotations.seccomp.security.alpha.kubernetes.io/pod: Invalid value: "none": must be a valid seccomp profile"#]],
     );
 }

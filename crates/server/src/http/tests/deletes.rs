@@ -121,7 +121,7 @@ async fn finalizers_of_the_collector_follow_the_policy() {
             )
             .await,
         &expect![[
-            r#"422 DeleteOptions.meta.k8s.io "" is invalid: [propagationPolicy: Unsupported value: "Sideways": supported values: "Background", "Foreground", "Orphan", "nil", dryRun: Unsupported value: []string{"Some"}: supported values: "All"]"#
+            r#"422 DeleteOptions.meta.k8s.io "" is invalid: [propagationPolicy: Unsupported value: "Sideways": supported values: "Foreground", "Background", "Orphan", "nil", dryRun: Unsupported value: ["Some"]: supported values: "All"]"#
         ]],
     );
     check(
@@ -138,4 +138,72 @@ async fn finalizers_of_the_collector_follow_the_policy() {
             r#"422 DeleteOptions.meta.k8s.io "" is invalid: propagationPolicy: Invalid value: "Orphan": orphanDependents and deletionPropagation cannot be both set"#
         ]],
     );
+}
+
+#[tokio::test]
+async fn preconditions_name_the_object_that_is_meant() {
+    let server = Server::new().await;
+    let (_, made) = server.json("POST", MAPS, map("a", "x")).await;
+    let uid = str_at(&made, "metadata.uid");
+    let delete = async |preconditions: Value| {
+        let options = json!({"preconditions": preconditions});
+        let (code, it) = server.json("DELETE", &format!("{MAPS}/a"), options).await;
+        (code, json!({"message": str_at(&it, "message").replace(uid, "UID")}))
+    };
+    check(
+        delete(json!({"uid": "other"})).await,
+        &expect![[
+            r#"409 Operation cannot be fulfilled on ConfigMap "a": the UID in the precondition (other) does not match the UID in record (UID). The object might have been deleted and then recreated"#
+        ]],
+    );
+    check(
+        delete(json!({"uid": uid, "resourceVersion": "1"})).await,
+        &expect![[
+            r#"409 Operation cannot be fulfilled on ConfigMap "a": the ResourceVersion in the precondition (1) does not match the ResourceVersion in record (6). The object might have been modified"#
+        ]],
+    );
+    check(
+        delete(json!({"uid": uid, "resourceVersion": made["metadata"]["resourceVersion"]})).await,
+        &expect!["200 "],
+    );
+}
+
+#[tokio::test]
+async fn what_is_being_deleted_is_neither_held_anew_nor_made_twice() {
+    let server = Server::new().await;
+    let mut object = map("a", "x");
+    object["metadata"]["finalizers"] = json!(["example.com/a"]);
+    server.json("POST", MAPS, object).await;
+    server.json("DELETE", &format!("{MAPS}/a"), json!({})).await;
+    let more = json!({"metadata": {"finalizers": ["example.com/a", "example.com/b"]}});
+    check(
+        server.merge(&format!("{MAPS}/a"), more).await,
+        &expect![[
+            r#"422 ConfigMap "a" is invalid: metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{"example.com/b"}"#
+        ]],
+    );
+    check(
+        server.json("POST", MAPS, map("a", "x")).await,
+        &expect![[r#"409 object is being deleted: configmaps "a" already exists"#]],
+    );
+}
+
+#[tokio::test]
+async fn a_collection_goes_as_far_as_it_is_chosen() {
+    let server = Server::new().await;
+    for (name, app) in [("a", "x"), ("b", "x"), ("c", "x"), ("d", "y")] {
+        server.json("POST", MAPS, map(name, app)).await;
+    }
+    let names = |list: &Value| {
+        let names: Vec<_> =
+            object::list(list, "items").iter().map(|it| str_at(it, "metadata.name").to_owned()).collect();
+        names.join(" ")
+    };
+    let delete =
+        async |query: &str| names(&server.json("DELETE", &format!("{MAPS}?{query}"), json!({})).await.1);
+    assert_eq!(delete("labelSelector=app%3Dx&dryRun=All").await, "a b c");
+    assert_eq!(delete("labelSelector=app%3Dx&limit=2").await, "a b");
+    assert_eq!(names(&server.get(MAPS).await.1), "c d");
+    assert_eq!(delete("").await, "c d");
+    assert_eq!(names(&server.get(MAPS).await.1), "");
 }

@@ -1,6 +1,7 @@
 //! The server without its sockets: requests in, answers out.
 
 mod deletes;
+mod limits;
 mod reads;
 mod watches;
 mod writes;
@@ -28,7 +29,7 @@ impl Server {
 
     async fn with_history(history_max: usize) -> Self {
         let registry = Arc::new(Registry::new(history_max));
-        standing::make(&registry, "2026-01-01T00:00:00Z".parse().unwrap()).await.unwrap();
+        standing::make_bare(&registry, "2026-01-01T00:00:00Z".parse().unwrap()).await.unwrap();
         Self { api: Api::new(registry, None, CancellationToken::new()) }
     }
 

@@ -74,3 +74,76 @@ async fn a_watch_goes_on_with_what_comes_and_ends_when_the_server_stops() {
     let (said, ()) = tokio::join!(watching, writing);
     assert_eq!(said, "ADDED ConfigMap a 6\nADDED ConfigMap b 7\nADDED ConfigMap c 8\n");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_many_objects_begins_with_all_of_them() {
+    let server = Server::with_history(1000).await;
+    let mut names = Vec::new();
+    for at in 0..250 {
+        names.push(format!("ADDED ConfigMap m{at:03}"));
+        server.json("POST", MAPS, map(&format!("m{at:03}"), "x")).await;
+    }
+    let list = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    for path in [
+        format!("{MAPS}?{list}&timeoutSeconds=1"),
+        format!("{MAPS}?watch=true&resourceVersion=5&timeoutSeconds=1"),
+    ] {
+        let said = server.watch(&path).await;
+        let said: Vec<_> = said
+            .lines()
+            .filter(|it| it.starts_with("ADDED"))
+            .map(|it| it.rsplit_once(' ').unwrap().0)
+            .collect();
+        assert_eq!(said, names, "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_one_object_tells_of_no_other() {
+    let server = Server::new().await;
+    for name in ["a", "ab"] {
+        server.json("POST", MAPS, map(name, "x")).await;
+        server.merge(&format!("{MAPS}/{name}"), map(name, "y")).await;
+    }
+    server.json("DELETE", &format!("{MAPS}/a"), json!({})).await;
+    let path = format!("{MAPS}?watch=true&fieldSelector=metadata.name%3Da&timeoutSeconds=1");
+    expect![[r#"
+        ADDED ConfigMap a 6
+        MODIFIED ConfigMap a 7
+        DELETED ConfigMap a 10
+    "#]]
+    .assert_eq(&server.watch(&format!("{path}&resourceVersion=5")).await);
+    let everywhere = "/api/v1/configmaps?watch=true&fieldSelector=metadata.name%3Da,metadata.namespace%3Ddefault&timeoutSeconds=1&resourceVersion=5";
+    assert_eq!(server.watch(everywhere).await, server.watch(&format!("{path}&resourceVersion=5")).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_watch_says_every_minute_how_far_it_has_come_and_once_more_before_it_ends() {
+    let server = Server::new().await;
+    let path = format!("{MAPS}?watch=true&resourceVersion=5&allowWatchBookmarks=true&timeoutSeconds=150");
+    expect![[r#"
+        BOOKMARK ConfigMap  5
+        BOOKMARK ConfigMap  5
+        BOOKMARK ConfigMap  5
+    "#]]
+    .assert_eq(&server.watch(&path).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_the_future_waits_for_it() {
+    let server = Server::new().await;
+    let list = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    check(
+        server.get(&format!("{MAPS}?{list}&resourceVersion=99")).await,
+        &expect!["504 Timeout: Too large resource version: 99, current: 5"],
+    );
+    let path = format!("{MAPS}?watch=true&resourceVersion=7");
+    let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
+    let mut watch = server.api.answer(Some(&User::server()), request).await.into_body();
+    for name in ["a", "b", "c"] {
+        server.json("POST", MAPS, map(name, "x")).await;
+    }
+    let told = watch.frame().await.unwrap().unwrap().into_data().unwrap();
+    let event: Value = serde_json::from_slice(&told).unwrap();
+    assert_eq!((str_at(&event, "type"), str_at(&event, "object.metadata.name")), ("ADDED", "c"));
+}

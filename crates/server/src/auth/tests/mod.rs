@@ -1,5 +1,8 @@
 //! Who may do what: a table of requests, and what comes of each.
 
+mod credentials;
+mod writes;
+
 use std::fmt::Write as _;
 
 use expect_test::{Expect, expect};
@@ -19,7 +22,7 @@ pub(super) struct World {
 impl World {
     pub(super) async fn new() -> Self {
         let world = Self { registry: Registry::new(100), now: NOW.parse().unwrap() };
-        crate::standing::make(&world.registry, world.now).await.unwrap();
+        crate::standing::make(&world.registry, &crate::standing::Server::of_test(), world.now).await.unwrap();
         make_default_roles(&world.registry, world.now).await.unwrap();
         world
     }
@@ -75,7 +78,7 @@ impl World {
     }
 }
 
-fn someone(name: &str) -> User {
+pub(super) fn someone(name: &str) -> User {
     User::new(name, ["system:authenticated"])
 }
 

@@ -1,0 +1,133 @@
+//! `muster token create`: a token with which a new node joins.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::PostParams;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
+use serde_json::json;
+use uuid::Uuid;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Create(Create),
+}
+
+/// Make a bootstrap token and print it
+///
+/// Whoever has the token may ask for a node's certificate until it expires. It is kept as a Secret in kube-system: to take
+/// it back, delete the Secret `bootstrap-token-ID`, where ID is what stands before the dot.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  muster token create
+  muster token create --ttl 15m --description 'rack 7'")]
+struct Create {
+    /// The administrator's kubeconfig [default: $KUBECONFIG, or DIR/kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The data directory of the server, if it runs on this machine
+    #[arg(long, value_name = "DIR", default_value = ".muster")]
+    data_dir: PathBuf,
+    /// How long the token is good for: 30s, 15m, 24h, 7d
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration)]
+    ttl: Duration,
+    /// A note for whoever looks at the Secret later
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    description: String,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let Command::Create(args) = args.command;
+    let path = args.kubeconfig.or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
+    let path = path.unwrap_or_else(|| args.data_dir.join("kubeconfig"));
+    let kubeconfig = Kubeconfig::read_from(&path)
+        .with_context(|| format!("read the kubeconfig {}: is the server running?", path.display()))?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let client = Client::try_from(config)?;
+
+    let (id, secret) = (word(6), word(16));
+    let expires = Timestamp::now() + args.ttl;
+    let object = json!({
+        "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system"},
+        "type": "bootstrap.kubernetes.io/token",
+        "stringData": {
+            "token-id": id,
+            "token-secret": secret,
+            "expiration": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "usage-bootstrap-authentication": "true",
+            "description": args.description,
+        },
+    });
+    let object: Secret = serde_json::from_value(object).context("make the Secret")?;
+    let secrets: Api<Secret> = Api::namespaced(client, "kube-system");
+    secrets.create(&PostParams::default(), &object).await.context("store the token")?;
+    println!("{id}.{secret}");
+    Ok(())
+}
+
+/// Random letters and digits. The 27 that make no words are enough: 16 of them are 76 bits.
+fn word(length: usize) -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let random = std::iter::repeat_with(|| Uuid::new_v4().into_bytes()).flatten();
+    // Bytes beyond the last whole multiple of 27 would make some letters likelier than others, and so would the six bits
+    // of a UUID that are always the same.
+    let fair = random.enumerate().filter(|(at, byte)| !matches!(at % 16, 6 | 8) && *byte < 243);
+    fair.map(|(_, byte)| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).take(length).collect()
+}
+
+fn duration(text: &str) -> anyhow::Result<Duration> {
+    let (number, unit) = text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()));
+    let unit_s = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 60 * 60,
+        "d" => 24 * 60 * 60,
+        _ => bail!("{text:?} is not a time such as 30s, 15m, 24h or 7d"),
+    };
+    let number: u32 = number.parse().with_context(|| format!("{text:?} has no number"))?;
+    if number == 0 {
+        bail!("a token that is good for no time is good for nothing");
+    }
+    Ok(Duration::from_secs(u64::from(number) * unit_s))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        let said: Vec<_> = ["30s", "15m", "24h", "7d", "0s", "15", "h", ""]
+            .iter()
+            .map(|it| duration(it).map(|it| it.as_secs()).map_err(|it| it.to_string()))
+            .map(|it| format!("{it:?}"))
+            .collect();
+        expect_test::expect![[r#"
+            Ok(30)
+            Ok(900)
+            Ok(86400)
+            Ok(604800)
+            Err("a token that is good for no time is good for nothing")
+            Err("\"15\" is not a time such as 30s, 15m, 24h or 7d")
+            Err("\"h\" has no number")
+            Err("\"\" is not a time such as 30s, 15m, 24h or 7d")"#]]
+        .assert_eq(&said.join("\n"));
+    }
+
+    #[test]
+    fn words_have_their_length_and_differ() {
+        let (one, other) = (word(16), word(16));
+        assert_eq!((one.len(), other.len()), (16, 16));
+        assert_ne!(one, other);
+    }
+}

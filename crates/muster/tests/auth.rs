@@ -1,0 +1,353 @@
+//! Who may do what, as users meet it: real kubectls with other credentials than the administrator's.
+
+mod bed;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use expect_test::{Expect, expect};
+
+use crate::bed::{Muster, fresh_dir, kubectls, muster_up};
+
+/// The newest kubectl, with one server.
+struct Bench {
+    muster: Muster,
+    kubectl: PathBuf,
+}
+
+impl Bench {
+    fn new(name: &str) -> Self {
+        let newest = |it: &String| it.split('.').map(|it| it.parse::<u32>().unwrap_or(0)).collect::<Vec<_>>();
+        let all = kubectls();
+        let version = all.keys().max_by_key(|it| newest(it)).expect("there is one").clone();
+        Self { muster: Muster::up(name, 1), kubectl: all[&version].clone() }
+    }
+
+    /// As the administrator, whose command works.
+    fn admin(&self, args: &[&str]) -> String {
+        let output = command(&self.kubectl, &self.muster.dir)
+            .env("KUBECONFIG", self.muster.kubeconfig())
+            .args(args)
+            .output()
+            .unwrap();
+        let (out, err) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{args:?}: {err}");
+        out
+    }
+
+    /// What kubectl says on both channels, and how it ended.
+    fn says(&self, kubeconfig: &Path, args: &[&str]) -> String {
+        let output = command(&self.kubectl, &self.muster.dir)
+            .env("KUBECONFIG", kubeconfig)
+            .args(args)
+            .output()
+            .unwrap();
+        let said = text(&output.stdout) + &text(&output.stderr);
+        // What its cache of the discovery logs on the side has times in it.
+        let said: Vec<_> = said.lines().filter(|it| !it.contains("memcache.go")).collect();
+        format!("[{}] {}", output.status.code().unwrap_or(-1), said.join("\n"))
+    }
+
+    fn check(&self, kubeconfig: &Path, commands: &[&str], expected: &Expect) {
+        let mut said = String::new();
+        for line in commands {
+            let args: Vec<_> = line.split(' ').collect();
+            said += &format!("$ kubectl {line}\n{}\n", self.says(kubeconfig, &args));
+        }
+        expected.assert_eq(&said);
+    }
+}
+
+/// A kubeconfig for whoever has these credentials, beside the administrator's in `dir`.
+fn kubeconfig(kubectl: &Path, dir: &Path, name: &str, credentials: &[&str]) -> PathBuf {
+    let path = dir.join(name);
+    fs::copy(dir.join("kubeconfig"), &path).unwrap();
+    let set = |args: &[&str]| {
+        let done = command(kubectl, dir).env("KUBECONFIG", &path).arg("config").args(args).output().unwrap();
+        assert!(done.status.success(), "{args:?}: {}", text(&done.stderr));
+    };
+    set(&[&["set-credentials", "other"], credentials].concat());
+    set(&["set-context", "muster", "--user", "other"]);
+    path
+}
+
+fn command(kubectl: &Path, home: &Path) -> Command {
+    let mut command = Command::new(kubectl);
+    command.env("HOME", home);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn roles_decide_what_kubectl_may_do() {
+    let bench = Bench::new("auth-roles");
+    let admin = bench.muster.kubeconfig();
+    bench.check(
+        &admin,
+        &[
+            "auth whoami -o jsonpath={.status.userInfo.username}",
+            "auth can-i delete daemonsets",
+            "auth can-i delete daemonsets --as eve",
+            "auth can-i get /metrics --as eve",
+            "get nodes --as eve",
+            "get configmaps --as eve --as-group system:masters -n kube-public -o name",
+            "create serviceaccount bot",
+            "create role reader --verb=list --resource=pods",
+            "create rolebinding reader --role=reader --serviceaccount=default:bot",
+            "auth can-i list pods --as system:serviceaccount:default:bot",
+            "auth can-i list pods --as system:serviceaccount:default:bot -n kube-system",
+            "create role pods --verb=delete --resource=pods --as system:serviceaccount:default:bot",
+        ],
+        &expect![[r#"
+            $ kubectl auth whoami -o jsonpath={.status.userInfo.username}
+            [0] kubernetes-admin
+            $ kubectl auth can-i delete daemonsets
+            [0] yes
+            $ kubectl auth can-i delete daemonsets --as eve
+            [1] no
+            $ kubectl auth can-i get /metrics --as eve
+            [1] no
+            $ kubectl get nodes --as eve
+            [1] Error from server (Forbidden): nodes is forbidden: User "eve" cannot list resource "nodes" in API group "" at the cluster scope
+            $ kubectl get configmaps --as eve --as-group system:masters -n kube-public -o name
+            [0] configmap/kube-root-ca.crt
+            $ kubectl create serviceaccount bot
+            [0] serviceaccount/bot created
+            $ kubectl create role reader --verb=list --resource=pods
+            [0] role.rbac.authorization.k8s.io/reader created
+            $ kubectl create rolebinding reader --role=reader --serviceaccount=default:bot
+            [0] rolebinding.rbac.authorization.k8s.io/reader created
+            $ kubectl auth can-i list pods --as system:serviceaccount:default:bot
+            [0] yes
+            $ kubectl auth can-i list pods --as system:serviceaccount:default:bot -n kube-system
+            [1] no
+            $ kubectl create role pods --verb=delete --resource=pods --as system:serviceaccount:default:bot
+            [1] Error from server (Forbidden): roles.rbac.authorization.k8s.io is forbidden: User "system:serviceaccount:default:bot" cannot create resource "roles" in API group "rbac.authorization.k8s.io" in the namespace "default"
+        "#]],
+    );
+
+    let token = bench.admin(&["create", "token", "bot", "--duration", "10m"]);
+    let bot = kubeconfig(&bench.kubectl, &bench.muster.dir, "bot", &["--token", token.trim()]);
+    let commands =
+        ["get pods", "get pods -w --request-timeout=5s", "get pods -A", "get secrets", "delete pods --all"];
+    bench.check(&bot, &commands, &expect![[r#"
+        $ kubectl get pods
+        [0] No resources found in default namespace.
+        $ kubectl get pods -w --request-timeout=5s
+        [1] Error from server (Forbidden): pods is forbidden: User "system:serviceaccount:default:bot" cannot watch resource "pods" in API group "" in the namespace "default"
+        $ kubectl get pods -A
+        [1] Error from server (Forbidden): pods is forbidden: User "system:serviceaccount:default:bot" cannot list resource "pods" in API group "" at the cluster scope
+        $ kubectl get secrets
+        [1] Error from server (Forbidden): secrets is forbidden: User "system:serviceaccount:default:bot" cannot list resource "secrets" in API group "" in the namespace "default"
+        $ kubectl delete pods --all
+        [0] No resources found
+    "#]]);
+
+    bench.admin(&["delete", "serviceaccount", "bot"]);
+    bench.check(
+        &bot,
+        &["get pods"],
+        &expect![[r#"
+        $ kubectl get pods
+        [1] error: You must be logged in to the server (Unauthorized)
+    "#]],
+    );
+    bench.muster.stop();
+}
+
+#[test]
+fn credentials_that_are_none_are_refused() {
+    let bench = Bench::new("auth-false");
+    let nobody =
+        kubeconfig(&bench.kubectl, &bench.muster.dir, "nobody", &["--token", "aaaaaa.bbbbbbbbbbbbbbbb"]);
+    bench.check(&nobody, &["get pods"], &expect![[r#"
+        $ kubectl get pods
+        [1] error: You must be logged in to the server (the server has asked for the client to provide credentials)
+    "#]]);
+
+    let secret = "apiVersion: v1
+kind: Secret
+metadata: {name: bootstrap-token-aaaaaa, namespace: kube-system}
+type: bootstrap.kubernetes.io/token
+stringData:
+  token-id: aaaaaa
+  token-secret: bbbbbbbbbbbbbbbb
+  usage-bootstrap-authentication: 'true'
+  expiration: '2026-01-01T00:00:00Z'
+";
+    let path = bench.muster.dir.join("secret.yaml");
+    fs::write(&path, secret).unwrap();
+    bench.admin(&["apply", "-f", path.to_str().unwrap()]);
+    bench.check(
+        &nobody,
+        &["auth whoami"],
+        &expect![[r#"
+        $ kubectl auth whoami
+        [1] error: You must be logged in to the server (Unauthorized)
+    "#]],
+    );
+    let later = secret.replace("'2026-01-01T00:00:00Z'", "'2999-01-01T00:00:00Z'");
+    fs::write(&path, later).unwrap();
+    bench.admin(&["apply", "-f", path.to_str().unwrap()]);
+    bench.check(
+        &nobody,
+        &["auth whoami -o jsonpath={.status.userInfo.username}"],
+        &expect![[r#"
+        $ kubectl auth whoami -o jsonpath={.status.userInfo.username}
+        [0] system:bootstrap:aaaaaa
+    "#]],
+    );
+
+    // A server of another authority.
+    let other = Muster::up("auth-other", 0);
+    let config = fs::read_to_string(bench.muster.kubeconfig()).unwrap();
+    let theirs = fs::read_to_string(other.kubeconfig()).unwrap();
+    let line =
+        |text: &str, name: &str| text.lines().find(|it| it.trim().starts_with(name)).unwrap().to_owned();
+    let mixed = config.replace(&line(&config, "server:"), &line(&theirs, "server:"));
+    let mixed_path = bench.muster.dir.join("mixed");
+    fs::write(&mixed_path, &mixed).unwrap();
+    let said = bench.says(&mixed_path, &["get", "pods"]);
+    assert!(said.contains("certificate signed by unknown authority"), "{said}");
+    // A client whose certificate is of another authority.
+    let ca = "certificate-authority-data:";
+    let mixed = mixed.replace(&line(&config, ca), &line(&theirs, ca));
+    fs::write(&mixed_path, &mixed).unwrap();
+    let said = bench.says(&mixed_path, &["get", "pods"]);
+    assert!(said.starts_with("[1] Unable to connect to the server"), "{said}");
+    other.stop();
+    bench.muster.stop();
+}
+
+#[test]
+fn a_certificate_is_asked_for_approved_and_used() {
+    let bench = Bench::new("auth-csr");
+    let dir = &bench.muster.dir;
+    let openssl = Command::new("openssl")
+        .args(["req", "-new", "-newkey", "rsa:2048", "-nodes", "-subj", "/O=dev/O=ops/CN=ann", "-keyout"])
+        .arg(dir.join("ann.key"))
+        .arg("-out")
+        .arg(dir.join("ann.csr"))
+        .stderr(Stdio::null())
+        .status();
+    if !openssl.is_ok_and(|it| it.success()) {
+        println!("skipped: there is no openssl to make a request with");
+        bench.muster.stop();
+        return;
+    }
+    use base64::Engine as _;
+    let request = base64::prelude::BASE64_STANDARD.encode(fs::read(dir.join("ann.csr")).unwrap());
+    let object = format!(
+        "apiVersion: certificates.k8s.io/v1
+kind: CertificateSigningRequest
+metadata: {{name: ann}}
+spec:
+  request: {request}
+  signerName: kubernetes.io/kube-apiserver-client
+  expirationSeconds: 3600
+  usages: [client auth]
+"
+    );
+    fs::write(dir.join("csr.yaml"), object).unwrap();
+    bench.admin(&["apply", "-f", dir.join("csr.yaml").to_str().unwrap()]);
+    let admin = bench.muster.kubeconfig();
+    bench.check(
+        &admin,
+        &[
+            "create clusterrole reader --verb=get,update --resource=certificatesigningrequests,certificatesigningrequests/approval",
+            "create clusterrolebinding reader --clusterrole=reader --user=eve",
+            "certificate approve ann --as eve",
+            "certificate approve ann",
+            "wait csr/ann --for=jsonpath={.status.certificate} --timeout=30s",
+        ],
+        &expect![[r#"
+            $ kubectl create clusterrole reader --verb=get,update --resource=certificatesigningrequests,certificatesigningrequests/approval
+            [0] clusterrole.rbac.authorization.k8s.io/reader created
+            $ kubectl create clusterrolebinding reader --clusterrole=reader --user=eve
+            [0] clusterrolebinding.rbac.authorization.k8s.io/reader created
+            $ kubectl certificate approve ann --as eve
+            [1] Error from server (Forbidden): certificatesigningrequests.certificates.k8s.io "ann" is forbidden: user not permitted to approve requests with signerName "kubernetes.io/kube-apiserver-client"
+            $ kubectl certificate approve ann
+            [0] certificatesigningrequest.certificates.k8s.io/ann approved
+            $ kubectl wait csr/ann --for=jsonpath={.status.certificate} --timeout=30s
+            [0] certificatesigningrequest.certificates.k8s.io/ann condition met
+        "#]],
+    );
+    let certificate = bench.admin(&["get", "csr", "ann", "-o", "jsonpath={.status.certificate}"]);
+    let certificate = base64::prelude::BASE64_STANDARD.decode(certificate).unwrap();
+    fs::write(dir.join("ann.crt"), certificate).unwrap();
+    let ann = kubeconfig(
+        &bench.kubectl,
+        dir,
+        "ann",
+        &[
+            "--embed-certs",
+            &format!("--client-certificate={}", dir.join("ann.crt").display()),
+            &format!("--client-key={}", dir.join("ann.key").display()),
+        ],
+    );
+    bench.check(
+        &ann,
+        &["auth whoami -o jsonpath={.status.userInfo['username','groups']}", "get pods"],
+        &expect![[r#"
+            $ kubectl auth whoami -o jsonpath={.status.userInfo['username','groups']}
+            [0] ann ["dev","ops","system:authenticated"]
+            $ kubectl get pods
+            [1] Error from server (Forbidden): pods is forbidden: User "ann" cannot list resource "pods" in API group "" in the namespace "default"
+        "#]],
+    );
+    bench.muster.stop();
+}
+
+/// Everything is logged, and nothing that is secret.
+#[test]
+fn secrets_are_in_no_log() {
+    let all = kubectls();
+    let kubectl = all.values().next_back().expect("there is one");
+    let dir = fresh_dir("auth-log");
+    fs::create_dir_all(&dir).unwrap();
+    let (log, audit) = (dir.join("log"), dir.join("audit"));
+    let mut command_up = muster_up(&dir);
+    command_up.args(["--sim-nodes", "1", "--audit-log"]).arg(&audit).env("RUST_LOG", "trace");
+    let mut child =
+        command_up.stdout(Stdio::piped()).stderr(fs::File::create(&log).unwrap()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line)
+        .unwrap();
+    let run = |args: &[&str]| {
+        let output =
+            command(kubectl, &dir).env("KUBECONFIG", dir.join("kubeconfig")).args(args).output().unwrap();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    let made = run(&["create", "secret", "generic", "s", "--from-literal=key=correct-horse-battery-staple"]);
+    let read = run(&["get", "secret", "s", "-o", "yaml"]);
+    let token = run(&["create", "token", "default"]).1.trim().to_owned();
+    let as_bearer = |token: &str| {
+        let path = kubeconfig(kubectl, &dir, "bearer", &["--token", token]);
+        run(&["--kubeconfig", path.to_str().unwrap(), "auth", "whoami"])
+    };
+    let (used, bad) = (as_bearer(&token), as_bearer("not.a.token-at-all"));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    child.wait().unwrap();
+    assert!(made.0 && read.0 && used.0 && !bad.0, "{made:?} {read:?} {used:?} {bad:?}");
+
+    let log = text(&fs::read(&log).unwrap());
+    let audit = text(&fs::read(&audit).unwrap());
+    assert!(log.contains("/api/v1/namespaces/default/secrets"), "the log tells of the requests");
+    assert!(audit.contains("\"resource\":\"secrets\""), "the audit log does too");
+    use base64::Engine as _;
+    let encoded = base64::prelude::BASE64_STANDARD.encode("correct-horse-battery-staple");
+    let signature = token.rsplit('.').next().unwrap();
+    let secrets = ["correct-horse-battery-staple", &encoded, signature, "token-at-all", "PRIVATE KEY"];
+    for (name, text) in [("log", &log), ("audit log", &audit)] {
+        for secret in secrets {
+            let found = text.lines().find(|it| it.contains(secret));
+            assert_eq!(found, None, "the {name} holds {secret}");
+        }
+    }
+    fs::remove_dir_all(&dir).unwrap();
+}

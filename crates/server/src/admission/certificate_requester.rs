@@ -1,0 +1,27 @@
+//! Who asks for a certificate is who makes the request, and not whom it names. Upstream: the strategy of the requests.
+
+use serde_json::{Value, json};
+
+use super::Attempt;
+use crate::context::Context;
+use crate::object::map_mut;
+
+const FIELDS: [&str; 4] = ["username", "uid", "groups", "extra"];
+
+pub(super) fn mutate(context: &Context, attempt: Attempt<'_>, request: &mut Value) {
+    if !attempt.is_create() {
+        return;
+    }
+    let user = &context.user;
+    let spec = map_mut(request, "spec");
+    for name in FIELDS {
+        spec.remove(name);
+    }
+    let said = [
+        ("username", json!(user.name), user.name.is_empty()),
+        ("uid", json!(user.uid), user.uid.is_empty()),
+        ("groups", json!(user.groups), user.groups.is_empty()),
+        ("extra", json!(user.extra), user.extra.is_empty()),
+    ];
+    spec.extend(said.into_iter().filter(|it| !it.2).map(|(name, value, _)| (name.to_owned(), value)));
+}

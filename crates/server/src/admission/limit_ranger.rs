@@ -1,0 +1,200 @@
+//! What the containers of a namespace ask for if they do not say, and how much they may. Upstream: `LimitRanger`.
+
+use serde_json::{Map, Value, json};
+
+use super::Attempt;
+use super::resources::{self, Amounts, amounts};
+use crate::admit::quantity::Quantity;
+use crate::kinds::Kind;
+use crate::object::{self, list, map_mut, str_at};
+use crate::refusal::Refusal;
+use crate::registry::Registry;
+use crate::selector::Selector;
+
+const ANNOTATION: &str = "kubernetes.io/limit-ranger";
+
+/// The containers of a pod never change what they ask for, so only new pods are looked at.
+pub(super) fn mutate(registry: &Registry, attempt: Attempt<'_>, pod: &mut Value) {
+    if !attempt.is_create() {
+        return;
+    }
+    for range in ranges(registry, attempt.namespace()) {
+        fill(&range, pod);
+    }
+}
+
+pub(super) fn validate(registry: &Registry, attempt: Attempt<'_>, pod: &Value) -> Result<(), Refusal> {
+    if !attempt.is_create() {
+        return Ok(());
+    }
+    for range in ranges(registry, attempt.namespace()) {
+        let wrong = breaches(&range, pod);
+        if let [one] = &wrong[..] {
+            return Err(attempt.forbid(pod, one));
+        }
+        if !wrong.is_empty() {
+            return Err(attempt.forbid(pod, &format!("[{}]", wrong.join(", "))));
+        }
+    }
+    Ok(())
+}
+
+fn ranges(registry: &Registry, namespace: &str) -> Vec<Value> {
+    let kind = Kind::find("", "v1", "limitranges").expect("it is in the table");
+    let (ranges, _) = registry.list(kind, Some(namespace), &Selector::default());
+    ranges.iter().map(|it| object::parse(it)).collect()
+}
+
+/// Fills in what the containers do not say, and notes that it did.
+fn fill(range: &Value, pod: &mut Value) {
+    let (mut requests, mut limits) = (Map::new(), Map::new());
+    for limit in list(&range["spec"], "limits").iter().filter(|it| it["type"] == "Container") {
+        requests.extend(limit["defaultRequest"].as_object().cloned().unwrap_or_default());
+        limits.extend(limit["default"].as_object().cloned().unwrap_or_default());
+    }
+    let mut notes = Vec::new();
+    for (containers, called) in [("containers", "container"), ("initContainers", "init container")] {
+        for container in pod["spec"].get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten() {
+            for (which, defaults, noun) in [("requests", &requests, "request"), ("limits", &limits, "limit")]
+            {
+                let missing: Vec<_> = defaults
+                    .iter()
+                    .filter(|(name, _)| container["resources"][which].get(name).is_none())
+                    .collect();
+                if missing.is_empty() {
+                    continue;
+                }
+                let names: Vec<_> = missing.iter().map(|(name, _)| name.as_str()).collect();
+                notes.push(format!("{} {noun} for {called} {}", names.join(", "), str_at(container, "name")));
+                map_mut(container, "resources");
+                map_mut(&mut container["resources"], which)
+                    .extend(missing.into_iter().map(|(name, amount)| (name.clone(), amount.clone())));
+            }
+        }
+    }
+    if !notes.is_empty() {
+        let note = format!("LimitRanger plugin set: {}", notes.join("; "));
+        map_mut(&mut pod["metadata"], "annotations").insert(ANNOTATION.into(), json!(note));
+    }
+}
+
+fn breaches(range: &Value, pod: &Value) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for limit in list(&range["spec"], "limits") {
+        let spec = &pod["spec"];
+        match str_at(limit, "type") {
+            "Container" => {
+                for container in list(spec, "containers").iter().chain(list(spec, "initContainers")) {
+                    let of = |which: &str| amounts(&container["resources"][which]);
+                    hold(limit, &of("requests"), &of("limits"), &mut wrong);
+                }
+            }
+            "Pod" => {
+                let of = |which| resources::of_pod(pod, which);
+                hold(limit, &of("requests"), &of("limits"), &mut wrong);
+            }
+            _ => {}
+        }
+    }
+    wrong
+}
+
+fn hold(limit: &Value, requests: &Amounts, limits: &Amounts, wrong: &mut Vec<String>) {
+    let kind = str_at(limit, "type");
+    for (name, min) in amounts(&limit["min"]) {
+        let said = format!("minimum {name} usage per {kind} is {min}");
+        match (requests.get(&name), limits.get(&name)) {
+            (None, _) => wrong.push(format!("{said}.  No request is specified")),
+            (Some(request), _) if request.millis() < min.millis() => {
+                wrong.push(format!("{said}, but request is {request}"));
+            }
+            (_, Some(limit)) if limit.millis() < min.millis() => {
+                wrong.push(format!("{said}, but limit is {limit}"));
+            }
+            _ => {}
+        }
+    }
+    for (name, max) in amounts(&limit["max"]) {
+        let said = format!("maximum {name} usage per {kind} is {max}");
+        match (limits.get(&name), requests.get(&name)) {
+            (None, _) => wrong.push(format!("{said}.  No limit is specified")),
+            (Some(limit), _) if max.millis() < limit.millis() => {
+                wrong.push(format!("{said}, but limit is {limit}"));
+            }
+            (_, Some(request)) if max.millis() < request.millis() => {
+                wrong.push(format!("{said}, but request is {request}"));
+            }
+            _ => {}
+        }
+    }
+    for (name, max) in amounts(&limit["maxLimitRequestRatio"]) {
+        let said = format!("{name} max limit to request ratio per {kind} is {max}");
+        let of = |all: &Amounts| all.get(&name).copied().unwrap_or(Quantity::ZERO).millis();
+        match (of(requests), of(limits)) {
+            (0, _) => wrong.push(format!("{said}, but no request is specified or request is 0")),
+            (_, 0) => wrong.push(format!("{said}, but no limit is specified or limit is 0")),
+            (request, limit) if max.millis().saturating_mul(request) < limit.saturating_mul(1000) => {
+                wrong.push(format!("{said}, but provided ratio is {}", ratio(limit, request)));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// With six digits after the point.
+fn ratio(limit: i128, request: i128) -> String {
+    const MILLION: i128 = 1_000_000;
+    let rounded = (limit.saturating_mul(MILLION).saturating_mul(2) / request + 1) / 2;
+    format!("{}.{:06}", rounded / MILLION, rounded % MILLION)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_said_is_filled_in() {
+        let range = json!({"spec": {"limits": [
+            {"type": "Container", "default": {"cpu": "500m", "memory": "1Gi"}, "defaultRequest": {"cpu": "100m"}},
+            {"type": "Pod", "max": {"cpu": "4"}},
+        ]}});
+        let mut pod = json!({"metadata": {}, "spec": {
+            "containers": [{"name": "a"}, {"name": "b", "resources": {"limits": {"cpu": "1", "memory": "2Gi"}, "requests": {"cpu": "1"}}}],
+            "initContainers": [{"name": "i", "resources": {"limits": {"cpu": "1"}}}],
+        }});
+        fill(&range, &mut pod);
+        expect![[r#"
+            {"annotations":{"kubernetes.io/limit-ranger":"LimitRanger plugin set: cpu request for container a; cpu, memory limit for container a; cpu request for init container i; memory limit for init container i"}}
+            [{"name":"a","resources":{"limits":{"cpu":"500m","memory":"1Gi"},"requests":{"cpu":"100m"}}},{"name":"b","resources":{"limits":{"cpu":"1","memory":"2Gi"},"requests":{"cpu":"1"}}}]
+            [{"name":"i","resources":{"limits":{"cpu":"1","memory":"1Gi"},"requests":{"cpu":"100m"}}}]"#]]
+        .assert_eq(&format!("{}\n{}\n{}", pod["metadata"], pod["spec"]["containers"], pod["spec"]["initContainers"]));
+    }
+
+    #[test]
+    fn what_is_too_little_or_too_much_is_refused() {
+        let range = json!({"spec": {"limits": [
+            {"type": "Container", "min": {"cpu": "100m", "memory": "1Mi"}, "max": {"cpu": "1", "memory": "1Gi"}, "maxLimitRequestRatio": {"cpu": "3"}},
+            {"type": "Pod", "max": {"memory": "1Gi"}},
+        ]}});
+        let container = |requests: Value, limits: Value| json!({"name": "c", "resources": {"requests": requests, "limits": limits}});
+        let pod = json!({"spec": {"containers": [
+            container(json!({}), json!({})),
+            container(json!({"cpu": "50m", "memory": "512Mi"}), json!({"cpu": "2", "memory": "768Mi"})),
+            container(json!({"cpu": "300m", "memory": "512Mi"}), json!({"cpu": "1", "memory": "768Mi"})),
+        ]}});
+        expect![[r#"
+            minimum cpu usage per Container is 100m.  No request is specified
+            minimum memory usage per Container is 1Mi.  No request is specified
+            maximum cpu usage per Container is 1.  No limit is specified
+            maximum memory usage per Container is 1Gi.  No limit is specified
+            cpu max limit to request ratio per Container is 3, but no request is specified or request is 0
+            minimum cpu usage per Container is 100m, but request is 50m
+            maximum cpu usage per Container is 1, but limit is 2
+            cpu max limit to request ratio per Container is 3, but provided ratio is 40.000000
+            cpu max limit to request ratio per Container is 3, but provided ratio is 3.333333
+            maximum memory usage per Pod is 1Gi, but limit is 1536Mi"#]]
+        .assert_eq(&breaches(&range, &pod).join("\n"));
+    }
+}

@@ -1,0 +1,189 @@
+//! A pod speaks to the API as a service account. Upstream: `ServiceAccount`.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::Attempt;
+use crate::kinds::Kind;
+use crate::object::{self, is_set, list, map_mut, str_at};
+use crate::refusal::Refusal;
+use crate::registry::{Registry, suffix};
+
+const DEFAULT: &str = "default";
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const VOLUME: &str = "kube-api-access-";
+const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// An hour and seven seconds: by the odd number a token that was mounted by default is told from one that was asked for,
+/// and is honoured for longer.
+const TOKEN_S: u32 = 3607;
+
+/// How long a pod waits for the account that every new namespace gets.
+const DEFAULT_WAIT: Duration = Duration::from_millis(1500);
+
+pub(super) async fn mutate(
+    registry: &Registry,
+    attempt: Attempt<'_>,
+    pod: &mut Value,
+) -> Result<(), Refusal> {
+    if !attempt.is_create() {
+        return Ok(());
+    }
+    // The node made it from a file and only shows it here: nothing may be added.
+    if pod["metadata"]["annotations"].get(MIRROR).is_some() {
+        return refuse_references(attempt, pod);
+    }
+    if str_at(pod, "spec.serviceAccountName").is_empty() {
+        map_mut(pod, "spec").insert("serviceAccountName".into(), json!(DEFAULT));
+    }
+    // The old name of the field goes along with the new one.
+    let name = str_at(pod, "spec.serviceAccountName").to_owned();
+    pod["spec"]["serviceAccount"] = json!(name);
+    let Some(account) = account(registry, attempt.namespace(), &name).await else {
+        let why = format!(
+            "error looking up service account {}/{name}: serviceaccount \"{name}\" not found",
+            attempt.namespace()
+        );
+        return Err(attempt.forbid(pod, &why));
+    };
+    let wants_token = [&pod["spec"], &account].map(|it| it["automountServiceAccountToken"].as_bool());
+    if wants_token.into_iter().flatten().next().unwrap_or(true) {
+        mount_token(&mut pod["spec"]);
+    }
+    if list(&pod["spec"], "imagePullSecrets").is_empty() && is_set(&account["imagePullSecrets"]) {
+        pod["spec"]["imagePullSecrets"] = account["imagePullSecrets"].clone();
+    }
+    refuse_secrets(attempt, &account, pod)
+}
+
+async fn account(registry: &Registry, namespace: &str, name: &str) -> Option<Value> {
+    let kind = Kind::find("", "v1", "serviceaccounts").expect("it is in the table");
+    let find = || registry.peek(kind, Some(namespace), name).map(|it| object::parse(&it));
+    let mut heads = registry.heads();
+    if let Some(found) = find() {
+        return Some(found);
+    }
+    if name != DEFAULT {
+        return None;
+    }
+    let arrives = async {
+        while heads.changed().await.is_ok() {
+            if let Some(found) = find() {
+                return Some(found);
+            }
+        }
+        None
+    };
+    tokio::time::timeout(DEFAULT_WAIT, arrives).await.ok().flatten()
+}
+
+/// Every container gets the volume, but for one that has something else in its place.
+fn mount_token(spec: &mut Value) {
+    let standing =
+        list(spec, "volumes").iter().map(|it| str_at(it, "name")).find(|it| it.starts_with(VOLUME));
+    let (has_volume, name) = match standing {
+        Some(name) => (true, name.to_owned()),
+        None => (false, format!("{VOLUME}{}", suffix())),
+    };
+    let mount = json!({"name": name, "readOnly": true, "mountPath": MOUNT_PATH});
+    let mut is_used = false;
+    for containers in ["initContainers", "containers"] {
+        for container in spec.get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten() {
+            if list(container, "volumeMounts").iter().any(|it| it["mountPath"] == MOUNT_PATH) {
+                continue;
+            }
+            push(container, "volumeMounts", mount.clone());
+            is_used = true;
+        }
+    }
+    if !has_volume && is_used {
+        let sources = json!([
+            {"serviceAccountToken": {"expirationSeconds": TOKEN_S, "path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"downwardAPI": {"items": [
+                {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+            ]}},
+        ]);
+        push(spec, "volumes", json!({"name": name, "projected": {"sources": sources, "defaultMode": 420}}));
+    }
+}
+
+fn push(object: &mut Value, name: &str, item: Value) {
+    match &mut object[name] {
+        Value::Array(items) => items.push(item),
+        other => *other = json!([item]),
+    }
+}
+
+fn refuse_references(attempt: Attempt<'_>, pod: &Value) -> Result<(), Refusal> {
+    let spec = &pod["spec"];
+    let why = if is_set(&spec["serviceAccountName"]) {
+        "a mirror pod may not reference service accounts"
+    } else if !secrets_of(spec).is_empty() || is_set(&spec["imagePullSecrets"]) {
+        "a mirror pod may not reference secrets"
+    } else if list(spec, "volumes")
+        .iter()
+        .flat_map(|it| list(&it["projected"], "sources"))
+        .any(|it| it["serviceAccountToken"].is_object())
+    {
+        "a mirror pod may not use ServiceAccountToken volume projections"
+    } else {
+        return Ok(());
+    };
+    Err(attempt.forbid(pod, why))
+}
+
+/// An account may be told to let its pods use no secrets but those that it names.
+fn refuse_secrets(attempt: Attempt<'_>, account: &Value, pod: &Value) -> Result<(), Refusal> {
+    const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
+    let enforces = account["metadata"]["annotations"][ENFORCE].as_str();
+    if !enforces.is_some_and(|it| matches!(it, "1" | "t" | "T" | "true" | "TRUE" | "True")) {
+        return Ok(());
+    }
+    let account_name = str_at(account, "metadata.name");
+    let names = |field: &str, secret: &str| list(account, field).iter().any(|it| it["name"] == secret);
+    for (what, secret) in secrets_of(&pod["spec"]) {
+        if !names("secrets", secret) {
+            let why = format!(
+                "{what} secret.secretName=\"{secret}\" is not allowed because service account {account_name} does not reference that secret"
+            );
+            return Err(attempt.forbid(pod, &why));
+        }
+    }
+    for (at, secret) in list(&pod["spec"], "imagePullSecrets").iter().enumerate() {
+        let secret = str_at(secret, "name");
+        if !names("imagePullSecrets", secret) {
+            let why = format!(
+                "imagePullSecrets[{at}].name=\"{secret}\" is not allowed because service account {account_name} does not reference that imagePullSecret"
+            );
+            return Err(attempt.forbid(pod, &why));
+        }
+    }
+    Ok(())
+}
+
+/// The secrets that a pod names, each with how it does.
+fn secrets_of(spec: &Value) -> Vec<(String, &str)> {
+    let mut all = Vec::new();
+    for volume in list(spec, "volumes").iter().filter(|it| it["secret"].is_object()) {
+        all.push(("volume with".to_owned(), str_at(volume, "secret.secretName")));
+    }
+    for (containers, called) in [("initContainers", "init container"), ("containers", "container")] {
+        for container in list(spec, containers) {
+            let name = str_at(container, "name");
+            for env in list(container, "env").iter().filter(|it| it["valueFrom"]["secretKeyRef"].is_object())
+            {
+                let how = format!("{called} {name} with envVar {} referencing", str_at(env, "name"));
+                all.push((how, str_at(env, "valueFrom.secretKeyRef.name")));
+            }
+            for from in list(container, "envFrom").iter().filter(|it| it["secretRef"].is_object()) {
+                all.push((
+                    format!("{called} {name} with envFrom referencing"),
+                    str_at(from, "secretRef.name"),
+                ));
+            }
+        }
+    }
+    all
+}

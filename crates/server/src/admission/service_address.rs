@@ -1,0 +1,287 @@
+//! Every service has an address of its own, and a port of its own on the nodes where it asks for one.
+//! Upstream: the allocators of the service registry.
+
+use std::collections::{HashMap, HashSet};
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use muster_store::{Change, Revision};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{Attempt, Operation};
+use crate::admit::Cause;
+use crate::context::Context;
+use crate::kinds::Kind;
+use crate::object::{self, is_set, list, map_mut, str_at};
+use crate::refusal::Refusal;
+use crate::registry::Registry;
+use crate::selector::Selector;
+
+/// 10.96.0.0/16. The first address is the server's own.
+const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
+const HOSTS: u32 = 1 << 16;
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+
+/// The first addresses are left to those who choose one themselves. Upstream: `calculateRangeOffset`, at most 256.
+const CHOSEN: u32 = 256;
+
+/// As upstream's `--service-node-port-range`.
+const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
+
+/// What is promised to a service is kept for it until its write must have come through.
+const PROMISE: SignedDuration = SignedDuration::from_mins(2);
+
+/// Addresses and ports that are taken. Follows the store, so that a new service costs what changed since the last.
+#[derive(Debug, Default)]
+pub(crate) struct Addresses(Mutex<Taken>);
+
+#[derive(Debug, Default)]
+struct Taken {
+    /// Everything up to this revision is in `held`.
+    seen: Option<Revision>,
+    /// By whom: the key of the service.
+    held: HashMap<Claim, String>,
+    promised: HashMap<Claim, (String, Timestamp)>,
+    /// Where the search for the next free address begins.
+    next: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Claim {
+    Address(Ipv4Addr),
+    NodePort(i64),
+}
+
+pub(super) fn mutate(
+    registry: &Registry,
+    context: &Context,
+    attempt: Attempt<'_>,
+    service: &mut Value,
+) -> Result<(), Refusal> {
+    let old = match attempt.operation {
+        Operation::Update { old } => old,
+        _ => &Value::Null,
+    };
+    let mut taken = registry.memory.addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
+    taken.follow(registry, context.now);
+    // One that has no name yet is like no other.
+    let name = match str_at(service, "metadata.name") {
+        "" => Uuid::new_v4().to_string(),
+        name => name.to_owned(),
+    };
+    let key = attempt.target.kind.key(attempt.target.namespace.as_deref(), &name);
+    let mut wanted = Wanted { taken: &mut taken, key, now: context.now, keeps: !context.dry_run, attempt };
+    wanted.address(service, old)?;
+    wanted.node_ports(service, old)
+}
+
+struct Wanted<'a> {
+    taken: &'a mut Taken,
+    key: String,
+    now: Timestamp,
+    keeps: bool,
+    attempt: Attempt<'a>,
+}
+
+impl Wanted<'_> {
+    fn address(&mut self, service: &mut Value, old: &Value) -> Result<(), Refusal> {
+        if service["spec"]["type"] == "ExternalName" {
+            let spec = map_mut(service, "spec");
+            for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+                spec.remove(name);
+            }
+            return Ok(());
+        }
+        // A client that leaves the address out of an update means the one that stands.
+        if !is_set(&service["spec"]["clusterIP"]) && old["spec"]["type"] != "ExternalName" {
+            for name in ["clusterIP", "clusterIPs"] {
+                if is_set(&old["spec"][name]) {
+                    service["spec"][name] = old["spec"][name].clone();
+                }
+            }
+        }
+        let said = str_at(service, "spec.clusterIP").to_owned();
+        let address = match said.as_str() {
+            "None" => said,
+            _ if !said.is_empty() && old["spec"]["clusterIP"] == *said => said,
+            "" => self.free_address(service)?.to_string(),
+            _ => self.claim_address(service, &said)?,
+        };
+        let spec = map_mut(service, "spec");
+        if spec.get("clusterIPs").is_none_or(|it| !is_set(it)) {
+            spec.insert("clusterIPs".into(), json!([address]));
+        }
+        spec.insert("clusterIP".into(), json!(address));
+        spec.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
+        spec.entry("ipFamilyPolicy").or_insert_with(|| json!("SingleStack"));
+        Ok(())
+    }
+
+    fn free_address(&mut self, service: &Value) -> Result<Ipv4Addr, Refusal> {
+        // From where the last search ended, so that an address that was given up is not at once another's.
+        let dynamic = HOSTS - 1 - CHOSEN;
+        let any = (0..dynamic).map(|it| CHOSEN + (self.taken.next + it) % dynamic).chain(2..CHOSEN);
+        let mut free = any.map(|it| Ipv4Addr::from(NETWORK + it));
+        let Some(address) = free.find(|it| !self.taken.has(Claim::Address(*it), &self.key)) else {
+            let why = "failed to allocate IP 10.96.0.0/16: range is full";
+            return Err(self.refuse(service, vec![Cause::invalid("spec.clusterIPs", &json!([]), why)]));
+        };
+        if self.keeps {
+            self.taken.next = (u32::from(address) - NETWORK + 1).saturating_sub(CHOSEN) % dynamic;
+        }
+        self.promise(Claim::Address(address));
+        Ok(address)
+    }
+
+    fn claim_address(&mut self, service: &Value, said: &str) -> Result<String, Refusal> {
+        let refuse = |why: &str| {
+            let value = json!([said]);
+            self.refuse(service, vec![Cause::invalid("spec.clusterIPs", &value, why)])
+        };
+        // What is no address is for the checks to refuse.
+        let Ok(address) = said.parse::<Ipv4Addr>() else { return Ok(said.to_owned()) };
+        let host = u32::from(address).wrapping_sub(NETWORK);
+        if !(1..HOSTS - 1).contains(&host) {
+            return Err(refuse(&format!(
+                "failed to allocate IP {said}: the provided IP is not in the valid range. The range of valid IPs is 10.96.0.0/16"
+            )));
+        }
+        if self.taken.has(Claim::Address(address), &self.key) {
+            return Err(refuse(&format!("failed to allocate IP {said}: provided IP is already allocated")));
+        }
+        self.promise(Claim::Address(address));
+        Ok(said.to_owned())
+    }
+
+    fn node_ports(&mut self, service: &mut Value, old: &Value) -> Result<(), Refusal> {
+        let needs = match str_at(service, "spec.type") {
+            "NodePort" => true,
+            "LoadBalancer" => service["spec"]["allocateLoadBalancerNodePorts"] != false,
+            _ => false,
+        };
+        let standing = list(&old["spec"], "ports");
+        let mut ports = list(&service["spec"], "ports").to_vec();
+        let mut chosen = HashSet::new();
+        for (at, port) in ports.iter_mut().enumerate() {
+            let same = |it: &&Value| it["port"] == port["port"] && it["protocol"] == port["protocol"];
+            let before = standing.iter().find(same).and_then(|it| it["nodePort"].as_i64()).unwrap_or(0);
+            match (port["nodePort"].as_i64().unwrap_or(0), before) {
+                (0, _) if !needs => {}
+                (0, 0) => port["nodePort"] = json!(self.free_node_port(service, at)?),
+                (0, before) => port["nodePort"] = json!(before),
+                // Two protocols of one service may share a port.
+                (said, _) if standing.iter().any(|it| it["nodePort"] == said) || !chosen.insert(said) => {}
+                (said, _) => self.claim_node_port(service, at, said)?,
+            }
+        }
+        if !ports.is_empty() {
+            service["spec"]["ports"] = Value::Array(ports);
+        }
+        Ok(())
+    }
+
+    fn free_node_port(&mut self, service: &Value, at: usize) -> Result<i64, Refusal> {
+        let Some(port) = NODE_PORTS.into_iter().find(|it| {
+            !self.taken.has(Claim::NodePort(*it), &self.key) && !self.taken.is_promised(Claim::NodePort(*it))
+        }) else {
+            let cause = Cause::invalid(
+                format!("spec.ports[{at}].nodePort"),
+                &json!(0),
+                "failed to allocate a nodePort: range is full",
+            );
+            return Err(self.refuse(service, vec![cause]));
+        };
+        self.promise(Claim::NodePort(port));
+        Ok(port)
+    }
+
+    fn claim_node_port(&mut self, service: &Value, at: usize, port: i64) -> Result<(), Refusal> {
+        let field = format!("spec.ports[{at}].nodePort");
+        let why = if !NODE_PORTS.contains(&port) {
+            "provided port is not in the valid range. The range of valid ports is 30000-32767"
+        } else if self.taken.has(Claim::NodePort(port), &self.key) {
+            "provided port is already allocated"
+        } else {
+            self.promise(Claim::NodePort(port));
+            return Ok(());
+        };
+        Err(self.refuse(service, vec![Cause::invalid(field, &json!(port), why)]))
+    }
+
+    fn promise(&mut self, claim: Claim) {
+        if self.keeps {
+            self.taken.promised.insert(claim, (self.key.clone(), self.now));
+        }
+    }
+
+    fn refuse(&self, service: &Value, causes: Vec<Cause>) -> Refusal {
+        Refusal::invalid(self.attempt.target.kind, str_at(service, "metadata.name"), &causes)
+    }
+}
+
+impl Taken {
+    /// Whether another service than the one under `key` has it.
+    fn has(&self, claim: Claim, key: &str) -> bool {
+        let holder = self.held.get(&claim);
+        let promised = self.promised.get(&claim).map(|(key, _)| key);
+        holder.into_iter().chain(promised).any(|it| it != key)
+    }
+
+    fn is_promised(&self, claim: Claim) -> bool {
+        self.promised.contains_key(&claim)
+    }
+
+    fn follow(&mut self, registry: &Registry, now: Timestamp) {
+        self.promised.retain(|_, (_, at)| now.duration_since(*at) < PROMISE);
+        let kind = Kind::find("", "v1", "services").expect("it is in the table");
+        let news = self.seen.and_then(|seen| registry.since(&kind.prefix(None), seen).ok());
+        let Some((events, revision)) = news else {
+            let (services, revision) = registry.list(kind, None, &Selector::default());
+            self.held.clear();
+            for service in &services {
+                self.put(&object::parse(service));
+            }
+            self.seen = Some(revision);
+            return;
+        };
+        for event in events {
+            match &event.change {
+                Change::Put { now, before } => {
+                    if let Some(before) = before {
+                        self.release(&object::parse(&before.value));
+                    }
+                    self.put(&object::parse(&now.value));
+                }
+                Change::Delete { before, .. } => self.release(&object::parse(&before.value)),
+            }
+        }
+        self.seen = Some(revision);
+    }
+
+    fn put(&mut self, service: &Value) {
+        let key = key_of(service);
+        self.held.extend(claims(service).map(|it| (it, key.clone())));
+    }
+
+    fn release(&mut self, service: &Value) {
+        let key = key_of(service);
+        for claim in claims(service) {
+            if self.held.get(&claim) == Some(&key) {
+                self.held.remove(&claim);
+            }
+        }
+    }
+}
+
+fn key_of(service: &Value) -> String {
+    let kind = Kind::find("", "v1", "services").expect("it is in the table");
+    kind.key(service["metadata"]["namespace"].as_str(), str_at(service, "metadata.name"))
+}
+
+fn claims(service: &Value) -> impl Iterator<Item = Claim> {
+    let addresses = list(&service["spec"], "clusterIPs").iter().filter_map(|it| it.as_str()?.parse().ok());
+    let ports = list(&service["spec"], "ports").iter().filter_map(|it| it["nodePort"].as_i64());
+    addresses.map(Claim::Address).chain(ports.filter(|it| *it != 0).map(Claim::NodePort))
+}

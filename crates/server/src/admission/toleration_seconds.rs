@@ -1,0 +1,29 @@
+//! A pod stays on a node that is lost for five minutes, unless it says otherwise. Upstream: `DefaultTolerationSeconds`.
+
+use serde_json::{Value, json};
+
+use crate::object::{list, map_mut, str_at};
+
+const SECONDS: u32 = 300;
+const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+pub(super) fn mutate(pod: &mut Value) {
+    let tolerates = |taint: &str| {
+        list(&pod["spec"], "tolerations").iter().any(|it| {
+            let (key, effect) = (str_at(it, "key"), str_at(it, "effect"));
+            (key.is_empty() || key == taint) && (effect.is_empty() || effect == "NoExecute")
+        })
+    };
+    let missing: Vec<_> = TAINTS
+        .into_iter()
+        .filter(|it| !tolerates(it))
+        .map(|it| json!({"key": it, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS}))
+        .collect();
+    if missing.is_empty() {
+        return;
+    }
+    match map_mut(pod, "spec").entry("tolerations").or_insert_with(|| json!([])) {
+        Value::Array(tolerations) => tolerations.extend(missing),
+        other => *other = Value::Array(missing),
+    }
+}

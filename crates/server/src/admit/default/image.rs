@@ -1,0 +1,86 @@
+//! Names of images: which policy follows from them.
+//!
+//! Upstream: `pkg/util/parsers`, and the reference grammar of the container registries.
+
+/// Rule: `latest`, said or not, may be another image tomorrow, so it is always pulled; a digest or any other tag is
+/// taken as fixed, and so is what is no name of an image at all.
+pub(super) fn pull_policy(image: &str) -> &'static str {
+    let moves = match parts(image) {
+        Some((Some(tag), _)) => tag == "latest",
+        Some((None, digest)) => digest.is_none(),
+        None => false,
+    };
+    if moves { "Always" } else { "IfNotPresent" }
+}
+
+/// The tag and the digest, if the name is one.
+fn parts(image: &str) -> Option<(Option<&str>, Option<&str>)> {
+    let (named, digest) =
+        image.split_once('@').map_or((image, None), |(named, digest)| (named, Some(digest)));
+    let last = named.rsplit('/').next()?;
+    // A colon before the last slash is of a port.
+    let (name, tag) = match last.split_once(':') {
+        Some((_, tag)) => (&named[..named.len() - tag.len() - 1], Some(tag)),
+        None => (named, None),
+    };
+    let is_good = is_name(name) && tag.is_none_or(is_tag) && digest.is_none_or(is_digest);
+    is_good.then_some((tag, digest))
+}
+
+fn is_name(name: &str) -> bool {
+    /// `docker.io/library/` goes before a name that says no host.
+    const IMPLIED: usize = 18;
+    const BYTES_MAX: usize = 255;
+    let is_host = |it: &str| {
+        it.contains(['.', ':']) || it == "localhost" || it.bytes().any(|it| it.is_ascii_uppercase())
+    };
+    let (host, path) = match name.split_once('/') {
+        Some((host, path)) if is_host(host) => (Some(host), path),
+        _ => (None, name),
+    };
+    let bytes = if host.is_some() { name.len() } else { name.len() + IMPLIED };
+    let is_identifier =
+        name.len() == 64 && name.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it));
+    bytes <= BYTES_MAX && !is_identifier && host.is_none_or(is_domain) && path.split('/').all(is_component)
+}
+
+fn is_domain(host: &str) -> bool {
+    let (name, port) = host.rsplit_once(':').map_or((host, None), |(name, port)| (name, Some(port)));
+    let is_label = |it: &str| {
+        let inner = |it: u8| it.is_ascii_alphanumeric() || it == b'-';
+        !it.is_empty() && it.bytes().all(inner) && !it.starts_with('-') && !it.ends_with('-')
+    };
+    let is_v6 = name.starts_with('[') && name.ends_with(']');
+    (is_v6 || name.split('.').all(is_label))
+        && port.is_none_or(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit()))
+}
+
+/// Small letters and digits, with `.`, `_`, `__` or dashes between them.
+fn is_component(text: &str) -> bool {
+    let is_alphanumeric = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
+    let mut between =
+        text.split(|it: char| it.is_ascii() && is_alphanumeric(it as u8)).filter(|it| !it.is_empty());
+    let ends = |it: Option<u8>| it.is_some_and(is_alphanumeric);
+    ends(text.bytes().next())
+        && ends(text.bytes().next_back())
+        && between.all(|it| matches!(it, "." | "_" | "__") || it.bytes().all(|it| it == b'-'))
+}
+
+fn is_tag(tag: &str) -> bool {
+    let is_word = |it: u8| it.is_ascii_alphanumeric() || it == b'_';
+    (1..=128).contains(&tag.len())
+        && tag.bytes().next().is_some_and(is_word)
+        && tag.bytes().all(|it| is_word(it) || it == b'.' || it == b'-')
+}
+
+fn is_digest(digest: &str) -> bool {
+    digest.split_once(':').is_some_and(|(algorithm, hex)| {
+        let is_part = |it: &str| {
+            it.starts_with(|it: char| it.is_ascii_alphabetic())
+                && it.bytes().all(|it| it.is_ascii_alphanumeric())
+        };
+        algorithm.split(['-', '_', '+', '.']).all(is_part)
+            && 32 <= hex.len()
+            && hex.bytes().all(|it| it.is_ascii_hexdigit())
+    })
+}
