@@ -556,13 +556,11 @@ pub(crate) static KINDS: &[Kind] = &[
         warn: warn::endpoint_slice,
         ..PLAIN
     },
-    // Last, so that a client that asks for `ds` means the newer.
+    // Last, and by its full name only: a client that asks for `ds` means the newer.
     Kind {
         group: "extensions",
         version: "v1beta1",
-        // With the short name here too, kubectl 1.29 and later warn at every `ds` that it is ambiguous.
         short: &[],
-        // Nor is it among `all`: the sets are there already.
         categories: &[],
         door: Some(&convert::OLD_DAEMON_SETS),
         ..DAEMON_SET
