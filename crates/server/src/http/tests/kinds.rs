@@ -134,10 +134,10 @@ async fn daemon_sets_have_two_doors() {
     let said: Vec<_> =
         [&old, &new].into_iter().flat_map(|it| object::list(it, "items")).map(outline).collect();
     expect![[r#"
-        extensions/v1beta1 fluentd-elasticsearch labels={"k8s-app":"fluentd-logging"} selector={"name":"fluentd-elasticsearch"} strategy={"type":"OnDelete"} templateGeneration=1 annotations=null
-        extensions/v1beta1 node-exporter labels={"name":"node-exporter"} selector={"name":"node-exporter"} strategy={"type":"OnDelete"} templateGeneration=1 annotations=null
-        apps/v1 fluentd-elasticsearch labels={"k8s-app":"fluentd-logging"} selector={"name":"fluentd-elasticsearch"} strategy={"type":"OnDelete"} templateGeneration=null annotations={"deprecated.daemonset.template.generation":"1"}
-        apps/v1 node-exporter labels={"name":"node-exporter"} selector={"name":"node-exporter"} strategy={"type":"OnDelete"} templateGeneration=null annotations={"deprecated.daemonset.template.generation":"1"}"#]].assert_eq(&said.join("\n"));
+         fluentd-elasticsearch labels={"k8s-app":"fluentd-logging"} selector={"name":"fluentd-elasticsearch"} strategy={"type":"OnDelete"} templateGeneration=1 annotations=null
+         node-exporter labels={"name":"node-exporter"} selector={"name":"node-exporter"} strategy={"type":"OnDelete"} templateGeneration=1 annotations=null
+         fluentd-elasticsearch labels={"k8s-app":"fluentd-logging"} selector={"name":"fluentd-elasticsearch"} strategy={"type":"OnDelete"} templateGeneration=null annotations={"deprecated.daemonset.template.generation":"1"}
+         node-exporter labels={"name":"node-exporter"} selector={"name":"node-exporter"} strategy={"type":"OnDelete"} templateGeneration=null annotations={"deprecated.daemonset.template.generation":"1"}"#]].assert_eq(&said.join("\n"));
     assert_eq!((str_at(&old, "apiVersion"), str_at(&new, "apiVersion")), ("extensions/v1beta1", "apps/v1"));
 
     // A change of the template through either door is one more generation of it.
