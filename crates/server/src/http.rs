@@ -73,6 +73,14 @@ impl Api {
     async fn dispatch(&self, route: Route, asked: &Asked) -> Result<Response, Refusal> {
         let found =
             |document: Option<Value>| document.map_or_else(not_found, |it| json_of(StatusCode::OK, &it));
+        let kind = match &route {
+            Route::Collection { kind, .. } => Some(*kind),
+            Route::Object(target) => Some(target.kind),
+            _ => None,
+        };
+        if let Some(text) = kind.and_then(|it| it.deprecated) {
+            asked.context.warn(text);
+        }
         match route {
             Route::Collection { kind, namespace } => self.collection(kind, namespace, asked).await,
             Route::Object(target) => self.object(target, asked).await,

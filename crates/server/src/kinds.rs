@@ -66,6 +66,10 @@ pub(crate) struct Kind {
     pub(crate) lifetime_s: Option<u64>,
     /// What the names of its objects must look like.
     pub(crate) name: names::Rule,
+    /// Upstream looks at its metadata only once nothing else is wrong, and lets any finalizer be.
+    pub(crate) plain_metadata: bool,
+    /// What clients are told whenever they ask for the kind.
+    pub(crate) deprecated: Option<&'static str>,
     pub(crate) default: fn(&mut Value),
     /// What is wrong with the object, besides its metadata.
     pub(crate) check: fn(&Write, &mut Causes),
@@ -133,6 +137,8 @@ const PLAIN: Kind = Kind {
     answer: None,
     lifetime_s: None,
     name: names::subdomain_name,
+    plain_metadata: false,
+    deprecated: None,
     default: default::nothing,
     check: check::nothing,
     warn: warn::nothing,
@@ -188,6 +194,7 @@ const EVENT: Kind = Kind {
     ],
     lifetime_s: Some(60 * 60),
     name: names::path_segment_name,
+    plain_metadata: true,
     check: check::event,
     columns: columns::EVENT,
     ..PLAIN
@@ -233,6 +240,7 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["ep"],
         columns: columns::ENDPOINTS,
         default: default::endpoints,
+        deprecated: Some("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"),
         check: check::endpoints,
         ..PLAIN
     },
@@ -350,6 +358,7 @@ pub(crate) static KINDS: &[Kind] = &[
         columns: columns::SECRET,
         default: default::secret,
         check: check::secret,
+        warn: warn::secret,
         ..PLAIN
     },
     Kind {
@@ -467,6 +476,7 @@ pub(crate) static KINDS: &[Kind] = &[
         generation: Some(&["spec"]),
         columns: columns::POD_DISRUPTION_BUDGET,
         name: names::path_segment_name,
+        plain_metadata: true,
         check: check::disruption_budget,
         ..PLAIN
     },
@@ -527,6 +537,7 @@ pub(crate) static KINDS: &[Kind] = &[
         plural: "leases",
         columns: columns::LEASE,
         default: default::lease,
+        plain_metadata: true,
         check: check::lease,
         ..PLAIN
     },

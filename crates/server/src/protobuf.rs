@@ -129,7 +129,6 @@ fn value(shape: Shape, payload: Payload<'_>) -> Result<Value, String> {
         // A negative number travels in 64 bits, whatever its type.
         (Shape::Int32, Payload::Varint(it)) => Ok((it as i32).into()),
         (Shape::Int64, Payload::Varint(it)) => Ok((it as i64).into()),
-        (Shape::Double, Payload::Fixed64(it)) => Ok(f64::from_bits(it).into()),
         (Shape::String, Payload::Bytes(it)) => Ok(text(it)?.into()),
         (Shape::Bytes, Payload::Bytes(it)) => Ok(STANDARD.encode(it).into()),
         (Shape::Time, Payload::Bytes(it)) => time(it, "%Y-%m-%dT%H:%M:%SZ"),
@@ -217,8 +216,8 @@ fn wrong_type() -> String {
 #[derive(Clone, Copy)]
 enum Payload<'a> {
     Varint(u64),
-    Fixed64(u64),
-    Fixed32,
+    /// Eight bytes or four: no field of the table has such a number.
+    Fixed,
     Bytes(&'a [u8]),
 }
 
@@ -257,9 +256,9 @@ impl<'a> Parts<'a> {
         let payload = match key & 7 {
             0 => Payload::Varint(varint(&mut self.0)?),
             1 => {
-                let (number, rest) = self.0.split_first_chunk().ok_or_else(cut_short)?;
+                let (_, rest) = self.0.split_first_chunk::<8>().ok_or_else(cut_short)?;
                 self.0 = rest;
-                Payload::Fixed64(u64::from_le_bytes(*number))
+                Payload::Fixed
             }
             2 => {
                 let length = usize::try_from(varint(&mut self.0)?).map_err(|_| cut_short())?;
@@ -270,7 +269,7 @@ impl<'a> Parts<'a> {
             5 => {
                 let (_, rest) = self.0.split_first_chunk::<4>().ok_or_else(cut_short)?;
                 self.0 = rest;
-                Payload::Fixed32
+                Payload::Fixed
             }
             other => return Err(format!("proto: illegal wireType {other}")),
         };

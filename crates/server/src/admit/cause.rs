@@ -221,6 +221,10 @@ impl Causes {
         self.0
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

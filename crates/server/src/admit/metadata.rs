@@ -35,7 +35,6 @@ pub(crate) fn check_new(object: &Value, name_rule: names::Rule, is_namespaced: b
     }
     check_maps(meta, &at, out);
     check_finalizers(list(meta, "finalizers"), &at.field("finalizers"), out);
-    check_standard_finalizers(list(meta, "finalizers"), &at.field("finalizers"), out);
 }
 
 pub(crate) fn check_change(new: &Value, old: &Value, out: &mut Causes) {
@@ -62,7 +61,6 @@ pub(crate) fn check_change(new: &Value, old: &Value, out: &mut Causes) {
         }
     }
     check_maps(new, &at, out);
-    check_standard_finalizers(list(new, "finalizers"), &at.field("finalizers"), out);
 }
 
 pub(crate) const IMMUTABLE: &str = "field is immutable";
@@ -134,8 +132,9 @@ fn in_go_order(owners: &Value) -> Bad<'static> {
 }
 
 /// Without a prefix, a finalizer is one of ours.
-pub(crate) fn check_standard_finalizers(finalizers: &[Value], at: &Path, out: &mut Causes) {
-    for (index, it) in finalizers.iter().enumerate() {
+pub(crate) fn check_standard_finalizers(object: &Value, out: &mut Causes) {
+    let at = Path::new("metadata.finalizers");
+    for (index, it) in list(&object["metadata"], "finalizers").iter().enumerate() {
         let it = it.as_str().unwrap_or_default();
         if !it.contains('/') && !matches!(it, "kubernetes" | "orphan" | "foregroundDeletion") {
             let why = "name is neither a standard finalizer name nor is it fully qualified";

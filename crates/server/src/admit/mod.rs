@@ -23,12 +23,24 @@ use crate::kinds::Kind;
 /// All that is wrong with an object that would be stored.
 pub(crate) fn check(kind: &Kind, write: &Write) -> Vec<Cause> {
     let mut out = Causes::default();
-    match write.old {
-        None => metadata::check_new(write.new, kind.name, kind.namespaced, &mut out),
-        Some(old) => metadata::check_change(write.new, old, &mut out),
+    if kind.plain_metadata {
+        (kind.check)(write, &mut out);
+        if out.is_empty() {
+            check_metadata(kind, write, &mut out);
+        }
+    } else {
+        check_metadata(kind, write, &mut out);
+        metadata::check_standard_finalizers(write.new, &mut out);
+        (kind.check)(write, &mut out);
     }
-    (kind.check)(write, &mut out);
     out.into_inner()
+}
+
+fn check_metadata(kind: &Kind, write: &Write, out: &mut Causes) {
+    match write.old {
+        None => metadata::check_new(write.new, kind.name, kind.namespaced, out),
+        Some(old) => metadata::check_change(write.new, old, out),
+    }
 }
 
 #[cfg(test)]

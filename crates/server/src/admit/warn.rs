@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::Value;
 
 use super::cause::Path;
@@ -93,6 +94,19 @@ pub(crate) fn node(write: &Write) -> Vec<String> {
     let is_said = write.part == Part::Whole && is_set(&write.new["spec"]["externalID"]);
     let why = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
     is_said.then(|| why.to_owned()).into_iter().collect()
+}
+
+/// A pair of key and certificate that is none.
+pub(crate) fn secret(write: &Write) -> Vec<String> {
+    if write.new["type"] != "kubernetes.io/tls" {
+        return Vec::new();
+    }
+    let is_pem = |key: &str| {
+        let text = BASE64.decode(write.new["data"][key].as_str().unwrap_or_default()).unwrap_or_default();
+        String::from_utf8_lossy(&text).contains("-----BEGIN ")
+    };
+    let missing = [("tls.crt", "certificate"), ("tls.key", "key")].into_iter().find(|(key, _)| !is_pem(key));
+    missing.map(|(_, what)| format!("tls: failed to find any PEM data in {what} input")).into_iter().collect()
 }
 
 pub(crate) fn endpoint_slice(write: &Write) -> Vec<String> {
@@ -387,6 +401,14 @@ fn of_ports(spec: &Value, at: &Path, out: &mut Vec<String>) {
         for (index, port) in list(container, "ports").iter().enumerate() {
             let at = at.field("ports").index(index).to_string();
             let (host_ip, host_port) = (str_at(port, "hostIP"), port["hostPort"].as_i64().unwrap_or(0));
+            if !host_ip.is_empty() && host_port == 0 {
+                let (name, number, protocol) =
+                    (str_at(port, "name"), &port["containerPort"], str_at(port, "protocol"));
+                out.push(format!(
+                    "{at}: hostIP set without hostPort: {{Name:{name} HostPort:0 ContainerPort:{number} \
+                     Protocol:{protocol} HostIP:{host_ip}}}"
+                ));
+            }
             let key = format!("{}/{}", port["containerPort"], str_at(port, "protocol"));
             let others = taken.entry(key).or_default();
             for (other_at, other_ip, other_port) in others.iter() {

@@ -100,7 +100,6 @@ fn value(shape: Shape, choices: &mut Choices<'_>, may_be_wrong: bool) -> Value {
         Shape::Bool => (choices.below(2) == 1).into(),
         Shape::Int32 => choices.one(&[0, 1, -1, 80, i32::MAX, i32::MIN]).into(),
         Shape::Int64 => choices.one(&[0, 1, -1, 600, i64::MAX, i64::MIN]).into(),
-        Shape::Double => choices.one(&[0.0, 1.5, -2.0]).into(),
         Shape::String => choices.one(&["", "a", "Always", "é\n", "🦀"]).into(),
         Shape::Bytes => choices.one(&["", "aGk=", "/+8="]).into(),
         Shape::Time => choices.one(&["2026-01-02T03:04:05Z", "1969-12-31T23:59:59Z"]).into(),

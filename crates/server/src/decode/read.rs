@@ -161,7 +161,6 @@ impl<'de> Visitor<'de> for At<'_> {
             Shape::Int64 => Ok(it.into()),
             Shape::Int32 | Shape::IntOrString if i32::try_from(it).is_ok() => Ok(it.into()),
             Shape::Int32 | Shape::IntOrString => Err(self.misfit(&format!("number {it}"))),
-            Shape::Double => Ok(it.into()),
             Shape::Quantity => self.quantity(&it.to_string()),
             _ => Err(self.misfit("number")),
         }
@@ -170,12 +169,12 @@ impl<'de> Visitor<'de> for At<'_> {
     fn visit_u64<E: serde::de::Error>(self, it: u64) -> Result<Value, E> {
         match i64::try_from(it) {
             Ok(it) => self.visit_i64(it),
-            Err(_) => self.unwhole(it.to_string(), it.into()),
+            Err(_) => self.unwhole(&it.to_string()),
         }
     }
 
     fn visit_f64<E: serde::de::Error>(self, it: f64) -> Result<Value, E> {
-        self.unwhole(format!("{it:?}"), it.into())
+        self.unwhole(&format!("{it:?}"))
     }
 
     fn visit_str<E: serde::de::Error>(self, it: &str) -> Result<Value, E> {
@@ -247,7 +246,6 @@ impl At<'_> {
             let seed = At { reader: &mut *self.reader, shape: field.shape, go_type: field.go_type };
             let value = map.next_value_seed(seed)?;
             self.reader.path.pop();
-            self.reader.within = short_name(of);
             if is_written(field, &value) {
                 object.insert(field.name.to_owned(), value);
             } else {
@@ -287,10 +285,9 @@ impl At<'_> {
     }
 
     /// A number that no integer holds.
-    fn unwhole<E: serde::de::Error>(self, text: String, number: Value) -> Result<Value, E> {
+    fn unwhole<E: serde::de::Error>(self, text: &str) -> Result<Value, E> {
         match self.shape {
-            Shape::Double => Ok(number),
-            Shape::Quantity => self.quantity(&text),
+            Shape::Quantity => self.quantity(text),
             Shape::Int32 | Shape::Int64 | Shape::IntOrString => Err(self.misfit(&format!("number {text}"))),
             _ => Err(self.misfit("number")),
         }
@@ -453,7 +450,7 @@ fn fill(of: &'static Type, object: &mut Map<String, Value>) {
 fn zero(shape: Shape) -> Value {
     match shape {
         Shape::Bool => false.into(),
-        Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrString => 0.into(),
+        Shape::Int32 | Shape::Int64 | Shape::IntOrString => 0.into(),
         Shape::String => "".into(),
         Shape::Quantity => "0".into(),
         Shape::Bytes | Shape::Time | Shape::MicroTime | Shape::Any | Shape::FieldsV1 => Value::Null,
@@ -474,7 +471,6 @@ fn go_type(shape: Shape, named: Option<&str>) -> String {
         Shape::Bool => "bool".to_owned(),
         Shape::Int32 | Shape::IntOrString => "int32".to_owned(),
         Shape::Int64 => "int64".to_owned(),
-        Shape::Double => "float64".to_owned(),
         Shape::String => "string".to_owned(),
         Shape::Bytes => "[]uint8".to_owned(),
         Shape::Quantity => "resource.Quantity".to_owned(),

@@ -66,7 +66,7 @@ pub(super) struct Misfit(pub(super) String);
 pub(super) fn zero(shape: Shape) -> Value {
     match shape {
         Shape::Bool => Value::Bool(false),
-        Shape::Int32 | Shape::Int64 | Shape::Double | Shape::IntOrString => 0.into(),
+        Shape::Int32 | Shape::Int64 | Shape::IntOrString => 0.into(),
         Shape::String => "".into(),
         Shape::Quantity => "0".into(),
         Shape::Object(it) => {
@@ -414,7 +414,7 @@ impl Check {
             (Shape::Bool, _) if !value.is_boolean() => {
                 self.say(&format!("expected boolean, got {}", held(value)));
             }
-            (Shape::Int32 | Shape::Int64 | Shape::Double, _) if !value.is_number() => {
+            (Shape::Int32 | Shape::Int64, _) if !value.is_number() => {
                 self.say(&format!("expected numeric (int or float), got {}", go::type_of(value)));
             }
             (Shape::String | Shape::Bytes | Shape::Time | Shape::MicroTime, _) if !value.is_string() => {

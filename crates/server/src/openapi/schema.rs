@@ -118,7 +118,6 @@ impl Schemas {
             Patch::Plain => ("", None),
             Patch::Merge(key) => ("merge", key),
             Patch::Replace => ("replace", None),
-            Patch::RetainKeys => ("retainKeys", None),
             Patch::MergeRetainKeys(key) => ("merge,retainKeys", Some(key)),
         };
         if !strategy.is_empty() {
@@ -145,7 +144,6 @@ impl Schemas {
             Shape::Bool => json!({"type": "boolean"}),
             Shape::Int32 => json!({"type": "integer", "format": "int32"}),
             Shape::Int64 => json!({"type": "integer", "format": "int64"}),
-            Shape::Double => json!({"type": "number", "format": "double"}),
             Shape::String => json!({"type": "string"}),
             Shape::Bytes => json!({"type": "string", "format": "byte"}),
             Shape::Object(of) => {
@@ -208,7 +206,7 @@ impl Schemas {
 fn zero(shape: Shape) -> Option<Value> {
     match shape {
         Shape::Bool => Some(false.into()),
-        Shape::Int32 | Shape::Int64 | Shape::Double => Some(0.into()),
+        Shape::Int32 | Shape::Int64 => Some(0.into()),
         Shape::String => Some("".into()),
         Shape::Object(_) => Some(json!({})),
         _ => None,

@@ -379,7 +379,7 @@ fn items_of(shape: Shape, name: &str) -> Result<(Shape, Strategy), Error> {
     let strategy = match field.patch {
         Patch::Merge(key) => Strategy { merges: true, key },
         Patch::MergeRetainKeys(key) => Strategy { merges: true, key: Some(key) },
-        Patch::Plain | Patch::Replace | Patch::RetainKeys => Strategy { merges: false, key: None },
+        Patch::Plain | Patch::Replace => Strategy { merges: false, key: None },
     };
     Ok((*of, strategy))
 }
@@ -390,7 +390,6 @@ fn go_kind(shape: Shape) -> &'static str {
         Shape::Bool => "bool",
         Shape::Int32 => "int32",
         Shape::Int64 => "int64",
-        Shape::Double => "float64",
         Shape::String => "string",
         Shape::Bytes | Shape::List(..) => "slice",
         Shape::Map(..) => "map",

@@ -214,10 +214,6 @@ fn written(field: u32, shape: Shape, value: &Value) -> Vec<u8> {
     match shape {
         Shape::Bool => number(field, u64::from(*value == true)),
         Shape::Int32 | Shape::Int64 => number(field, integer()),
-        Shape::Double => {
-            let bits = value.as_f64().unwrap_or_default().to_le_bytes();
-            [encoded(u64::from(field << 3 | 1)), bits.to_vec()].concat()
-        }
         Shape::String => bytes(field, text()),
         Shape::Bytes => bytes(field, STANDARD.decode(text()).expect("base64")),
         Shape::Time | Shape::MicroTime => bytes(field, time()),

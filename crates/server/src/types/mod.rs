@@ -2,7 +2,6 @@
 //!
 //! Strict decoding, pruning, strategic merge, server-side apply, OpenAPI and the protobuf decoder all read it,
 //! and nothing else knows a field by type.
-#![allow(dead_code, reason = "its readers come next")]
 
 #[rustfmt::skip]
 mod table;
@@ -75,7 +74,6 @@ pub(crate) enum Shape {
     Bool,
     Int32,
     Int64,
-    Double,
     String,
     /// Base64 in JSON.
     Bytes,
@@ -119,9 +117,7 @@ pub(crate) enum Patch {
     Merge(Option<&'static str>),
     /// `replace`: an object that does not merge.
     Replace,
-    /// `retainKeys`: what `$retainKeys` does not name goes.
-    RetainKeys,
-    /// `merge,retainKeys`
+    /// `merge,retainKeys`: besides, what `$retainKeys` does not name goes.
     MergeRetainKeys(&'static str),
 }
 

@@ -332,7 +332,6 @@ impl Table {
                 "Bool" => "bool",
                 "Int32" => "int32",
                 "Int64" => "int64",
-                "Double" => "double",
                 "String" => "string",
                 "Bytes" => "bytes",
                 _ => "message",
@@ -353,7 +352,6 @@ impl Table {
             (Some("boolean"), None) => "Bool",
             (Some("integer"), Some("int32")) => "Int32",
             (Some("integer"), Some("int64")) => "Int64",
-            (Some("number"), Some("double")) => "Double",
             (Some("string"), None) => "String",
             (Some("string"), Some("byte")) => "Bytes",
             other => panic!("{path}: no shape for {other:?}"),
@@ -389,7 +387,6 @@ fn patch<'a>(path: &str, marker: &dyn Fn(&str) -> Option<&'a str>) -> String {
         (None, None) => "Patch::Plain".to_owned(),
         (Some("merge"), key) => format!("Patch::Merge({key:?})"),
         (Some("replace"), None) => "Patch::Replace".to_owned(),
-        (Some("retainKeys"), None) => "Patch::RetainKeys".to_owned(),
         (Some("merge,retainKeys"), Some(key)) => format!("Patch::MergeRetainKeys({key:?})"),
         other => panic!("{path}: no patch strategy is {other:?}"),
     }

@@ -405,7 +405,6 @@ pub(crate) fn endpoint_slice(write: &Write, out: &mut Causes) {
         if let Some(node) = endpoint["nodeName"].as_str() {
             out.each(&at.field("nodeName"), node, names::dns_subdomain(node));
         }
-        labels::check_labels(&endpoint["deprecatedTopology"], &at.field("deprecatedTopology"), out);
         if let Some(name) = endpoint["hostname"].as_str() {
             out.each(&at.field("hostname"), name, names::dns_label(name));
         }

@@ -16,6 +16,7 @@ pub(super) fn check(new: &Value, old: &Value, part: Part, out: &mut Causes) {
     check_annotation_changes(new, old, out);
     let (new, old, at) = (&new["spec"], &old["spec"], Path::new("spec"));
     match part {
+        Part::EphemeralContainers => check_ephemeral(new, old, &at.field("ephemeralContainers"), out),
         Part::Binding => {}
         _ => check_spec(new, old, &at, out),
     }
@@ -161,7 +162,6 @@ fn check_gated(rest: &mut Value, old: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-#[allow(dead_code, reason = "their door comes next")]
 /// Ephemeral containers only come; they do not change and do not go.
 fn check_ephemeral(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
     for before in list(old, "ephemeralContainers") {

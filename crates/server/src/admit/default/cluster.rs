@@ -103,6 +103,8 @@ pub(crate) fn resource_quota(quota: &mut Value) {
 
 pub(crate) fn endpoint_slice(slice: &mut Value) {
     empty_is_none(slice, "endpoints");
+    // It was of the version before, and is not taken from this one.
+    each(slice, "endpoints", |it| drop(it.as_object_mut().and_then(|it| it.remove("deprecatedTopology"))));
     empty_is_none(slice, "ports");
     each(slice, "ports", |it| {
         fill_absent(it, "name", "");

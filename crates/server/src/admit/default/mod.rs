@@ -18,8 +18,6 @@ pub(crate) use self::cluster::{
     resource_quota, role, secret, service_account,
 };
 pub(crate) use self::daemonset::daemonset;
-#[allow(unused_imports, reason = "the old door comes next")]
-pub(crate) use self::daemonset::old_daemonset;
 pub(crate) use self::pod::{pod, pod_template};
 pub(crate) use self::service::{endpoints, service};
 use super::quantity::Quantity;

@@ -266,48 +266,6 @@ fn only_a_pod_gets_what_came_late() {
 }
 
 #[test]
-fn the_old_door_takes_selector_and_labels_from_the_template() {
-    check(
-        old_daemonset,
-        json!({"spec": {"template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}}}),
-        &expect![[r#"
-            {
-              "metadata": {
-                "labels": {
-                  "a": "b"
-                }
-              },
-              "spec": {
-                "revisionHistoryLimit": 10,
-                "selector": {
-                  "matchLabels": {
-                    "a": "b"
-                  }
-                },
-                "template": {
-                  "metadata": {
-                    "labels": {
-                      "a": "b"
-                    }
-                  },
-                  "spec": {
-                    "containers": [],
-                    "dnsPolicy": "ClusterFirst",
-                    "restartPolicy": "Always",
-                    "schedulerName": "default-scheduler",
-                    "securityContext": {},
-                    "terminationGracePeriodSeconds": 30
-                  }
-                },
-                "updateStrategy": {
-                  "type": "OnDelete"
-                }
-              }
-            }"#]],
-    );
-}
-
-#[test]
 fn a_service_and_the_small_kinds() {
     check(
         service,

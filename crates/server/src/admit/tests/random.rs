@@ -42,7 +42,7 @@ fn of_shape(shape: Shape, depth: u32) -> BoxedStrategy<Value> {
     let number = number.prop_map(|it| json!(it));
     match shape {
         Shape::Bool => any::<bool>().prop_map(|it| json!(it)).boxed(),
-        Shape::Int32 | Shape::Int64 | Shape::Double => number.boxed(),
+        Shape::Int32 | Shape::Int64 => number.boxed(),
         Shape::IntOrString | Shape::Quantity => prop_oneof![word, number].boxed(),
         Shape::Object(_) if depth == 0 => Just(json!({})).boxed(),
         Shape::Object(it) => of_type(it, depth - 1),
