@@ -131,8 +131,18 @@ async fn daemon_sets_have_two_doors() {
     }
     let (_, old) = server.get(OLD).await;
     let (_, new) = server.get(NEW).await;
-    let said: Vec<_> =
-        [&old, &new].into_iter().flat_map(|it| object::list(it, "items")).map(outline).collect();
+    // Items of a list leave it to the list to say what they are.
+    let of = |list: &Value| {
+        let version = &list["apiVersion"];
+        let items = object::list(list, "items").iter().cloned();
+        items
+            .map(|mut it| {
+                it["apiVersion"] = version.clone();
+                outline(&it)
+            })
+            .collect::<Vec<_>>()
+    };
+    let said = [of(&old), of(&new)].concat();
     expect![[r#"
         extensions/v1beta1 fluentd-elasticsearch labels={"k8s-app":"fluentd-logging"} selector={"name":"fluentd-elasticsearch"} strategy={"type":"OnDelete"} templateGeneration=1 annotations=null
         extensions/v1beta1 node-exporter labels={"name":"node-exporter"} selector={"name":"node-exporter"} strategy={"type":"OnDelete"} templateGeneration=1 annotations=null
