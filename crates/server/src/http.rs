@@ -217,10 +217,6 @@ impl Api {
             Written::Created(object) => show(StatusCode::CREATED, object),
             Written::Updated(object) => show(StatusCode::OK, object),
         };
-        if target.part == Part::Agent {
-            let whole = Target { part: Part::Whole, ..target };
-            return Err(answer::needs_agent(&whole, &object::parse(&self.registry.get(&whole)?)));
-        }
         let verbs = match target.part {
             Part::Whole => kind.verbs,
             Part::Status => &["get", "patch", "update"],
@@ -230,6 +226,14 @@ impl Api {
             return Err(Refusal::method_not_allowed());
         }
         match (asked.method.clone(), target.part) {
+            (_, Part::Agent(what)) => {
+                let stored = object::parse(&self.registry.get(&target)?);
+                // What never ran has said nothing.
+                if what == "log" && !object::is_set(&stored["spec"]["nodeName"]) {
+                    return Ok(respond(StatusCode::NO_CONTENT, reply::TEXT, Bytes::new()));
+                }
+                Err(answer::needs_agent(&target, &stored))
+            }
             (Method::GET, part) if part.is_written() => {
                 self.wait_for(asked.query.version()?).await?;
                 Ok(show(StatusCode::OK, self.registry.get(&target)?))

@@ -77,6 +77,8 @@ pub(crate) struct Kind {
     pub(crate) warn: fn(&Write) -> Vec<String>,
     /// What `kubectl get` shows.
     pub(crate) columns: &'static [Column],
+    /// What a client is told of a whole row.
+    pub(crate) row_condition: fn(&Value) -> Option<Value>,
 }
 
 /// Who writes `status`.
@@ -143,6 +145,7 @@ const PLAIN: Kind = Kind {
     check: check::nothing,
     warn: warn::nothing,
     columns: columns::NAME_AND_CREATED,
+    row_condition: |_| None,
 };
 
 /// A part that is sent a body of another kind.
@@ -161,7 +164,7 @@ const fn of_agent(
     body: Option<(&'static str, &'static str, &'static str)>,
     verbs: &'static [&'static str],
 ) -> SubResource {
-    SubResource { name, part: Part::Agent, body, older: None, verbs, answer: None }
+    SubResource { name, part: Part::Agent(name), body, older: None, verbs, answer: None }
 }
 
 /// A part of the object that is written on its own.
@@ -324,6 +327,7 @@ pub(crate) static KINDS: &[Kind] = &[
         ],
         plugins: &[Plugin::LimitRanger, Plugin::ServiceAccount, Plugin::Priority, Plugin::TolerationSeconds],
         columns: columns::POD,
+        row_condition: columns::pod_is_over,
         default: default::pod,
         check: check::pod,
         warn: warn::pod,

@@ -55,7 +55,7 @@ pub(crate) enum Part {
     /// Whether a certificate is to be issued.
     Approval,
     /// What only the agent of a node can serve: logs, commands, connections.
-    Agent,
+    Agent(&'static str),
 }
 
 impl Part {

@@ -76,8 +76,13 @@ impl View {
             .ok_or_else(|| if is_json { Refusal::no_such_view() } else { Refusal::not_acceptable() })
     }
 
-    /// One object, as its own answer or as that of a watch event.
+    /// One object, as its own answer.
     pub(crate) fn of_object(self, kind: &Kind, stored: &Bytes, now: Timestamp) -> Bytes {
+        self.of_event(kind, stored, now, true)
+    }
+
+    /// One object, as that of a watch event. Which columns a table has is told once.
+    pub(crate) fn of_event(self, kind: &Kind, stored: &Bytes, now: Timestamp, tell_columns: bool) -> Bytes {
         match self {
             Self::Whole => convert::outward(kind, stored.clone()),
             Self::Metadata => {
@@ -88,7 +93,7 @@ impl View {
             Self::Table(_) => {
                 let object = object::parse(stored);
                 let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
-                let mut text = self.head(kind, &meta);
+                let mut text = self.head(kind, &meta, tell_columns);
                 self.write_item(&mut text, kind, stored, now);
                 text.extend_from_slice(b"]}");
                 text.into()
@@ -111,7 +116,7 @@ impl View {
         if let Some(remaining) = meta.remaining {
             said["remainingItemCount"] = json!(remaining);
         }
-        let mut piece = self.head(kind, &said);
+        let mut piece = self.head(kind, &said, true);
         let mut objects = Some(objects.into_iter().enumerate());
         std::iter::from_fn(move || {
             let left = objects.as_mut()?;
@@ -121,7 +126,8 @@ impl View {
                 }
                 self.write_item(&mut piece, kind, &object, now);
                 if PIECE_BYTES <= piece.len() {
-                    return Some(std::mem::take(&mut piece).into());
+                    let next = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4);
+                    return Some(std::mem::replace(&mut piece, next).into());
                 }
             }
             objects = None;
@@ -130,7 +136,7 @@ impl View {
         })
     }
 
-    fn head(self, kind: &Kind, meta: &Value) -> Vec<u8> {
+    fn head(self, kind: &Kind, meta: &Value, tell_columns: bool) -> Vec<u8> {
         let head = match self {
             Self::Whole => format!(
                 r#"{{"kind":"{}List","apiVersion":"{}","metadata":{meta},"items":["#,
@@ -149,12 +155,12 @@ impl View {
                             "name": it.name,
                             "type": it.cells,
                             "format": it.format(),
-                            "description": it.description(),
+                            "description": it.description(kind),
                             "priority": i32::from(it.wide),
                         })
                     })
                     .collect();
-                let columns = Value::Array(columns);
+                let columns = if tell_columns { Value::Array(columns) } else { Value::Null };
                 format!(
                     r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{meta},"columnDefinitions":{columns},"rows":["#
                 )
@@ -165,15 +171,28 @@ impl View {
 
     fn write_item(self, text: &mut Vec<u8>, kind: &Kind, stored: &Bytes, now: Timestamp) {
         match self {
-            Self::Whole => text.extend_from_slice(&convert::outward(kind, stored.clone())),
+            Self::Whole => {
+                let object = convert::outward(kind, stored.clone());
+                // Whoever reads a list knows what is in it.
+                match object.strip_prefix(typed(kind).as_bytes()) {
+                    Some(rest) => {
+                        text.push(b'{');
+                        text.extend_from_slice(rest);
+                    }
+                    None => text.extend_from_slice(&object),
+                }
+            }
             Self::Metadata => write_metadata(text, stored),
             Self::Table(in_row) => {
                 let object = object::parse(stored);
                 let cells = kind.columns.iter().map(|it| (it.cell)(&object, now)).collect();
                 text.extend_from_slice(br#"{"cells":"#);
                 text.extend_from_slice(Value::Array(cells).to_string().as_bytes());
+                if let Some(condition) = (kind.row_condition)(&object) {
+                    text.extend_from_slice(format!(r#","conditions":[{condition}]"#).as_bytes());
+                }
                 match in_row {
-                    InRow::Nothing => {}
+                    InRow::Nothing => text.extend_from_slice(br#","object":null"#),
                     InRow::Metadata => {
                         text.extend_from_slice(br#","object":"#);
                         write_metadata(text, stored);
@@ -187,6 +206,11 @@ impl View {
             }
         }
     }
+}
+
+/// What every stored object of a kind begins with.
+fn typed(kind: &Kind) -> String {
+    format!(r#"{{"apiVersion":"{}","kind":"{}","#, kind.api_version(), kind.kind)
 }
 
 /// The metadata are cut out as they stand: nothing else of the object is looked at.

@@ -1,6 +1,7 @@
 //! Watches: the changes of a kind, as one long answer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -73,6 +74,7 @@ struct Watcher {
     bookmarks: tokio::time::Interval,
     is_bookmark_due: bool,
     has_said_goodbye: bool,
+    has_told_columns: AtomicBool,
     progress: Progress,
 }
 
@@ -111,6 +113,7 @@ impl Watcher {
             bookmarks,
             is_bookmark_due: false,
             has_said_goodbye: false,
+            has_told_columns: AtomicBool::new(false),
             progress: Progress::Begin,
         }
     }
@@ -239,7 +242,10 @@ impl Watcher {
     }
 
     fn show(&self, kind_of_event: &str, stored: &Bytes, now: Timestamp) -> Bytes {
-        frame(kind_of_event, &self.wanted.view.of_object(self.wanted.kind, stored, now))
+        let Wanted { kind, view, .. } = &self.wanted;
+        let tell_columns =
+            matches!(view, View::Table(_)) && !self.has_told_columns.swap(true, Ordering::Relaxed);
+        frame(kind_of_event, &view.of_event(kind, stored, now, tell_columns))
     }
 
     fn bookmark(&self, revision: Revision, is_end_of_state: bool) -> Bytes {

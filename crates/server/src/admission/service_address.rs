@@ -105,7 +105,8 @@ impl Wanted<'_> {
         let said = str_at(service, "spec.clusterIP").to_owned();
         let address = match said.as_str() {
             "None" => said,
-            _ if !said.is_empty() && old["spec"]["clusterIP"] == *said => said,
+            // One that stands stays: the checks refuse another.
+            _ if !said.is_empty() && is_set(&old["spec"]["clusterIP"]) => said,
             "" => self.free_address(service)?.to_string(),
             _ => self.claim_address(service, &said)?,
         };
@@ -114,6 +115,12 @@ impl Wanted<'_> {
             spec.insert("clusterIPs".into(), json!([address]));
         }
         spec.insert("clusterIP".into(), json!(address));
+        // Nobody but its user knows where a service without address and selector leads.
+        let leads_anywhere = address == "None" && !spec.get("selector").is_some_and(is_set);
+        if leads_anywhere && !spec.contains_key("ipFamilyPolicy") && !spec.contains_key("ipFamilies") {
+            spec.insert("ipFamilies".into(), json!(["IPv4", "IPv6"]));
+            spec.insert("ipFamilyPolicy".into(), json!("RequireDualStack"));
+        }
         spec.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
         spec.entry("ipFamilyPolicy").or_insert_with(|| json!("SingleStack"));
         Ok(())
@@ -145,7 +152,7 @@ impl Wanted<'_> {
         let host = u32::from(address).wrapping_sub(NETWORK);
         if !(1..HOSTS - 1).contains(&host) {
             return Err(refuse(&format!(
-                "failed to allocate IP {said}: the provided IP is not in the valid range. The range of valid IPs is 10.96.0.0/16"
+                "failed to allocate IP {said}: the provided network does not match the current range"
             )));
         }
         if self.taken.has(Claim::Address(address), &self.key) {

@@ -86,7 +86,7 @@ impl Eviction<'_> {
             [] => return self.delete(pod, asked, None).await,
             [one] => one,
             _ => {
-                return Err(Refusal::internal(
+                return Err(Refusal::failed(
                     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
                 ));
             }

@@ -5,28 +5,19 @@ use serde_json::{Value, json};
 use super::{AGE, Column, Field, NAME, Says, human_duration, or, size, text};
 use crate::object::{is_set, list, str_at};
 
-const CSR_SPEC: &str = "io.k8s.api.certificates.v1.CertificateSigningRequestSpec";
-
-pub(crate) const CONFIG_MAP: &[Column] = &[
-    NAME,
-    text("Data", Field("io.k8s.api.core.v1.ConfigMap", "data"), |it, _| {
-        json!(size(&it["data"]) + size(&it["binaryData"]))
-    }),
-    AGE,
-];
+pub(crate) const CONFIG_MAP: &[Column] =
+    &[NAME, text("Data", Field("data"), |it, _| json!(size(&it["data"]) + size(&it["binaryData"]))), AGE];
 
 pub(crate) const SECRET: &[Column] = &[
     NAME,
-    text("Type", Field("io.k8s.api.core.v1.Secret", "type"), |it, _| json!(str_at(it, "type"))),
-    text("Data", Field("io.k8s.api.core.v1.Secret", "data"), |it, _| json!(size(&it["data"]))),
+    text("Type", Field("type"), |it, _| json!(str_at(it, "type"))),
+    text("Data", Field("data"), |it, _| json!(size(&it["data"]))),
     AGE,
 ];
 
-const fn role(doc_of: &'static str) -> Column {
-    text("Role", Field(doc_of, "roleRef"), |it, _| {
-        json!(format!("{}/{}", str_at(it, "roleRef.kind"), str_at(it, "roleRef.name")))
-    })
-}
+const ROLE: Column = text("Role", Field("roleRef"), |it, _| {
+    json!(format!("{}/{}", str_at(it, "roleRef.kind"), str_at(it, "roleRef.name")))
+});
 
 const USERS: Column = text("Users", Says(""), |it, _| json!(subjects(it, "User"))).wide();
 const GROUPS: Column = text("Groups", Says(""), |it, _| json!(subjects(it, "Group"))).wide();
@@ -35,7 +26,7 @@ const ACCOUNTS: Column =
 
 pub(crate) const ROLE_BINDING: &[Column] = &[
     NAME,
-    role("io.k8s.api.rbac.v1.RoleBinding"),
+    ROLE,
     AGE,
     Column { doc: Says("Users in the roleBinding"), ..USERS },
     Column { doc: Says("Groups in the roleBinding"), ..GROUPS },
@@ -44,7 +35,7 @@ pub(crate) const ROLE_BINDING: &[Column] = &[
 
 pub(crate) const CLUSTER_ROLE_BINDING: &[Column] = &[
     NAME,
-    role("io.k8s.api.rbac.v1.ClusterRoleBinding"),
+    ROLE,
     AGE,
     Column { doc: Says("Users in the clusterRoleBinding"), ..USERS },
     Column { doc: Says("Groups in the clusterRoleBinding"), ..GROUPS },
@@ -54,18 +45,12 @@ pub(crate) const CLUSTER_ROLE_BINDING: &[Column] = &[
 pub(crate) const CERTIFICATE_SIGNING_REQUEST: &[Column] = &[
     NAME,
     AGE,
-    text("SignerName", Field(CSR_SPEC, "signerName"), |it, _| {
-        json!(or(str_at(it, "spec.signerName"), "<none>"))
-    }),
-    text("Requestor", Field(CSR_SPEC, "request"), |it, _| json!(str_at(it, "spec.username"))),
-    text("RequestedDuration", Field(CSR_SPEC, "expirationSeconds"), |it, _| {
+    text("SignerName", Field("spec.signerName"), |it, _| json!(or(str_at(it, "spec.signerName"), "<none>"))),
+    text("Requestor", Field("spec.request"), |it, _| json!(str_at(it, "spec.username"))),
+    text("RequestedDuration", Field("spec.expirationSeconds"), |it, _| {
         json!(it["spec"]["expirationSeconds"].as_i64().map_or_else(|| "<none>".to_owned(), human_duration))
     }),
-    text(
-        "Condition",
-        Field("io.k8s.api.certificates.v1.CertificateSigningRequestStatus", "conditions"),
-        |it, _| json!(csr_condition(it)),
-    ),
+    text("Condition", Field("status.conditions"), |it, _| json!(csr_condition(it))),
 ];
 
 fn subjects(binding: &Value, kind: &str) -> String {

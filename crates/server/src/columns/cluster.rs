@@ -5,11 +5,6 @@ use serde_json::{Value, json};
 use super::{AGE, Column, Field, NAME, Says, age, boolean, count, or, text};
 use crate::object::{is_set, list, str_at};
 
-const NODE_INFO: &str = "io.k8s.api.core.v1.NodeSystemInfo";
-const NODE_STATUS: &str = "io.k8s.api.core.v1.NodeStatus";
-const EVENT_TYPE: &str = "io.k8s.api.core.v1.Event";
-const PRIORITY_CLASS_TYPE: &str = "io.k8s.api.scheduling.v1.PriorityClass";
-
 pub(crate) const NAMESPACE: &[Column] = &[
     NAME,
     text("Status", Says("The status of the namespace"), |it, _| json!(str_at(it, "status.phase"))),
@@ -21,18 +16,16 @@ pub(crate) const NODE: &[Column] = &[
     text("Status", Says("The status of the node"), |it, _| json!(node_status(it))),
     text("Roles", Says("The roles of the node"), |it, _| json!(node_roles(it))),
     AGE,
-    text("Version", Field(NODE_INFO, "kubeletVersion"), |it, _| {
+    text("Version", Field("status.nodeInfo.kubeletVersion"), |it, _| {
         json!(str_at(it, "status.nodeInfo.kubeletVersion"))
     }),
-    text("Internal-IP", Field(NODE_STATUS, "addresses"), |it, _| json!(node_address(it, "InternalIP")))
-        .wide(),
-    text("External-IP", Field(NODE_STATUS, "addresses"), |it, _| json!(node_address(it, "ExternalIP")))
-        .wide(),
-    text("OS-Image", Field(NODE_INFO, "osImage"), |it, _| {
+    text("Internal-IP", Field("status.addresses"), |it, _| json!(node_address(it, "InternalIP"))).wide(),
+    text("External-IP", Field("status.addresses"), |it, _| json!(node_address(it, "ExternalIP"))).wide(),
+    text("OS-Image", Field("status.nodeInfo.osImage"), |it, _| {
         json!(or(str_at(it, "status.nodeInfo.osImage"), "<unknown>"))
     })
     .wide(),
-    text("Kernel-Version", Field(NODE_INFO, "kernelVersion"), |it, _| {
+    text("Kernel-Version", Field("status.nodeInfo.kernelVersion"), |it, _| {
         let version = or(str_at(it, "status.nodeInfo.kernelVersion"), "<unknown>");
         json!(match str_at(it, "status.nodeInfo.architecture") {
             "" => version.to_owned(),
@@ -40,34 +33,34 @@ pub(crate) const NODE: &[Column] = &[
         })
     })
     .wide(),
-    text("Container-Runtime", Field(NODE_INFO, "containerRuntimeVersion"), |it, _| {
+    text("Container-Runtime", Field("status.nodeInfo.containerRuntimeVersion"), |it, _| {
         json!(or(str_at(it, "status.nodeInfo.containerRuntimeVersion"), "<unknown>"))
     })
     .wide(),
 ];
 
 pub(crate) const EVENT: &[Column] = &[
-    text("Last Seen", Field(EVENT_TYPE, "lastTimestamp"), |it, now| {
+    text("Last Seen", Field("lastTimestamp"), |it, now| {
         let since = match &it["series"] {
             Value::Null => first_set(it, &["lastTimestamp", "firstTimestamp", "eventTime"]),
             series => &series["lastObservedTime"],
         };
         json!(age(since, now))
     }),
-    text("Type", Field(EVENT_TYPE, "type"), |it, _| json!(str_at(it, "type"))),
-    text("Reason", Field(EVENT_TYPE, "reason"), |it, _| json!(str_at(it, "reason"))),
-    text("Object", Field(EVENT_TYPE, "involvedObject"), |it, _| {
+    text("Type", Field("type"), |it, _| json!(str_at(it, "type"))),
+    text("Reason", Field("reason"), |it, _| json!(str_at(it, "reason"))),
+    text("Object", Field("involvedObject"), |it, _| {
         let kind = str_at(it, "involvedObject.kind").to_lowercase();
         json!(match str_at(it, "involvedObject.name") {
             "" => kind,
             name => format!("{kind}/{name}"),
         })
     }),
-    text("Subobject", Field("io.k8s.api.core.v1.ObjectReference", "fieldPath"), |it, _| {
+    text("Subobject", Field("involvedObject.fieldPath"), |it, _| {
         json!(str_at(it, "involvedObject.fieldPath"))
     })
     .wide(),
-    text("Source", Field(EVENT_TYPE, "source"), |it, _| {
+    text("Source", Field("source"), |it, _| {
         let component = or(str_at(it, "source.component"), str_at(it, "reportingComponent"));
         json!(match or(str_at(it, "source.host"), str_at(it, "reportingInstance")) {
             "" => component.to_owned(),
@@ -75,12 +68,12 @@ pub(crate) const EVENT: &[Column] = &[
         })
     })
     .wide(),
-    text("Message", Field(EVENT_TYPE, "message"), |it, _| json!(str_at(it, "message").trim())),
-    text("First Seen", Field(EVENT_TYPE, "firstTimestamp"), |it, now| {
+    text("Message", Field("message"), |it, _| json!(str_at(it, "message").trim())),
+    text("First Seen", Field("firstTimestamp"), |it, now| {
         json!(age(first_set(it, &["firstTimestamp", "eventTime"]), now))
     })
     .wide(),
-    text("Count", Field(EVENT_TYPE, "count"), |it, _| {
+    text("Count", Field("count"), |it, _| {
         // A single event of the newer API has no count.
         match &it["series"] {
             Value::Null => json!(it["count"].as_i64().filter(|it| *it != 0).unwrap_or(1)),
@@ -93,25 +86,16 @@ pub(crate) const EVENT: &[Column] = &[
 
 pub(crate) const LEASE: &[Column] = &[
     NAME,
-    text("Holder", Field("io.k8s.api.coordination.v1.LeaseSpec", "holderIdentity"), |it, _| {
-        json!(str_at(it, "spec.holderIdentity"))
-    }),
+    text("Holder", Field("spec.holderIdentity"), |it, _| json!(str_at(it, "spec.holderIdentity"))),
     AGE,
 ];
 
 pub(crate) const PRIORITY_CLASS: &[Column] = &[
     NAME,
-    Column {
-        cells: "integer",
-        ..text("Value", Field(PRIORITY_CLASS_TYPE, "value"), |it, _| count(&it["value"]))
-    },
-    boolean("Global-Default", Field(PRIORITY_CLASS_TYPE, "globalDefault"), |it, _| {
-        json!(it["globalDefault"] == true)
-    }),
+    Column { cells: "integer", ..text("Value", Field("value"), |it, _| count(&it["value"])) },
+    boolean("Global-Default", Field("globalDefault"), |it, _| json!(it["globalDefault"] == true)),
     AGE,
-    text("PreemptionPolicy", Field(PRIORITY_CLASS_TYPE, "preemptionPolicy"), |it, _| {
-        json!(str_at(it, "preemptionPolicy"))
-    }),
+    text("PreemptionPolicy", Field("preemptionPolicy"), |it, _| json!(str_at(it, "preemptionPolicy"))),
 ];
 
 pub(crate) const RESOURCE_QUOTA: &[Column] = &[

@@ -9,14 +9,16 @@ mod workload;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::kinds::Kind;
 use crate::object::{list, str_at};
+use crate::types::{self, Shape};
 
 pub(crate) use access::{
     CERTIFICATE_SIGNING_REQUEST, CLUSTER_ROLE_BINDING, CONFIG_MAP, ROLE_BINDING, SECRET,
 };
 pub(crate) use cluster::{EVENT, LEASE, NAMESPACE, NODE, PRIORITY_CLASS, RESOURCE_QUOTA};
 pub(crate) use network::{ENDPOINT_SLICE, ENDPOINTS, SERVICE};
-pub(crate) use pod::POD;
+pub(crate) use pod::{POD, is_over as pod_is_over};
 pub(crate) use workload::{CONTROLLER_REVISION, DAEMON_SET, POD_DISRUPTION_BUDGET, POD_TEMPLATE};
 
 #[derive(Debug)]
@@ -32,20 +34,19 @@ pub(crate) struct Column {
 
 /// What a column is said to show.
 #[derive(Debug, Clone, Copy)]
-#[allow(dead_code, reason = "the texts come with the table of types")]
 enum Doc {
     Says(&'static str),
-    /// What the field of this type is said to be.
-    Field(&'static str, &'static str),
+    /// What the field of the object is said to be.
+    Field(&'static str),
 }
 
 use Doc::{Field, Says};
 
 impl Column {
-    pub(crate) fn description(&self) -> &'static str {
+    pub(crate) fn description(&self, kind: &Kind) -> &'static str {
         match self.doc {
             Says(text) => text,
-            Field(..) => "",
+            Field(path) => described(kind.stored(), path).unwrap_or_default(),
         }
     }
 
@@ -56,6 +57,17 @@ impl Column {
     const fn wide(self) -> Self {
         Self { wide: true, ..self }
     }
+}
+
+fn described(kind: &Kind, path: &str) -> Option<&'static str> {
+    let mut shape = Shape::Object(types::of(kind.group, kind.version, kind.kind)?);
+    let mut description = None;
+    for name in path.split('.') {
+        let Shape::Object(of) = shape else { return None };
+        let field = of.field(name)?;
+        (shape, description) = (field.shape, Some(field.description));
+    }
+    description
 }
 
 const fn text(name: &'static str, doc: Doc, cell: fn(&Value, Timestamp) -> Value) -> Column {
@@ -70,10 +82,8 @@ const fn boolean(name: &'static str, doc: Doc, cell: fn(&Value, Timestamp) -> Va
     Column { name, cells: "boolean", wide: false, doc, cell }
 }
 
-const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-
-const NAME: Column = text("Name", Field(OBJECT_META, "name"), |it, _| it["metadata"]["name"].clone());
-const AGE: Column = text("Age", Field(OBJECT_META, "creationTimestamp"), |it, now| {
+const NAME: Column = text("Name", Field("metadata.name"), |it, _| it["metadata"]["name"].clone());
+const AGE: Column = text("Age", Field("metadata.creationTimestamp"), |it, now| {
     json!(age(&it["metadata"]["creationTimestamp"], now))
 });
 
@@ -84,7 +94,7 @@ pub(crate) const NAME_AND_CREATED: &[Column] = &[
     NAME,
     Column {
         cells: "date",
-        ..text("Created At", Field(OBJECT_META, "creationTimestamp"), |it, _| {
+        ..text("Created At", Field("metadata.creationTimestamp"), |it, _| {
             it["metadata"]["creationTimestamp"].clone()
         })
     },
@@ -181,6 +191,7 @@ mod tests {
     use std::fmt::Write as _;
 
     use super::*;
+    use crate::kinds::KINDS;
 
     /// The rows of a table as kubectl would print them, but with one space between the cells.
     pub(super) fn rows(columns: &[Column], objects: &[Value]) -> String {
@@ -209,6 +220,15 @@ mod tests {
             .map(str::to_owned);
         assert_eq!(said, kubectl);
         assert_eq!(age(&Value::Null, now), "<unknown>");
+    }
+
+    #[test]
+    fn every_column_says_what_it_shows() {
+        for kind in KINDS {
+            for column in kind.columns {
+                assert_ne!(column.description(kind), "", "{} {}", kind.resource(), column.name);
+            }
+        }
     }
 
     #[test]

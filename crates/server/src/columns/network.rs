@@ -7,35 +7,28 @@ use serde_json::{Value, json};
 use super::{AGE, Column, Field, NAME, at_most_three, label_list, or, text};
 use crate::object::{list, str_at};
 
-const SERVICE_SPEC: &str = "io.k8s.api.core.v1.ServiceSpec";
-const SLICE: &str = "io.k8s.api.discovery.v1.EndpointSlice";
-
 pub(crate) const SERVICE: &[Column] = &[
     NAME,
-    text("Type", Field(SERVICE_SPEC, "type"), |it, _| json!(str_at(it, "spec.type"))),
-    text("Cluster-IP", Field(SERVICE_SPEC, "clusterIP"), |it, _| {
+    text("Type", Field("spec.type"), |it, _| json!(str_at(it, "spec.type"))),
+    text("Cluster-IP", Field("spec.clusterIP"), |it, _| {
         json!(list(&it["spec"], "clusterIPs").first().and_then(Value::as_str).unwrap_or("<none>"))
     }),
-    text("External-IP", Field(SERVICE_SPEC, "externalIPs"), |it, _| json!(external_ip(it))),
-    text("Port(s)", Field(SERVICE_SPEC, "ports"), |it, _| {
+    text("External-IP", Field("spec.externalIPs"), |it, _| json!(external_ip(it))),
+    text("Port(s)", Field("spec.ports"), |it, _| {
         let ports: Vec<_> = list(&it["spec"], "ports").iter().map(service_port).collect();
         json!(or(&ports.join(","), "<none>"))
     }),
     AGE,
-    text("Selector", Field(SERVICE_SPEC, "selector"), |it, _| json!(label_list(&it["spec"]["selector"])))
-        .wide(),
+    text("Selector", Field("spec.selector"), |it, _| json!(label_list(&it["spec"]["selector"]))).wide(),
 ];
 
-pub(crate) const ENDPOINTS: &[Column] = &[
-    NAME,
-    text("Endpoints", Field("io.k8s.api.core.v1.Endpoints", "subsets"), |it, _| json!(endpoints(it))),
-    AGE,
-];
+pub(crate) const ENDPOINTS: &[Column] =
+    &[NAME, text("Endpoints", Field("subsets"), |it, _| json!(endpoints(it))), AGE];
 
 pub(crate) const ENDPOINT_SLICE: &[Column] = &[
     NAME,
-    text("AddressType", Field(SLICE, "addressType"), |it, _| json!(str_at(it, "addressType"))),
-    text("Ports", Field(SLICE, "ports"), |it, _| {
+    text("AddressType", Field("addressType"), |it, _| json!(str_at(it, "addressType"))),
+    text("Ports", Field("ports"), |it, _| {
         let port = |it: &Value| match (it["port"].as_i64(), it["name"].as_str()) {
             (Some(port), _) => port.to_string(),
             (None, Some(name)) => name.to_owned(),
@@ -44,7 +37,7 @@ pub(crate) const ENDPOINT_SLICE: &[Column] = &[
         let ports = list(it, "ports").iter().map(port).collect();
         json!(or(&at_most_three(ports), "<unset>"))
     }),
-    text("Endpoints", Field(SLICE, "endpoints"), |it, _| {
+    text("Endpoints", Field("endpoints"), |it, _| {
         let addresses = list(it, "endpoints").iter().flat_map(|it| list(it, "addresses"));
         let addresses = addresses.map(|it| it.as_str().unwrap_or_default().to_owned()).collect();
         json!(or(&at_most_three(addresses), "<unset>"))

@@ -6,9 +6,6 @@ use serde_json::{Value, json};
 use super::{AGE, Column, Field, NAME, Says, age, or, text};
 use crate::object::{is_set, list, str_at};
 
-const POD_SPEC: &str = "io.k8s.api.core.v1.PodSpec";
-const POD_STATUS: &str = "io.k8s.api.core.v1.PodStatus";
-
 pub(crate) const POD: &[Column] = &[
     NAME,
     text("Ready", Says("The aggregate readiness state of this pod for accepting traffic."), |it, _| {
@@ -33,18 +30,27 @@ pub(crate) const POD: &[Column] = &[
         },
     ),
     AGE,
-    text("IP", Field(POD_STATUS, "podIP"), |it, _| {
+    text("IP", Field("status.podIP"), |it, _| {
         json!(list(&it["status"], "podIPs").first().map_or("<none>", |it| or(str_at(it, "ip"), "<none>")))
     })
     .wide(),
-    text("Node", Field(POD_SPEC, "nodeName"), |it, _| json!(or(str_at(it, "spec.nodeName"), "<none>")))
-        .wide(),
-    text("Nominated Node", Field(POD_STATUS, "nominatedNodeName"), |it, _| {
+    text("Node", Field("spec.nodeName"), |it, _| json!(or(str_at(it, "spec.nodeName"), "<none>"))).wide(),
+    text("Nominated Node", Field("status.nominatedNodeName"), |it, _| {
         json!(or(str_at(it, "status.nominatedNodeName"), "<none>"))
     })
     .wide(),
-    text("Readiness Gates", Field(POD_SPEC, "readinessGates"), |it, _| json!(readiness_gates(it))).wide(),
+    text("Readiness Gates", Field("spec.readinessGates"), |it, _| json!(readiness_gates(it))).wide(),
 ];
+
+/// A client may leave out what has ended.
+pub(crate) fn is_over(pod: &Value) -> Option<Value> {
+    let (reason, message) = match str_at(pod, "status.phase") {
+        "Succeeded" => ("Succeeded", "The pod has completed successfully."),
+        "Failed" => ("Failed", "The pod failed."),
+        _ => return None,
+    };
+    Some(json!({"type": "Completed", "status": "True", "reason": reason, "message": message}))
+}
 
 struct Summary {
     status: String,

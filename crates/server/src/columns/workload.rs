@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::{AGE, Column, Field, NAME, Says, containers, count, label_list, number, selector, text};
 use crate::object::{list, str_at};
 
-const STATUS: &str = "io.k8s.api.apps.v1.DaemonSetStatus";
 const NAMES: Column = text("Containers", Says("Names of each container in the template."), |it, _| {
     json!(containers(&it["spec"]["template"], "name"))
 });
@@ -16,27 +15,24 @@ const IMAGES: Column =
 
 pub(crate) const DAEMON_SET: &[Column] = &[
     NAME,
-    number("Desired", Field(STATUS, "desiredNumberScheduled"), |it, _| {
+    number("Desired", Field("status.desiredNumberScheduled"), |it, _| {
         count(&it["status"]["desiredNumberScheduled"])
     }),
-    number("Current", Field(STATUS, "currentNumberScheduled"), |it, _| {
+    number("Current", Field("status.currentNumberScheduled"), |it, _| {
         count(&it["status"]["currentNumberScheduled"])
     }),
-    number("Ready", Field(STATUS, "numberReady"), |it, _| count(&it["status"]["numberReady"])),
-    number("Up-to-date", Field(STATUS, "updatedNumberScheduled"), |it, _| {
+    number("Ready", Field("status.numberReady"), |it, _| count(&it["status"]["numberReady"])),
+    number("Up-to-date", Field("status.updatedNumberScheduled"), |it, _| {
         count(&it["status"]["updatedNumberScheduled"])
     }),
-    number("Available", Field(STATUS, "numberAvailable"), |it, _| count(&it["status"]["numberAvailable"])),
-    text("Node Selector", Field("io.k8s.api.core.v1.PodSpec", "nodeSelector"), |it, _| {
+    number("Available", Field("status.numberAvailable"), |it, _| count(&it["status"]["numberAvailable"])),
+    text("Node Selector", Field("spec.template.spec.nodeSelector"), |it, _| {
         json!(label_list(&it["spec"]["template"]["spec"]["nodeSelector"]))
     }),
     AGE,
     NAMES.wide(),
     IMAGES.wide(),
-    text("Selector", Field("io.k8s.api.apps.v1.DaemonSetSpec", "selector"), |it, _| {
-        json!(selector(&it["spec"]["selector"]))
-    })
-    .wide(),
+    text("Selector", Field("spec.selector"), |it, _| json!(selector(&it["spec"]["selector"]))).wide(),
 ];
 
 pub(crate) const POD_TEMPLATE: &[Column] = &[
@@ -54,9 +50,7 @@ pub(crate) const CONTROLLER_REVISION: &[Column] = &[
         let owner = list(&it["metadata"], "ownerReferences").iter().find(|it| it["controller"] == true);
         json!(owner.map_or_else(|| "<none>".to_owned(), owner_name))
     }),
-    text("Revision", Field("io.k8s.api.apps.v1.ControllerRevision", "revision"), |it, _| {
-        count(&it["revision"])
-    }),
+    text("Revision", Field("revision"), |it, _| count(&it["revision"])),
     AGE,
 ];
 

@@ -63,35 +63,45 @@ impl Registry {
 /// An object in JSON but for its resourceVersion, which is known only when everything else is done: the thread that
 /// writes has no more to do than to put it in.
 struct Draft {
-    before: String,
-    after: String,
+    before: Vec<u8>,
+    after: Vec<u8>,
 }
 
 impl Draft {
+    /// Version and kind come first, so that a list can leave them out of its items without a look at the rest.
     fn of(object: &Value) -> Self {
-        let mut draft = Self { before: String::new(), after: String::new() };
-        let json = &mut draft.before;
-        json.push('{');
-        for (name, value) in object.as_object().into_iter().flatten().filter(|it| it.0 != "metadata") {
-            json.push_str(&format!("{}:{value},", Value::from(name.as_str())));
+        let is_first = |name: &str| matches!(name, "apiVersion" | "kind");
+        let fields = || object.as_object().into_iter().flatten().filter(|it| it.0 != "metadata");
+        let mut before = Vec::with_capacity(2048);
+        before.push(b'{');
+        for field in fields().filter(|it| is_first(it.0)).chain(fields().filter(|it| !is_first(it.0))) {
+            write_field(&mut before, field);
+            before.push(b',');
         }
-        json.push_str(r#""metadata":{"resourceVersion":""#);
-        let json = &mut draft.after;
-        json.push('"');
+        before.extend_from_slice(br#""metadata":{"resourceVersion":""#);
+        let mut after = Vec::with_capacity(1024);
+        after.push(b'"');
         let meta = object["metadata"].as_object();
-        for (name, value) in meta.into_iter().flatten().filter(|it| it.0 != "resourceVersion") {
-            json.push_str(&format!(",{}:{value}", Value::from(name.as_str())));
+        for field in meta.into_iter().flatten().filter(|it| it.0 != "resourceVersion") {
+            after.push(b',');
+            write_field(&mut after, field);
         }
-        json.push_str("}}");
-        draft
+        after.extend_from_slice(b"}}");
+        Self { before, after }
     }
 
     fn make(self) -> Make {
         Make::new(move |revision: Revision| {
             // As long as it is, to the byte: it stays in memory.
-            [self.before.as_bytes(), revision.to_string().as_bytes(), self.after.as_bytes()].concat().into()
+            [&*self.before, revision.to_string().as_bytes(), &*self.after].concat().into()
         })
     }
+}
+
+fn write_field(text: &mut Vec<u8>, (name, value): (&String, &Value)) {
+    serde_json::to_writer(&mut *text, name).expect("a name is written into memory");
+    text.push(b':');
+    serde_json::to_writer(text, value).expect("JSON is written into memory");
 }
 
 #[cfg(test)]
@@ -104,7 +114,8 @@ mod tests {
     fn a_draft_is_the_object_with_its_version() {
         let check = |object: Value| {
             let draft = Draft::of(&object);
-            let made: Value = serde_json::from_str(&format!("{}17{}", draft.before, draft.after)).unwrap();
+            let made: Value =
+                serde_json::from_slice(&[&*draft.before, b"17", &*draft.after].concat()).unwrap();
             let mut expected = object;
             expected["metadata"]["resourceVersion"] = json!("17");
             assert_eq!(made, expected);

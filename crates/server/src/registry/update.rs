@@ -100,6 +100,9 @@ impl Registry {
         target: &Target,
         binding: &Value,
     ) -> Result<(), Refusal> {
+        if str_at(binding, "metadata.name") != target.name {
+            return Err(Refusal::bad_request("name in URL does not match name in Binding object"));
+        }
         let node = str_at(binding, "target.name");
         if node.is_empty() {
             return Err(Refusal::invalid(
@@ -196,12 +199,13 @@ impl Registry {
             return Ok(Some(object::bytes(&new)));
         }
         let is_gone = is_last_goodbye(target, &new, &old);
-        let commit = if is_gone { Commit::Delete { last: &new } } else { Commit::Put(&new) };
+        // Watchers see it go as it stood; the writer sees what was written.
+        let commit = if is_gone { Commit::Delete { last: &old } } else { Commit::Put(&new) };
         let written = self.commit(context, target, Expect::At(record.modified), commit).await?;
         if written.is_some() {
             admission::spent(charge);
         }
-        Ok(written)
+        Ok(if is_gone { written.map(|_| object::bytes(&new)) } else { written })
     }
 }
 
@@ -243,7 +247,7 @@ fn prepare(target: &Target, new: &mut Value, old: &Value) {
                 new["status"] = status;
             }
         }
-        Part::Whole | Part::Binding | Part::Finalize | Part::Eviction | Part::Token | Part::Agent => {}
+        Part::Whole | Part::Binding | Part::Finalize | Part::Eviction | Part::Token | Part::Agent(_) => {}
     }
     new["apiVersion"] = json!(kind.stored().api_version());
     new["kind"] = json!(kind.kind);
@@ -261,7 +265,8 @@ fn prepare(target: &Target, new: &mut Value, old: &Value) {
         keep(meta, stood, "deletionTimestamp");
     }
     (kind.prepare)(new, Some(old), target.part);
-    if kind.counts(new, old) {
+    // A scheduler does not change what its pod is asked to be.
+    if target.part != Part::Binding && kind.counts(new, old) {
         new["metadata"]["generation"] = json!(old["metadata"]["generation"].as_u64().unwrap_or(0) + 1);
     }
 }

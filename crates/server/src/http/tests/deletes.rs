@@ -7,7 +7,7 @@ async fn a_pod_on_a_node_gets_its_time_to_stop() {
     let server = Server::new().await;
     server.json("POST", PODS, pod("loose", "")).await;
     server.json("POST", PODS, pod("bound", "")).await;
-    let binding = json!({"target": {"kind": "Node", "name": "n1"}});
+    let binding = json!({"metadata": {"name": "bound"}, "target": {"kind": "Node", "name": "n1"}});
     let bind = format!("{PODS}/bound/binding");
     assert_eq!(server.json("POST", &bind, binding.clone()).await.0, 201);
     check(

@@ -1,6 +1,7 @@
 //! The server without its sockets: requests in, answers out.
 
 mod deletes;
+mod kinds;
 mod limits;
 mod reads;
 mod watches;

@@ -147,3 +147,47 @@ async fn a_watch_of_the_future_waits_for_it() {
     let event: Value = serde_json::from_slice(&told).unwrap();
     assert_eq!((str_at(&event, "type"), str_at(&event, "object.metadata.name")), ("ADDED", "c"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_as_a_table_tells_its_columns_once() {
+    let server = Server::new().await;
+    server.json("POST", MAPS, map("a", "x")).await;
+    server.json("POST", MAPS, map("b", "x")).await;
+    let request = Request::builder()
+        .uri(format!("{MAPS}?watch=true&resourceVersion=5&timeoutSeconds=1"))
+        .header(ACCEPT, "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .body(Full::new(Bytes::new()))
+        .unwrap();
+    let response = server.api.answer(Some(&User::server()), request).await;
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let tables = body.split(|it| *it == b'\n').filter(|it| !it.is_empty());
+    let seen: Vec<_> = tables
+        .map(|it| {
+            let event: Value = serde_json::from_slice(it).unwrap();
+            let columns = object::list(&event["object"], "columnDefinitions").len();
+            (columns, event["object"]["rows"][0]["cells"][0].clone())
+        })
+        .collect();
+    assert_eq!(seen, [(3, json!("a")), (0, json!("b"))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_goes_as_it_stood() {
+    let server = Server::new().await;
+    let mut object = map("a", "x");
+    object["metadata"]["finalizers"] = json!(["example.com/a"]);
+    server.json("POST", MAPS, object).await;
+    server.json("DELETE", &format!("{MAPS}/a"), json!({})).await;
+    let (_, answer) = server.merge(&format!("{MAPS}/a"), json!({"metadata": {"finalizers": null}})).await;
+    assert_eq!(answer["metadata"]["finalizers"], Value::Null);
+    let request = Request::builder()
+        .uri(format!("{MAPS}?watch=true&resourceVersion=7&timeoutSeconds=1"))
+        .body(Full::new(Bytes::new()))
+        .unwrap();
+    let response = server.api.answer(Some(&User::server()), request).await;
+    let event: Value =
+        serde_json::from_slice(&response.into_body().collect().await.unwrap().to_bytes()).unwrap();
+    let meta = &event["object"]["metadata"];
+    assert_eq!((str_at(&event, "type"), str_at(meta, "resourceVersion")), ("DELETED", "8"));
+    assert_eq!(meta["finalizers"], json!(["example.com/a"]));
+}
