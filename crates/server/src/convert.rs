@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::kinds::Kind;
 use crate::object::{self, is_set, map_mut};
+use crate::registry::prepare::TEMPLATE_GENERATION;
 
 #[derive(Debug)]
 pub(crate) struct Door {
@@ -92,8 +93,6 @@ fn named(kind: &Kind, object: &mut Value) {
     object["apiVersion"] = json!(kind.api_version());
     object["kind"] = json!(kind.kind);
 }
-
-const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 
 /// With the defaults that the old version had, and the new one has not.
 fn old_daemon_set_inward(set: &mut Value) {

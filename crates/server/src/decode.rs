@@ -115,6 +115,22 @@ pub(crate) fn patched(
     Ok(object)
 }
 
+/// What a server-side apply made of an object. It has fields of its type alone, so only what they hold can be wrong.
+pub(crate) fn merged(expected: Gvk<'_>, object: &Value, applied: &Value) -> Result<Value, Refusal> {
+    let (read, notes) = read::typed(object, type_of(expected)?);
+    let mut object = read.map_err(|error| {
+        let why = notes.wrong.unwrap_or_else(|| in_go(&error));
+        let of = format!("{}/{}, Kind={}", expected.group, expected.version, expected.kind);
+        Refusal::failed(format!(
+            "failed to convert new object ({}/{}; {of}) to proper version: unable to convert unstructured object to {of}: error decoding from json: {why}",
+            str_at(applied, "metadata.namespace"),
+            str_at(applied, "metadata.name"),
+        ))
+    })?;
+    set_kind(expected, &mut object);
+    Ok(object)
+}
+
 /// The body of a patch, whatever it holds, and the fields that are there twice.
 pub(crate) fn patch(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);

@@ -275,12 +275,14 @@ impl Api {
                     Deleted::Marked { now } => Ok(show(StatusCode::OK, now)),
                     Deleted::Gone { last } if kind.returns_deleted => Ok(show(StatusCode::OK, last)),
                     Deleted::Gone { last } => {
-                        let details = json!({
+                        let mut details = json!({
                             "name": target.name,
-                            "group": kind.group,
                             "kind": kind.plural,
                             "uid": object::parse(&last)["metadata"]["uid"],
                         });
+                        if !kind.group.is_empty() {
+                            details["group"] = json!(kind.group);
+                        }
                         Ok(json_of(StatusCode::OK, &success(details)))
                     }
                 }

@@ -114,8 +114,9 @@ impl fmt::Display for Item<'_> {
                 _ => write!(out, "{number}"),
             },
             Value::Array(items) => {
+                write!(out, "[")?;
                 for (at, item) in items.iter().enumerate() {
-                    write!(out, "{}{}", if at == 0 { "[" } else { "," }, Item(Cow::Borrowed(item)))?;
+                    write!(out, "{}{}", if at == 0 { "" } else { "," }, Item(Cow::Borrowed(item)))?;
                 }
                 write!(out, "]")
             }

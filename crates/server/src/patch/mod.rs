@@ -93,7 +93,11 @@ impl PatchType {
             (Self::Strategic, Value::Object(patch)) => {
                 let original = object.as_object_mut().map(std::mem::take).unwrap_or_default();
                 let shape = types::of(of.group, of.version, of.kind).map_or(Shape::Any, Shape::Object);
-                object = Value::Object(strategic::merge(original, patch, shape)?);
+                object = Value::Object(strategic::merge(original, patch.clone(), shape)?);
+                if let Some(why) = strategic::misfit(shape, &object) {
+                    let patch = Value::String(go::text(&Value::Object(patch)));
+                    return Err(Refusal::invalid_patch(Cause::invalid("patch", &patch, &why)));
+                }
             }
             (Self::Merge | Self::Strategic, other) => {
                 return Err(mismatch(&other, "map[string]interface {}"));

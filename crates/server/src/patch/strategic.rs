@@ -88,7 +88,12 @@ pub(super) fn merge(mut original: Entries, mut patch: Entries, shape: Shape) -> 
 
 fn unknown_directive(directive: &Value, patch: &Entries) -> Error {
     let patch = go::text(&Value::Object(patch.clone()));
-    Error::Other(format!("unknown patch type: {} in map: {patch}", go::text(directive)))
+    let directive = match directive.as_str() {
+        Some(text) => text.to_owned(),
+        None if directive.is_null() => "%!s(<nil>)".to_owned(),
+        None => format!("%!s({}={})", go::type_of(directive), go::text(directive)),
+    };
+    Error::Other(format!("unknown patch type: {directive} in map: {patch}"))
 }
 
 /// `$retainKeys` names every field that may stay, and so every field that the patch may set.
@@ -382,6 +387,39 @@ fn items_of(shape: Shape, name: &str) -> Result<(Shape, Strategy), Error> {
         Patch::Plain | Patch::Replace => Strategy { merges: false, key: None },
     };
     Ok((*of, strategy))
+}
+
+/// Why Go cannot make an object of this shape from what the patch made, if it cannot: in this one way of patching it
+/// reads values, not text, and words what is wrong with them in its own way.
+pub(super) fn misfit(shape: Shape, value: &Value) -> Option<String> {
+    let kind = match go::type_of(value) {
+        "map[string]interface {}" => "map",
+        "[]interface {}" => "slice",
+        plain => plain,
+    };
+    let want = go_kind(shape);
+    match (shape, value) {
+        (_, Value::Null) => None,
+        (Shape::Object(of), Value::Object(entries)) => {
+            entries.iter().find_map(|(name, it)| misfit(of.field(name)?.shape, it))
+        }
+        (Shape::Object(_), _) => Some(format!("cannot restore struct from: {kind}")),
+        (Shape::Map(of, _), Value::Object(entries)) => entries.values().find_map(|it| misfit(*of, it)),
+        (Shape::Map(..), _) => Some(format!("cannot restore map from {kind}")),
+        (Shape::List(of, _), Value::Array(items)) => items.iter().find_map(|it| misfit(*of, it)),
+        (Shape::List(..), _) => Some(format!("cannot restore slice from {kind}")),
+        (Shape::String, Value::String(_)) | (Shape::Bool, Value::Bool(_)) => None,
+        (Shape::String, Value::Number(it)) if !it.is_f64() => Some(format!("cannot convert int64 to {want}")),
+        (Shape::Int32 | Shape::Int64, Value::Number(it)) if it.is_f64() => {
+            let is_whole = it.as_f64().is_some_and(|it| it.fract() == 0.0);
+            (!is_whole).then(|| format!("cannot convert float64 to {want}"))
+        }
+        (Shape::Int32 | Shape::Int64, Value::Number(_)) => None,
+        (Shape::String | Shape::Bool | Shape::Int32 | Shape::Int64, _) => {
+            Some(format!("unrecognized type: {want}"))
+        }
+        _ => None,
+    }
 }
 
 /// What Go calls a type of this shape.

@@ -171,9 +171,9 @@ fn each_list_has_its_own_key() {
 fn a_rollback_replaces_the_whole_template() {
     strategic(
         SET,
-        r#"{"spec":{"selector":1,"template":{"spec":{"containers":[{"name":"a"}],"hostNetwork":true}}}}"#,
+        r#"{"spec":{"selector":{},"template":{"spec":{"containers":[{"name":"a"}],"hostNetwork":true}}}}"#,
         r#"{"spec":{"template":{"$patch":"replace","spec":{"containers":[{"name":"b"}]}}}}"#,
-        &expect![[r#"{"spec":{"selector":1,"template":{"spec":{"containers":[{"name":"b"}]}}}}"#]],
+        &expect![[r#"{"spec":{"selector":{},"template":{"spec":{"containers":[{"name":"b"}]}}}}"#]],
     );
 }
 
@@ -280,6 +280,25 @@ fn a_bad_patch_says_what_is_wrong_with_it() {
         (
             r#"{"containers":[{"$patch":"merge"}]}"#,
             expect!["500 merging lists cannot yet be specified in the patch"],
+        ),
+        (r#"{"$patch":null}"#, expect!["500 unknown patch type: %!s(<nil>) in map: map[$patch:<nil>]"]),
+        (
+            r#"{"hostname":1}"#,
+            expect![[
+                r#"422  "" is invalid: patch: Invalid value: "map[spec:map[hostname:1]]": cannot convert int64 to string"#
+            ]],
+        ),
+        (
+            r#"{"hostname":[]}"#,
+            expect![[
+                r#"422  "" is invalid: patch: Invalid value: "map[spec:map[hostname:[]]]": unrecognized type: string"#
+            ]],
+        ),
+        (
+            r#"{"affinity":1}"#,
+            expect![[
+                r#"422  "" is invalid: patch: Invalid value: "map[spec:map[affinity:1]]": cannot restore struct from: int64"#
+            ]],
         ),
         (r#"{"$deleteFromPrimitiveList":["a"]}"#, expect!["400 invalid patch format of primitive list"]),
     ] {

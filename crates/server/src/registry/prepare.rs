@@ -9,6 +9,8 @@ use crate::admit::resources;
 use crate::object::{is_set, list, map_mut};
 use crate::route::Part;
 
+pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
 pub(crate) fn nothing(_: &mut Value, _: Option<&Value>, _: Part) {}
 
 /// The finalizer `kubernetes` of a namespace stands for its content, and only `/finalize` takes it away.
@@ -69,9 +71,8 @@ fn first_status(pod: &mut Value) {
 /// A DaemonSet carries the old API's template generation, raised with every change of its template and with nothing
 /// else: old pods are told from new ones by it, so one that stood still would stop every update.
 pub(crate) fn daemonset(new: &mut Value, old: Option<&Value>, part: Part) {
-    const ANNOTATION: &str = "deprecated.daemonset.template.generation";
     let of = |set: &Value| {
-        set["metadata"]["annotations"][ANNOTATION].as_str().and_then(|it| it.parse::<i64>().ok())
+        set["metadata"]["annotations"][TEMPLATE_GENERATION].as_str().and_then(|it| it.parse::<i64>().ok())
     };
     let generation = match old {
         None => of(new).unwrap_or(1).max(1),
@@ -81,5 +82,5 @@ pub(crate) fn daemonset(new: &mut Value, old: Option<&Value>, part: Part) {
         Some(old) => of(old).unwrap_or(0),
     };
     let annotations = map_mut(&mut new["metadata"], "annotations");
-    annotations.insert(ANNOTATION.into(), generation.to_string().into());
+    annotations.insert(TEMPLATE_GENERATION.into(), generation.to_string().into());
 }

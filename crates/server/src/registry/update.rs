@@ -85,7 +85,7 @@ impl Registry {
                 return Err(Refusal::conflict(target.kind, &target.name, &why));
             }
             let new = fields::applied(context, target, applied, force, old)?;
-            let mut new = decode::patched(context, target.kind.gvk(), new, Vec::new())?;
+            let mut new = decode::merged(target.kind.gvk(), &new, applied)?;
             check(&mut new)?;
             (target.kind.default)(&mut new);
             Ok(new)

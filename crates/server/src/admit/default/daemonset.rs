@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{fill, fill_absent, pod::pod_spec, with, within};
+use crate::registry::prepare::TEMPLATE_GENERATION;
 
 pub(crate) fn daemonset(set: &mut Value) {
     within(set, "spec", |spec| {
@@ -8,6 +9,8 @@ pub(crate) fn daemonset(set: &mut Value) {
         within(spec, "updateStrategy", |it| fill(it, "type", "RollingUpdate"));
         rolling_update_and_template(spec);
     });
+    // The server counts it, but whoever writes the set owns it: upstream's objects have it from the start.
+    within(set, "metadata", |meta| within(meta, "annotations", |it| fill(it, TEMPLATE_GENERATION, "0")));
 }
 
 fn rolling_update_and_template(spec: &mut Value) {

@@ -57,6 +57,11 @@ fn a_daemonset_gets_upstreams_defaults() {
         }}),
         &expect![[r#"
             {
+              "metadata": {
+                "annotations": {
+                  "deprecated.daemonset.template.generation": "0"
+                }
+              },
               "spec": {
                 "revisionHistoryLimit": 10,
                 "selector": {
