@@ -18,3 +18,17 @@ impl Document {
         Self { media_type, bytes, hash }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn the_hash_is_of_the_content() {
+        let hash = |content: &'static str| Document::new("text/plain", content).hash;
+        expect!["E3B0C44298FC1C149AFBF4C8996FB92427AE41E4649B934CA495991B7852B855"].assert_eq(&hash(""));
+        assert_ne!(hash("a"), hash("b"));
+    }
+}

@@ -556,8 +556,15 @@ pub(crate) static KINDS: &[Kind] = &[
         warn: warn::endpoint_slice,
         ..PLAIN
     },
-    // Last, so that a client that asks for `ds` means the newer.
-    Kind { group: "extensions", version: "v1beta1", door: Some(&convert::OLD_DAEMON_SETS), ..DAEMON_SET },
+    // Last, and by its full name only: a client that asks for `ds` means the newer.
+    Kind {
+        group: "extensions",
+        version: "v1beta1",
+        short: &[],
+        categories: &[],
+        door: Some(&convert::OLD_DAEMON_SETS),
+        ..DAEMON_SET
+    },
 ];
 
 impl Kind {

@@ -45,7 +45,7 @@ impl Server {
     }
 }
 
-/// Makes what is missing. If nothing is, nothing is written.
+/// Rule: what every cluster and every namespace has is made if it is missing. If nothing is, nothing is written.
 pub(crate) async fn make(registry: &Registry, server: &Server, now: Timestamp) -> Result<(), Refusal> {
     let standing = Standing { registry, server, now };
     let first = NAMESPACES.map(|name| (Kind::namespace(), None, json!({"metadata": {"name": name}})));

@@ -11,6 +11,7 @@ use crate::registry::Registry;
 /// Namespaces without which a cluster is none.
 const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
 
+/// Rule: nothing is made in a namespace that is missing or going; some namespaces never go.
 pub(super) fn admit(registry: &Registry, attempt: Attempt<'_>, object: &Value) -> Result<(), Refusal> {
     let target = attempt.target;
     if std::ptr::eq(target.kind, Kind::namespace()) {

@@ -141,7 +141,8 @@ pub(super) async fn charge(
     Ok(Some(charge))
 }
 
-/// What is used once the object is there. Nothing if the quota does not concern it.
+/// Rule: a write is refused that would take more than a quota leaves, or that does not say how much of a rationed
+/// resource it takes. What is used once the object is there; nothing if the quota does not concern it.
 fn charged(
     quota: &Value,
     kind: &Kind,

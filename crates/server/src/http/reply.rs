@@ -113,3 +113,21 @@ pub(super) fn warn(response: &mut Response, warnings: Vec<String>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_that_a_client_has_is_not_sent_again() {
+        let document = Document::new(JSON, "{}");
+        let sent = |if_none_match: &str| {
+            let response = super::document(&document, if_none_match);
+            (response.status().as_u16(), response.headers()[ETAG].to_str().unwrap_or_default().to_owned())
+        };
+        let (code, etag) = sent("");
+        assert_eq!((code, etag.len()), (200, 66));
+        assert_eq!(sent(&format!("\"other\", {etag}")), (304, etag.clone()));
+        assert_eq!(sent("\"other\""), (200, etag));
+    }
+}
