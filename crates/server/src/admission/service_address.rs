@@ -77,6 +77,11 @@ pub(super) fn mutate(
     wanted.node_ports(service, old)
 }
 
+fn is_reached_from_outside(service: &Value) -> bool {
+    let spec = &service["spec"];
+    matches!(str_at(spec, "type"), "NodePort" | "LoadBalancer") || is_set(&spec["externalIPs"])
+}
+
 struct Wanted<'a> {
     taken: &'a mut Taken,
     key: String,
@@ -107,6 +112,17 @@ impl Wanted<'_> {
                     service["spec"][name] = old["spec"][name].clone();
                 }
             }
+        }
+        for name in ["ipFamilies", "ipFamilyPolicy"] {
+            if !is_set(&service["spec"][name]) && is_set(&old["spec"][name]) {
+                service["spec"][name] = old["spec"][name].clone();
+            }
+        }
+        // So does one that no longer needs what it leaves as it was.
+        const POLICY: &str = "externalTrafficPolicy";
+        let is_left_over = is_reached_from_outside(old) && !is_reached_from_outside(service);
+        if is_left_over && service["spec"][POLICY] == old["spec"][POLICY] {
+            map_mut(service, "spec").remove(POLICY);
         }
         let said = str_at(service, "spec.clusterIP").to_owned();
         let address = match said.as_str() {
