@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use expect_test::{Expect, expect};
 
 use crate::bed::{Muster, fresh_dir, kubectls, muster_up};
@@ -49,6 +50,20 @@ impl Bench {
         format!("[{}] {}", output.status.code().unwrap_or(-1), said.join("\n"))
     }
 
+    /// A kubeconfig with the certificate that a signing request of this name was given.
+    fn certified(&self, name: &str) -> PathBuf {
+        let dir = &self.muster.dir;
+        let certificate = self.admin(&["get", "csr", name, "-o", "jsonpath={.status.certificate}"]);
+        let [path, key] = ["crt", "key"].map(|it| dir.join(format!("{name}.{it}")));
+        fs::write(&path, BASE64.decode(certificate).unwrap()).unwrap();
+        let credentials = [
+            "--embed-certs".to_owned(),
+            format!("--client-certificate={}", path.display()),
+            format!("--client-key={}", key.display()),
+        ];
+        kubeconfig(&self.kubectl, dir, name, &credentials.each_ref().map(String::as_str))
+    }
+
     fn check(&self, kubeconfig: &Path, commands: &[&str], expected: &Expect) {
         let mut said = String::new();
         for line in commands {
@@ -70,6 +85,31 @@ fn kubeconfig(kubectl: &Path, dir: &Path, name: &str, credentials: &[&str]) -> P
     set(&[&["set-credentials", "other"], credentials].concat());
     set(&["set-context", "muster", "--user", "other"]);
     path
+}
+
+/// A request for a certificate, whose key is left in `dir`. There is none without openssl.
+fn signing_request(dir: &Path, name: &str, subject: &str, signer: &str) -> Option<String> {
+    let made = Command::new("openssl")
+        .args(["req", "-new", "-newkey", "rsa:2048", "-nodes", "-subj", subject, "-keyout"])
+        .arg(dir.join(format!("{name}.key")))
+        .stderr(Stdio::null())
+        .output();
+    let Some(request) = made.ok().filter(|it| it.status.success()) else {
+        println!("skipped: there is no openssl to make a request with");
+        return None;
+    };
+    let request = BASE64.encode(request.stdout);
+    Some(format!(
+        "apiVersion: certificates.k8s.io/v1
+kind: CertificateSigningRequest
+metadata: {{name: {name}}}
+spec:
+  request: {request}
+  signerName: kubernetes.io/{signer}
+  expirationSeconds: 3600
+  usages: [client auth, digital signature]
+"
+    ))
 }
 
 fn command(kubectl: &Path, home: &Path) -> Command {
@@ -227,31 +267,10 @@ stringData:
 fn a_certificate_is_asked_for_approved_and_used() {
     let bench = Bench::new("auth-csr");
     let dir = &bench.muster.dir;
-    let openssl = Command::new("openssl")
-        .args(["req", "-new", "-newkey", "rsa:2048", "-nodes", "-subj", "/O=dev/O=ops/CN=ann", "-keyout"])
-        .arg(dir.join("ann.key"))
-        .arg("-out")
-        .arg(dir.join("ann.csr"))
-        .stderr(Stdio::null())
-        .status();
-    if !openssl.is_ok_and(|it| it.success()) {
-        println!("skipped: there is no openssl to make a request with");
+    let Some(object) = signing_request(dir, "ann", "/O=dev/O=ops/CN=ann", "kube-apiserver-client") else {
         bench.muster.stop();
         return;
-    }
-    use base64::Engine as _;
-    let request = base64::prelude::BASE64_STANDARD.encode(fs::read(dir.join("ann.csr")).unwrap());
-    let object = format!(
-        "apiVersion: certificates.k8s.io/v1
-kind: CertificateSigningRequest
-metadata: {{name: ann}}
-spec:
-  request: {request}
-  signerName: kubernetes.io/kube-apiserver-client
-  expirationSeconds: 3600
-  usages: [client auth]
-"
-    );
+    };
     fs::write(dir.join("csr.yaml"), object).unwrap();
     bench.admin(&["apply", "-f", dir.join("csr.yaml").to_str().unwrap()]);
     let admin = bench.muster.kubeconfig();
@@ -277,19 +296,7 @@ spec:
             [0] certificatesigningrequest.certificates.k8s.io/ann condition met
         "#]],
     );
-    let certificate = bench.admin(&["get", "csr", "ann", "-o", "jsonpath={.status.certificate}"]);
-    let certificate = base64::prelude::BASE64_STANDARD.decode(certificate).unwrap();
-    fs::write(dir.join("ann.crt"), certificate).unwrap();
-    let ann = kubeconfig(
-        &bench.kubectl,
-        dir,
-        "ann",
-        &[
-            "--embed-certs",
-            &format!("--client-certificate={}", dir.join("ann.crt").display()),
-            &format!("--client-key={}", dir.join("ann.key").display()),
-        ],
-    );
+    let ann = bench.certified("ann");
     bench.check(
         &ann,
         &["auth whoami -o jsonpath={.status.userInfo['username','groups']}", "get pods"],
@@ -298,6 +305,70 @@ spec:
             [0] ann ["dev","ops","system:authenticated"]
             $ kubectl get pods
             [1] Error from server (Forbidden): pods is forbidden: User "ann" cannot list resource "pods" in API group "" in the namespace "default"
+        "#]],
+    );
+    bench.muster.stop();
+}
+
+/// As an agent does: a token, a request, a certificate, and then only what is the node's own.
+#[test]
+fn a_node_joins_with_a_token() {
+    let bench = Bench::new("auth-node");
+    let dir = &bench.muster.dir;
+    let subject = "/O=system:nodes/CN=system:node:n9";
+    let Some(request) = signing_request(dir, "n9", subject, "kube-apiserver-client-kubelet") else {
+        bench.muster.stop();
+        return;
+    };
+    fs::write(dir.join("csr.yaml"), request).unwrap();
+    let made = Command::new(env!("CARGO_BIN_EXE_muster"))
+        .args(["token", "create", "--ttl", "10m", "--kubeconfig"])
+        .arg(bench.muster.kubeconfig())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let token = kubeconfig(&bench.kubectl, dir, "token", &["--token", text(&made.stdout).trim()]);
+    let said = bench.says(&token, &["create", "-f", dir.join("csr.yaml").to_str().unwrap()]);
+    assert_eq!(said, "[0] certificatesigningrequest.certificates.k8s.io/n9 created");
+    assert_eq!(bench.says(&token, &["auth", "can-i", "list", "secrets", "-n", "kube-system"]), "[1] no");
+    bench.admin(&["wait", "csr/n9", "--for=jsonpath={.status.certificate}", "--timeout=30s"]);
+
+    let node = bench.certified("n9");
+    fs::write(dir.join("node.yaml"), "{apiVersion: v1, kind: Node, metadata: {name: n9}}").unwrap();
+    let said = bench.says(&node, &["create", "-f", dir.join("node.yaml").to_str().unwrap()]);
+    assert_eq!(said, "[0] node/n9 created");
+    bench.check(
+        &node,
+        &[
+            "get node n9 -o name",
+            "label node n9 rack=7",
+            "label node n9 node-restriction.kubernetes.io/trusted=yes",
+            "taint node n9 a=b:NoSchedule",
+            "label node sim-1 rack=7",
+            "get nodes",
+            "get secrets -n kube-system",
+            "get pods -A --field-selector spec.nodeName=n9",
+            "delete node n9",
+        ],
+        &expect![[r#"
+            $ kubectl get node n9 -o name
+            [0] node/n9
+            $ kubectl label node n9 rack=7
+            [0] node/n9 labeled
+            $ kubectl label node n9 node-restriction.kubernetes.io/trusted=yes
+            [1] Error from server (Forbidden): nodes "n9" is forbidden: is not allowed to modify labels: node-restriction.kubernetes.io/trusted
+            $ kubectl taint node n9 a=b:NoSchedule
+            [1] Error from server (Forbidden): nodes "n9" is forbidden: node "n9" is not allowed to modify taints
+            $ kubectl label node sim-1 rack=7
+            [1] Error from server (Forbidden): nodes "sim-1" is forbidden: User "system:node:n9" cannot get resource "nodes" in API group "" at the cluster scope: node 'n9' cannot read 'sim-1', only its own Node object
+            $ kubectl get nodes
+            [1] Error from server (Forbidden): nodes is forbidden: User "system:node:n9" cannot list resource "nodes" in API group "" at the cluster scope: node 'n9' cannot read all nodes, only its own Node object
+            $ kubectl get secrets -n kube-system
+            [1] Error from server (Forbidden): secrets is forbidden: User "system:node:n9" cannot list resource "secrets" in API group "" in the namespace "kube-system": No Object name found
+            $ kubectl get pods -A --field-selector spec.nodeName=n9
+            [0] No resources found
+            $ kubectl delete node n9
+            [1] Error from server (Forbidden): nodes "n9" is forbidden: User "system:node:n9" cannot delete resource "nodes" in API group "" at the cluster scope
         "#]],
     );
     bench.muster.stop();
@@ -339,8 +410,7 @@ fn secrets_are_in_no_log() {
     let audit = text(&fs::read(&audit).unwrap());
     assert!(log.contains("/api/v1/namespaces/default/secrets"), "the log tells of the requests");
     assert!(audit.contains("\"resource\":\"secrets\""), "the audit log does too");
-    use base64::Engine as _;
-    let encoded = base64::prelude::BASE64_STANDARD.encode("correct-horse-battery-staple");
+    let encoded = BASE64.encode("correct-horse-battery-staple");
     let signature = token.rsplit('.').next().unwrap();
     let secrets = ["correct-horse-battery-staple", &encoded, signature, "token-at-all", "PRIVATE KEY"];
     for (name, text) in [("log", &log), ("audit log", &audit)] {

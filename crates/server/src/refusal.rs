@@ -130,6 +130,11 @@ impl Refusal {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
+    pub(crate) fn too_many_headers(count_max: usize) -> Self {
+        let message = format!("the request has more than {count_max} headers");
+        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "BadRequest", message)
+    }
+
     pub(crate) fn url_too_long(bytes_max: usize) -> Self {
         let message = format!("the URL of the request is longer than {bytes_max} bytes");
         Self::new(StatusCode::URI_TOO_LONG, "BadRequest", message)

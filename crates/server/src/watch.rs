@@ -74,6 +74,7 @@ struct Watcher {
     bookmarks: tokio::time::Interval,
     is_bookmark_due: bool,
     has_said_goodbye: bool,
+    is_stopping: bool,
     has_told_columns: AtomicBool,
     progress: Progress,
 }
@@ -113,6 +114,7 @@ impl Watcher {
             bookmarks,
             is_bookmark_due: false,
             has_said_goodbye: false,
+            is_stopping: false,
             has_told_columns: AtomicBool::new(false),
             progress: Progress::Begin,
         }
@@ -162,10 +164,14 @@ impl Watcher {
                     }
                 }
             }
+            if self.is_stopping {
+                return None;
+            }
             let goodbye = self.deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(self.deadline);
             tokio::select! {
                 changed = self.heads.changed() => changed.ok()?,
-                () = self.stop.cancelled() => return None,
+                // What came before the end is still told.
+                () = self.stop.cancelled() => self.is_stopping = true,
                 () = tokio::time::sleep_until(self.deadline) => {
                     self.progress = Progress::End;
                     return None;

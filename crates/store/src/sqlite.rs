@@ -37,6 +37,9 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// and must not come back with another meaning.
 const RESTORED_AHEAD: Revision = 1_000_000_000;
 
+/// How the names of the files end that SQLite keeps beside one, and reads with it. A stranger's would spoil a file.
+const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
+
 const SCHEMA: &str = "
     CREATE TABLE version (
         revision INTEGER PRIMARY KEY,
@@ -112,6 +115,12 @@ impl Sqlite {
 
     fn number(&self, pragma: &str) -> rusqlite::Result<i64> {
         self.connection.pragma_query_value(None, pragma, |it| it.get(0))
+    }
+
+    /// How far the store has come, as far as the file can still tell.
+    fn last_revision(&self) -> Option<Revision> {
+        let last = "SELECT max(coalesce((SELECT max(revision) FROM version), 0), revision) FROM floor";
+        self.connection.query_row(last, [], |it| it.get::<_, i64>(0)).ok()?.try_into().ok()
     }
 
     /// Copies the write-ahead log into the file.
@@ -304,7 +313,7 @@ pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
     let from = std::path::absolute(from).map_err(|it| failed(from, &it))?;
     let log = Sqlite::existing(from)?;
     let partial = beside(&to, ".partial");
-    remove(&partial).and_then(|()| make_private(&partial)).map_err(|it| failed(&partial, &it))?;
+    begin_anew(&partial).map_err(|it| failed(&partial, &it))?;
     let name = partial.to_str().ok_or_else(|| failed(&partial, &io::ErrorKind::InvalidFilename.into()))?;
     log.connection.execute("VACUUM INTO ?1", [name]).map_err(|it| explain(&partial, &it))?;
     let revision = Db::check(&mut Sqlite::existing(partial.clone())?)?.revision();
@@ -312,8 +321,8 @@ pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
     Ok(revision)
 }
 
-/// Rule: a restored store goes on far after its backup, and its history begins there: whoever has seen what came
-/// after the backup is told to list again, instead of waiting for revisions that mean something else now.
+/// Rule: a restored store goes on far after its backup and after what it replaces, and its history begins there:
+/// whoever has seen what came after the backup is told to list again, instead of waiting for revisions that mean something else now.
 ///
 /// Whatever stands in the place of `to` is kept beside it.
 pub fn restore(from: &Path, to: &Path) -> Result<Revision, LogError> {
@@ -322,10 +331,7 @@ pub fn restore(from: &Path, to: &Path) -> Result<Revision, LogError> {
     // The backup itself is only read: what has to change changes in the copy.
     let partial = beside(&to, ".partial");
     let copy = || {
-        for end in ["", "-wal", "-shm"] {
-            remove(&beside(&partial, end))?;
-        }
-        make_private(&partial)?;
+        begin_anew(&partial)?;
         io::copy(&mut File::open(&from)?, &mut fs::OpenOptions::new().write(true).open(&partial)?)
     };
     if copy().map_err(|it| failed(&from, &it))? == 0 {
@@ -338,7 +344,11 @@ pub fn restore(from: &Path, to: &Path) -> Result<Revision, LogError> {
         other => other,
     };
     let mut log = Sqlite::existing(partial.clone()).map_err(at_source)?;
-    let revision = Db::check(&mut log).map_err(at_source)?.revision() + RESTORED_AHEAD;
+    let backed_up = Db::check(&mut log).map_err(at_source)?.revision();
+    // Closed cleanly, a file has no log beside it, and one rename is enough. One that cannot be opened cannot be
+    // closed either: it is put aside with its log.
+    let replaced = to.exists().then(|| Sqlite::open(&to).ok()?.last_revision()).flatten().unwrap_or(0);
+    let revision = backed_up.max(replaced) + RESTORED_AHEAD;
     let mut jump = || {
         let transaction = log.connection.transaction()?;
         transaction.execute_batch(
@@ -350,14 +360,9 @@ pub fn restore(from: &Path, to: &Path) -> Result<Revision, LogError> {
     };
     jump().map_err(|it| explain(&partial, &it))?;
     drop(log);
-    // Closed cleanly, a file has no log beside it, and one rename is enough. One that cannot be opened cannot be
-    // closed either: it is put aside with its log.
-    if to.exists() {
-        drop(Sqlite::open(&to));
-    }
     let put_aside = || {
         let aside = beside(&to, ".replaced");
-        for end in ["-shm", "-wal", ""] {
+        for end in COMPANIONS.into_iter().chain([""]) {
             match fs::rename(beside(&to, end), beside(&aside, end)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => remove(&beside(&aside, end))?,
                 other => other?,
@@ -386,6 +391,12 @@ fn make_private(path: &Path) -> io::Result<()> {
 
 fn sync_folder_of(path: &Path) -> io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+}
+
+/// An empty file, with nothing beside it that SQLite would take for its log.
+fn begin_anew(path: &Path) -> io::Result<()> {
+    COMPANIONS.into_iter().chain([""]).try_for_each(|end| remove(&beside(path, end)))?;
+    make_private(path)
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -72,6 +72,7 @@ pub(crate) async fn mutate(
     object: &mut Value,
 ) -> Result<(), Refusal> {
     namespace_lifecycle::admit(registry, attempt, object)?;
+    auth::complete_write(context.now, attempt, object);
     if matches!(attempt.operation, Operation::Delete) || attempt.target.part != Part::Whole {
         return Ok(());
     }

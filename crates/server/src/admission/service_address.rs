@@ -93,9 +93,15 @@ struct Wanted<'a> {
 impl Wanted<'_> {
     fn address(&mut self, service: &mut Value, old: &Value) -> Result<(), Refusal> {
         if service["spec"]["type"] == "ExternalName" {
+            // One that becomes such gives its address up; a new one must not say any, which the checks see to.
             let spec = map_mut(service, "spec");
             for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
-                spec.remove(name);
+                if !old.is_null() {
+                    spec.remove(name);
+                }
+            }
+            if let Some(address) = spec.get("clusterIP").filter(|it| is_set(it)).cloned() {
+                spec.entry("clusterIPs").or_insert_with(|| json!([address]));
             }
             return Ok(());
         }
@@ -126,6 +132,8 @@ impl Wanted<'_> {
             "" => self.free_address(service)?.to_string(),
             _ => self.claim_address(service, &said)?,
         };
+        // Whoever writes the endpoints of a service without a selector may write both families.
+        let both = address == "None" && !is_set(&service["spec"]["selector"]);
         let spec = map_mut(service, "spec");
         if spec.get("clusterIPs").is_none_or(|it| !is_set(it)) {
             spec.insert("clusterIPs".into(), json!([address]));
@@ -137,8 +145,13 @@ impl Wanted<'_> {
             spec.insert("ipFamilies".into(), json!(["IPv4", "IPv6"]));
             spec.insert("ipFamilyPolicy".into(), json!("RequireDualStack"));
         }
-        spec.entry("ipFamilies").or_insert_with(|| json!(["IPv4"]));
-        spec.entry("ipFamilyPolicy").or_insert_with(|| json!("SingleStack"));
+        let (families, policy) = if both {
+            (json!(["IPv4", "IPv6"]), "RequireDualStack")
+        } else {
+            (json!(["IPv4"]), "SingleStack")
+        };
+        spec.entry("ipFamilies").or_insert(families);
+        spec.entry("ipFamilyPolicy").or_insert_with(|| json!(policy));
         Ok(())
     }
 

@@ -229,6 +229,11 @@ impl Causes {
         self.0.len()
     }
 
+    /// Forgets what was found before.
+    pub(crate) fn keep_from(&mut self, at: usize) {
+        self.0.drain(..at.min(self.0.len()));
+    }
+
     pub(crate) fn push(&mut self, cause: Cause) {
         self.0.push(cause);
     }

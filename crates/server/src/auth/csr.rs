@@ -81,6 +81,22 @@ pub(crate) fn check(
     }
 }
 
+/// Whoever sets a condition need not say when.
+pub(crate) fn date_conditions(now: Timestamp, new: &mut Value, old: &Value) {
+    let Some(conditions) = new["status"]["conditions"].as_array_mut() else { return };
+    for condition in conditions.iter_mut().filter(|it| it.is_object()) {
+        if !is_set(&condition["lastUpdateTime"]) {
+            condition["lastUpdateTime"] = json!(object::time(now));
+        }
+        if !is_set(&condition["lastTransitionTime"]) {
+            let same = |it: &&Value| it["type"] == condition["type"] && it["status"] == condition["status"];
+            let stood = list(&old["status"], "conditions").iter().find(same);
+            let since = stood.map(|it| it["lastTransitionTime"].clone()).filter(is_set);
+            condition["lastTransitionTime"] = since.unwrap_or_else(|| json!(object::time(now)));
+        }
+    }
+}
+
 /// A right to one signer, or to all of its domain.
 fn may(registry: &Registry, user: &User, verb: &str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();

@@ -47,6 +47,7 @@ use crate::object::{self, str_at};
 use crate::pki::{Pki, PkiError};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
+use crate::route::Part;
 use crate::selector::Selector;
 
 /// Under this key of a user's extras stands which certificate or token showed who they are.
@@ -227,6 +228,16 @@ fn read_all(registry: &Registry) -> Roles {
         }
     }
     roles
+}
+
+/// What the server says of a write to a part that only it knows.
+pub(crate) fn complete_write(now: Timestamp, attempt: Attempt<'_>, new: &mut Value) {
+    if let Operation::Update { old } = attempt.operation
+        && attempt.target.kind.group == csr::GROUP
+        && attempt.target.part != Part::Whole
+    {
+        csr::date_conditions(now, new, old);
+    }
 }
 
 /// Whether the user may write this, by what it says: rights that they give away, certificates that they approve, and what

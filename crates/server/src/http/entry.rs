@@ -17,7 +17,7 @@ use super::{Api, Asked, BODY_BYTES_MAX, BoxError, Response};
 use crate::audit::{Audit, Told};
 use crate::auth::{self, Deed, Grant, User};
 use crate::context::Context;
-use crate::limits::{BODY_TIMEOUT, Limits, URL_BYTES_MAX};
+use crate::limits::{BODY_TIMEOUT, HEADERS_MAX, Limits, URL_BYTES_MAX};
 use crate::metrics::{self, Counted};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
@@ -91,6 +91,10 @@ impl Api {
     {
         if request.uri().path_and_query().is_some_and(|it| URL_BYTES_MAX < it.as_str().len()) {
             return Err(Refusal::url_too_long(URL_BYTES_MAX));
+        }
+        // HTTP/2 counts their bytes only.
+        if HEADERS_MAX < request.headers().len() {
+            return Err(Refusal::too_many_headers(HEADERS_MAX));
         }
         let Visit { deed, kind, now, .. } = visit;
         let user = visit.user.insert(auth::authenticate(&self.registry, peer, request.headers(), *now)?);

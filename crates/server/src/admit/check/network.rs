@@ -17,10 +17,18 @@ pub(crate) fn service(write: &Write, out: &mut Causes) {
     if write.is_status() {
         return check_balancer_status(new, &Path::new("status.loadBalancer.ingress"), out);
     }
+    let kind = str_at(spec, "type");
+    if kind != "ExternalName" {
+        // Upstream looks at the addresses when it gives them out, and goes no further if they are wrong.
+        let before = out.len();
+        check_addresses(spec, write.old, &at, out);
+        if out.len() != before {
+            return out.keep_from(before);
+        }
+    }
     if let Some(old) = write.old {
         check_change(spec, &old["spec"], &at, out);
     }
-    let kind = str_at(spec, "type");
     let ports = list(spec, "ports");
     if ports.is_empty() && !is_headless(spec) && kind != "ExternalName" {
         out.required(&at.field("ports"), "");
@@ -47,9 +55,6 @@ pub(crate) fn service(write: &Write, out: &mut Causes) {
     }
     labels::check_labels(&spec["selector"], &at.field("selector"), out);
     check_affinity(spec, &at, out);
-    if kind != "ExternalName" {
-        check_addresses(spec, write.old, &at, out);
-    }
     for (index, ip) in list(spec, "externalIPs").iter().enumerate() {
         let (ip, at) = (ip.as_str().unwrap_or_default(), at.field("externalIPs"));
         let before = out.len();

@@ -14,10 +14,6 @@ pub(super) fn check_hooks_and_probes(container: &Value, spec: &Spec, at: &Path, 
     for name in ["postStart", "preStop"].into_iter().filter(|name| has(lifecycle, name)) {
         check_handler(&lifecycle[name], spec, &at.field("lifecycle").field(name), out);
     }
-    if has(lifecycle, "stopSignal") && spec.os().is_none() {
-        let why = "may not be set for containers with empty `spec.os.name`";
-        out.forbidden(&at.field("lifecycle").field("stopSignal"), why);
-    }
     for name in
         ["livenessProbe", "readinessProbe", "startupProbe"].into_iter().filter(|name| has(container, name))
     {

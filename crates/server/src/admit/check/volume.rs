@@ -366,14 +366,7 @@ fn projected(source: &Value, at: &Path, out: &mut Causes) {
         if has(source, "serviceAccountToken") {
             check_token(&source["serviceAccountToken"], &source_at.field("serviceAccountToken"), at, out);
         }
-        let kinds = [
-            "secret",
-            "configMap",
-            "downwardAPI",
-            "serviceAccountToken",
-            "clusterTrustBundle",
-            "podCertificate",
-        ];
+        let kinds = ["secret", "configMap", "downwardAPI", "serviceAccountToken"];
         if 1 < kinds.iter().filter(|it| has(source, it)).count() {
             out.forbidden(&source_at, "may not specify more than 1 volume type per source");
         }

@@ -3,7 +3,7 @@
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::{Value, json};
 
-use super::{each, fill, fill_absent, fill_resources, round_resources, with, within};
+use super::{each, fill, fill_absent, fill_resources, forget, round_resources, with, within};
 use crate::object::{is_set, map_mut, str_at};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -31,7 +31,7 @@ fn empty_is_none(object: &mut Value, name: &str) {
 pub(crate) fn lease(lease: &mut Value) {
     with(lease, "spec", |spec| {
         for name in ["strategy", "preferredHolder"] {
-            drop(spec.as_object_mut().and_then(|it| it.remove(name)));
+            forget(spec, name);
         }
     });
 }
@@ -47,7 +47,7 @@ pub(crate) fn service_account(account: &mut Value) {
 pub(crate) fn node(node: &mut Value) {
     with(node, "spec", |spec| {
         // It does nothing any more, and is not stored.
-        drop(spec.as_object_mut().and_then(|it| it.remove("configSource")));
+        forget(spec, "configSource");
         // The old field holds the first of the new one, and wins.
         let (one, all) = (spec["podCIDR"].clone(), spec["podCIDRs"].clone());
         if is_set(&one) && all[0] != one {
@@ -104,7 +104,7 @@ pub(crate) fn resource_quota(quota: &mut Value) {
 pub(crate) fn endpoint_slice(slice: &mut Value) {
     empty_is_none(slice, "endpoints");
     // It was of the version before, and is not taken from this one.
-    each(slice, "endpoints", |it| drop(it.as_object_mut().and_then(|it| it.remove("deprecatedTopology"))));
+    each(slice, "endpoints", |it| forget(it, "deprecatedTopology"));
     empty_is_none(slice, "ports");
     each(slice, "ports", |it| {
         fill_absent(it, "name", "");

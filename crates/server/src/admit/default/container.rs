@@ -1,7 +1,7 @@
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::image::pull_policy;
-use super::{each, fill, fill_absent, round_resources, with};
+use super::{each, fill, fill_absent, forget, round_resources, with};
 use crate::object::str_at;
 
 /// Of any sort: regular, init, ephemeral.
@@ -23,6 +23,10 @@ pub(super) fn container(container: &mut Value) {
     });
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         with(container, name, probe);
+    }
+    with(container, "lifecycle", |it| forget(it, "stopSignal"));
+    if container["lifecycle"].as_object().is_some_and(Map::is_empty) {
+        forget(container, "lifecycle");
     }
     for hook in ["lifecycle.postStart", "lifecycle.preStop"] {
         with(container, hook, |it| with(it, "httpGet", http_get));

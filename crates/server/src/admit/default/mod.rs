@@ -40,6 +40,11 @@ fn fill_absent(object: &mut Value, name: &str, value: impl Into<Value>) {
     }
 }
 
+/// For fields that upstream has but does not take unless it is told to: they are in its types, and nowhere else.
+fn forget(object: &mut Value, name: &str) {
+    drop(object.as_object_mut().and_then(|it| it.remove(name)));
+}
+
 /// Changes the object at a dotted path, if one is there.
 fn with(object: &mut Value, path: &str, change: impl FnOnce(&mut Value)) {
     let found = path.split('.').try_fold(object, |at, name| at.get_mut(name));

@@ -1,7 +1,8 @@
 use serde_json::{Value, json};
 
 use super::{
-    container::container, each, fill, fill_absent, fill_resources, round_resources, volume::volume, with,
+    container::container, each, fill, fill_absent, fill_resources, forget, round_resources, volume::volume,
+    with,
 };
 use crate::admit::resources;
 use crate::object::is_set;
@@ -47,6 +48,7 @@ pub(crate) fn pod_template(object: &mut Value) {
 
 /// Of a pod, or of the template in another object.
 pub(super) fn pod_spec(spec: &mut Value) {
+    forget(spec, "schedulingGroup");
     fill(spec, "dnsPolicy", "ClusterFirst");
     fill(spec, "restartPolicy", "Always");
     fill(spec, "schedulerName", "default-scheduler");

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{each, fill, fill_absent, with, within};
+use super::{each, fill, fill_absent, forget, with, within};
 use crate::object::{is_set, str_at};
 
 /// Addresses and node ports are given out when the service is stored, and not here.
@@ -8,7 +8,7 @@ pub(crate) fn service(service: &mut Value) {
     within(service, "spec", |spec| {
         fill(spec, "sessionAffinity", "None");
         match str_at(spec, "sessionAffinity") {
-            "None" => drop(spec.as_object_mut().and_then(|it| it.remove("sessionAffinityConfig"))),
+            "None" => forget(spec, "sessionAffinityConfig"),
             "ClientIP" if spec["sessionAffinityConfig"]["clientIP"]["timeoutSeconds"].is_null() => {
                 spec["sessionAffinityConfig"] = json!({"clientIP": {"timeoutSeconds": 10_800}});
             }

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::image::pull_policy;
-use super::{each, fill, fill_absent, round_resources, with};
+use super::{each, fill, fill_absent, forget, round_resources, with};
 use crate::object::str_at;
 
 /// `rw-r--r--`
@@ -23,6 +23,8 @@ pub(super) fn volume(volume: &mut Value) {
     with(volume, "downwardAPI", downward);
     with(volume, "projected", |it| {
         each(it, "sources", |source| {
+            forget(source, "clusterTrustBundle");
+            forget(source, "podCertificate");
             with(source, "downwardAPI", downward);
             with(source, "serviceAccountToken", |it| fill_absent(it, "expirationSeconds", 3600));
         });

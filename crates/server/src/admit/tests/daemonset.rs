@@ -180,3 +180,9 @@ fn a_revision_holds_data_that_stays() {
         &expect![[r#"data: Invalid value: {"a":2}: field is immutable"#]],
     );
 }
+
+#[test]
+fn the_example_is_taken() {
+    let example = include_str!("../../../../../examples/fluentd.yaml");
+    check("DaemonSet", &serde_saphyr::from_str(example).unwrap(), &expect![""]);
+}

@@ -294,7 +294,6 @@ fn probes_and_hooks() {
         &expect![[r#"
             spec.containers[0].lifecycle.postStart: Required value: must specify a handler type
             spec.containers[0].lifecycle.preStop.sleep: Invalid value: 31: must be non-negative and less than terminationGracePeriodSeconds (30)
-            spec.containers[0].lifecycle.stopSignal: Forbidden: may not be set for containers with empty `spec.os.name`
             spec.containers[0].livenessProbe: Required value: must specify a handler type
             spec.containers[0].livenessProbe.terminationGracePeriodSeconds: Invalid value: 0: must be greater than 0
             spec.containers[0].livenessProbe.successThreshold: Invalid value: 2: must be 1

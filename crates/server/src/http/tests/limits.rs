@@ -3,7 +3,7 @@
 use expect_test::expect;
 
 use super::*;
-use crate::limits::{Limits, URL_BYTES_MAX};
+use crate::limits::{HEADERS_MAX, Limits, URL_BYTES_MAX};
 
 /// Code, `Retry-After` and message of the answer to a GET.
 async fn get(api: &Api, user: Option<&User>, path: &str) -> String {
@@ -46,6 +46,22 @@ async fn a_url_has_a_length() {
     let path = format!("{PODS}?labelSelector={}", "a".repeat(URL_BYTES_MAX));
     expect!["414 None the URL of the request is longer than 32768 bytes"]
         .assert_eq(&get(&api, Some(&User::server()), &path).await);
+}
+
+#[tokio::test]
+async fn headers_are_counted() {
+    let api = Server::new().await.api;
+    let code = async |count: usize| {
+        let mut request = Request::builder().uri(PODS);
+        for number in 0..count {
+            request = request.header(format!("x-{number}"), "1");
+        }
+        api.answer(Some(&User::server()), request.body(Full::new(Bytes::new())).unwrap())
+            .await
+            .status()
+            .as_u16()
+    };
+    assert_eq!((code(HEADERS_MAX).await, code(HEADERS_MAX + 1).await), (200, 431));
 }
 
 #[tokio::test]
