@@ -21,6 +21,7 @@ impl Redactions {
             (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
             (r#"(resourceVersion"?: ")\d+"#, "${1}RV"),
             (r"(Resource Version: +)\d+", "${1}RV"),
+            (r"X509SHA256=[0-9a-f]{64}", "X509SHA256=DIGEST"),
             (r"eyJ[\w.-]+", "TOKEN"),
             (r"(https?://127\.0\.0\.1):\d+", "${1}:PORT"),
             (r"\b10\.\d+\.\d+\.\d+", "IP"),
