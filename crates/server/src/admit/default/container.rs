@@ -24,9 +24,12 @@ pub(super) fn container(container: &mut Value) {
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         with(container, name, probe);
     }
-    with(container, "lifecycle", |it| forget(it, "stopSignal"));
-    if container["lifecycle"].as_object().is_some_and(Map::is_empty) {
-        forget(container, "lifecycle");
+    if !container["lifecycle"]["stopSignal"].is_null() {
+        with(container, "lifecycle", |it| forget(it, "stopSignal"));
+        // An empty one that was said stays; one that said only this goes with it.
+        if container["lifecycle"].as_object().is_some_and(Map::is_empty) {
+            forget(container, "lifecycle");
+        }
     }
     for hook in ["lifecycle.postStart", "lifecycle.preStop"] {
         with(container, hook, |it| with(it, "httpGet", http_get));
