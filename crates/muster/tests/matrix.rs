@@ -288,6 +288,8 @@ fn run_line(line: &str, home: &Path, kubeconfig: &Path) -> String {
         // So that no discovery cached from another server is believed.
         .env("HOME", home)
         .env("TMPDIR", home.join("tmp"))
+        // The time of an entry of managedFields differs only if a second went by since the last write.
+        .env("KUBECTL_EXTERNAL_DIFF", "diff -u -N -I time")
         .stdin(Stdio::null())
         .stdout(File::create(&stdout).unwrap())
         .stderr(File::create(&stderr).unwrap())
