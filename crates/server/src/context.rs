@@ -1,7 +1,5 @@
 //! What a request carries through the pipeline besides its object.
 
-#![allow(dead_code, reason = "decoding and managed fields read the rest")]
-
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 

@@ -9,7 +9,6 @@ pub(crate) mod default;
 mod labels;
 mod metadata;
 pub(crate) mod names;
-#[allow(dead_code, reason = "the decoder and the quotas use the rest")]
 pub(crate) mod quantity;
 pub(crate) mod resources;
 pub(crate) mod warn;

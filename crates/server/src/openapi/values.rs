@@ -1,6 +1,9 @@
 //! The values that a type with a name may have: `kubectl explain` lists them. The crates that the table of types is made
 //! from do not say them, so they stand here, under Go's name of the type.
 
+use crate::admit::check::authority::USAGES;
+use crate::admit::check::volume::HOST_PATH_TYPES;
+
 pub(super) fn of(go_type: &str) -> Option<&'static [&'static str]> {
     let at = VALUES.binary_search_by(|(name, _)| name.cmp(&go_type)).ok()?;
     Some(VALUES[at].1)
@@ -13,49 +16,10 @@ const VALUES: &[(&str, &[&str])] = &[
     ("v1.AzureDataDiskKind", &["Dedicated", "Managed", "Shared"]),
     ("v1.DNSPolicy", &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"]),
     ("v1.DaemonSetUpdateStrategyType", &["OnDelete", "RollingUpdate"]),
-    (
-        "v1.HostPathType",
-        &[
-            "",
-            "BlockDevice",
-            "CharDevice",
-            "Directory",
-            "DirectoryOrCreate",
-            "File",
-            "FileOrCreate",
-            "Socket",
-        ],
-    ),
+    ("v1.HostPathType", HOST_PATH_TYPES),
     ("v1.IPFamily", &["", "IPv4", "IPv6"]),
     ("v1.IPFamilyPolicy", &["PreferDualStack", "RequireDualStack", "SingleStack"]),
-    (
-        "v1.KeyUsage",
-        &[
-            "any",
-            "cert sign",
-            "client auth",
-            "code signing",
-            "content commitment",
-            "crl sign",
-            "data encipherment",
-            "decipher only",
-            "digital signature",
-            "email protection",
-            "encipher only",
-            "ipsec end system",
-            "ipsec tunnel",
-            "ipsec user",
-            "key agreement",
-            "key encipherment",
-            "microsoft sgc",
-            "netscape sgc",
-            "ocsp signing",
-            "s/mime",
-            "server auth",
-            "signing",
-            "timestamping",
-        ],
-    ),
+    ("v1.KeyUsage", USAGES),
     ("v1.MountPropagationMode", &["Bidirectional", "HostToContainer", "None"]),
     ("v1.NamespacePhase", &["Active", "Terminating"]),
     ("v1.NodeInclusionPolicy", &["Honor", "Ignore"]),

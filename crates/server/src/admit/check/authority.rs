@@ -148,32 +148,34 @@ fn read_request(pem: &str) -> Result<(), &'static str> {
     parsed.map(drop).map_err(|_| "asn1: structure error")
 }
 
+/// What a certificate may be for.
+pub(crate) const USAGES: &[&str] = &[
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
 fn check_usages(spec: &Value, old: Option<&Value>, at: &Path, out: &mut Causes) {
-    const USAGES: &[&str] = &[
-        "any",
-        "cert sign",
-        "client auth",
-        "code signing",
-        "content commitment",
-        "crl sign",
-        "data encipherment",
-        "decipher only",
-        "digital signature",
-        "email protection",
-        "encipher only",
-        "ipsec end system",
-        "ipsec tunnel",
-        "ipsec user",
-        "key agreement",
-        "key encipherment",
-        "microsoft sgc",
-        "netscape sgc",
-        "ocsp signing",
-        "s/mime",
-        "server auth",
-        "signing",
-        "timestamping",
-    ];
     let usages = list(spec, "usages");
     if usages.is_empty() {
         out.required(at, "");

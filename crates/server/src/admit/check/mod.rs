@@ -2,7 +2,7 @@
 //!
 //! Upstream: `pkg/apis/*/validation`.
 
-mod authority;
+pub(crate) mod authority;
 mod container;
 mod daemonset;
 mod downward;
@@ -16,7 +16,7 @@ mod quota;
 mod scheduling;
 mod security;
 mod small;
-mod volume;
+pub(crate) mod volume;
 
 use serde_json::Value;
 

@@ -141,23 +141,17 @@ fn empty_dir(source: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
+/// What must be at the path of a host.
+pub(crate) const HOST_PATH_TYPES: &[&str] =
+    &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+
 fn host_path(source: &Value, at: &Path, out: &mut Causes) {
-    const TYPES: &[&str] = &[
-        "",
-        "BlockDevice",
-        "CharDevice",
-        "Directory",
-        "DirectoryOrCreate",
-        "File",
-        "FileOrCreate",
-        "Socket",
-    ];
     let path = str_at(source, "path");
     if path.is_empty() {
         return out.required(&at.field("path"), "");
     }
     check_no_backsteps(path, &at.field("path"), out);
-    super::check_choice(&source["type"], TYPES, &at.field("type"), out);
+    super::check_choice(&source["type"], HOST_PATH_TYPES, &at.field("type"), out);
 }
 
 fn git_repo(source: &Value, at: &Path, out: &mut Causes) {
