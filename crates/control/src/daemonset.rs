@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::call::Caller;
 use crate::record::Recorder;
 use crate::reflect::{self, Brought};
+use crate::witness::{Moment, Witness};
 
 /// Calls of one plan under way at once: each takes a connection, and the API server has other clients.
 const CALLS_MAX: usize = 32;
@@ -31,7 +32,12 @@ const EVENTS_MAX: usize = 1024;
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 /// Runs the controller until `stop`. Calls that are under way then are left as they are: the next start finds out.
-pub async fn daemonsets(client: Client, settings: Settings, stop: CancellationToken) {
+pub async fn daemonsets(
+    client: Client,
+    settings: Settings,
+    witness: Option<Witness>,
+    stop: CancellationToken,
+) {
     let (sender, brought) = mpsc::channel(EVENTS_MAX);
     let relist = watch::Sender::new(0);
     let reflecting =
@@ -46,6 +52,7 @@ pub async fn daemonsets(client: Client, settings: Settings, stop: CancellationTo
         busy: BTreeSet::new(),
         acting: FuturesUnordered::new(),
         relist,
+        witness,
     };
     tokio::select! {
         () = stop.cancelled() => {}
@@ -68,6 +75,7 @@ struct Shell {
     acting: FuturesUnordered<BoxFuture<'static, (Arc<Set>, Report)>>,
     /// Counts the times that everything had to be listed anew.
     relist: watch::Sender<u64>,
+    witness: Option<Witness>,
 }
 
 impl Shell {
@@ -112,7 +120,11 @@ impl Shell {
         let ready: Vec<Key> = self.queue.extract_if(.., |key| !self.busy.contains(key)).collect();
         for key in ready {
             self.wakes.remove(&key);
-            let Some(plan) = self.cache.look(&key, now()) else { continue };
+            let now = now();
+            let Some(plan) = self.cache.look(&key, now) else { continue };
+            if let Some(witness) = &self.witness {
+                witness(Moment::Planned { cache: &self.cache, plan: &plan, now });
+            }
             if plan.relist {
                 tracing::warn!(set = %key, "the watches do not show our own writes: everything is listed anew");
                 self.relist.send_modify(|times| *times += 1);
@@ -128,7 +140,7 @@ impl Shell {
                 self.busy.insert(key);
                 let caller =
                     Caller::new(self.client.clone(), plan.set.clone(), self.cache.settings().binding);
-                self.acting.push(Box::pin(carry_out(caller, plan)));
+                self.acting.push(Box::pin(carry_out(caller, plan, self.witness.clone())));
             }
         }
     }
@@ -143,22 +155,34 @@ impl Shell {
     }
 }
 
-async fn carry_out(caller: Caller, plan: Plan) -> (Arc<Set>, Report) {
+async fn carry_out(caller: Caller, plan: Plan, witness: Option<Witness>) -> (Arc<Set>, Report) {
     let mut act = Act::new(plan);
+    let tell = |moment: Moment<'_>| {
+        if let Some(witness) = &witness {
+            witness(moment);
+        }
+    };
     let mut calls = FuturesUnordered::new();
     loop {
         while calls.len() < CALLS_MAX {
             match act.next() {
-                Next::Call(call) => calls.push(async {
-                    let outcome = caller.make(&call).await;
-                    (call, outcome)
-                }),
+                Next::Call(call) => {
+                    tell(Moment::Called { set: act.set(), call: &call });
+                    calls.push(async {
+                        let outcome = caller.make(&call).await;
+                        (call, outcome)
+                    });
+                }
                 Next::Wait => break,
-                Next::Done => return (act.set().clone(), act.finish()),
+                Next::Done => {
+                    tell(Moment::Done { set: act.set() });
+                    return (act.set().clone(), act.finish());
+                }
             }
         }
         let (call, outcome) = calls.next().await.expect("the engine waits only for calls under way");
         tracing::debug!(set = %act.key(), ?call, ?outcome);
+        tell(Moment::Answered { set: act.set(), call: &call, outcome: &outcome });
         act.outcome(&call, outcome);
     }
 }

@@ -7,7 +7,9 @@ mod call;
 mod daemonset;
 mod record;
 mod reflect;
+mod witness;
 
 pub use daemonset::daemonsets;
 pub use muster_engine::manifest::Binding;
 pub use muster_engine::plan::Settings;
+pub use witness::{Moment, Witness};

@@ -50,7 +50,7 @@ async fn start(args: &Args, stop: &CancellationToken, tasks: &mut Tasks) -> anyh
 
     // There is no scheduler yet, so each pod is told its node by the controller itself.
     let settings = Settings { binding: Binding::Direct, ..Settings::default() };
-    let controlling = muster_control::daemonsets(client(&controller).await?, settings, stop.clone());
+    let controlling = muster_control::daemonsets(client(&controller).await?, settings, None, stop.clone());
     tasks.spawn(async move {
         controlling.await;
         Ok(())

@@ -121,6 +121,11 @@ impl Cache {
         Kind::ALL.iter().all(listed)
     }
 
+    /// How far the watch of a kind has come; 0 before its first list.
+    pub fn seen(&self, kind: Kind) -> u64 {
+        self.seen.get(&kind).copied().unwrap_or(0)
+    }
+
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -311,7 +316,7 @@ impl Cache {
         if self.gated.is_empty() || mutant::is("X02") {
             return Vec::new();
         }
-        let seen = |kind: Kind| self.seen.get(&kind).copied().unwrap_or(0);
+        let seen = |kind: Kind| self.seen(kind);
         let open = |key: &&Key| {
             let entry = self.entries.get(*key);
             entry.is_none_or(|entry| {
