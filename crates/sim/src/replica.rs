@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_engine::act::{Act, Call, Next, Outcome, Refusal};
 use muster_engine::cache::{Cache, Event};
 use muster_engine::facts::{Key, Kind, Set, Watched};
-use muster_engine::manifest;
+use muster_engine::manifest::{self, Binding};
 use muster_engine::mutant;
 use muster_engine::plan::{Claim, Plan, Step};
 use muster_engine::time::Time;
@@ -376,7 +376,7 @@ impl World {
             let life = self.replicas[index].life;
             let decided =
                 Decided { replica: index, life, snapshot, clock, plan: Arc::new(plan), rechecked: None };
-            self.checks.planned(&self.server, &self.replicas[index].cache, &decided);
+            self.checks.planned(&self.server, self.replicas[index].cache.sets(), &decided);
             self.carry_out(decided);
         }
         self.wake_worker(index);
@@ -446,7 +446,7 @@ impl World {
         }
         replica.cache.done(key, &report, clock);
         replica.queue.insert(key.clone());
-        self.checks.finished(&self.server, &acting.decided, &report);
+        self.checks.finished(&self.server, &acting.decided);
         self.wake_worker(index);
     }
 
@@ -487,7 +487,8 @@ impl World {
             Some(WriteFault::Invalid) => Outcome::Refused(Refusal::Invalid("invalid".into())),
             Some(WriteFault::LostApplied | WriteFault::CrashAfter | WriteFault::ServerApplied) | None => {
                 let before = self.server.revision();
-                self.checks.before_call(&self.server, &decided, &set, &call, self.now);
+                let body = manifest::body(&set, &call, Binding::Scheduler).unwrap_or_default();
+                self.checks.before_call(&self.server, &decided, &set, &call, &body, self.now);
                 let outcome = self.apply(index, &key, &set, &call);
                 self.trace
                     .say(self.now, || format!("replica {index} {} -> {}", named(&call), answered(&outcome)));

@@ -299,23 +299,48 @@ impl Server {
         })
     }
 
+    /// A change that was made elsewhere, byte for byte, at the revision that it had there. `None`: deleted.
+    pub fn replay(
+        &mut self,
+        revision: u64,
+        kind: Kind,
+        key: &Key,
+        json: Option<Bytes>,
+        actor: Actor,
+        at: Time,
+    ) {
+        // What lies between was of no concern.
+        while self.store.revision() + 1 < revision {
+            self.store.put("elsewhere/", Expect::Any, |_| Bytes::new()).expect("no precondition");
+        }
+        self.now = self.now.max(at);
+        let object = json.map(|it| (serde_json::from_slice(&it).expect("JSON"), it));
+        self.keep(kind, key, object, actor);
+    }
+
     fn commit(&mut self, kind: Kind, key: &Key, object: Option<Value>, actor: Actor) {
+        let revision = self.store.revision() + 1;
+        let object = object.map(|mut object| {
+            object["metadata"]["resourceVersion"] = revision.to_string().into();
+            let json = Bytes::from(serde_json::to_vec(&object).expect("JSON"));
+            (object, json)
+        });
+        self.keep(kind, key, object, actor);
+    }
+
+    fn keep(&mut self, kind: Kind, key: &Key, object: Option<(Value, Bytes)>, actor: Actor) {
         let path = path(kind, key);
-        let bytes = |object: &Value| Bytes::from(serde_json::to_vec(object).expect("JSON"));
         let revision = match object {
-            Some(mut object) => {
-                let revision = self.store.revision() + 1;
-                object["metadata"]["resourceVersion"] = revision.to_string().into();
-                let value = bytes(&object);
-                let record = self.store.put(&path, Expect::Any, |_| value).expect("no precondition");
-                assert_eq!(record.modified, revision);
+            Some((object, json)) => {
+                let record = self.store.put(&path, Expect::Any, |_| json).expect("no precondition");
                 self.objects.insert((kind, key.clone()), Arc::new(object));
                 self.note(kind, key, Some(&record.value));
-                revision
+                record.modified
             }
             None => {
                 let last = self.objects.remove(&(kind, key.clone())).expect("it was there");
-                let event = self.store.delete(&path, Expect::Any, |_| bytes(&last)).expect("it was there");
+                let json = Bytes::from(serde_json::to_vec(&*last).expect("JSON"));
+                let event = self.store.delete(&path, Expect::Any, |_| json).expect("it was there");
                 self.note(kind, key, None);
                 event.revision
             }

@@ -1,5 +1,6 @@
 //! L: once faults have stopped, the world gets to where it should be, says so, and stays there.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_engine::facts::{Key, Kind, Pod, Rollout, Selector, Set, Text};
@@ -94,6 +95,15 @@ impl World {
                 return fail("L11", format!("{} fits its node and is not bound", pod.key));
             }
         }
+        let names = view.nodes.keys().chain(view.pods.values().filter_map(|it| it.target.as_ref()));
+        let is_dead = |it: &&Text| self.kubelets.get(*it).is_none_or(|it| !it.alive);
+        let outlook = Outlook {
+            view: &view,
+            clock,
+            dead: names.filter(is_dead).cloned().collect(),
+            hopeless: view.pods.values().filter(|it| self.is_hopeless(it)).map(|it| it.key.clone()).collect(),
+            refuses_pods: self.server.refuses_pods(),
+        };
         for set in view.sets.values() {
             if set.deleting {
                 if self.garbage_runs && !self.held(set) {
@@ -104,7 +114,7 @@ impl World {
             if !matches!(set.selector, Selector::AllOf(_)) {
                 continue;
             }
-            if let Some(violation) = self.unsettled_set(&view, set, clock) {
+            if let Some(violation) = outlook.unsettled(set) {
                 return Some(violation);
             }
         }
@@ -137,172 +147,12 @@ impl World {
         })
     }
 
-    fn unsettled_set(&self, view: &View, set: &Set, clock: Time) -> Option<Violation> {
-        let fail = |invariant, detail| Some(Violation { invariant, detail });
-        let stray = view.pods.values().find(|it| {
-            it.key.namespace == set.key.namespace
-                && it.owner.is_none()
-                && !it.deleting
-                && oracle::selects(set, &it.labels)
-        });
-        if let Some(pod) = stray {
-            return fail("L1", format!("{} is {}'s and is not adopted", pod.key, set.key));
-        }
-        let released = view.pods_of(set).find(|it| !oracle::selects(set, &it.labels));
-        if let Some(pod) = released {
-            return fail("L1", format!("{} is no longer {}'s and is not released", pod.key, set.key));
-        }
-        for node in view.nodes.values() {
-            if let Some(violation) = self.unsettled_node(view, set, &node.name) {
-                return Some(violation);
-            }
-        }
-        let pending = view.pods_of(set).find(|it| {
-            let node = it.target.as_ref();
-            !it.bound && !it.deleting && node.is_some_and(|node| !view.nodes.contains_key(node))
-        });
-        if let Some(pod) = pending {
-            return fail("L1", format!("{} waits for a node that is gone", pod.key));
-        }
-        let counts = view.counts(set, clock);
-        if set.status.counts != counts || set.status.observed_generation < set.generation {
-            return fail(
-                "L2",
-                format!(
-                    "{}: status {:?} observed {}, and it is {counts:?} at generation {}",
-                    set.key, set.status.counts, set.status.observed_generation, set.generation
-                ),
-            );
-        }
-        let settling = view.pods_of(set).find(|it| it.ready() && !oracle::available(set, it, clock));
-        if let Some(pod) = settling {
-            return fail("L2", format!("{} is ready and not yet available", pod.key));
-        }
-        if counts.ready != counts.available {
-            return fail(
-                "L2",
-                format!("{}: {} ready, {} available", set.key, counts.ready, counts.available),
-            );
-        }
-        self.unsettled_history(view, set)
-    }
-
-    /// L1 for one node, and L3 where only the revision is wrong.
-    fn unsettled_node(&self, view: &View, set: &Set, name: &Text) -> Option<Violation> {
-        let fail = |invariant, detail| Some(Violation { invariant, detail });
-        let node = view.nodes.get(name)?;
-        let dead = self.kubelets.get(name).is_none_or(|it| !it.alive);
-        let here: Vec<&Pod> =
-            view.pods_on(set, name).map(|it| it.as_ref()).filter(|it| !oracle::gone(it)).collect();
-        if !oracle::keeps(set, node) {
-            let stays = here.iter().find(|it| !dead || !it.deleting);
-            return stays.and_then(|it| fail("L1", format!("{} is still on {name}", it.key)));
-        }
-        if !oracle::eligible(set, node) {
-            if let Some(it) = here.iter().find(|it| !it.bound && !it.deleting) {
-                return fail("L1", format!("{} waits for {name}, which takes no pod", it.key));
-            }
-            if let Some(it) = here.iter().find(|it| oracle::term(it) && !it.deleting) {
-                return fail("L1", format!("{} on {name} has finished and is still there", it.key));
-            }
-            let surplus = 1 < here.iter().filter(|it| oracle::live(it)).count();
-            let moved = here.iter().find(|it| {
-                let left_behind = !view.is_new(set, it) && oracle::live(it) && !dead;
-                let tolerates = node.taints.iter().all(|taint| {
-                    taint.effect.as_str() != "NoSchedule" || oracle::tolerated(&it.tolerations, taint)
-                });
-                left_behind && tolerates && set.rollout != Rollout::OnDelete
-            });
-            return match moved {
-                _ if surplus => fail("L1", format!("several pods on {name}")),
-                Some(it) => fail("L3", format!("{} was left behind on {name} and does not go", it.key)),
-                None => None,
-            };
-        }
-        if dead {
-            return None;
-        }
-        match here.as_slice() {
-            [pod] if oracle::live(pod) && pod.ready_since.is_none() && self.is_hopeless(pod) => None,
-            [pod] if !oracle::live(pod) && self.is_hopeless(pod) => None,
-            [pod] if !oracle::live(pod) => {
-                fail("L1", format!("{} on {name} is {:?} and not replaced", pod.key, pod.phase))
-            }
-            [pod] if pod.ready_since.is_none() => fail("L1", format!("{} on {name} is not ready", pod.key)),
-            [pod]
-                if !view.is_new(set, pod)
-                    && set.rollout != Rollout::OnDelete
-                    && !self.is_braked(view, set) =>
-            {
-                // L4: dead nodes are no excuse for the others.
-                let dead = self.kubelets.values().any(|it| !it.alive);
-                fail(if dead { "L4" } else { "L3" }, format!("{} on {name} is out of date", pod.key))
-            }
-            [_] => None,
-            [] if self.server.refuses_pods() => None,
-            [] => fail("L1", format!("no pod of {} on {name}", set.key)),
-            several
-                if self.is_braked(view, set)
-                    && matches!(set.rollout, Rollout::Surge(_))
-                    && several.len() == 2 =>
-            {
-                None
-            }
-            several => fail("L1", format!("{} pods of {} on {name}", several.len(), set.key)),
-        }
-    }
-
     /// Its image will never be ready.
     fn is_hopeless(&self, pod: &Pod) -> bool {
         let image = self.image(&pod.key);
         let node = pod.target.as_ref().and_then(|it| self.kubelets.get(it));
         self.natures.get(&image).copied().unwrap_or_default() != crate::actors::kubelet::Nature::Good
             || node.is_some_and(|it| it.shutting_down)
-    }
-
-    /// The budget is spent on nodes that do not come back: the rollout rightly stands still.
-    fn is_braked(&self, view: &View, set: &Set) -> bool {
-        let clock = self.replicas.iter().find(|it| it.leading).map_or(self.now, |it| it.clock(self.now));
-        let desired = view.eligible_nodes(set).count();
-        let hopeless = |node: &&str| {
-            let dead = self.kubelets.get(*node).is_none_or(|it| !it.alive);
-            dead || view.pods_on(set, node).any(|it| !oracle::gone(it) && self.is_hopeless(it))
-        };
-        let charged = view.charged_nodes(set, clock);
-        oracle::budget(set, desired) <= charged.iter().filter(|it| hopeless(it)).count()
-    }
-
-    /// L7: the history is within its limit, and W16: the current revision has the highest number.
-    fn unsettled_history(&self, view: &View, set: &Set) -> Option<Violation> {
-        let fail = |invariant, detail| Some(Violation { invariant, detail });
-        let same = view.revisions_of(set).filter(|it| !it.deleting && oracle::means(set, it));
-        let Some(current) =
-            same.max_by_key(|it| (it.data == set.template.data, it.number, it.key.name.clone()))
-        else {
-            return fail("L7", format!("{} has no revision of its template", set.key));
-        };
-        let carried: std::collections::BTreeSet<_> =
-            view.pods_of(set).filter_map(|it| it.hash().cloned()).collect();
-        let others: Vec<_> = view
-            .revisions_of(set)
-            .filter(|it| !it.deleting && it.uid != current.uid && it.data != current.data)
-            .collect();
-        let free = others.iter().filter(|it| !it.hash().is_some_and(|it| carried.contains(it))).count();
-        if 0 < others.len().saturating_sub(set.history_max).min(free) {
-            return fail(
-                "L7",
-                format!("{} keeps {} old revisions, {} may be", set.key, others.len(), set.history_max),
-            );
-        }
-        if others.iter().any(|it| current.number <= it.number) {
-            return fail("W16", format!("{} is current and has not the highest number", current.key));
-        }
-        let duplicate =
-            view.revisions_of(set).any(|it| !it.deleting && it.uid != current.uid && it.data == current.data);
-        if duplicate {
-            return fail("L7", format!("{} has a duplicate", current.key));
-        }
-        None
     }
 
     /// L9: a settled world is left alone, by the same process and by a new one.
@@ -348,5 +198,180 @@ impl World {
 
     pub fn set_keys(&self) -> Vec<Key> {
         self.server.sets.keys().cloned().collect()
+    }
+}
+
+/// The world as it is once faults have stopped, and what excuses a set that is not where it should be.
+#[derive(Debug)]
+pub struct Outlook<'a> {
+    pub view: &'a View,
+    pub clock: Time,
+    /// Nodes where nobody runs anything.
+    pub dead: BTreeSet<Text>,
+    /// Pods that will never be ready.
+    pub hopeless: BTreeSet<Key>,
+    pub refuses_pods: bool,
+}
+
+impl Outlook<'_> {
+    /// The first thing about a set that is not as it should be.
+    pub fn unsettled(&self, set: &Set) -> Option<Violation> {
+        let (view, clock) = (self.view, self.clock);
+        let fail = |invariant, detail| Some(Violation { invariant, detail });
+        let stray = view.pods.values().find(|it| {
+            it.key.namespace == set.key.namespace
+                && it.owner.is_none()
+                && !it.deleting
+                && oracle::selects(set, &it.labels)
+        });
+        if let Some(pod) = stray {
+            return fail("L1", format!("{} is {}'s and is not adopted", pod.key, set.key));
+        }
+        let released = view.pods_of(set).find(|it| !oracle::selects(set, &it.labels));
+        if let Some(pod) = released {
+            return fail("L1", format!("{} is no longer {}'s and is not released", pod.key, set.key));
+        }
+        for node in view.nodes.values() {
+            if let Some(violation) = self.unsettled_node(set, &node.name) {
+                return Some(violation);
+            }
+        }
+        let pending = view.pods_of(set).find(|it| {
+            let node = it.target.as_ref();
+            !it.bound && !it.deleting && node.is_some_and(|node| !view.nodes.contains_key(node))
+        });
+        if let Some(pod) = pending {
+            return fail("L1", format!("{} waits for a node that is gone", pod.key));
+        }
+        let counts = view.counts(set, clock);
+        if set.status.counts != counts || set.status.observed_generation < set.generation {
+            return fail(
+                "L2",
+                format!(
+                    "{}: status {:?} observed {}, and it is {counts:?} at generation {}",
+                    set.key, set.status.counts, set.status.observed_generation, set.generation
+                ),
+            );
+        }
+        let settling = view.pods_of(set).find(|it| it.ready() && !oracle::available(set, it, clock));
+        if let Some(pod) = settling {
+            return fail("L2", format!("{} is ready and not yet available", pod.key));
+        }
+        if counts.ready != counts.available {
+            return fail(
+                "L2",
+                format!("{}: {} ready, {} available", set.key, counts.ready, counts.available),
+            );
+        }
+        self.unsettled_history(set)
+    }
+
+    /// L1 for one node, and L3 where only the revision is wrong.
+    fn unsettled_node(&self, set: &Set, name: &Text) -> Option<Violation> {
+        let view = self.view;
+        let fail = |invariant, detail| Some(Violation { invariant, detail });
+        let node = view.nodes.get(name)?;
+        let dead = self.dead.contains(name);
+        let here: Vec<&Pod> =
+            view.pods_on(set, name).map(|it| it.as_ref()).filter(|it| !oracle::gone(it)).collect();
+        if !oracle::keeps(set, node) {
+            let stays = here.iter().find(|it| !dead || !it.deleting);
+            return stays.and_then(|it| fail("L1", format!("{} is still on {name}", it.key)));
+        }
+        if !oracle::eligible(set, node) {
+            if let Some(it) = here.iter().find(|it| !it.bound && !it.deleting) {
+                return fail("L1", format!("{} waits for {name}, which takes no pod", it.key));
+            }
+            if let Some(it) = here.iter().find(|it| oracle::term(it) && !it.deleting) {
+                return fail("L1", format!("{} on {name} has finished and is still there", it.key));
+            }
+            let surplus = 1 < here.iter().filter(|it| oracle::live(it)).count();
+            let moved = here.iter().find(|it| {
+                let left_behind = !view.is_new(set, it) && oracle::live(it) && !dead;
+                let tolerates = node.taints.iter().all(|taint| {
+                    taint.effect.as_str() != "NoSchedule" || oracle::tolerated(&it.tolerations, taint)
+                });
+                left_behind && tolerates && set.rollout != Rollout::OnDelete
+            });
+            return match moved {
+                _ if surplus => fail("L1", format!("several pods on {name}")),
+                Some(it) => fail("L3", format!("{} was left behind on {name} and does not go", it.key)),
+                None => None,
+            };
+        }
+        if dead {
+            return None;
+        }
+        match here.as_slice() {
+            [pod] if oracle::live(pod) && pod.ready_since.is_none() && self.hopeless.contains(&pod.key) => {
+                None
+            }
+            [pod] if !oracle::live(pod) && self.hopeless.contains(&pod.key) => None,
+            [pod] if !oracle::live(pod) => {
+                fail("L1", format!("{} on {name} is {:?} and not replaced", pod.key, pod.phase))
+            }
+            [pod] if pod.ready_since.is_none() => fail("L1", format!("{} on {name} is not ready", pod.key)),
+            [pod] if !view.is_new(set, pod) && set.rollout != Rollout::OnDelete && !self.is_braked(set) => {
+                // L4: dead nodes are no excuse for the others.
+                fail(
+                    if self.dead.is_empty() { "L3" } else { "L4" },
+                    format!("{} on {name} is out of date", pod.key),
+                )
+            }
+            [_] => None,
+            [] if self.refuses_pods => None,
+            [] => fail("L1", format!("no pod of {} on {name}", set.key)),
+            several
+                if self.is_braked(set) && matches!(set.rollout, Rollout::Surge(_)) && several.len() == 2 =>
+            {
+                None
+            }
+            several => fail("L1", format!("{} pods of {} on {name}", several.len(), set.key)),
+        }
+    }
+
+    /// The budget is spent on nodes that do not come back: the rollout rightly stands still.
+    fn is_braked(&self, set: &Set) -> bool {
+        let desired = self.view.eligible_nodes(set).count();
+        let hopeless = |node: &&str| {
+            let mut here = self.view.pods_on(set, node).filter(|it| !oracle::gone(it));
+            self.dead.contains(*node) || here.any(|it| self.hopeless.contains(&it.key))
+        };
+        let charged = self.view.charged_nodes(set, self.clock);
+        oracle::budget(set, desired) <= charged.iter().filter(|it| hopeless(it)).count()
+    }
+
+    /// L7: the history is within its limit, and W16: the current revision has the highest number.
+    fn unsettled_history(&self, set: &Set) -> Option<Violation> {
+        let view = self.view;
+        let fail = |invariant, detail| Some(Violation { invariant, detail });
+        let same = view.revisions_of(set).filter(|it| !it.deleting && oracle::means(set, it));
+        let Some(current) =
+            same.max_by_key(|it| (it.data == set.template.data, it.number, it.key.name.clone()))
+        else {
+            return fail("L7", format!("{} has no revision of its template", set.key));
+        };
+        let carried: std::collections::BTreeSet<_> =
+            view.pods_of(set).filter_map(|it| it.hash().cloned()).collect();
+        let others: Vec<_> = view
+            .revisions_of(set)
+            .filter(|it| !it.deleting && it.uid != current.uid && it.data != current.data)
+            .collect();
+        let free = others.iter().filter(|it| !it.hash().is_some_and(|it| carried.contains(it))).count();
+        if 0 < others.len().saturating_sub(set.history_max).min(free) {
+            return fail(
+                "L7",
+                format!("{} keeps {} old revisions, {} may be", set.key, others.len(), set.history_max),
+            );
+        }
+        if others.iter().any(|it| current.number <= it.number) {
+            return fail("W16", format!("{} is current and has not the highest number", current.key));
+        }
+        let duplicate =
+            view.revisions_of(set).any(|it| !it.deleting && it.uid != current.uid && it.data == current.data);
+        if duplicate {
+            return fail("L7", format!("{} has a duplicate", current.key));
+        }
+        None
     }
 }

@@ -11,8 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_engine::act::{Call, Outcome, Refusal, Report};
-use muster_engine::cache::Cache;
+use muster_engine::act::{Call, Outcome, Refusal};
 use muster_engine::facts::{Key, Kind, Set, Text, Watched};
 use muster_engine::plan::Plan;
 use muster_engine::time::Time;
@@ -48,6 +47,9 @@ pub struct Decided {
 
 /// One retry of two seconds, a slow network, and a little.
 const LEASE_TAKEN_WITHIN: Duration = Duration::from_secs(5);
+
+/// How long what a late writer broke may take to heal.
+const HEALED_WITHIN: Duration = Duration::from_secs(90);
 
 /// The shortest wait after a write that failed.
 const RETRIED_AFTER: Duration = Duration::from_millis(100);
@@ -131,6 +133,23 @@ impl Checks {
         self.holder = Some(by);
     }
 
+    /// W12: the lease outlasts every write that was sent under it, unless clocks were set.
+    pub fn check_leader(&mut self, replica: usize, leads: bool, now: Time) {
+        if leads {
+            return;
+        }
+        if !self.clock_was_set {
+            let holder = self.holder;
+            self.fail("W12", || format!("replica {replica} writes while {holder:?} leads"));
+        }
+        self.rogue_until = Some(now + HEALED_WITHIN);
+    }
+
+    /// Whether a replica holds the lease, as far as the server knows.
+    pub fn holds_lease(&self, replica: usize) -> bool {
+        self.holder.is_some_and(|(it, _)| it == replica)
+    }
+
     /// L10: a lease that has run out is taken within one retry of whoever is there to take it.
     pub fn check_lease(&mut self, free: bool, somebody: bool, now: Time) {
         if !free || !somebody {
@@ -155,7 +174,7 @@ impl Checks {
         self.batches.insert(key, Batches { batch: 1, ..Batches::default() });
     }
 
-    pub fn finished(&mut self, server: &Server, decided: &Decided, _report: &Report) {
+    pub fn finished(&mut self, server: &Server, decided: &Decided) {
         let set = &decided.plan.set;
         let batches = self.batches.remove(&(decided.replica, set.key.clone()));
         // L2: a status that was refused because somebody was faster is written again in the same round.
@@ -165,9 +184,15 @@ impl Checks {
         }
     }
 
-    pub fn planned(&mut self, server: &Server, cache: &Cache, decided: &Decided) {
+    /// `cached`: the sets that the plan was made from.
+    pub fn planned<'a>(
+        &mut self,
+        server: &Server,
+        cached: impl Iterator<Item = &'a Arc<Set>>,
+        decided: &Decided,
+    ) {
         self.check_gate(server, decided.replica, &decided.plan, &decided.snapshot);
-        self.check_cache(server, cache, &decided.snapshot);
+        self.check_cache(server, cached, &decided.snapshot);
         if !decided.plan.is_idle() {
             self.check_plan(server, &decided.plan, &decided.snapshot, decided.clock);
         }

@@ -1,8 +1,8 @@
 //! W, where a plan is made: judged on the state at the revisions it was made from.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use muster_engine::cache::Cache;
 use muster_engine::facts::{Kind, Pod, Rollout, Set};
 use muster_engine::plan::{Claim, Plan, Step};
 use muster_engine::time::Time;
@@ -62,8 +62,13 @@ impl Checks {
     }
 
     /// W13: what a cache holds is what the server had at that version, whatever rules have read it.
-    pub(super) fn check_cache(&mut self, server: &Server, cache: &Cache, snapshot: &BTreeMap<Kind, u64>) {
-        for set in cache.sets() {
+    pub(super) fn check_cache<'a>(
+        &mut self,
+        server: &Server,
+        cached: impl Iterator<Item = &'a Arc<Set>>,
+        snapshot: &BTreeMap<Kind, u64>,
+    ) {
+        for set in cached {
             let at = snapshot.get(&Kind::Sets).copied().unwrap_or(0);
             let true_one = match server.at(Kind::Sets, &set.key, at) {
                 Some(muster_engine::facts::Watched::Set(it)) => Some(it),
@@ -128,7 +133,7 @@ impl Checks {
             if !oracle::eligible(set, node) {
                 self.fail("W1", || format!("create on {}, which is not eligible", node.name));
             }
-            let finished = |it: &&std::sync::Arc<Pod>| oracle::term(it) && !it.deleting;
+            let finished = |it: &&Arc<Pod>| oracle::term(it) && !it.deleting;
             if let Some(pod) = view.pods_on(set, &node.name).find(finished) {
                 self.fail("W14", || format!("create on {}, where {} still waits to go", node.name, pod.key));
             }

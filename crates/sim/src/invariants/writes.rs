@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use muster_engine::act::{Call, Outcome, Refusal};
 use muster_engine::facts::{Kind, Pod, Rollout, Set};
-use muster_engine::manifest::{self, Binding};
+use muster_engine::manifest;
 use muster_engine::plan::Step;
 use muster_engine::time::Time;
 use muster_engine::why::Why;
@@ -13,9 +13,6 @@ use serde_json::{Value, json};
 use super::oracle::{self, View};
 use super::{Checks, Decided, is_refused, is_wait};
 use crate::server::{Actor, Server};
-
-/// How long what a late writer broke may take to heal.
-const HEALED_WITHIN: Duration = Duration::from_secs(90);
 
 /// What the controller may do: the role that its manifests ask for. Verb, kind, subresource.
 const ROLE: &[(&str, Kind, Option<&str>)] = &[
@@ -32,39 +29,36 @@ const ROLE: &[(&str, Kind, Option<&str>)] = &[
 ];
 
 impl Checks {
-    pub fn before_call(&mut self, server: &Server, decided: &Decided, set: &Set, call: &Call, now: Time) {
+    /// `body`: what goes over the wire.
+    pub fn before_call(
+        &mut self,
+        server: &Server,
+        decided: &Decided,
+        set: &Set,
+        call: &Call,
+        body: &Value,
+        now: Time,
+    ) {
         self.check_permission(set, call);
-        if self.holder != Some((decided.replica, decided.life)) {
-            // W12: the lease outlasts every write that was sent under it, unless clocks were set.
-            if !self.clock_was_set {
-                let (replica, holder) = (decided.replica, self.holder);
-                self.fail("W12", || format!("replica {replica} writes while {holder:?} leads"));
-            }
-            self.rogue_until = Some(now + HEALED_WITHIN);
-        }
+        let leads = self.holder == Some((decided.replica, decided.life));
+        self.check_leader(decided.replica, leads, now);
         match call {
             Call::CreatePod { node, .. } => {
                 self.check_at_most_one(server, decided, set, node, now);
                 self.check_slow_start(decided, set);
-                let body = manifest::body(set, call, Binding::Scheduler).unwrap_or_default();
-                self.check_shape(set, node, &body);
-                self.check_hash(server, decided, set, &body);
+                self.check_shape(set, node, body);
+                self.check_hash(server, decided, set, body);
             }
             Call::DeletePod { pod, why } => {
                 if let Why::Failed { .. } | Why::Succeeded = why {
                     self.check_backoff(server, decided, set, pod);
                 }
-                let body = manifest::body(set, call, Binding::Scheduler).unwrap_or_default();
                 if body["preconditions"]["uid"] != *pod.uid {
                     self.fail("W4", || format!("{} is deleted without its UID", pod.key));
                 }
             }
-            Call::Claim(claim) if !claim.adopts() => {
-                let body = manifest::body(set, call, Binding::Scheduler).unwrap_or_default();
-                self.check_release(set, &body);
-            }
+            Call::Claim(claim) if !claim.adopts() => self.check_release(set, body),
             Call::Claim(claim) => {
-                let body = manifest::body(set, call, Binding::Scheduler).unwrap_or_default();
                 if body["metadata"]["uid"].is_null() || body["metadata"]["resourceVersion"].is_null() {
                     self.fail("W9", || format!("{claim:?} without uid and resourceVersion"));
                 }
@@ -74,10 +68,7 @@ impl Checks {
                     self.fail("W9", || format!("{claim:?} without reading the set first"));
                 }
             }
-            Call::PutStatus { of, .. } => {
-                let body = manifest::body(set, call, Binding::Scheduler).unwrap_or_default();
-                self.check_status(server, decided, of, &body);
-            }
+            Call::PutStatus { of, .. } => self.check_status(server, decided, of, body),
             _ => {}
         }
     }

@@ -1,0 +1,646 @@
+//! A cluster in this process: our server on a port of its own, simulated nodes, a scheduler, and controllers that each
+//! have a thread and a line of their own, so that one can be cut off, stopped in its tracks or killed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{fs, process};
+
+use expect_test::Expect;
+use futures::AsyncBufReadExt as _;
+use http::{Method, Request};
+use jiff::Timestamp;
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use muster_control::{Binding, Moment, Settings, Witness};
+use muster_engine::facts::{Kind, Text};
+use muster_engine::time::Time;
+use muster_server::{Server, Who};
+use muster_sim::server::Actor;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::judge::{self, Change, Leases, Of, Record, Run, What};
+use crate::line::{self, Delivered, Fate, Log, Tamper, Weather};
+
+/// Far longer than anything takes on a machine that is busy with other things.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+const SETS: &str = "/apis/apps/v1/daemonsets";
+const REVISIONS: &str = "/apis/apps/v1/controllerrevisions";
+const PODS: &str = "/api/v1/pods";
+const NODES: &str = "/api/v1/nodes";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
+
+pub(crate) struct Bed {
+    pub(crate) dir: PathBuf,
+    stop: CancellationToken,
+    serving: Option<tokio::task::JoinHandle<()>>,
+    pub(crate) admin: Client,
+    controller_kubeconfig: String,
+    sent: Log,
+    delivered: Arc<Mutex<Vec<Delivered>>>,
+    records: Arc<Mutex<Vec<Record>>>,
+    pub(crate) leases: Leases,
+    settings: Settings,
+    replicas: Vec<Controller>,
+    lives: BTreeMap<usize, u64>,
+}
+
+/// One process of a controller.
+pub(crate) struct Controller {
+    replica: usize,
+    stop: CancellationToken,
+    kill: CancellationToken,
+    pause: mpsc::UnboundedSender<Duration>,
+    thread: JoinHandle<()>,
+    pub(crate) weather: Arc<Weather>,
+}
+
+impl Bed {
+    /// A server with so many nodes, and no controller yet.
+    pub(crate) async fn new(nodes: u16) -> Self {
+        static BEDS: AtomicU64 = AtomicU64::new(0);
+        let name = format!("scenario-{}-{}", process::id(), BEDS.fetch_add(1, Ordering::Relaxed));
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&dir).unwrap();
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), &dir).await.unwrap();
+        let kubeconfig = |who| server.kubeconfig(who).unwrap();
+        let [admin, controller, simulated] =
+            [Who::Admin, Who::Controller, Who::SimulatedNodes].map(kubeconfig);
+        fs::write(dir.join("kubeconfig"), &admin).unwrap();
+        let stop = CancellationToken::new();
+        let serving = server.serve(stop.clone());
+        let serving = tokio::spawn(async move { serving.await.unwrap() });
+
+        let (sent, delivered) = (Log::default(), Arc::default());
+        let over_line = async |kubeconfig: &str, actor| {
+            let client = connect(kubeconfig).await;
+            line::client(
+                client,
+                actor,
+                Weather::fair(),
+                Tamper::default(),
+                sent.clone(),
+                Arc::clone(&delivered),
+            )
+        };
+        let kubelets = over_line(&simulated, Actor::Kubelet).await;
+        let kubelets = muster_agent::sim::register(kubelets, nodes).await.unwrap();
+        tokio::spawn(kubelets.run(stop.clone()));
+        tokio::spawn(schedule(over_line(&admin, Actor::Scheduler).await, stop.clone()));
+        Self {
+            admin: over_line(&admin, Actor::User).await,
+            dir,
+            stop,
+            serving: Some(serving),
+            controller_kubeconfig: controller,
+            sent,
+            delivered,
+            records: Arc::default(),
+            leases: Leases::One,
+            settings: Settings::default(),
+            replicas: Vec::new(),
+            lives: BTreeMap::new(),
+        }
+    }
+
+    /// Each pod is told its node by the controller itself, as `muster up` has it.
+    pub(crate) fn binds_directly(&mut self) {
+        self.settings.binding = Binding::Direct;
+    }
+
+    pub(crate) fn start(&mut self, replica: usize, weather: Arc<Weather>) {
+        self.start_broken(replica, weather, Tamper::default());
+    }
+
+    pub(crate) fn start_broken(&mut self, replica: usize, weather: Arc<Weather>, tamper: Tamper) {
+        let life = *self.lives.entry(replica).and_modify(|it| *it += 1).or_insert(0);
+        let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
+        let (pause, mut pauses) = mpsc::unbounded_channel();
+        let (kubeconfig, settings) = (self.controller_kubeconfig.clone(), self.settings);
+        let (sent, delivered) = (self.sent.clone(), self.delivered.clone());
+        let (records, witness) = (self.records.clone(), witness(self.records.clone(), replica, life));
+        let ends = (stop.clone(), kill.clone(), weather.clone());
+        let thread = std::thread::spawn(move || {
+            let (stop, kill, weather) = ends;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let client = connect(&kubeconfig).await;
+                let client =
+                    line::client(client, Actor::Controller(replica), weather, tamper, sent, delivered);
+                let pausing = async {
+                    // The whole thread stands still, and its timers with it, as a process does that is stopped.
+                    while let Some(span) = pauses.recv().await {
+                        std::thread::sleep(span);
+                    }
+                    std::future::pending().await
+                };
+                tokio::select! {
+                    () = muster_control::daemonsets(client, settings, Some(witness), stop) => {}
+                    () = kill.cancelled() => {}
+                    () = pausing => {}
+                }
+            });
+            runtime.shutdown_background();
+            records.lock().unwrap().push(Record { at: now(), replica, life, what: What::Died });
+        });
+        self.replicas.push(Controller { replica, stop, kill, pause, thread, weather });
+    }
+
+    pub(crate) fn controller(&self, replica: usize) -> &Controller {
+        self.replicas.iter().find(|it| it.replica == replica).expect("it runs")
+    }
+
+    /// Ends a process: in order, or in the midst of whatever it does.
+    pub(crate) async fn end(&mut self, replica: usize, killed: bool) {
+        let at = self.replicas.iter().position(|it| it.replica == replica).expect("it runs");
+        let controller = self.replicas.remove(at);
+        if killed {
+            controller.kill.cancel()
+        } else {
+            controller.stop.cancel()
+        }
+        tokio::task::spawn_blocking(move || controller.thread.join()).await.unwrap().expect("no panic");
+    }
+
+    /// Nothing goes wrong any more.
+    pub(crate) fn clear(&self) {
+        self.replicas.iter().for_each(|it| it.weather.clear());
+    }
+
+    pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> kube::Result<Value> {
+        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", kind)
+            .header("accept", "application/json")
+            .body(body);
+        self.admin.request(request.unwrap()).await
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        self.send(Method::GET, path, &Value::Null).await.unwrap()
+    }
+
+    pub(crate) async fn create(&self, object: Value) -> Value {
+        let path = match object["kind"].as_str() {
+            Some("DaemonSet") => "/apis/apps/v1/namespaces/default/daemonsets",
+            Some("Pod") => "/api/v1/namespaces/default/pods",
+            Some("Node") => NODES,
+            other => panic!("no path for {other:?}"),
+        };
+        self.send(Method::POST, path, &object).await.unwrap()
+    }
+
+    pub(crate) async fn patch_set(&self, name: &str, patch: Value) {
+        let path = format!("/apis/apps/v1/namespaces/default/daemonsets/{name}");
+        self.send(Method::PATCH, &path, &patch).await.unwrap();
+    }
+
+    /// A new image, and with it a new revision.
+    pub(crate) async fn set_image(&self, name: &str, version: &str) {
+        let containers = json!([{"name": "c", "image": format!("r/{name}:{version}")}]);
+        self.patch_set(name, json!({"spec": {"template": {"spec": {"containers": containers}}}})).await;
+    }
+
+    pub(crate) async fn patch_node(&self, name: &str, patch: Value) {
+        self.send(Method::PATCH, &format!("{NODES}/{name}"), &patch).await.unwrap();
+    }
+
+    pub(crate) async fn delete_set(&self, name: &str, propagation: &str) {
+        let path = format!("/apis/apps/v1/namespaces/default/daemonsets/{name}");
+        self.send(Method::DELETE, &path, &json!({"propagationPolicy": propagation})).await.unwrap();
+    }
+
+    /// Takes a node away, and gives it back as it was.
+    pub(crate) async fn remove_node(&self, name: &str) -> Value {
+        let mut node = self.get(&format!("{NODES}/{name}")).await;
+        self.send(Method::DELETE, &format!("{NODES}/{name}"), &Value::Null).await.unwrap();
+        for field in ["resourceVersion", "uid", "creationTimestamp", "managedFields"] {
+            node["metadata"].as_object_mut().unwrap().remove(field);
+        }
+        node
+    }
+
+    pub(crate) async fn add_node(&self, node: &Value) {
+        let name = self.create(node.clone()).await["metadata"]["name"].as_str().unwrap().to_owned();
+        let status = json!({"status": node["status"]});
+        self.send(Method::PATCH, &format!("{NODES}/{name}/status"), &status).await.unwrap();
+        self.patch_node(&name, json!({"spec": {"taints": null}})).await;
+    }
+
+    pub(crate) async fn pods(&self) -> Vec<Value> {
+        items(self.get(PODS).await)
+    }
+
+    /// The names of a node's pods, the oldest first.
+    pub(crate) async fn pods_on(&self, node: &str) -> Vec<Value> {
+        self.pods().await.into_iter().filter(|it| it["spec"]["nodeName"] == node).collect()
+    }
+
+    pub(crate) async fn delete_pod_on(&self, node: &str) {
+        for pod in self.pods_on(node).await {
+            let name = pod["metadata"]["name"].as_str().unwrap();
+            let path = format!("/api/v1/namespaces/default/pods/{name}");
+            match self.send(Method::DELETE, &path, &Value::Null).await {
+                Err(kube::Error::Api(refused)) if refused.code == 404 => {}
+                other => drop(other.unwrap()),
+            }
+        }
+    }
+
+    /// A node's pods have ended, one way or the other.
+    pub(crate) async fn end_pods_on(&self, node: &str, phase: &str) {
+        for pod in self.pods_on(node).await {
+            let name = pod["metadata"]["name"].as_str().unwrap();
+            let ready = json!([{"type": "Ready", "status": "False"}]);
+            let status = json!({"status": {"phase": phase, "conditions": ready}});
+            let path = format!("/api/v1/namespaces/default/pods/{name}/status");
+            match self.send(Method::PATCH, &path, &status).await {
+                Err(kube::Error::Api(refused)) if refused.code == 404 => {}
+                other => drop(other.unwrap()),
+            }
+        }
+    }
+
+    /// Waits until the state is as said, all of it.
+    pub(crate) async fn becomes(&self, state: &Expect) {
+        let is_update = std::env::var_os("UPDATE_EXPECT").is_some();
+        let (began, mut last, mut since) = (Instant::now(), String::new(), Instant::now());
+        loop {
+            let now = self.state().await;
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+            let done =
+                if is_update { Duration::from_secs(6) < since.elapsed() } else { trim(state.data()) == last };
+            if done || PATIENCE < began.elapsed() {
+                return state.assert_eq(&last);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Everything that counts: pods by node with owner, revision and version, sets, revisions, events.
+    pub(crate) async fn state(&self) -> String {
+        let (nodes, pods) = (items(self.get(NODES).await), items(self.get(PODS).await));
+        let (sets, revisions) = (items(self.get(SETS).await), items(self.get(REVISIONS).await));
+        let events = items(self.get("/api/v1/events").await);
+        let number = |pod: &Value| {
+            let hash = &pod["metadata"]["labels"]["controller-revision-hash"];
+            let of = revisions.iter().find(|it| {
+                it["metadata"]["labels"]["controller-revision-hash"] == *hash && owner(it) == owner(pod)
+            });
+            of.map_or("?".to_owned(), |it| it["revision"].to_string())
+        };
+        let mut lines: BTreeMap<String, Vec<String>> = nodes
+            .iter()
+            .map(|it| (it["metadata"]["name"].as_str().unwrap().to_owned(), Vec::new()))
+            .collect();
+        for pod in &pods {
+            let node = pod["spec"]["nodeName"].as_str().unwrap_or("nowhere").to_owned();
+            let line = format!("{}@{} {} {}", owner(pod), number(pod), version(&pod["spec"]), condition(pod));
+            lines.entry(node).or_default().push(line);
+        }
+        let mut out = String::new();
+        for (node, mut pods) in lines {
+            pods.sort();
+            out += &format!("{node}  {}\n", if pods.is_empty() { "-".to_owned() } else { pods.join(", ") });
+        }
+        for set in &sets {
+            let status = &set["status"];
+            let count = |name: &str| status[name].as_i64().unwrap_or(0);
+            out += &format!(
+                "{}  generation {}/{} desired {} current {} ready {} updated {} available {} unavailable {} misscheduled {}\n",
+                set["metadata"]["name"].as_str().unwrap(),
+                count("observedGeneration"),
+                set["metadata"]["generation"],
+                count("desiredNumberScheduled"),
+                count("currentNumberScheduled"),
+                count("numberReady"),
+                count("updatedNumberScheduled"),
+                count("numberAvailable"),
+                count("numberUnavailable"),
+                count("numberMisscheduled"),
+            );
+        }
+        let mut of_history: Vec<String> = revisions
+            .iter()
+            .map(|it| {
+                let number = &it["revision"];
+                format!(
+                    "revision {number} of {}: {}\n",
+                    owner(it),
+                    version(&it["data"]["spec"]["template"]["spec"])
+                )
+            })
+            .collect();
+        of_history.sort();
+        out += &of_history.concat();
+        let mut told: BTreeMap<String, i64> = BTreeMap::new();
+        for event in &events {
+            let about = event["involvedObject"]["name"].as_str().unwrap_or("?");
+            let reason = event["reason"].as_str().unwrap_or("?");
+            *told.entry(format!("{about} {reason}")).or_default() +=
+                event["count"].as_i64().unwrap_or(1).max(1);
+        }
+        for (what, times) in told {
+            out += &format!("event {what} x{times}\n");
+        }
+        out
+    }
+
+    /// How many pods there have ever been.
+    pub(crate) async fn pods_ever(&self) -> usize {
+        let uid = |it: &Change| it.object["metadata"]["uid"].as_str().map(str::to_owned);
+        self.history(Of::Kind(Kind::Pods), PODS).await.iter().filter_map(uid).collect::<BTreeSet<_>>().len()
+    }
+
+    /// Waits until a controller has sent so many requests of a sort, such as `DELETE pods`, and heard the answers.
+    pub(crate) async fn has_sent(&self, times: usize, request: &str) {
+        let began = Instant::now();
+        let count = || {
+            let log = self.sent.lock().unwrap();
+            let of =
+                log.iter().filter(|it| matches!(it.actor, Actor::Controller(_)) && it.fate != Fate::UnderWay);
+            of.filter(|it| format!("{} {}", it.method, line::resource(&it.path)) == request).count()
+        };
+        while count() < times {
+            assert!(began.elapsed() < PATIENCE, "{} of {times} times {request}", count());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Waits until every set is where it should be, and its status says so.
+    pub(crate) async fn settles(&self) {
+        let began = Instant::now();
+        loop {
+            let Some(violation) = self.unsettled().await else { return };
+            if PATIENCE < began.elapsed() {
+                let struck: Vec<_> = self.replicas.iter().flat_map(|it| it.weather.struck()).collect();
+                panic!("{violation}\nafter {}\n{}", struck.join("\n"), self.state().await);
+            }
+            tokio::time::sleep(Duration::from_millis(150)).await;
+        }
+    }
+
+    async fn unsettled(&self) -> Option<muster_sim::invariants::Violation> {
+        let mut objects = Vec::new();
+        for (kind, path) in KINDS {
+            objects.extend(items(self.get(path).await).into_iter().map(|it| (kind, it)));
+        }
+        judge::unsettled(&objects, &BTreeSet::<Text>::new(), now())
+    }
+
+    pub(crate) async fn revision(&self) -> u64 {
+        self.get(PODS).await["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+    }
+
+    /// L9: whoever runs, and whoever comes new, leaves a settled cluster alone.
+    pub(crate) async fn stays_quiet(&mut self) {
+        let before = self.revision().await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let replicas: Vec<usize> = self.replicas.iter().map(|it| it.replica).collect();
+        for replica in replicas {
+            self.end(replica, false).await;
+            self.start(replica, Weather::fair());
+        }
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let writes = self.run().await.writes_after(before);
+        assert!(writes.is_empty(), "L9: a settled cluster was written to: {writes:#?}");
+        self.settles().await;
+    }
+
+    /// Stops everything, and says which invariant was broken.
+    pub(crate) async fn judge(mut self) -> Option<muster_sim::invariants::Violation> {
+        let mut struck = Vec::new();
+        for replica in self.replicas.iter().map(|it| it.replica).collect::<Vec<_>>() {
+            struck.extend(self.controller(replica).weather.struck());
+            self.end(replica, false).await;
+        }
+        let run = self.run().await;
+        let violation = run.violation();
+        if violation.is_some() {
+            println!("what had gone wrong:\n{}", struck.join("\n"));
+        }
+        self.stop.cancel();
+        self.serving.take().expect("it serves until here").await.unwrap();
+        fs::remove_dir_all(&self.dir).unwrap();
+        violation
+    }
+
+    /// All is as it should be, and was at every step.
+    pub(crate) async fn ends_well(self) {
+        assert_eq!(self.judge().await.map(|it| it.to_string()), None);
+    }
+
+    async fn run(&self) -> Run {
+        let histories = KINDS.map(|(kind, path)| self.history(Of::Kind(kind), path));
+        let (histories, leases) =
+            futures::join!(futures::future::join_all(histories), self.history(Of::Lease, LEASES));
+        let mut history: Vec<Change> = histories.into_iter().flatten().chain(leases).collect();
+        history.sort_by_key(|it| it.revision);
+        Run {
+            history,
+            records: self.records.lock().unwrap().clone(),
+            sent: self.sent.lock().unwrap().clone(),
+            delivered: self.delivered.lock().unwrap().clone(),
+            leases: self.leases.clone(),
+        }
+    }
+
+    /// Everything that ever happened to a kind.
+    async fn history(&self, of: Of, path: &str) -> Vec<Change> {
+        let request = Request::get(format!("{path}?watch=true&resourceVersion=1&timeoutSeconds=60"));
+        let stream = self.admin.request_stream(request.body(Vec::new()).unwrap()).await.unwrap();
+        let stream = std::pin::pin!(stream);
+        let mut lines = stream.lines();
+        let mut changes = Vec::new();
+        // The past comes at once; when nothing has come for a while, that was all of it.
+        while let Ok(Some(line)) =
+            tokio::time::timeout(Duration::from_secs(2), futures::TryStreamExt::try_next(&mut lines))
+                .await
+                .map(|it| it.unwrap())
+        {
+            changes.extend(judge::change(of, &line));
+        }
+        changes
+    }
+}
+
+impl Controller {
+    /// It stands still for so long, and does not know.
+    pub(crate) fn pause(&self, span: Duration) {
+        self.pause.send(span).unwrap();
+    }
+}
+
+/// A test that fails leaves no thread behind that goes on writing.
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.replicas.iter().for_each(|it| it.kill.cancel());
+        self.stop.cancel();
+    }
+}
+
+const KINDS: [(Kind, &str); 4] =
+    [(Kind::Sets, SETS), (Kind::Nodes, NODES), (Kind::Pods, PODS), (Kind::Revisions, REVISIONS)];
+
+/// A set with one container, whose image is `r/NAME:VERSION`.
+pub(crate) fn set(name: &str, version: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{"name": "c", "image": format!("r/{name}:{version}")}],
+                },
+            },
+        },
+    })
+}
+
+pub(crate) fn with(mut object: Value, pointer: &str, value: Value) -> Value {
+    let mut at = &mut object;
+    for part in pointer.split('.') {
+        at = &mut at[part];
+    }
+    *at = value;
+    object
+}
+
+pub(crate) async fn connect(kubeconfig: &str) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+pub(crate) fn now() -> Time {
+    Time::from_micros(Timestamp::now().as_microsecond())
+}
+
+fn witness(records: Arc<Mutex<Vec<Record>>>, replica: usize, life: u64) -> Witness {
+    Arc::new(move |moment| {
+        let what = match moment {
+            Moment::Planned { cache, plan, .. } => What::Planned {
+                plan: Arc::new(plan.clone()),
+                snapshot: judge::snapshot(cache),
+                sets: cache.sets().cloned().collect(),
+            },
+            Moment::Called { set, call } => What::Called { set: set.clone(), call: call.clone() },
+            Moment::Answered { set, call, outcome } => {
+                What::Answered { set: set.clone(), call: call.clone(), outcome: outcome.clone() }
+            }
+            Moment::Done { set } => What::Done { set: set.clone() },
+        };
+        records.lock().unwrap().push(Record { at: now(), replica, life, what });
+    })
+}
+
+/// Binds each pod to the one node that it asks for, if that node is there and takes it.
+async fn schedule(client: Client, stop: CancellationToken) {
+    let get = async |path: &str| {
+        client
+            .request::<Value>(
+                Request::get(path).header("accept", "application/json").body(Vec::new()).unwrap(),
+            )
+            .await
+    };
+    while !stop.is_cancelled() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let Ok(pods) = get("/api/v1/pods?fieldSelector=spec.nodeName%3D").await else { continue };
+        let pods = items(pods);
+        if pods.is_empty() {
+            continue;
+        }
+        let Ok(nodes) = get(NODES).await else { continue };
+        let nodes = items(nodes);
+        for pod in pods.iter().filter(|it| it["metadata"]["deletionTimestamp"].is_null()) {
+            let required =
+                &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+            let wanted = &required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0];
+            let fits = |it: &&Value| it["metadata"]["name"] == *wanted && takes(it, pod);
+            if !nodes.iter().any(|it| fits(&it)) {
+                continue;
+            }
+            let meta = &pod["metadata"];
+            let (namespace, name) = (meta["namespace"].as_str().unwrap(), meta["name"].as_str().unwrap());
+            let binding = json!({
+                "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": wanted},
+            });
+            let request = Request::post(format!("/api/v1/namespaces/{namespace}/pods/{name}/binding"))
+                .header("content-type", "application/json")
+                .body(binding.to_string().into_bytes());
+            drop(client.request::<Value>(request.unwrap()).await);
+        }
+    }
+}
+
+fn takes(node: &Value, pod: &Value) -> bool {
+    let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    let tolerations = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+    let tolerates = |taint: &Value| {
+        tolerations.iter().any(|it| {
+            (it["key"].is_null() || it["key"] == taint["key"])
+                && (it["effect"].is_null() || it["effect"] == taint["effect"])
+                && (it["operator"] == "Exists" || it["value"] == taint["value"])
+        })
+    };
+    taints.iter().filter(|it| it["effect"] != "PreferNoSchedule").all(tolerates)
+}
+
+fn items(list: Value) -> Vec<Value> {
+    let mut list = list;
+    match list["items"].take() {
+        Value::Array(items) => items,
+        _ => Vec::new(),
+    }
+}
+
+fn owner(object: &Value) -> String {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    let controller = owners.into_iter().flatten().find(|it| it["controller"] == true);
+    controller.and_then(|it| it["name"].as_str()).unwrap_or("nobody").to_owned()
+}
+
+fn version(pod_spec: &Value) -> &str {
+    let image = pod_spec["containers"][0]["image"].as_str().unwrap_or("?");
+    image.rsplit(':').next().unwrap_or("?")
+}
+
+fn condition(pod: &Value) -> &'static str {
+    let conditions = pod["status"]["conditions"].as_array();
+    let ready = conditions.into_iter().flatten().any(|it| it["type"] == "Ready" && it["status"] == "True");
+    match pod["status"]["phase"].as_str() {
+        _ if !pod["metadata"]["deletionTimestamp"].is_null() => "leaving",
+        Some("Failed") => "failed",
+        Some("Succeeded") => "succeeded",
+        _ if ready => "ready",
+        Some("Running") => "running",
+        _ => "pending",
+    }
+}
+
+/// The indentation of an expectation is not part of it.
+fn trim(text: &str) -> String {
+    let lines: Vec<&str> = text.strip_prefix('\n').unwrap_or(text).lines().collect();
+    let indent =
+        lines.iter().filter(|it| !it.trim().is_empty()).map(|it| it.len() - it.trim_start().len()).min();
+    let lines = lines.iter().map(|it| it.get(indent.unwrap_or(0)..).unwrap_or(""));
+    let text = lines.collect::<Vec<_>>().join("\n");
+    text.trim_end_matches(' ').to_owned()
+}
