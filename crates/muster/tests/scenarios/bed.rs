@@ -21,6 +21,7 @@ use muster_engine::time::Time;
 use muster_server::{Server, Who};
 use muster_sim::server::Actor;
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -81,8 +82,8 @@ impl Bed {
         let over_line = async |kubeconfig: &str, actor| {
             let client = connect(kubeconfig).await;
             line::client(
-                client,
-                actor,
+                (client, Handle::current()),
+                (actor, 0),
                 Weather::fair(),
                 Tamper::default(),
                 sent.clone(),
@@ -126,13 +127,14 @@ impl Bed {
         let (sent, delivered) = (self.sent.clone(), self.delivered.clone());
         let (records, witness) = (self.records.clone(), witness(self.records.clone(), replica, life));
         let ends = (stop.clone(), kill.clone(), weather.clone());
+        let handle = Handle::current();
         let thread = std::thread::spawn(move || {
             let (stop, kill, weather) = ends;
+            let server = handle.block_on(connect(&kubeconfig));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
-                let client = connect(&kubeconfig).await;
-                let client =
-                    line::client(client, Actor::Controller(replica), weather, tamper, sent, delivered);
+                let who = (Actor::Controller(replica), life);
+                let client = line::client((server, handle), who, weather, tamper, sent, delivered);
                 let pausing = async {
                     // The whole thread stands still, and its timers with it, as a process does that is stopped.
                     while let Some(span) = pauses.recv().await {
@@ -212,11 +214,6 @@ impl Bed {
 
     pub(crate) async fn patch_node(&self, name: &str, patch: Value) {
         self.send(Method::PATCH, &format!("{NODES}/{name}"), &patch).await.unwrap();
-    }
-
-    pub(crate) async fn delete_set(&self, name: &str, propagation: &str) {
-        let path = format!("/apis/apps/v1/namespaces/default/daemonsets/{name}");
-        self.send(Method::DELETE, &path, &json!({"propagationPolicy": propagation})).await.unwrap();
     }
 
     /// Takes a node away, and gives it back as it was.
@@ -355,6 +352,12 @@ impl Bed {
             out += &format!("event {what} x{times}\n");
         }
         out
+    }
+
+    /// How often things were tried is a matter of luck where they fail.
+    pub(crate) async fn state_without_events(&self) -> String {
+        let state = self.state().await;
+        state.split_inclusive('\n').filter(|it| !it.starts_with("event ")).collect()
     }
 
     /// How many pods there have ever been.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use expect_test::{Expect, expect};
+use expect_test::expect;
 use futures::future::join_all;
 use muster_engine::facts::Kind;
 use muster_sim::rng::Rng;
@@ -40,27 +40,18 @@ async fn rolled_out_despite(fault: Fault) {
     bed.set_image("a", "v2").await;
     bed.settles().await;
     assert_eq!(weather.struck().len(), 7, "{fault:?} struck {:?}", weather.struck());
-    without_events(
-        &bed,
-        &expect![[r#"
-            sim-1  a@2 v2 ready
-            sim-2  a@2 v2 ready
-            sim-3  a@2 v2 ready
-            a  generation 2/2 desired 3 current 3 ready 3 updated 3 available 3 unavailable 0 misscheduled 0
-            revision 1 of a: v1
-            revision 2 of a: v2
-        "#]],
-    )
-    .await;
+    expect![[r#"
+        sim-1  a@2 v2 ready
+        sim-2  a@2 v2 ready
+        sim-3  a@2 v2 ready
+        a  generation 2/2 desired 3 current 3 ready 3 updated 3 available 3 unavailable 0 misscheduled 0
+        revision 1 of a: v1
+        revision 2 of a: v2
+    "#]]
+    .assert_eq(&bed.state_without_events().await);
     // Not one pod more than without faults: three, and three again.
     assert_eq!(bed.pods_ever().await, 6, "{fault:?}");
     bed.ends_well().await;
-}
-
-async fn without_events(bed: &Bed, state: &Expect) {
-    let all = bed.state().await;
-    let lines: Vec<&str> = all.lines().filter(|it| !it.starts_with("event ")).collect();
-    state.assert_eq(&(lines.join("\n") + "\n"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -77,8 +77,6 @@ pub(crate) struct Run {
 pub(crate) enum Leases {
     /// One controller, of which there may be several processes one after the other.
     One,
-    /// By the name in the lease, which process it is.
-    Held(BTreeMap<String, (usize, u64)>),
     /// Several lead at once, and each believes that it is alone: what they do is healed.
     None,
 }
@@ -174,7 +172,6 @@ impl<'a> Replay<'a> {
         checks.burst = Settings::default().burst;
         match run.leases {
             Leases::One => checks.renewed((0, 0)),
-            Leases::Held(_) => {}
             // No lease tells them apart.
             Leases::None => checks.clock_stepped(usize::MAX),
         }
@@ -213,7 +210,7 @@ impl<'a> Replay<'a> {
                     self.decided.insert((*replica, plan.set.key.clone()), decided);
                 }
             }
-            What::Called { set, call } => self.called(*replica, set, call, *at),
+            What::Called { set, call } => self.called((*replica, *life), set, call, *at),
             What::Answered { set, call, outcome } => self.answered(*replica, set, call, outcome, *at),
             What::Done { set } => {
                 if let Some(decided) = self.decided.get(&(*replica, set.key.clone())) {
@@ -227,8 +224,8 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn called(&mut self, replica: usize, set: &Arc<Set>, call: &Call, at: Time) {
-        let sent = self.find(replica, set, call);
+    fn called(&mut self, (replica, life): (usize, u64), set: &Arc<Set>, call: &Call, at: Time) {
+        let sent = self.find((replica, life), set, call);
         let before = self.server.revision();
         self.open.push(Open { replica, set: set.key.clone(), call: call.clone(), sent, before });
         let reached = sent.map(|it| &self.run.sent[it]).filter(|it| it.fate != Fate::Lost);
@@ -305,7 +302,7 @@ impl<'a> Replay<'a> {
     }
 
     /// The request that a call became: the first of its sort that no earlier call became.
-    fn find(&mut self, replica: usize, set: &Set, call: &Call) -> Option<usize> {
+    fn find(&mut self, (replica, life): (usize, u64), set: &Set, call: &Call) -> Option<usize> {
         let target = manifest::target(set, call);
         let method = match manifest::verb(call) {
             Verb::Get | Verb::List => Method::GET,
@@ -326,6 +323,7 @@ impl<'a> Replay<'a> {
         }
         let same = |it: &Sent| {
             it.actor == Actor::Controller(replica)
+                && it.life == life
                 && it.method == method
                 && it.path.ends_with(&tail)
                 && match call {
@@ -345,30 +343,11 @@ impl<'a> Replay<'a> {
         while let Some(change) = self.run.history.get(self.replayed).filter(|it| it.revision <= self.known) {
             let actor = self.actors[self.replayed];
             self.replayed += 1;
-            let kind = match change.of {
-                Of::Kind(kind) => kind,
-                Of::Lease => {
-                    self.lease(change);
-                    continue;
-                }
-            };
-            if let (Actor::Controller(replica), Leases::Held(_)) = (actor, &self.run.leases) {
-                let leads = self.checks.holds_lease(replica);
-                self.checks.check_leader(replica, leads, at);
-            }
+            let Of::Kind(kind) = change.of else { continue };
             let json = (!change.gone).then(|| change.json.clone());
             self.server.replay(change.revision, kind, &change.key, json, actor, at);
             let commit = self.server.log.last().expect("it was just replayed").clone();
             self.checks.committed(&self.server, &commit, at);
-        }
-    }
-
-    fn lease(&mut self, change: &Change) {
-        if let Leases::Held(names) = &self.run.leases
-            && let Some(process) =
-                change.object["spec"]["holderIdentity"].as_str().and_then(|it| names.get(it))
-        {
-            self.checks.renewed(*process);
         }
     }
 }

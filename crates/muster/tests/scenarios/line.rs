@@ -17,6 +17,7 @@ use muster_engine::facts::Kind;
 use muster_sim::rng::Rng;
 use muster_sim::server::Actor;
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -29,6 +30,8 @@ pub(crate) type Log = Arc<Mutex<Vec<Sent>>>;
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) actor: Actor,
+    /// Which of the actor's processes sent it.
+    pub(crate) life: u64,
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) body: Value,
@@ -37,7 +40,7 @@ pub(crate) struct Sent {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Fate {
-    /// It did not reach the server.
+    /// It has not reached the server.
     Lost,
     UnderWay,
     /// What the server said, whether or not anybody heard it.
@@ -214,20 +217,22 @@ pub(crate) struct Tamper {
 
 /// A client whose requests go over a line.
 pub(crate) fn client(
-    server: Client,
-    actor: Actor,
+    (server, runtime): (Client, Handle),
+    (actor, life): (Actor, u64),
     weather: Arc<Weather>,
     tamper: Tamper,
     log: Log,
     delivered: Arc<Mutex<Vec<Delivered>>>,
 ) -> Client {
-    let line = Arc::new(Line { server, actor, weather, tamper, log, delivered });
+    let line = Arc::new(Line { server, runtime, actor, life, weather, tamper, log, delivered });
     Client::new(tower::service_fn(move |request| line.clone().carry(request)), "default")
 }
 
 struct Line {
     server: Client,
+    runtime: Handle,
     actor: Actor,
+    life: u64,
     weather: Arc<Weather>,
     tamper: Tamper,
     log: Log,
@@ -252,18 +257,16 @@ impl Line {
             _ => body,
         };
         if self.tamper.twice == Some(format!("{} {resource}", head.method).as_str()) {
-            self.ask(&head, value.clone(), body.clone()).await?;
+            let at = self.note(&head, value.clone());
+            self.ask(at, &head, body.clone()).await?;
         }
-        let ask = self.ask(&head, value.clone(), body.clone());
+        let at = self.note(&head, value);
+        let ask = self.ask(at, &head, body.clone());
         match fault {
             None => ask.await,
-            Some(Fault::Conflict) => {
-                Ok(self.refuse(&head, value, 409, "Conflict", "the object has been modified"))
-            }
-            Some(Fault::TooManyRequests) => {
-                Ok(self.refuse(&head, value, 429, "TooManyRequests", "too many requests"))
-            }
-            Some(Fault::Server) => Ok(self.refuse(&head, value, 500, "InternalError", "the store is away")),
+            Some(Fault::Conflict) => Ok(status(409, "Conflict", "the object has been modified")),
+            Some(Fault::TooManyRequests) => Ok(status(429, "TooManyRequests", "too many requests")),
+            Some(Fault::Server) => Ok(status(500, "InternalError", "the store is away")),
             Some(Fault::ServerApplied) => {
                 ask.await?;
                 Ok(status(500, "InternalError", "it was done, and this is said all the same"))
@@ -272,10 +275,7 @@ impl Line {
                 ask.await?;
                 Err(reset())
             }
-            Some(Fault::LostRequest) => {
-                self.note(&head, value, Fate::Lost);
-                Err(reset())
-            }
+            Some(Fault::LostRequest) => Err(reset()),
             Some(Fault::StalledRequest(wait)) => {
                 tokio::time::sleep(wait).await;
                 ask.await
@@ -289,24 +289,29 @@ impl Line {
                 let (line, head) = (self.clone(), head.clone());
                 tokio::spawn(async move {
                     tokio::time::sleep(wait).await;
-                    line.ask(&head, value, body).await.map(drop)
+                    line.ask(at, &head, body).await.map(drop)
                 });
                 Err(reset())
             }
         }
     }
 
-    async fn ask(&self, head: &Parts, value: Value, body: Bytes) -> Result<Response<Body>, Error> {
-        let at = self.note(head, value, Fate::UnderWay);
+    /// What is on its way is no longer the client's: it reaches the server even if the client is gone by then.
+    async fn ask(&self, at: usize, head: &Parts, body: Bytes) -> Result<Response<Body>, Error> {
         let request = Request::from_parts(head.clone(), kube::client::Body::from(body));
-        let (head_of_answer, answer) = self.server.send(request).await?.into_parts();
-        let mut answer = answer.collect_bytes().await?;
-        let status = head_of_answer.status.as_u16();
-        let mut value: Value = serde_json::from_slice(&answer).unwrap_or_default();
-        if let Some(at) = at {
-            let version = value["metadata"]["resourceVersion"].as_str().and_then(|it| it.parse().ok());
-            self.log.lock().unwrap()[at].fate = Fate::Answered { status, resource_version: version };
-        }
+        let (server, log) = (self.server.clone(), self.log.clone());
+        let asking = self.runtime.spawn(async move {
+            let fate = |it: Fate| log.lock().unwrap()[at].fate = it;
+            fate(Fate::UnderWay);
+            let (head, answer) = server.send(request).await?.into_parts();
+            let answer = answer.collect_bytes().await?;
+            let value: Value = serde_json::from_slice(&answer).unwrap_or_default();
+            let resource_version =
+                value["metadata"]["resourceVersion"].as_str().and_then(|it| it.parse().ok());
+            fate(Fate::Answered { status: head.status.as_u16(), resource_version });
+            Ok::<_, Error>((head, answer, value))
+        });
+        let (head_of_answer, mut answer, mut value) = asking.await??;
         if let Some(tamper) = self.tamper.answer {
             tamper(&head.method, &resource(head.uri.path()), &mut value);
             answer = Bytes::from(value.to_string());
@@ -314,23 +319,13 @@ impl Line {
         Ok(Response::from_parts(head_of_answer, whole(answer)))
     }
 
-    /// Reads leave no trace but in the answers.
-    fn note(&self, head: &Parts, body: Value, fate: Fate) -> Option<usize> {
-        let sent = Sent {
-            actor: self.actor,
-            method: head.method.clone(),
-            path: head.uri.path().to_owned(),
-            body,
-            fate,
-        };
+    /// Writes down what is asked, and where in the log that is.
+    fn note(&self, head: &Parts, body: Value) -> usize {
+        let (actor, life) = (self.actor, self.life);
+        let (method, path) = (head.method.clone(), head.uri.path().to_owned());
         let mut log = self.log.lock().unwrap();
-        log.push(sent);
-        Some(log.len() - 1)
-    }
-
-    fn refuse(&self, head: &Parts, body: Value, code: u16, reason: &str, message: &str) -> Response<Body> {
-        self.note(head, body, Fate::Lost);
-        status(code, reason, message)
+        log.push(Sent { actor, life, method, path, body, fate: Fate::Lost });
+        log.len() - 1
     }
 
     async fn watch(self: Arc<Self>, head: Parts) -> Result<Response<Body>, Error> {

@@ -8,4 +8,5 @@ mod behaviour;
 mod bites;
 mod faults;
 mod judge;
+mod leaders;
 mod line;
