@@ -73,12 +73,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 impl Args {
     fn options(&self) -> Options {
         let binding = if self.binding == "direct" { Binding::Direct } else { Binding::Scheduler };
-        let settings = Settings {
-            burst: usize::from(self.burst),
-            conditions: self.conditions,
-            binding,
-            ..Settings::default()
-        };
+        let settings = Settings { burst: usize::from(self.burst), conditions: self.conditions, binding };
         Options { settings, namespaces: self.namespaces.clone(), workers: usize::from(self.workers) }
     }
 }
