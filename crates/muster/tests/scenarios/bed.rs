@@ -13,9 +13,9 @@ use expect_test::Expect;
 use futures::AsyncBufReadExt as _;
 use http::{Method, Request};
 use jiff::Timestamp;
-use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use muster_control::{Binding, Moment, Settings, Witness};
+use kube::{Client, Config};
+use muster_control::{Binding, Moment, Options, Settings, Witness};
 use muster_engine::facts::{Kind, Text};
 use muster_engine::time::Time;
 use muster_server::{Server, Who};
@@ -80,7 +80,7 @@ impl Bed {
 
         let (sent, delivered) = (Log::default(), Arc::default());
         let over_line = async |kubeconfig: &str, actor| {
-            let client = connect(kubeconfig).await;
+            let client = Client::try_from(config(kubeconfig).await).unwrap();
             line::client(
                 (client, Handle::current()),
                 (actor, 0),
@@ -130,11 +130,17 @@ impl Bed {
         let handle = Handle::current();
         let thread = std::thread::spawn(move || {
             let (stop, kill, weather) = ends;
-            let server = handle.block_on(connect(&kubeconfig));
+            let config = handle.block_on(config(&kubeconfig));
+            let server = {
+                let _on = handle.enter();
+                muster_control::client(config).unwrap()
+            };
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let who = (Actor::Controller(replica), life);
                 let client = line::client((server, handle), who, weather, tamper, sent, delivered);
+                let options = Options { settings, ..Options::default() };
+                let controller = muster_control::Controller::new(client, options).watched_by(witness);
                 let pausing = async {
                     // The whole thread stands still, and its timers with it, as a process does that is stopped.
                     while let Some(span) = pauses.recv().await {
@@ -143,7 +149,7 @@ impl Bed {
                     std::future::pending().await
                 };
                 tokio::select! {
-                    () = muster_control::daemonsets(client, settings, Some(witness), stop) => {}
+                    ended = controller.run(stop) => ended.unwrap(),
                     () = kill.cancelled() => {}
                     () = pausing => {}
                 }
@@ -524,11 +530,9 @@ pub(crate) fn with(mut object: Value, pointer: &str, value: Value) -> Value {
     object
 }
 
-pub(crate) async fn connect(kubeconfig: &str) -> Client {
+async fn config(kubeconfig: &str) -> Config {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
-    let config =
-        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    Client::try_from(config).unwrap()
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
 }
 
 pub(crate) fn now() -> Time {
