@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use std::{fs, process};
 
 use expect_test::Expect;
-use futures::AsyncBufReadExt as _;
+use futures::{AsyncBufReadExt as _, TryStreamExt as _};
 use http::{Method, Request};
 use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use muster_control::{Binding, Moment, Options, Settings, Witness};
-use muster_engine::facts::{Kind, Text};
+use muster_engine::facts::{Key, Kind, Text};
 use muster_engine::time::Time;
 use muster_server::{Server, Who};
 use muster_sim::server::Actor;
@@ -248,25 +248,38 @@ impl Bed {
         self.pods().await.into_iter().filter(|it| it["spec"]["nodeName"] == node).collect()
     }
 
-    pub(crate) async fn delete_pod_on(&self, node: &str) {
-        for pod in self.pods_on(node).await {
-            let name = pod["metadata"]["name"].as_str().unwrap();
-            let path = format!("/api/v1/namespaces/default/pods/{name}");
-            match self.send(Method::DELETE, &path, &Value::Null).await {
-                Err(kube::Error::Api(refused)) if refused.code == 404 => {}
-                other => drop(other.unwrap()),
+    /// Waits for a pod on a node, and gives its name.
+    pub(crate) async fn pod_on(&self, node: &str) -> String {
+        let began = Instant::now();
+        loop {
+            if let Some(pod) = self.pods_on(node).await.first() {
+                return pod["metadata"]["name"].as_str().unwrap().to_owned();
             }
+            assert!(began.elapsed() < PATIENCE, "no pod on {node}\n{}", self.state().await);
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    pub(crate) async fn delete_pod_on(&self, node: &str) {
+        self.to_pods_on(node, Method::DELETE, "", Value::Null).await;
     }
 
     /// A node's pods have ended, one way or the other.
     pub(crate) async fn end_pods_on(&self, node: &str, phase: &str) {
+        let ready = json!([{"type": "Ready", "status": "False"}]);
+        let status = json!({"status": {"phase": phase, "conditions": ready}});
+        self.to_pods_on(node, Method::PATCH, "/status", status).await;
+    }
+
+    pub(crate) async fn relabel_pods_on(&self, node: &str, app: &str) {
+        self.to_pods_on(node, Method::PATCH, "", json!({"metadata": {"labels": {"app": app}}})).await;
+    }
+
+    async fn to_pods_on(&self, node: &str, method: Method, subresource: &str, body: Value) {
         for pod in self.pods_on(node).await {
             let name = pod["metadata"]["name"].as_str().unwrap();
-            let ready = json!([{"type": "Ready", "status": "False"}]);
-            let status = json!({"status": {"phase": phase, "conditions": ready}});
-            let path = format!("/api/v1/namespaces/default/pods/{name}/status");
-            match self.send(Method::PATCH, &path, &status).await {
+            let path = format!("/api/v1/namespaces/default/pods/{name}{subresource}");
+            match self.send(method.clone(), &path, &body).await {
                 Err(kube::Error::Api(refused)) if refused.code == 404 => {}
                 other => drop(other.unwrap()),
             }
@@ -465,22 +478,34 @@ impl Bed {
         }
     }
 
-    /// Everything that ever happened to a kind.
+    /// Everything that has happened to a kind until now: a watch from the beginning, until it shows what a list shows.
     async fn history(&self, of: Of, path: &str) -> Vec<Change> {
-        let request = Request::get(format!("{path}?watch=true&resourceVersion=1&timeoutSeconds=60"));
+        let version =
+            |it: &Value| it["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+        let listed = items(self.get(path).await);
+        let listed: BTreeMap<Key, u64> = listed.iter().map(|it| (judge::key_of(it), version(it))).collect();
+        let request = Request::get(format!("{path}?watch=true&resourceVersion=1&timeoutSeconds=300"));
         let stream = self.admin.request_stream(request.body(Vec::new()).unwrap()).await.unwrap();
         let stream = std::pin::pin!(stream);
         let mut lines = stream.lines();
-        let mut changes = Vec::new();
-        // The past comes at once; when nothing has come for a while, that was all of it.
-        while let Ok(Some(line)) =
-            tokio::time::timeout(Duration::from_secs(2), futures::TryStreamExt::try_next(&mut lines))
-                .await
-                .map(|it| it.unwrap())
-        {
-            changes.extend(judge::change(of, &line));
+        let (mut changes, mut shown, mut caught_up) = (Vec::new(), BTreeMap::new(), false);
+        loop {
+            caught_up |= shown == listed;
+            // Something may have come and gone again after the last change of what is there.
+            let wait = if caught_up { Duration::from_millis(300) } else { PATIENCE };
+            let Ok(line) = tokio::time::timeout(wait, lines.try_next()).await else {
+                assert!(caught_up, "{path}: the watch shows {shown:?}, the list {listed:?}");
+                return changes;
+            };
+            let Some(change) = judge::change(of, &line.unwrap().expect("the watch goes on")) else {
+                continue;
+            };
+            match change.gone {
+                true => drop(shown.remove(&change.key)),
+                false => drop(shown.insert(change.key.clone(), change.revision)),
+            }
+            changes.push(change);
         }
-        changes
     }
 }
 
@@ -519,6 +544,14 @@ pub(crate) fn set(name: &str, version: &str) -> Value {
             },
         },
     })
+}
+
+/// A pod that such a set would make, but that nobody owns.
+pub(crate) fn stray(of: &str, name: &str, node: &str) -> Value {
+    let mut pod = set(of, "v1")["spec"]["template"].take();
+    (pod["kind"], pod["metadata"]["name"], pod["spec"]["nodeName"]) =
+        ("Pod".into(), name.into(), node.into());
+    pod
 }
 
 pub(crate) fn with(mut object: Value, pointer: &str, value: Value) -> Value {

@@ -8,7 +8,7 @@ use muster_engine::facts::Kind;
 use muster_sim::rng::Rng;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, set, with};
+use crate::bed::{Bed, set, stray, with};
 use crate::line::{Fault, Rates, WatchFault, Weather};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -59,7 +59,7 @@ async fn a_watch_that_breaks_or_lags() {
     let freeze = WatchFault::Freeze(Duration::from_secs(4));
     let faults = [WatchFault::Cut, WatchFault::CutInMidLine, WatchFault::Expired, freeze];
     join_all(faults.map(async |fault| {
-        let mut bed = Bed::new(3).await;
+        let mut bed = Bed::new(2).await;
         bed.start(0, Weather::fair());
         let weather = bed.controller(0).weather.clone();
         bed.create(set("a", "v1")).await;
@@ -94,13 +94,13 @@ async fn half_a_minute_without_an_answer() {
         assert_eq!(weather.struck().len(), 1);
         bed.ends_well().await;
     };
-    let stalled_watch = async |kind: Kind| {
+    let stalled_watch = async |kind: Kind, stall: Duration| {
         let mut bed = Bed::new(3).await;
         bed.start(0, Weather::fair());
         let weather = bed.controller(0).weather.clone();
         bed.create(set("a", "v1")).await;
         bed.settles().await;
-        weather.strike_watch(kind, WatchFault::Freeze(half_a_minute + half_a_minute));
+        weather.strike_watch(kind, WatchFault::Freeze(stall));
         bed.set_image("a", "v2").await;
         bed.settles().await;
         assert_eq!(weather.struck().len(), 1);
@@ -110,8 +110,9 @@ async fn half_a_minute_without_an_answer() {
         stalled_write("POST pods", Fault::StalledRequest(half_a_minute)),
         stalled_write("DELETE pods", Fault::StalledAnswer(half_a_minute)),
         stalled_write("PUT daemonsets/status", Fault::StalledRequest(half_a_minute)),
-        stalled_watch(Kind::Pods),
-        stalled_watch(Kind::Sets),
+        // So long that it is noticed, and everything listed anew.
+        stalled_watch(Kind::Pods, half_a_minute * 3),
+        stalled_watch(Kind::Sets, half_a_minute),
     );
 }
 
@@ -141,7 +142,7 @@ async fn storm(seed: u64) {
         tokio::time::sleep(Duration::from_millis(rng.between(100, 1500))).await;
         let node = format!("sim-{}", rng.between(1, 3));
         let taint = |effect: &str| json!({"spec": {"taints": [{"key": "k", "effect": effect}]}});
-        match rng.below(9) {
+        match rng.below(14) {
             0 | 1 => bed.set_image("a", &format!("v{deed}")).await,
             2 => bed.set_image("b", &format!("v{deed}")).await,
             3 => bed.delete_pod_on(&node).await,
@@ -152,6 +153,18 @@ async fn storm(seed: u64) {
                 Some(node) => bed.add_node(&node).await,
                 None => away = Some(bed.remove_node("sim-4").await),
             },
+            8 => drop(bed.create(stray("a", &format!("stray-{deed}"), &node)).await),
+            9 => bed.relabel_pods_on(&node, &format!("left-{deed}")).await,
+            10 => {
+                let strategies = [
+                    json!({"type": "OnDelete", "rollingUpdate": null}),
+                    json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "50%", "maxSurge": 0}}),
+                    json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 2}}),
+                ];
+                let strategy = rng.pick(&strategies);
+                bed.patch_set("a", json!({"spec": {"updateStrategy": strategy}})).await;
+            }
+            11 => bed.controller(0).pause(Duration::from_millis(rng.between(200, 2000))),
             _ => {
                 bed.end(0, true).await;
                 bed.start(0, Weather::stormy(seed ^ deed << 20, rates));

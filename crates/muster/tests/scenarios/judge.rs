@@ -82,20 +82,18 @@ pub(crate) enum Leases {
 }
 
 impl Run {
-    /// The first invariant that was broken.
+    /// The first invariant that was broken. Whoever was told the wrong things is not to blame for what follows.
     pub(crate) fn violation(&self) -> Option<Violation> {
         let mut replay = Replay::new(self);
         for record in &self.records {
             replay.take(record);
-            if let Some(violation) = replay.checks.violation {
-                return Some(violation);
-            }
         }
         replay.advance(u64::MAX, self.records.last().map_or(Time::default(), |it| it.at));
+        let mut told = Checks::default();
         for it in &self.delivered {
-            replay.checks.delivered(&replay.server, it.replica, it.kind, it.after, it.revision);
+            told.delivered(&replay.server, it.replica, it.kind, it.after, it.revision);
         }
-        replay.checks.violation
+        told.violation.or(replay.checks.violation)
     }
 
     /// Commits by controllers after this revision.
@@ -273,9 +271,15 @@ impl<'a> Replay<'a> {
                 (truth, Some(told))
             }
             (Some(Fate::Answered { resource_version, .. }), outcome) => {
-                let removal = self.removal(call);
+                let removal = if *outcome == Outcome::Deleted { self.removal(call) } else { 0 };
                 self.advance(resource_version.unwrap_or(0).max(removal), at);
-                (outcome.clone(), None)
+                let truth = match (outcome, resource_version) {
+                    (Outcome::Wrote { name, .. }, Some(resource_version)) => {
+                        Outcome::Wrote { name: name.clone(), resource_version }
+                    }
+                    _ => outcome.clone(),
+                };
+                (truth, None)
             }
             (_, outcome) => {
                 let decided = &self.decided[&(replica, set.key.clone())];
@@ -327,7 +331,10 @@ impl<'a> Replay<'a> {
                 && it.method == method
                 && it.path.ends_with(&tail)
                 && match call {
-                    Call::CreatePod { node, .. } => pinned(&it.body) == Some(node),
+                    Call::CreatePod { node, .. } => {
+                        let owner = &it.body["metadata"]["ownerReferences"][0];
+                        pinned(&it.body) == Some(node) && owner["uid"] == *set.uid
+                    }
                     _ => true,
                 }
         };

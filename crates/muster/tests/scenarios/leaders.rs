@@ -46,16 +46,19 @@ async fn two_that_both_believe_they_lead() {
     bed.clear();
     bed.settles().await;
     bed.stays_quiet().await;
+    // How often they have overruled each other is in the numbers of the revisions, and does not matter.
+    let state = bed.state_without_events().await;
+    let numbers = regex::Regex::new("(@|revision )[0-9]+").unwrap();
     expect![[r#"
-        sim-1  a@3 v3 ready
-        sim-2  a@3 v3 ready
-        sim-3  a@3 v3 ready
+        sim-1  a@N v3 ready
+        sim-2  a@N v3 ready
+        sim-3  a@N v3 ready
         a  generation 3/3 desired 3 current 3 ready 3 updated 3 available 3 unavailable 0 misscheduled 0
-        revision 1 of a: v1
-        revision 2 of a: v2
-        revision 3 of a: v3
+        revision N of a: v1
+        revision N of a: v2
+        revision N of a: v3
     "#]]
-    .assert_eq(&bed.state_without_events().await);
+    .assert_eq(&numbers.replace_all(&state, "${1}N"));
     bed.ends_well().await;
 }
 

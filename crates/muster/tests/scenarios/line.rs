@@ -67,6 +67,8 @@ pub(crate) enum Fault {
     Server,
     /// Done, and answered with an error all the same.
     ServerApplied,
+    /// Done, and answered as if it never could be: what no server does.
+    InvalidApplied,
     /// Done, and the connection breaks before the answer.
     LostAnswer,
     /// The connection breaks before the server hears of it.
@@ -88,6 +90,8 @@ pub(crate) enum WatchFault {
     Expired,
     /// This watch stands still for a while, others do not.
     Freeze(Duration),
+    /// The line does not come: what no server does.
+    Swallow,
 }
 
 /// How often things go wrong, per mille of their occasions.
@@ -271,6 +275,10 @@ impl Line {
                 ask.await?;
                 Ok(status(500, "InternalError", "it was done, and this is said all the same"))
             }
+            Some(Fault::InvalidApplied) => {
+                ask.await?;
+                Ok(status(422, "Invalid", "it was done, and is said to be invalid"))
+            }
             Some(Fault::LostAnswer) => {
                 ask.await?;
                 Err(reset())
@@ -311,10 +319,13 @@ impl Line {
             fate(Fate::Answered { status: head.status.as_u16(), resource_version });
             Ok::<_, Error>((head, answer, value))
         });
-        let (head_of_answer, mut answer, mut value) = asking.await??;
+        let (head_of_answer, mut answer, value) = asking.await??;
         if let Some(tamper) = self.tamper.answer {
-            tamper(&head.method, &resource(head.uri.path()), &mut value);
-            answer = Bytes::from(value.to_string());
+            let mut tampered = value.clone();
+            tamper(&head.method, &resource(head.uri.path()), &mut tampered);
+            if tampered != value {
+                answer = Bytes::from(tampered.to_string());
+            }
         }
         Ok(Response::from_parts(head_of_answer, whole(answer)))
     }
@@ -392,6 +403,7 @@ impl Line {
                 return false;
             }
             Some(WatchFault::Freeze(span)) => tokio::time::sleep(span).await,
+            Some(WatchFault::Swallow) => return true,
         }
         if let (Some(kind), Actor::Controller(replica)) = (kind, self.actor)
             && let Some((after, revision)) = cursor.advance(&line)
