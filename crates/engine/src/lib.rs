@@ -44,6 +44,7 @@ pub mod daemonset;
 pub mod facts;
 mod gate;
 pub mod go_json;
+pub mod lease;
 pub mod manifest;
 pub mod meaning;
 pub mod mutant;
