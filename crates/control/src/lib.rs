@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use http::header::{HeaderValue, USER_AGENT};
 use kube::{Client, Config};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::CALL_TIMEOUT;
@@ -144,12 +145,20 @@ impl Controller {
             () = elector.win(&monitor) => {}
         }
         let term = elector.term();
-        let ended = tokio::select! {
-            lost = elector.hold() => return Err(Ended::Lost(lost)),
-            ended = self.work(term, &stop) => ended,
-        };
-        elector.release().await;
-        ended
+        // A task of its own, so that nothing that takes long here keeps the lease from being renewed.
+        let (mut holding, done) = (JoinSet::new(), CancellationToken::new());
+        holding.spawn(elector.hold_until(done.clone()));
+        tokio::select! {
+            Some(lost) = holding.join_next() => match lost {
+                Ok(Some(lost)) => Err(Ended::Lost(lost)),
+                _ => Err(Ended::Alone),
+            },
+            ended = self.work(term, &stop) => {
+                done.cancel();
+                holding.join_next().await;
+                ended
+            }
+        }
     }
 
     async fn work(self, term: Term, stop: &CancellationToken) -> Result<(), Ended> {
