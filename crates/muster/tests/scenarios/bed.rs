@@ -15,7 +15,7 @@ use http::{Method, Request};
 use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use muster_control::{Binding, Moment, Options, Settings, Witness};
+use muster_control::{Binding, Ended, Lease, Moment, Options, Settings, Terms, Witness};
 use muster_engine::facts::{Key, Kind, Text};
 use muster_engine::time::Time;
 use muster_server::{Server, Who};
@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
 
 use crate::judge::{self, Change, Leases, Of, Record, Run, What};
 use crate::line::{self, Delivered, Fate, Log, Tamper, Weather};
@@ -36,6 +37,7 @@ const REVISIONS: &str = "/apis/apps/v1/controllerrevisions";
 const PODS: &str = "/api/v1/pods";
 const NODES: &str = "/api/v1/nodes";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/scenario";
 
 pub(crate) struct Bed {
     pub(crate) dir: PathBuf,
@@ -49,7 +51,9 @@ pub(crate) struct Bed {
     pub(crate) leases: Leases,
     settings: Settings,
     replicas: Vec<Controller>,
-    lives: BTreeMap<usize, u64>,
+    /// Counts processes.
+    lives: Arc<AtomicU64>,
+    terms: Option<Terms>,
 }
 
 /// One process of a controller.
@@ -66,6 +70,9 @@ impl Bed {
     /// A server with so many nodes, and no controller yet.
     pub(crate) async fn new(nodes: u16) -> Self {
         static BEDS: AtomicU64 = AtomicU64::new(0);
+        // RUST_LOG=muster_control=debug tells what the controllers do.
+        let filter = EnvFilter::from_default_env();
+        drop(tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init());
         let name = format!("scenario-{}-{}", process::id(), BEDS.fetch_add(1, Ordering::Relaxed));
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&dir).unwrap();
@@ -106,7 +113,8 @@ impl Bed {
             leases: Leases::One,
             settings: Settings::default(),
             replicas: Vec::new(),
-            lives: BTreeMap::new(),
+            lives: Arc::default(),
+            terms: None,
         }
     }
 
@@ -115,32 +123,63 @@ impl Bed {
         self.settings.binding = Binding::Direct;
     }
 
+    /// From now on a lease decides who writes.
+    pub(crate) fn elects(&mut self, terms: Terms) {
+        (self.leases, self.terms) = (Leases::Held, Some(terms));
+    }
+
+    /// Waits until somebody leads whom this allows.
+    pub(crate) async fn leader(&self, but: Option<usize>) -> usize {
+        let began = Instant::now();
+        loop {
+            let lease = self.send(Method::GET, LEASE, &Value::Null).await.unwrap_or_default();
+            let holder = lease["spec"]["holderIdentity"].as_str().and_then(judge::process);
+            match holder {
+                Some((replica, _)) if Some(replica) != but => return replica,
+                _ => assert!(self.wait(began).await, "{lease}"),
+            }
+        }
+    }
+
     pub(crate) fn start(&mut self, replica: usize, weather: Arc<Weather>) {
         self.start_broken(replica, weather, Tamper::default());
     }
 
     pub(crate) fn start_broken(&mut self, replica: usize, weather: Arc<Weather>, tamper: Tamper) {
-        let life = *self.lives.entry(replica).and_modify(|it| *it += 1).or_insert(0);
         let (stop, kill) = (CancellationToken::new(), CancellationToken::new());
-        let (pause, mut pauses) = mpsc::unbounded_channel();
-        let (kubeconfig, settings) = (self.controller_kubeconfig.clone(), self.settings);
-        let (sent, delivered) = (self.sent.clone(), self.delivered.clone());
-        let (records, witness) = (self.records.clone(), witness(self.records.clone(), replica, life));
-        let ends = (stop.clone(), kill.clone(), weather.clone());
-        let handle = Handle::current();
-        let thread = std::thread::spawn(move || {
-            let (stop, kill, weather) = ends;
+        let (pause, mut pauses) = mpsc::unbounded_channel::<Duration>();
+        let (kubeconfig, handle, lives) =
+            (self.controller_kubeconfig.clone(), Handle::current(), self.lives.clone());
+        let (sent, delivered, records) = (self.sent.clone(), self.delivered.clone(), self.records.clone());
+        let (settings, terms) = (self.settings, self.terms);
+        let (stopped, killed, of_line) = (stop.clone(), kill.clone(), weather.clone());
+        let process = move |life: u64, pauses: &mut mpsc::UnboundedReceiver<Duration>| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let config = handle.block_on(config(&kubeconfig));
             let server = {
                 let _on = handle.enter();
                 muster_control::client(config).unwrap()
             };
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let who = (Actor::Controller(replica), life);
-                let client = line::client((server, handle), who, weather, tamper, sent, delivered);
-                let options = Options { settings, ..Options::default() };
-                let controller = muster_control::Controller::new(client, options).watched_by(witness);
+            let on_thread = runtime.enter();
+            let line = line::client(
+                (server, handle.clone()),
+                (Actor::Controller(replica), life),
+                of_line.clone(),
+                tamper,
+                sent.clone(),
+                delivered.clone(),
+            );
+            drop(on_thread);
+            let lease = terms.map(|terms| Lease {
+                namespace: "kube-system".to_owned(),
+                name: "scenario".to_owned(),
+                identity: format!("{replica}-{life}"),
+                terms,
+            });
+            let options = Options { settings, lease, ..Options::default() };
+            let witness = witness(records.clone(), replica, life);
+            let controller = muster_control::Controller::new(line, options).watched_by(witness);
+            let ended = runtime.block_on(async {
                 let pausing = async {
                     // The whole thread stands still, and its timers with it, as a process does that is stopped.
                     while let Some(span) = pauses.recv().await {
@@ -149,13 +188,20 @@ impl Bed {
                     std::future::pending().await
                 };
                 tokio::select! {
-                    ended = controller.run(stop) => ended.unwrap(),
-                    () = kill.cancelled() => {}
-                    () = pausing => {}
+                    ended = controller.run(stopped.clone()) => ended,
+                    () = killed.cancelled() => Ok(()),
+                    () = pausing => Ok(()),
                 }
             });
             runtime.shutdown_background();
             records.lock().unwrap().push(Record { at: now(), replica, life, what: What::Died });
+            ended
+        };
+        // Whoever has lost its lease ends, and is started again.
+        let thread = std::thread::spawn(move || {
+            while let Err(ended) = process(lives.fetch_add(1, Ordering::Relaxed), &mut pauses) {
+                assert!(matches!(ended, Ended::Lost(_)), "{ended}");
+            }
         });
         self.replicas.push(Controller { replica, stop, kill, pause, thread, weather });
     }
@@ -174,6 +220,13 @@ impl Bed {
             controller.stop.cancel()
         }
         tokio::task::spawn_blocking(move || controller.thread.join()).await.unwrap().expect("no panic");
+    }
+
+    /// Waits, while all controllers live.
+    async fn wait(&self, began: Instant) -> bool {
+        assert!(self.replicas.iter().all(|it| !it.thread.is_finished()), "a controller has ended");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        began.elapsed() < PATIENCE
     }
 
     /// Nothing goes wrong any more.
@@ -255,8 +308,16 @@ impl Bed {
             if let Some(pod) = self.pods_on(node).await.first() {
                 return pod["metadata"]["name"].as_str().unwrap().to_owned();
             }
-            assert!(began.elapsed() < PATIENCE, "no pod on {node}\n{}", self.state().await);
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert!(self.wait(began).await, "no pod on {node}\n{}", self.state().await);
+        }
+    }
+
+    /// Waits until a set has let go of the pods with this label.
+    pub(crate) async fn are_released(&self, app: &str) {
+        let began = Instant::now();
+        let is_held = |it: &Value| it["metadata"]["labels"]["app"] == app && owner(it) != "nobody";
+        while self.pods().await.iter().any(is_held) {
+            assert!(self.wait(began).await, "{}", self.state().await);
         }
     }
 
@@ -297,10 +358,9 @@ impl Bed {
             }
             let done =
                 if is_update { Duration::from_secs(6) < since.elapsed() } else { trim(state.data()) == last };
-            if done || PATIENCE < began.elapsed() {
+            if done || !self.wait(began).await {
                 return state.assert_eq(&last);
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
@@ -395,8 +455,7 @@ impl Bed {
             of.filter(|it| format!("{} {}", it.method, line::resource(&it.path)) == request).count()
         };
         while count() < times {
-            assert!(began.elapsed() < PATIENCE, "{} of {times} times {request}", count());
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert!(self.wait(began).await, "{} of {times} times {request}", count());
         }
     }
 
@@ -405,11 +464,10 @@ impl Bed {
         let began = Instant::now();
         loop {
             let Some(violation) = self.unsettled().await else { return };
-            if PATIENCE < began.elapsed() {
+            if !self.wait(began).await {
                 let struck: Vec<_> = self.replicas.iter().flat_map(|it| it.weather.struck()).collect();
                 panic!("{violation}\nafter {}\n{}", struck.join("\n"), self.state().await);
             }
-            tokio::time::sleep(Duration::from_millis(150)).await;
         }
     }
 

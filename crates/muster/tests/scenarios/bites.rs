@@ -108,7 +108,7 @@ async fn every_broken_controller_is_found() {
         bed.has_sent(1, "PUT daemonsets/status").await;
         bed.pod_on("sim-2").await;
         bed.relabel_pods_on("sim-2", "b").await;
-        bed.has_sent(2, "PATCH pods").await;
+        bed.are_released("b").await;
         bed.set_image("a", "v2").await;
         bed.has_sent(1, "DELETE pods").await;
         let found = bed.judge().await.map(|it| it.invariant);

@@ -77,6 +77,8 @@ pub(crate) struct Run {
 pub(crate) enum Leases {
     /// One controller, of which there may be several processes one after the other.
     One,
+    /// Whoever's name is in the lease.
+    Held,
     /// Several lead at once, and each believes that it is alone: what they do is healed.
     None,
 }
@@ -170,6 +172,7 @@ impl<'a> Replay<'a> {
         checks.burst = Settings::default().burst;
         match run.leases {
             Leases::One => checks.renewed((0, 0)),
+            Leases::Held => {}
             // No lease tells them apart.
             Leases::None => checks.clock_stepped(usize::MAX),
         }
@@ -350,13 +353,31 @@ impl<'a> Replay<'a> {
         while let Some(change) = self.run.history.get(self.replayed).filter(|it| it.revision <= self.known) {
             let actor = self.actors[self.replayed];
             self.replayed += 1;
-            let Of::Kind(kind) = change.of else { continue };
+            let Of::Kind(kind) = change.of else {
+                let holder = change.object["spec"]["holderIdentity"]
+                    .as_str()
+                    .filter(|_| *change.key.name == *"scenario");
+                if let Some(process) = holder.and_then(process) {
+                    self.checks.renewed(process);
+                }
+                continue;
+            };
+            if let (Actor::Controller(replica), Leases::Held) = (actor, &self.run.leases) {
+                let leads = self.checks.holds_lease(replica);
+                self.checks.check_leader(replica, leads, at);
+            }
             let json = (!change.gone).then(|| change.json.clone());
             self.server.replay(change.revision, kind, &change.key, json, actor, at);
             let commit = self.server.log.last().expect("it was just replayed").clone();
             self.checks.committed(&self.server, &commit, at);
         }
     }
+}
+
+/// Which process a name in the lease stands for.
+pub(crate) fn process(identity: &str) -> Option<(usize, u64)> {
+    let (replica, life) = identity.split_once('-')?;
+    Some((replica.parse().ok()?, life.parse().ok()?))
 }
 
 /// Who made each change: whoever was told that revision, or asked for that removal. Everybody else is a user.

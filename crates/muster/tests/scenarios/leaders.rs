@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use expect_test::expect;
+use muster_control::Terms;
 
 use crate::bed::{Bed, set};
 use crate::judge::Leases;
@@ -24,6 +25,60 @@ async fn one_that_is_stopped_in_its_tracks_goes_on() {
     bed.add_node(&node).await;
     bed.settles().await;
     bed.ends_well().await;
+}
+
+/// A rollout in whose midst the leader goes, one way or the other: the next one goes on with it.
+async fn rolled_out_by_two(leader_goes: impl AsyncFnOnce(&mut Bed, usize)) {
+    let [duration, renew_deadline, retry_period] = [4000, 2500, 500].map(Duration::from_millis);
+    let mut bed = Bed::new(3).await;
+    bed.elects(Terms { duration, renew_deadline, retry_period });
+    for replica in [0, 1] {
+        bed.start(replica, Weather::fair());
+    }
+    bed.create(set("a", "v1")).await;
+    bed.settles().await;
+    bed.set_image("a", "v2").await;
+    bed.has_sent(1, "DELETE pods").await;
+    let leader = bed.leader(None).await;
+    leader_goes(&mut bed, leader).await;
+    bed.leader(Some(leader)).await;
+    bed.delete_pod_on("sim-2").await;
+    bed.set_image("a", "v3").await;
+    bed.settles().await;
+    bed.clear();
+    bed.stays_quiet().await;
+    expect![[r#"
+        sim-1  a@3 v3 ready
+        sim-2  a@3 v3 ready
+        sim-3  a@3 v3 ready
+        a  generation 3/3 desired 3 current 3 ready 3 updated 3 available 3 unavailable 0 misscheduled 0
+        revision 1 of a: v1
+        revision 2 of a: v2
+        revision 3 of a: v3
+    "#]]
+    .assert_eq(&bed.state_without_events().await);
+    bed.ends_well().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_stops_in_order_is_followed() {
+    rolled_out_by_two(async |bed, leader| bed.end(leader, false).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_dies_is_followed() {
+    rolled_out_by_two(async |bed, leader| bed.end(leader, true).await).await;
+}
+
+/// It wakes up, believes that it leads, and must not write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_sleeps_is_followed_and_wakes_up_to_that() {
+    rolled_out_by_two(async |bed, leader| bed.controller(leader).pause(Duration::from_secs(8))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_cut_off_is_followed() {
+    rolled_out_by_two(async |bed, leader| bed.controller(leader).weather.cut(true)).await;
 }
 
 /// No lease tells them apart: what one does, the other has not seen. Nothing is broken for good.

@@ -118,6 +118,8 @@ struct State {
     strikes: Vec<(String, Fault)>,
     watch_strikes: Vec<(Kind, WatchFault)>,
     struck: Vec<String>,
+    /// Nothing gets through, in either direction.
+    is_cut: bool,
 }
 
 impl Weather {
@@ -134,6 +136,7 @@ impl Weather {
     pub(crate) fn clear(&self) {
         let mut now = self.now.lock().unwrap();
         (now.rates, now.strikes, now.watch_strikes) = (Rates::default(), Vec::new(), Vec::new());
+        now.is_cut = false;
     }
 
     /// The next request that begins like this, such as `POST pods`, meets this fault.
@@ -143,6 +146,15 @@ impl Weather {
 
     pub(crate) fn strike_watch(&self, kind: Kind, fault: WatchFault) {
         self.now.lock().unwrap().watch_strikes.push((kind, fault));
+    }
+
+    /// Nothing gets through any more, or everything again.
+    pub(crate) fn cut(&self, is_cut: bool) {
+        self.now.lock().unwrap().is_cut = is_cut;
+    }
+
+    fn is_cut(&self) -> bool {
+        self.now.lock().unwrap().is_cut
     }
 
     /// What has gone wrong so far.
@@ -247,6 +259,9 @@ impl Line {
     async fn carry(self: Arc<Self>, request: Request<kube::client::Body>) -> Result<Response<Body>, Error> {
         let (head, body) = request.into_parts();
         let body = body.collect_bytes().await?;
+        if self.weather.is_cut() {
+            return Err(reset());
+        }
         if head.uri.query().is_some_and(|it| it.contains("watch=true") || it.contains("watch=1")) {
             return self.watch(head).await;
         }
@@ -386,6 +401,9 @@ impl Line {
         cursor: &mut Cursor,
         sender: &mpsc::Sender<Result<Frame<Bytes>, Error>>,
     ) -> bool {
+        if self.weather.is_cut() {
+            return false;
+        }
         let send = |bytes: Vec<u8>| sender.send(Ok(Frame::data(Bytes::from(bytes))));
         match kind.and_then(|it| self.weather.of_watch(it)) {
             None => {}
