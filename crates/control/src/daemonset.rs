@@ -34,8 +34,8 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 pub async fn daemonsets(client: Client, settings: Settings, stop: CancellationToken) {
     let (sender, brought) = mpsc::channel(EVENTS_MAX);
     let relist = watch::Sender::new(0);
-    let reflecting =
-        Kind::ALL.map(|kind| reflect::reflect(client.clone(), kind, sender.clone(), relist.subscribe()));
+    let reflecting = Kind::ALL
+        .map(|kind| reflect::reflect(client.clone(), kind, None, sender.clone(), relist.subscribe()));
     let (recorder, recording) = Recorder::new(client.clone());
     let mut shell = Shell {
         client,
@@ -100,7 +100,7 @@ impl Shell {
             Brought::Listed { items, resource_version } => {
                 self.cache.apply(Event::Listed { kind, items, resource_version })
             }
-            Brought::Watched(Watched::Bookmark { resource_version }) => {
+            Brought::Watched(Watched::Bookmark { resource_version, .. }) => {
                 self.cache.bookmark(kind, resource_version)
             }
             Brought::Watched(watched) => self.cache.apply(Event::Watched(watched)),

@@ -226,7 +226,8 @@ impl Cache {
     }
 
     fn replace(&mut self, kind: Kind, items: Vec<Watched>, keys: &mut BTreeSet<Key>) {
-        let listed: BTreeSet<Key> = items.iter().filter_map(key_of).collect();
+        let listed: BTreeSet<Key> =
+            items.iter().filter(|it| !matches!(it, Watched::Gone { .. })).filter_map(Watched::key).collect();
         for key in self.known(kind) {
             if !listed.contains(&key) && !mutant::is("B69") {
                 self.gone(kind, &key, keys);
@@ -565,16 +566,6 @@ fn place_of(item: &Watched) -> Option<(Kind, u64)> {
         Watched::Revision(it) => Some((Kind::Revisions, it.resource_version)),
         Watched::Gone { kind, resource_version, .. } => Some((*kind, *resource_version)),
         Watched::Bookmark { .. } | Watched::Error { .. } => None,
-    }
-}
-
-fn key_of(item: &Watched) -> Option<Key> {
-    match item {
-        Watched::Set(it) => Some(it.key.clone()),
-        Watched::Node(it) => Some(Key::new("", it.name.clone())),
-        Watched::Pod(it) => Some(it.key.clone()),
-        Watched::Revision(it) => Some(it.key.clone()),
-        Watched::Gone { .. } | Watched::Bookmark { .. } | Watched::Error { .. } => None,
     }
 }
 

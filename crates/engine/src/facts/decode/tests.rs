@@ -19,7 +19,11 @@ fn a_watch_s_lines() {
     let gone = Watched::Gone { kind: Kind::Nodes, key: Key::new("", "a"), resource_version: 7 };
     assert_eq!(line(Kind::Nodes, &json!({"type": "DELETED", "object": meta})).unwrap(), gone);
     let bookmark = line(Kind::Nodes, &json!({"type": "BOOKMARK", "object": meta})).unwrap();
-    assert_eq!(bookmark, Watched::Bookmark { resource_version: 7 });
+    assert_eq!(bookmark, Watched::Bookmark { resource_version: 7, ends_list: false });
+    let end =
+        json!({"metadata": {"resourceVersion": "7", "annotations": {"k8s.io/initial-events-end": "true"}}});
+    let bookmark = line(Kind::Nodes, &json!({"type": "BOOKMARK", "object": end})).unwrap();
+    assert_eq!(bookmark, Watched::Bookmark { resource_version: 7, ends_list: true });
     let expired = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}});
     let error = Watched::Error { code: 410, message: "too old".into() };
     assert_eq!(line(Kind::Nodes, &expired).unwrap(), error);
