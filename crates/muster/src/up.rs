@@ -3,7 +3,7 @@
 use anyhow::{Context as _, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_agent::sim;
-use muster_control::{Binding, Settings};
+use muster_control::{Binding, Controller, Options, Settings};
 use muster_server::Who;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Real nodes, on containerd (not there yet)
     #[arg(long, value_name = "N")]
     nodes: Option<u16>,
-    /// Simulated nodes: they run nothing, and answer as nodes do
+    /// Simulated nodes: they run nothing, and answer as nodes do (an image named `non-existent` never starts)
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=i64::from(sim::NODES_MAX)))]
     sim_nodes: u16,
     #[command(flatten)]
@@ -40,7 +40,7 @@ async fn start(args: &Args, stop: &CancellationToken, tasks: &mut Tasks) -> anyh
     let simulated = server.kubeconfig(Who::SimulatedNodes)?;
     let export = args.serving.serve(server, stop, tasks)?;
 
-    let nodes = client(&simulated).await?;
+    let nodes = kube::Client::try_from(config(&simulated).await?)?;
     let nodes = sim::register(nodes, args.sim_nodes).await.context("register the simulated nodes")?;
     let running = nodes.run(stop.clone());
     tasks.spawn(async move {
@@ -50,18 +50,16 @@ async fn start(args: &Args, stop: &CancellationToken, tasks: &mut Tasks) -> anyh
 
     // There is no scheduler yet, so each pod is told its node by the controller itself.
     let settings = Settings { binding: Binding::Direct, ..Settings::default() };
-    let controlling = muster_control::daemonsets(client(&controller).await?, settings, stop.clone());
-    tasks.spawn(async move {
-        controlling.await;
-        Ok(())
-    });
+    let options = Options { settings, ..Options::default() };
+    let client = muster_control::client(config(&controller).await?)?;
+    let controlling = Controller::new(client, options).run(stop.clone());
+    tasks.spawn(async move { Ok(controlling.await?) });
     println!("ready: {} simulated nodes; {export}", args.sim_nodes);
     Ok(())
 }
 
 /// Each part of the process asks in its own name.
-async fn client(kubeconfig: &str) -> anyhow::Result<kube::Client> {
+async fn config(kubeconfig: &str) -> anyhow::Result<kube::Config> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(kube::Client::try_from(config)?)
+    Ok(kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
 }
