@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use kube::Client;
 use muster_engine::act::{Act, Next, Report};
@@ -30,12 +30,25 @@ const EVENTS_MAX: usize = 1024;
 /// No timer runs longer than this, so that a clock that is set forward or back is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// Looks at every set, and again whenever something happens to it. Does not end by itself.
+/// Looks at every set, and again whenever something happens to it. Does not end by itself, but when the API server
+/// shows another store than before: nothing that was known holds then.
 pub(crate) async fn run(client: Client, options: &Options) {
+    if options.namespaces.is_empty() {
+        return run_in(client, options, None).await;
+    }
+    // Each namespace has watches of its own, and so all that follows from them.
+    let namespaces: BTreeSet<&String> = options.namespaces.iter().collect();
+    let running = namespaces.into_iter().map(|it| run_in(client.clone(), options, Some(it)).boxed());
+    futures::future::select_all(running).await;
+}
+
+async fn run_in(client: Client, options: &Options, namespace: Option<&str>) {
     let (sender, brought) = mpsc::channel(EVENTS_MAX);
     let relist = watch::Sender::new(0);
-    let reflecting = Kind::ALL
-        .map(|kind| reflect::reflect(client.clone(), kind, None, sender.clone(), relist.subscribe()));
+    let reflecting = Kind::ALL.map(|kind| {
+        let namespace = namespace.map(ToOwned::to_owned);
+        reflect::reflect(client.clone(), kind, namespace, sender.clone(), relist.subscribe()).boxed()
+    });
     let (recorder, recording) = Recorder::new(client.clone());
     let mut shell = Shell {
         client,
@@ -50,7 +63,7 @@ pub(crate) async fn run(client: Client, options: &Options) {
         relist,
     };
     tokio::select! {
-        _ = futures::future::join_all(reflecting) => {}
+        _ = futures::future::select_all(reflecting) => {}
         () = recording => {}
         () = shell.run(brought) => {}
     }
@@ -101,36 +114,15 @@ impl Shell<'_> {
 
     fn take(&mut self, kind: Kind, event: Brought) {
         let keys = match event {
-            Brought::Listed { mut items, resource_version } => {
-                items.retain(|it| self.elsewhere(it).is_none());
+            Brought::Listed { items, resource_version } => {
                 self.cache.apply(Event::Listed { kind, items, resource_version })
             }
             Brought::Watched(Watched::Bookmark { resource_version, .. }) => {
                 self.cache.bookmark(kind, resource_version)
             }
-            // How far the watch has come is news, whatever it is about.
-            Brought::Watched(watched) => match self.elsewhere(&watched) {
-                Some(resource_version) => self.cache.bookmark(kind, resource_version),
-                None => self.cache.apply(Event::Watched(watched)),
-            },
+            Brought::Watched(watched) => self.cache.apply(Event::Watched(watched)),
         };
         self.enqueue(keys);
-    }
-
-    /// The version of an object in a namespace that is none of ours.
-    fn elsewhere(&self, watched: &Watched) -> Option<u64> {
-        let (namespace, resource_version) = match watched {
-            Watched::Set(it) => (&it.key.namespace, it.resource_version),
-            Watched::Pod(it) => (&it.key.namespace, it.resource_version),
-            Watched::Revision(it) => (&it.key.namespace, it.resource_version),
-            Watched::Gone { key, resource_version, kind } if *kind != Kind::Nodes => {
-                (&key.namespace, *resource_version)
-            }
-            _ => return None,
-        };
-        let ours = &self.options.namespaces;
-        let is_ours = ours.is_empty() || ours.iter().any(|it| *it == **namespace);
-        (!is_ours).then_some(resource_version)
     }
 
     fn enqueue(&mut self, keys: Vec<Key>) {
