@@ -101,6 +101,25 @@ pub fn watched(kind: Kind, line: &[u8], shared: &mut Shared) -> Result<Watched, 
         #[serde(borrow)]
         object: &'a RawValue,
     }
+    if let Some((event, object)) = split(line)
+        && let Ok(watched) = told(kind, event, object, shared)
+    {
+        return Ok(watched);
+    }
+    let line: Line<'_> = from_slice(kind, line)?;
+    told(kind, line.kind.as_ref(), line.object.get().as_bytes(), shared)
+}
+
+/// A line as API servers spell it is taken apart without being read: to find where an object ends costs as much as to
+/// read it. What is spelled otherwise is read the long way.
+fn split(line: &[u8]) -> Option<(&str, &[u8])> {
+    let rest = line.strip_prefix(br#"{"type":""#)?;
+    let (event, rest) = rest.split_at_checked(rest.iter().position(|it| *it == b'"')?)?;
+    let object = rest.strip_prefix(br#"","object":"#)?;
+    Some((core::str::from_utf8(event).ok()?, object.trim_ascii_end().strip_suffix(b"}")?))
+}
+
+fn told(kind: Kind, event: &str, object: &[u8], shared: &mut Shared) -> Result<Watched, Malformed> {
     #[derive(Deserialize)]
     struct Failure {
         #[serde(default)]
@@ -108,10 +127,7 @@ pub fn watched(kind: Kind, line: &[u8], shared: &mut Shared) -> Result<Watched, 
         #[serde(default)]
         message: String,
     }
-    let malformed = |source| Malformed { kind, source };
-    let line: Line<'_> = serde_json::from_slice(line).map_err(malformed)?;
-    let object = line.object.get().as_bytes();
-    match line.kind.as_ref() {
+    match event {
         "DELETED" => {
             let meta = from_slice::<Headed<'_>>(kind, object)?.metadata;
             Ok(Watched::Gone { kind, key: meta.key(shared), resource_version: meta.resource_version() })
@@ -123,7 +139,7 @@ pub fn watched(kind: Kind, line: &[u8], shared: &mut Shared) -> Result<Watched, 
             Ok(Watched::Bookmark { resource_version: meta.resource_version(), ends_list })
         }
         "ERROR" => {
-            let failure: Failure = serde_json::from_slice(object).map_err(malformed)?;
+            let failure: Failure = from_slice(kind, object)?;
             Ok(Watched::Error { code: failure.code, message: failure.message })
         }
         _ => listed(kind, object, shared),

@@ -30,6 +30,9 @@ fn a_watch_s_lines() {
     // The kind may stand after the object, as encoders that sort do not promise otherwise.
     let text = br#"{"object":{"metadata":{"name":"a","resourceVersion":"7"}},"type":"DELETED"}"#;
     assert_eq!(watched(Kind::Nodes, text, &mut Shared::default()).unwrap(), gone);
+    // A field that a later version adds changes nothing.
+    let text = br#"{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"7"}},"later":{}}"#;
+    assert_eq!(watched(Kind::Nodes, text, &mut Shared::default()).unwrap(), gone);
     assert!(line(Kind::Nodes, &json!({"type": "ADDED", "object": {"metadata": 5}})).is_err());
 }
 
