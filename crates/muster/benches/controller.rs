@@ -74,6 +74,7 @@ async fn measure(table: &mut Table, nodes: usize) -> Duration {
     table.row("… rolled, a tenth at a time", &format!("{roll:.1?}"), "until all are available");
     cpu(table, controller.cpu() - before, nodes, ROLL_MS_MAX);
     table.memory("… peak memory of the controller", controller.peak_mib(), PEAK_MIB_MAX);
+    table.row("… the server, resident", &format!("{:.1} MiB", server.served.resident_mib()), "");
 
     while made.try_recv().is_ok() {}
     let mut joins = Vec::new();
