@@ -14,6 +14,7 @@ use kube::Client;
 use muster_engine::facts::{Set, Text};
 use muster_engine::plan::Event;
 use muster_engine::time::Time;
+use prometheus_client::metrics::counter::Counter;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -31,55 +32,62 @@ const RETRY: Duration = Duration::from_secs(5);
 /// As upstream's: dashboards filter by it.
 const COMPONENT: &str = "daemonset-controller";
 
-pub(crate) struct Recorder(mpsc::Sender<(Arc<Set>, Event)>);
+pub(crate) struct Recorder {
+    sender: mpsc::Sender<(Arc<Set>, Event)>,
+    dropped: Counter,
+}
 
 impl Recorder {
-    /// The recorder, and the work of writing down what it takes.
-    pub(crate) fn new(client: Client) -> (Self, impl Future<Output = ()>) {
+    /// The recorder, and the work of writing down what it takes. What is not told is counted as `dropped`.
+    pub(crate) fn new(client: Client, dropped: Counter) -> (Self, impl Future<Output = ()>) {
         let (sender, mut waiting) = mpsc::channel::<(Arc<Set>, Event)>(WAITING_MAX);
+        let recorder = Self { sender, dropped: dropped.clone() };
         let writing = async move {
             let mut sieve = Sieve::default();
             while let Some((set, event)) = waiting.recv().await {
-                match sieve.take(&set, &event, now()) {
+                let written = match sieve.take(&set, &event, now()) {
                     Some(told) => write(&client, &set, &event, &told).await,
-                    None => {
-                        tracing::debug!(set = %set.key, reason = event.reason, "too many events: one is not told")
-                    }
+                    None => Err("too many of this set".to_owned()),
+                };
+                if let Err(why) = written {
+                    dropped.inc();
+                    tracing::debug!(set = %set.key, reason = event.reason, why, "an event is not told");
                 }
             }
         };
-        (Self(sender), writing)
+        (recorder, writing)
     }
 
     pub(crate) fn record(&self, set: &Arc<Set>, event: &Event) {
-        if self.0.try_send((set.clone(), event.clone())).is_err() {
+        if self.sender.try_send((set.clone(), event.clone())).is_err() {
+            self.dropped.inc();
             tracing::warn!(set = %set.key, reason = event.reason, "an event was lost: too many wait");
         }
     }
 }
 
-async fn write(client: &Client, set: &Set, event: &Event, told: &Told) {
+async fn write(client: &Client, set: &Set, event: &Event, told: &Told) -> Result<(), String> {
     let mut again = told.count != 1;
-    for attempt in 1..=TRIES_MAX {
+    let mut tries = 0;
+    loop {
         let request = if again { count(set, told) } else { create(set, event, told) };
-        let written = tokio::time::timeout(WRITE_TIMEOUT, client.request_text(request)).await;
-        let error = match written {
-            Ok(Ok(_)) => return,
+        let error = match tokio::time::timeout(WRITE_TIMEOUT, client.request_text(request)).await {
+            Ok(Ok(_)) => return Ok(()),
             // The server forgets events after a while: then it is told anew.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 && again => {
                 again = false;
                 continue;
             }
-            // It will say the same next time.
+            // It would say the same next time.
             Ok(Err(kube::Error::Api(status))) if status.code != 429 && status.code < 500 => {
-                let error = status.message.as_str();
-                return tracing::warn!(set = %set.key, reason = event.reason, error, "an event was refused");
+                return Err(status.message);
             }
             Ok(Err(error)) => error.to_string(),
             Err(late) => late.to_string(),
         };
-        if attempt == TRIES_MAX {
-            return tracing::warn!(set = %set.key, reason = event.reason, error, "an event was not written");
+        tries += 1;
+        if tries == TRIES_MAX {
+            return Err(error);
         }
         tokio::time::sleep(RETRY).await;
     }
