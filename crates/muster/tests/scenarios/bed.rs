@@ -124,8 +124,21 @@ impl Bed {
     }
 
     /// From now on a lease decides who writes.
-    pub(crate) fn elects(&mut self, terms: Terms) {
+    pub(crate) async fn elects(&mut self, terms: Terms) {
         (self.leases, self.terms) = (Leases::Held, Some(terms));
+        let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system";
+        let meta = json!({"name": "scenario"});
+        let verbs = ["create", "get", "list", "update", "watch"];
+        let rules = json!([{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs}]);
+        let group = "rbac.authorization.k8s.io";
+        let role = json!({"metadata": meta, "rules": rules});
+        let binding = json!({
+            "metadata": meta,
+            "roleRef": {"apiGroup": group, "kind": "Role", "name": "scenario"},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": "system:muster-controller"}],
+        });
+        self.send(Method::POST, &format!("{rbac}/roles"), &role).await.unwrap();
+        self.send(Method::POST, &format!("{rbac}/rolebindings"), &binding).await.unwrap();
     }
 
     /// Waits until somebody leads whom this allows.

@@ -121,6 +121,10 @@ async fn every_broken_controller_is_found() {
 async fn found_while_pods_lag(tamper: Tamper, fault: Option<Fault>) -> Option<&'static str> {
     let mut bed = Bed::new(1).await;
     bed.start_broken(0, Weather::fair(), tamper);
+    // Once it has a status, everything is listed.
+    let nowhere = json!({"disk": "none"});
+    bed.create(with(set("b", "v1"), "spec.template.spec.nodeSelector", nowhere)).await;
+    bed.settles().await;
     let weather = bed.controller(0).weather.clone();
     weather.strike_watch(Kind::Pods, WatchFault::Freeze(Duration::from_secs(20)));
     if let Some(fault) = fault {

@@ -98,13 +98,14 @@ impl Run {
         told.violation.or(replay.checks.violation)
     }
 
-    /// Commits by controllers after this revision.
+    /// The first commits by controllers after this revision.
     pub(crate) fn writes_after(&self, revision: u64) -> Vec<String> {
         let actors = actors(self);
         let mine = self.history.iter().zip(actors).filter(|(it, actor)| {
             revision < it.revision && it.of != Of::Lease && matches!(actor, Actor::Controller(_))
         });
-        mine.map(|(it, _)| format!("{:?} {} at r{}", it.of, it.key, it.revision)).collect()
+        let shown = |it: &Change| format!("{:?} {} at r{}: {}", it.of, it.key, it.revision, it.object["status"]);
+        mine.map(|(it, _)| shown(it)).take(3).collect()
     }
 }
 

@@ -432,14 +432,14 @@ impl Line {
     }
 }
 
-/// How far a watch has come. One that begins with the state as it is has no order until that is told.
+/// How far a watch has come; nothing, as long as it tells the state as it is, which has no order.
 struct Cursor(Option<u64>);
 
 impl Cursor {
     fn of(query: &str) -> Self {
         let of = |name: &str| query.split('&').find_map(|it| it.strip_prefix(name)?.strip_prefix('='));
-        let streams_a_list = of("sendInitialEvents") == Some("true");
-        Self(of("resourceVersion").and_then(|it| it.parse().ok()).filter(|_| !streams_a_list))
+        let lists_first = of("sendInitialEvents") == Some("true");
+        Self(of("resourceVersion").and_then(|it| it.parse().ok()).filter(|_| !lists_first))
     }
 
     /// Where it was, and where it is with this line, if that is a change.
@@ -450,7 +450,8 @@ impl Cursor {
             self.0 = Some(revision);
             return None;
         }
-        let after = self.0.replace(revision)?;
+        let after = self.0?;
+        self.0 = Some(revision);
         Some((after, revision))
     }
 }
