@@ -104,7 +104,8 @@ impl Run {
         let mine = self.history.iter().zip(actors).filter(|(it, actor)| {
             revision < it.revision && it.of != Of::Lease && matches!(actor, Actor::Controller(_))
         });
-        let shown = |it: &Change| format!("{:?} {} at r{}: {}", it.of, it.key, it.revision, it.object["status"]);
+        let shown =
+            |it: &Change| format!("{:?} {} at r{}: {}", it.of, it.key, it.revision, it.object["status"]);
         mine.map(|(it, _)| shown(it)).take(3).collect()
     }
 }
