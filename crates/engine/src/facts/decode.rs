@@ -124,7 +124,6 @@ pub fn set(json: &[u8], shared: &mut Shared) -> Result<Set, Malformed> {
     let mut faults = Vec::new();
     let spec = raw.spec.unwrap_or_default();
     let annotations = meta.annotations.clone().unwrap_or_default();
-    let template_generation = annotations.get(GENERATION_ANNOTATION).and_then(|text| text.parse().ok());
     let strategy = spec.update_strategy.unwrap_or_default();
     Ok(Set {
         key: meta.key(shared),
@@ -148,7 +147,7 @@ pub fn set(json: &[u8], shared: &mut Shared) -> Result<Set, Malformed> {
         ))
         .unwrap_or(usize::MAX),
         template: template(spec.template, shared, &mut faults)?,
-        template_generation,
+        template_generation: meta.template_generation(),
         status: status(raw.status)?,
         metadata: raw.metadata.get().into(),
         annotations: serde_json::to_string(&annotations).unwrap_or_else(|_| String::from("{}")).into(),
@@ -236,6 +235,7 @@ pub fn revision(json: &[u8], shared: &mut Shared) -> Result<Option<Revision>, Ma
         owner,
         labels: raw.metadata.labels(shared),
         number: raw.revision.unwrap_or_default(),
+        template_generation: raw.metadata.template_generation(),
         meaning: meaning::of_revision(&data),
         data: crate::go_json::to_string(&data).into(),
         created: raw.metadata.created(),
@@ -469,6 +469,10 @@ struct RawOwner<'a> {
 }
 
 impl Meta<'_> {
+    fn template_generation(&self) -> Option<i64> {
+        self.annotations.as_ref()?.get(GENERATION_ANNOTATION)?.parse().ok()
+    }
+
     fn key(&self, shared: &mut Shared) -> Key {
         Key {
             namespace: shared.text(self.namespace.as_deref().unwrap_or_default()),
