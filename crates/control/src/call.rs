@@ -13,7 +13,7 @@ use muster_engine::manifest::{self, Binding, Verb};
 use serde::Deserialize;
 
 /// A call that takes longer counts as unanswered.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 const JSON: &str = "application/json";
 
@@ -126,7 +126,7 @@ fn read(call: &Call, answer: &str) -> Option<Outcome> {
     })
 }
 
-fn refusal(error: kube::Error) -> Refusal {
+pub(crate) fn refusal(error: kube::Error) -> Refusal {
     let kube::Error::Api(status) = error else { return Refusal::NoAnswer };
     let message = status.message.clone();
     let details = status.details.as_ref();

@@ -28,7 +28,7 @@ const CALLS_MAX: usize = 32;
 const EVENTS_MAX: usize = 1024;
 
 /// No timer runs longer than this, so that a clock that is set forward or back is noticed.
-const SLEEP_MAX: Duration = Duration::from_secs(60);
+pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 /// Runs the controller until `stop`. Calls that are under way then are left as they are: the next start finds out.
 pub async fn daemonsets(client: Client, settings: Settings, stop: CancellationToken) {

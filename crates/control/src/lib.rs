@@ -5,9 +5,11 @@
 
 mod call;
 mod daemonset;
+mod garbage;
 mod record;
 mod reflect;
 
 pub use daemonset::daemonsets;
+pub use garbage::garbage;
 pub use muster_engine::manifest::Binding;
 pub use muster_engine::plan::Settings;

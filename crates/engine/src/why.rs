@@ -52,6 +52,11 @@ pub enum Why {
     // gate and act
     WaitingForOwnWrites { writes: usize },
     RetryLater { at: Time },
+
+    // garbage: what goes because of what it belongs to
+    OwnersAreGone,
+    OwnerIsLeaving,
+    OwnerLetsGo,
 }
 
 impl Why {
@@ -89,6 +94,9 @@ impl Why {
             Self::UpToDate => "up to date",
             Self::WaitingForOwnWrites { .. } => "waiting to see own writes",
             Self::RetryLater { .. } => "waiting to try again",
+            Self::OwnersAreGone => "owners are gone",
+            Self::OwnerIsLeaving => "owner is leaving",
+            Self::OwnerLetsGo => "owner lets go",
         }
     }
 }
@@ -134,6 +142,9 @@ impl fmt::Display for Why {
             Self::UpToDate => f.write_str("up to date"),
             Self::WaitingForOwnWrites { writes } => write!(f, "{writes} own writes have not come back yet"),
             Self::RetryLater { at } => write!(f, "a call failed, tried again at {at:?}"),
+            Self::OwnersAreGone => f.write_str("its owners are gone"),
+            Self::OwnerIsLeaving => f.write_str("its owner is leaving, and waits for it"),
+            Self::OwnerLetsGo => f.write_str("its owner is leaving, and lets it go"),
         }
     }
 }

@@ -1,13 +1,12 @@
 //! `muster up`: everything on this machine, in one process.
 
 use anyhow::{Context as _, bail};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_agent::sim;
 use muster_control::{Binding, Settings};
 use muster_server::Who;
 use tokio_util::sync::CancellationToken;
 
-use crate::serving::{Serving, Tasks};
+use crate::serving::{Serving, Tasks, client};
 
 /// Run an API server, the controllers and simulated nodes on this machine, until Ctrl-C
 ///
@@ -38,7 +37,7 @@ async fn start(args: &Args, stop: &CancellationToken, tasks: &mut Tasks) -> anyh
     let server = args.serving.bind().await?;
     let controller = server.kubeconfig(Who::Controller)?;
     let simulated = server.kubeconfig(Who::SimulatedNodes)?;
-    let export = args.serving.serve(server, stop, tasks)?;
+    let export = args.serving.serve(server, stop, tasks).await?;
 
     let nodes = client(&simulated).await?;
     let nodes = sim::register(nodes, args.sim_nodes).await.context("register the simulated nodes")?;
@@ -57,11 +56,4 @@ async fn start(args: &Args, stop: &CancellationToken, tasks: &mut Tasks) -> anyh
     });
     println!("ready: {} simulated nodes; {export}", args.sim_nodes);
     Ok(())
-}
-
-/// Each part of the process asks in its own name.
-async fn client(kubeconfig: &str) -> anyhow::Result<kube::Client> {
-    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(kube::Client::try_from(config)?)
 }
