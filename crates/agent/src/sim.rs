@@ -1,7 +1,8 @@
 //! Simulated nodes: any number in one process, all behind one watch of the pods.
 //!
-//! A pod bound to one of them becomes Running and Ready, and goes when it is deleted. What a pod needs next is
-//! read from the pod alone ([`Step::of`]), so a watch that is lost and begins anew changes nothing.
+//! A pod bound to one of them becomes Running and Ready, and goes when it is deleted; one whose image no registry has
+//! stays Pending. What a pod needs next is read from the pod alone ([`Step::of`]), so a watch that is lost and begins
+//! anew changes nothing.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::Ipv4Addr;
@@ -12,7 +13,7 @@ use futures::stream::FuturesUnordered;
 use futures::{StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Container, Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
@@ -30,6 +31,9 @@ const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
 const LEASE_S: u64 = 40;
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// Every image can be had but those with this in their name: so one can see a rollout that is stuck.
+const NO_SUCH_IMAGE: &str = "non-existent";
 
 /// Two bytes of the nodes' addresses tell them apart.
 pub const NODES_MAX: u16 = 50_000;
@@ -186,45 +190,79 @@ impl Step {
             return Some(Self::Remove);
         }
         let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
-        matches!(phase, None | Some("Pending")).then(|| Self::Start { status: running(pod, node, now) })
+        let told = pod.status.as_ref().is_some_and(|it| it.container_statuses.is_some());
+        let stuck = told && containers(pod).any(lacks_image);
+        let due = matches!(phase, None | Some("Pending")) && !stuck;
+        due.then(|| Self::Start { status: status(pod, node, now) })
     }
 }
 
-fn running(pod: &Pod, node: u16, now: Timestamp) -> Value {
+/// What the node says of a pod that it has started, or has tried to start.
+fn status(pod: &Pod, node: u16, now: Timestamp) -> Value {
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let spec = pod.spec.as_ref();
+    let uid = pod.uid().unwrap_or_default();
     let host_ip = host_ip(node).to_string();
-    let on_host = spec.and_then(|it| it.host_network).unwrap_or(false);
-    let pod_ip =
-        if on_host { host_ip.clone() } else { pod_ip(node, &pod.uid().unwrap_or_default()).to_string() };
-    let containers: Vec<_> = spec
-        .iter()
-        .flat_map(|it| &it.containers)
-        .map(|it| {
-            json!({
+    let on_host = pod.spec.as_ref().and_then(|it| it.host_network).unwrap_or(false);
+    let pod_ip = if on_host { host_ip.clone() } else { pod_ip(node, &uid).to_string() };
+    let up = !containers(pod).any(lacks_image);
+    let container = |it: &Container| {
+        if up {
+            return json!({
                 "name": it.name,
                 "image": it.image,
                 "imageID": "",
-                "containerID": format!("sim://{}/{}", pod.uid().unwrap_or_default(), it.name),
+                "containerID": format!("sim://{uid}/{}", it.name),
                 "ready": true,
                 "started": true,
                 "restartCount": 0,
                 "state": {"running": {"startedAt": now}},
-            })
+            });
+        }
+        let waiting = if lacks_image(it) {
+            let image = it.image.as_deref().unwrap_or_default();
+            json!({"reason": "ImagePullBackOff", "message": format!("no registry has the image {image:?}")})
+        } else {
+            json!({"reason": "ContainerCreating"})
+        };
+        json!({
+            "name": it.name,
+            "image": it.image,
+            "imageID": "",
+            "ready": false,
+            "started": false,
+            "restartCount": 0,
+            "state": {"waiting": waiting},
         })
-        .collect();
-    let conditions = ["PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"]
-        .map(|it| json!({"type": it, "status": "True", "lastTransitionTime": now}));
+    };
+    let condition = |(kind, holds): (&str, bool)| {
+        let status = if holds { "True" } else { "False" };
+        json!({"type": kind, "status": status, "lastTransitionTime": now})
+    };
+    let conditions = [
+        ("PodScheduled", true),
+        ("PodReadyToStartContainers", true),
+        ("Initialized", true),
+        ("ContainersReady", up),
+        ("Ready", up),
+    ];
     json!({
-        "phase": "Running",
-        "conditions": conditions,
+        "phase": if up { "Running" } else { "Pending" },
+        "conditions": conditions.map(condition),
         "hostIP": host_ip,
         "hostIPs": [{"ip": host_ip}],
         "podIP": pod_ip,
         "podIPs": [{"ip": pod_ip}],
         "startTime": now,
-        "containerStatuses": containers,
+        "containerStatuses": containers(pod).map(container).collect::<Vec<_>>(),
     })
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+    pod.spec.iter().flat_map(|it| &it.containers)
+}
+
+fn lacks_image(container: &Container) -> bool {
+    container.image.as_ref().is_some_and(|it| it.contains(NO_SUCH_IMAGE))
 }
 
 fn host_ip(node: u16) -> Ipv4Addr {
@@ -317,10 +355,10 @@ mod tests {
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let said = Step::of(&pod, 1, Timestamp::UNIX_EPOCH).map(|step| match step {
             Step::Start { status } => {
-                format!(
-                    "start {} {} {}",
-                    status["podIP"], status["hostIP"], status["containerStatuses"][0]["name"]
-                )
+                let container = &status["containerStatuses"][0];
+                let reason = &container["state"]["waiting"]["reason"];
+                let (ip, host, name) = (&status["podIP"], &status["hostIP"], &container["name"]);
+                format!("{} {ip} {host} {name} {reason}", status["phase"])
             }
             Step::Remove => "remove".to_owned(),
         });
@@ -332,15 +370,26 @@ mod tests {
         let spec = json!({"containers": [{"name": "c"}]});
         check(
             json!({"metadata": {"uid": "u"}, "spec": spec, "status": {"phase": "Pending"}}),
-            Some(r#"start "10.0.1.117" "10.200.0.1" "c""#),
+            Some(r#""Running" "10.0.1.117" "10.200.0.1" "c" null"#),
         );
         let on_host = json!({"hostNetwork": true, "containers": [{"name": "c"}]});
         check(
             json!({"metadata": {"uid": "u"}, "spec": on_host}),
-            Some(r#"start "10.200.0.1" "10.200.0.1" "c""#),
+            Some(r#""Running" "10.200.0.1" "10.200.0.1" "c" null"#),
         );
         check(json!({"metadata": {}, "spec": spec, "status": {"phase": "Running"}}), None);
         check(json!({"metadata": {}, "spec": spec, "status": {"phase": "Succeeded"}}), None);
+        let missing = json!({"containers": [{"name": "c", "image": "web:non-existent"}]});
+        check(
+            json!({"metadata": {"uid": "u"}, "spec": missing, "status": {"phase": "Pending"}}),
+            Some(r#""Pending" "10.0.1.117" "10.200.0.1" "c" "ImagePullBackOff""#),
+        );
+        let told = json!({"phase": "Pending", "containerStatuses": []});
+        check(json!({"metadata": {}, "spec": missing, "status": told}), None);
+        check(
+            json!({"metadata": {"uid": "u"}, "spec": spec, "status": told}),
+            Some(r#""Running" "10.0.1.117" "10.200.0.1" "c" null"#),
+        );
         let going = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
         check(json!({"metadata": going, "spec": spec, "status": {"phase": "Running"}}), Some("remove"));
     }

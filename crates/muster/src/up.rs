@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// Real nodes, on containerd (not there yet)
     #[arg(long, value_name = "N")]
     nodes: Option<u16>,
-    /// Simulated nodes: they run nothing, and answer as nodes do
+    /// Simulated nodes: they run nothing, and answer as nodes do (an image named `non-existent` never starts)
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=i64::from(sim::NODES_MAX)))]
     sim_nodes: u16,
     #[command(flatten)]
