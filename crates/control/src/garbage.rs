@@ -110,7 +110,13 @@ fn watch(client: &Client, resource: Arc<Resource>) -> BoxStream<'static, Brought
         kind: resource.kind.to_string(),
         plural: resource.plural.to_string(),
     };
-    let api: Api<Item> = Api::all_with(client.clone(), &named);
+    match Raw::is_read_whole(&resource) {
+        true => brought(Api::<Item<true>>::all_with(client.clone(), &named), resource),
+        false => brought(Api::<Item<false>>::all_with(client.clone(), &named), resource),
+    }
+}
+
+fn brought<const WHOLE: bool>(api: Api<Item<WHOLE>>, resource: Arc<Resource>) -> BoxStream<'static, Brought> {
     let events = watcher::watcher(api, watcher::Config::default()).default_backoff();
     let mut listed = Vec::new();
     let brought = events.filter_map(move |event| {
@@ -140,19 +146,19 @@ fn watch(client: &Client, resource: Arc<Resource>) -> BoxStream<'static, Brought
 /// An object as the watcher wants it: of the metadata it reads the version alone, so nothing else is kept.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Raw")]
-struct Item {
+struct Item<const WHOLE: bool> {
     meta: ObjectMeta,
     raw: Raw,
 }
 
-impl From<Raw> for Item {
+impl<const WHOLE: bool> From<Raw> for Item<WHOLE> {
     fn from(raw: Raw) -> Self {
         let resource_version = Some(raw.resource_version().to_owned());
         Self { meta: ObjectMeta { resource_version, ..ObjectMeta::default() }, raw }
     }
 }
 
-impl kube::Resource for Item {
+impl<const WHOLE: bool> kube::Resource for Item<WHOLE> {
     type DynamicType = ApiResource;
     type Scope = kube::core::DynamicResourceScope;
 
@@ -173,7 +179,7 @@ impl kube::Resource for Item {
     }
 
     fn metadata_api() -> bool {
-        true
+        !WHOLE
     }
 
     fn meta(&self) -> &ObjectMeta {

@@ -57,6 +57,9 @@ pub enum Why {
     OwnersAreGone,
     OwnerIsLeaving,
     OwnerLetsGo,
+    NeverBound,
+    NodeOutOfService,
+    TooManyEnded,
 }
 
 impl Why {
@@ -97,6 +100,9 @@ impl Why {
             Self::OwnersAreGone => "owners are gone",
             Self::OwnerIsLeaving => "owner is leaving",
             Self::OwnerLetsGo => "owner lets go",
+            Self::NeverBound => "deleted before it was bound",
+            Self::NodeOutOfService => "node is out of service",
+            Self::TooManyEnded => "too many pods have ended",
         }
     }
 }
@@ -145,6 +151,9 @@ impl fmt::Display for Why {
             Self::OwnersAreGone => f.write_str("its owners are gone"),
             Self::OwnerIsLeaving => f.write_str("its owner is leaving, and waits for it"),
             Self::OwnerLetsGo => f.write_str("its owner is leaving, and lets it go"),
+            Self::NeverBound => f.write_str("deleted before it was bound"),
+            Self::NodeOutOfService => f.write_str("deleted on a node that is out of service"),
+            Self::TooManyEnded => f.write_str("ended, as too many others have since"),
         }
     }
 }

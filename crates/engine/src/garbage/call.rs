@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{Identity, Object, Resource};
 use crate::facts::{Key, Text};
 use crate::manifest::{Patch, Verb};
+use crate::time::Time;
 use crate::why::Why;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,6 +35,17 @@ pub enum Call {
     RemoveFinalizer {
         object: Arc<Object>,
         finalizer: &'static str,
+    },
+    /// A pod has failed, whatever its node might still say.
+    Fail {
+        object: Arc<Object>,
+        why: Why,
+        at: Time,
+    },
+    /// A pod goes at once: there is no node to wait for.
+    Remove {
+        object: Arc<Object>,
+        why: Why,
     },
 }
 
@@ -97,6 +109,30 @@ pub fn request(call: &Call) -> Request {
             let metadata = json!({"uid": object.uid, "resourceVersion": version, "finalizers": rest});
             write(object, Verb::Patch(Patch::Merge), json!({"metadata": metadata}))
         }
+        Call::Fail { object, why, at } => {
+            let mut body = json!({"metadata": {"uid": object.uid}, "status": {"phase": "Failed"}});
+            if *why == Why::NodeIsGone {
+                body["status"]["conditions"] = json!([{
+                    "type": "DisruptionTarget",
+                    "status": "True",
+                    "reason": "DeletionByPodGC",
+                    "message": "PodGC: node no longer exists",
+                    "lastTransitionTime": at.to_rfc3339(),
+                }]);
+            }
+            let mut request = write(object, Verb::Patch(Patch::Strategic), body);
+            request.path += "/status";
+            request
+        }
+        Call::Remove { object, .. } => {
+            let body = json!({
+                "apiVersion": "v1",
+                "kind": "DeleteOptions",
+                "gracePeriodSeconds": 0,
+                "preconditions": {"uid": object.uid},
+            });
+            write(object, Verb::Delete, body)
+        }
     }
 }
 
@@ -132,6 +168,7 @@ fn segment(name: &str) -> String {
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Read(it) if it.uid.is_empty() => write!(f, "read {} {}", it.resource.kind, place(&it.key)),
             Self::Read(it) => write!(f, "read {} {} {}", it.resource.kind, place(&it.key), it.uid),
             Self::Delete { object, propagation, why } => {
                 write!(f, "delete {object} {}: {why}", propagation.as_str())
@@ -139,6 +176,8 @@ impl fmt::Display for Call {
             Self::Disown { object, owners, why } => write!(f, "disown {object} {}: {why}", owners.join(" ")),
             Self::Unblock { object } => write!(f, "unblock the owners of {object}"),
             Self::RemoveFinalizer { object, finalizer } => write!(f, "release {object} from {finalizer}"),
+            Self::Fail { object, why, .. } => write!(f, "fail {object}: {why}"),
+            Self::Remove { object, why } => write!(f, "remove {object}: {why}"),
         }
     }
 }

@@ -4,6 +4,8 @@
 //! one call that an object needs now, and what came of it goes back. Each call is about one object alone: what an owner
 //! waits for is done by its dependents, one by one.
 //!
+//! Pods that nobody will end go as well: [`Pod`] is what is known of them.
+//!
 //! Nothing is deleted on the word of a watch that may be late. An owner that the graph does not show is asked for by
 //! name, once for all who name it, and a delete names the version that was looked at.
 //! Upstream: `pkg/controller/garbagecollector`.
@@ -15,7 +17,9 @@ use core::time::Duration;
 
 pub use call::{Call, Propagation, Request, request};
 pub use decode::Raw;
+pub use pods::Pod;
 
+use self::pods::{ENDED_MAX, Fate, Pods};
 use crate::act::Refusal;
 use crate::facts::{Key, Text};
 use crate::time::Time;
@@ -23,6 +27,7 @@ use crate::why::Why;
 
 mod call;
 mod decode;
+mod pods;
 
 /// The owner waits until its dependents are gone.
 pub const FOREGROUND: &str = "foregroundDeletion";
@@ -61,6 +66,10 @@ pub struct Object {
     pub owners: Vec<Owner>,
     pub deleting: bool,
     pub finalizers: Vec<Text>,
+    /// If it is one.
+    pub pod: Option<Arc<Pod>>,
+    /// If it is a node: whether it was declared to run nothing any more, and is not ready.
+    pub out_of_service: Option<bool>,
 }
 
 /// An object's word about an owner.
@@ -188,6 +197,7 @@ pub struct Graph {
     attempts: BTreeMap<Text, Attempt>,
     /// When the dependents of an owner that lets them go can be taken to have been shown.
     orphans_shown_at: BTreeMap<Text, Time>,
+    pods: Pods,
 }
 
 /// What became of the last call about an object.
@@ -226,6 +236,7 @@ impl Graph {
             asked: BTreeMap::new(),
             attempts: BTreeMap::new(),
             orphans_shown_at: BTreeMap::new(),
+            pods: Pods::new(ENDED_MAX),
         }
     }
 
@@ -259,8 +270,12 @@ impl Graph {
         let before = self.objects.get(&uid).cloned();
         let old_owners = before.as_ref().map_or(&[][..], |it| &it.owners);
         let is_same = before.as_ref().is_some_and(|it| {
-            it.owners == object.owners && it.deleting == object.deleting && it.finalizers == object.finalizers
+            it.owners == object.owners
+                && it.deleting == object.deleting
+                && it.finalizers == object.finalizers
+                && it.pod == object.pod
         });
+        self.pods.change(before.as_deref(), Some(&object), keys);
         if !is_same {
             for owner in old_owners {
                 self.let_go(&owner.uid, &uid, keys);
@@ -283,6 +298,7 @@ impl Graph {
         self.answers.remove(uid);
         self.attempts.remove(uid);
         self.orphans_shown_at.remove(uid);
+        self.pods.change(Some(&object), None, keys);
         for owner in &object.owners {
             self.let_go(&owner.uid, uid, keys);
         }
@@ -348,6 +364,21 @@ impl Graph {
     }
 
     fn decide(&mut self, object: &Arc<Object>, now: Time) -> Verdict {
+        let until = match self.doom(object, now) {
+            None => return self.judge(object, now),
+            Some(Verdict::Wait { until }) => until,
+            Some(verdict) => return verdict,
+        };
+        // A pod whose node may come back can go with its owners all the same.
+        match self.judge(object, now) {
+            Verdict::Nothing => Verdict::Wait { until },
+            Verdict::Wait { until: other } => Verdict::Wait { until: until.min(other) },
+            verdict => verdict,
+        }
+    }
+
+    /// What follows for an object from its owners, and from its dependents if it is leaving.
+    fn judge(&mut self, object: &Arc<Object>, now: Time) -> Verdict {
         let owners: Vec<(&Owner, Option<Word>)> =
             object.owners.iter().map(|it| (it, self.word(object, it, now))).collect();
         let of = |wanted: Standing| -> Vec<Text> {
@@ -392,6 +423,31 @@ impl Graph {
             return Verdict::Ask(unsure);
         }
         Verdict::Do(self.delete(object, !waiting.is_empty()))
+    }
+
+    /// What a pod needs that nobody else will end. It is marked as failed first, so that whoever made it knows.
+    fn doom(&mut self, object: &Arc<Object>, now: Time) -> Option<Verdict> {
+        let pod = object.pod.as_ref()?;
+        let why = match self.pods.fate(object, pod, now) {
+            Fate::Stays => return None,
+            Fate::Suspect { until } => return Some(Verdict::Wait { until }),
+            Fate::Goes(why) => why,
+        };
+        if why == Why::NodeIsGone {
+            let nodes = self.resources.iter().find(|it| it.group.is_empty() && *it.kind == *"Node")?.clone();
+            let key = Key { namespace: Text::from(""), name: pod.node.clone() };
+            let node = Identity { resource: nodes, key, uid: Text::from("") };
+            match self.answer(&node, now) {
+                None => return Some(Verdict::Ask(Vec::from([node]))),
+                Some((_, Standing::Absent, _)) => {}
+                Some((_, _, until)) => return Some(Verdict::Wait { until: *until }),
+            }
+        }
+        let object = object.clone();
+        Some(Verdict::Do(match pod.ended {
+            false => Call::Fail { object, why, at: now },
+            true => Call::Remove { object, why },
+        }))
     }
 
     /// Rule: an object goes when none of its owners is left. If one of them waits for it, then what it owns itself goes
@@ -451,13 +507,15 @@ impl Graph {
     /// none. What is not exactly that is no owner: not one of another namespace, and not another that has taken the name.
     /// `None`: nobody has said whether there is one. Upstream: `isDangling`.
     fn word(&self, object: &Object, owner: &Owner, now: Time) -> Option<Word> {
-        let identity = self.identity(object, owner);
-        let mut answers = self.answers.get(&owner.uid).into_iter().flatten();
-        let answer = answers.find(|(it, _, until)| Some(it) == identity.as_ref() && now < *until);
-        match answer {
+        match self.identity(object, owner).and_then(|it| self.answer(&it, now)) {
             Some((_, standing, until)) => Some(Word { standing: *standing, until: Some(*until) }),
             None => self.shown(object, owner).map(|it| Word { standing: it.standing(), until: None }),
         }
+    }
+
+    fn answer(&self, identity: &Identity, now: Time) -> Option<&(Identity, Standing, Time)> {
+        let mut answers = self.answers.get(&identity.uid).into_iter().flatten();
+        answers.find(|(it, _, until)| it == identity && now < *until)
     }
 
     /// The owner, if the watches show it.
@@ -490,7 +548,9 @@ impl Graph {
             Call::Delete { object, .. }
             | Call::Disown { object, .. }
             | Call::Unblock { object }
-            | Call::RemoveFinalizer { object, .. } => {
+            | Call::RemoveFinalizer { object, .. }
+            | Call::Fail { object, .. }
+            | Call::Remove { object, .. } => {
                 let refused = match self.attempts.get(&object.uid) {
                     Some(Attempt::UnderWay { refused }) => *refused,
                     // It is gone meanwhile.
@@ -514,7 +574,10 @@ impl Graph {
     fn answered(&mut self, identity: &Identity, outcome: Outcome, now: Time) -> BTreeSet<Text> {
         let waited = self.asked.remove(identity).unwrap_or_default();
         let standing = match outcome {
-            Outcome::Found(object) if object.uid == identity.uid => object.standing(),
+            // A node is looked for by its name alone.
+            Outcome::Found(object) if object.uid == identity.uid || identity.uid.is_empty() => {
+                object.standing()
+            }
             Outcome::Found(_) | Outcome::Done | Outcome::Refused(Refusal::NotFound) => Standing::Absent,
             Outcome::Refused(refusal) => {
                 for uid in &waited {

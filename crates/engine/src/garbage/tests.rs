@@ -5,6 +5,8 @@
 //! - `uid=UID`: else the name is its UID too;
 //! - `of=KIND/NAME[@UID][!]`: names this owner; `!` blocks its deletion;
 //! - `deleting`, `finalizer=NAME`;
+//! - of a pod: `on=NODE`, `ended=TIME`: since when it was there, `evicted`; `graceful`: it is being
+//!   deleted, and its node has time for it; of a node: `out-of-service`;
 //! - `unseen`: no watch has shown it; `stale`: it is gone, and no watch has said so;
 //! - `refused=N`: the server answers the first N calls about it with an error.
 
@@ -53,6 +55,7 @@ struct Scene {
     queue: BTreeSet<Text>,
     wakes: BTreeMap<Text, Time>,
     now: Time,
+    until: Time,
     version: u64,
     story: String,
 }
@@ -80,6 +83,7 @@ impl Scene {
             queue: BTreeSet::new(),
             wakes: BTreeMap::new(),
             now: Time::from_secs(0),
+            until: Time::from_secs(15),
             version: 100,
             story: String::new(),
         };
@@ -104,7 +108,7 @@ impl Scene {
                     return;
                 };
                 // What is only waited for, because a server that is not there may come back, has no end.
-                if Time::from_secs(15) < at {
+                if self.until < at {
                     return;
                 }
                 self.now = at;
@@ -142,7 +146,9 @@ impl Scene {
             Call::Delete { object, .. }
             | Call::Disown { object, .. }
             | Call::Unblock { object }
-            | Call::RemoveFinalizer { object, .. } => object.uid.clone(),
+            | Call::RemoveFinalizer { object, .. }
+            | Call::Fail { object, .. }
+            | Call::Remove { object, .. } => object.uid.clone(),
         };
         if let Some(times) = self.refused.get_mut(&uid).filter(|it| 0 < **it) {
             *times -= 1;
@@ -160,6 +166,7 @@ impl Scene {
             }
             Call::Delete { propagation, .. } => {
                 object.deleting = true;
+                object.pod = object.pod.take().map(|it| Arc::new(Pod { at_once: true, ..(*it).clone() }));
                 match propagation {
                     Propagation::Foreground if !object.has(FOREGROUND) => {
                         object.finalizers.push(FOREGROUND.into())
@@ -170,6 +177,11 @@ impl Scene {
             }
             Call::Disown { owners, .. } => object.owners.retain(|it| !owners.contains(&it.uid)),
             Call::Unblock { .. } => object.owners.iter_mut().for_each(|it| it.blocks = false),
+            Call::Fail { .. } => Arc::make_mut(object.pod.as_mut().unwrap()).ended = true,
+            Call::Remove { .. } => {
+                object.deleting = true;
+                Arc::make_mut(object.pod.as_mut().unwrap()).at_once = true;
+            }
             Call::RemoveFinalizer { finalizer, .. } => object.finalizers.retain(|it| **it != **finalizer),
         }
         self.version += 1;
@@ -213,7 +225,18 @@ fn object(words: &[&str], version: u64) -> Object {
             blocks,
         }
     };
+    let pod = (words[0] == "Pod").then(|| {
+        Arc::new(Pod {
+            node: said("on=").unwrap_or_default().into(),
+            ended: said("ended=").is_some(),
+            evicted: words.contains(&"evicted"),
+            created: Time::from_secs(said("ended=").map_or(0, |it| it.parse().unwrap())),
+            at_once: words.contains(&"deleting") && !words.contains(&"graceful"),
+        })
+    });
     Object {
+        pod,
+        out_of_service: (words[0] == "Node").then(|| words.contains(&"out-of-service")),
         resource,
         key: Key::new(namespace, words[1]),
         uid: said("uid=").unwrap_or(words[1]).into(),
@@ -636,6 +659,7 @@ fn what_goes_over_the_wire() {
         &["DaemonSet", "web", "uid=u", "of=Node/n1!", "of=Node/n2", "finalizer=orphan", "finalizer=mine"],
         7,
     ));
+    let pod = Arc::new(self::object(&["Pod", "p", "uid=u"], 7));
     let why = Why::OwnersAreGone;
     let resource = resources()[1].clone();
     let calls = [
@@ -644,6 +668,9 @@ fn what_goes_over_the_wire() {
         Call::Disown { object: object.clone(), owners: Vec::from(["n1".into(), "n2".into()]), why },
         Call::Unblock { object: object.clone() },
         Call::RemoveFinalizer { object, finalizer: ORPHAN },
+        Call::Fail { object: pod.clone(), why: Why::NodeIsGone, at: Time::from_secs(5) },
+        Call::Fail { object: pod.clone(), why: Why::NeverBound, at: Time::from_secs(5) },
+        Call::Remove { object: pod, why: Why::NeverBound },
     ];
     let mut said = String::new();
     for call in &calls {
@@ -657,5 +684,142 @@ fn what_goes_over_the_wire() {
         patch /apis/apps/v1/namespaces/a/daemonsets/web {"metadata":{"ownerReferences":[{"$patch":"delete","uid":"n1"},{"$patch":"delete","uid":"n2"}],"uid":"u"}}
         patch /apis/apps/v1/namespaces/a/daemonsets/web {"metadata":{"ownerReferences":[{"blockOwnerDeletion":false,"uid":"n1"}],"uid":"u"}}
         patch /apis/apps/v1/namespaces/a/daemonsets/web {"metadata":{"finalizers":["mine"],"resourceVersion":"7","uid":"u"}}
+        patch /api/v1/namespaces/a/pods/p/status {"metadata":{"uid":"u"},"status":{"conditions":[{"lastTransitionTime":"1970-01-01T00:00:05Z","message":"PodGC: node no longer exists","reason":"DeletionByPodGC","status":"True","type":"DisruptionTarget"}],"phase":"Failed"}}
+        patch /api/v1/namespaces/a/pods/p/status {"metadata":{"uid":"u"},"status":{"phase":"Failed"}}
+        delete /api/v1/namespaces/a/pods/p {"apiVersion":"v1","gracePeriodSeconds":0,"kind":"DeleteOptions","preconditions":{"uid":"u"}}
     "#]].assert_eq(&said);
+}
+
+/// The same, for as long as a missing node is believed to come back, and longer.
+fn play_long(world: &str, story: Expect) {
+    let mut scene = Scene::of(world);
+    scene.until = Time::from_secs(55);
+    scene.run();
+    scene.story += &format!("at {} s\n", scene.now.as_micros() / 1_000_000);
+    story.assert_eq(&scene.told());
+}
+
+#[test]
+fn pods_of_a_node_that_is_gone_go_after_a_while_and_it_is_asked_for_first() {
+    play_long(
+        "Node n1
+         Pod here on=n1
+         Pod gone-1 on=n2
+         Pod gone-2 on=n2 ended=1
+         Pod nowhere",
+        expect![[r#"
+            read Node n2  -> not found
+            fail Pod a/gone-1: its node is gone
+            remove Pod a/gone-1: its node is gone
+            remove Pod a/gone-2: its node is gone
+            at 40 s
+            left: Pod a/here
+            left: Node n1
+            left: Pod a/nowhere
+        "#]],
+    );
+}
+
+#[test]
+fn pods_of_a_node_that_no_watch_shows_stay() {
+    play_long(
+        "Node n1 unseen
+         Pod here on=n1",
+        expect![[r#"
+            read Node n1
+            read Node n1
+            at 50 s
+            left: Pod a/here
+            left: Node n1
+        "#]],
+    );
+}
+
+#[test]
+fn pods_of_a_node_that_comes_back_stay() {
+    let mut scene = Scene::of("Pod here on=n1");
+    scene.run();
+    scene.now = Time::from_secs(30);
+    let node = object(&["Node", "n1"], 70);
+    scene.server.insert("n1".into(), node.clone());
+    scene.apply(Event::Put(node));
+    scene.until = Time::from_secs(100);
+    scene.run();
+    expect![[r#"
+        left: Pod a/here
+        left: Node n1
+    "#]]
+    .assert_eq(&scene.told());
+}
+
+#[test]
+fn pods_that_are_deleted_before_they_are_bound_go() {
+    play(
+        "Pod waits
+         Pod leaves deleting graceful finalizer=example.com/slow
+         Pod held deleting finalizer=example.com/slow",
+        expect![[r#"
+            fail Pod a/leaves: deleted before it was bound
+            remove Pod a/leaves: deleted before it was bound
+            left: Pod a/held deleting
+            left: Pod a/leaves deleting
+            left: Pod a/waits
+        "#]],
+    );
+}
+
+#[test]
+fn pods_that_are_deleted_on_a_node_out_of_service_go() {
+    play(
+        "Node n1 out-of-service
+         Node n2
+         Pod stays on=n1
+         Pod leaves on=n1 deleting graceful
+         Pod is-stopped on=n2 deleting graceful",
+        expect![[r#"
+            fail Pod a/leaves: deleted on a node that is out of service
+            left: Pod a/is-stopped deleting
+            left: Node n1
+            left: Node n2
+            left: Pod a/stays
+        "#]],
+    );
+}
+
+#[test]
+fn of_the_pods_that_have_ended_the_oldest_go_and_evicted_ones_before() {
+    let mut scene = Scene::of("Node n1");
+    scene.graph.pods.ended_max = 2;
+    for line in [
+        "Pod old on=n1 ended=1",
+        "Pod older on=n1 ended=0",
+        "Pod evicted on=n1 ended=9 evicted",
+        "Pod new on=n1 ended=5",
+        "Pod newer on=n1 ended=6",
+        "Pod runs on=n1",
+    ] {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let pod = object(&words, 40);
+        scene.server.insert(pod.uid.clone(), pod.clone());
+        scene.apply(Event::Put(pod));
+    }
+    scene.run();
+    expect![[r#"
+        remove Pod a/evicted: ended, as too many others have since
+        remove Pod a/old: ended, as too many others have since
+        remove Pod a/older: ended, as too many others have since
+        left: Node n1
+        left: Pod a/new
+        left: Pod a/newer
+        left: Pod a/runs
+    "#]]
+    .assert_eq(&scene.told());
+}
+
+#[test]
+fn pods_of_a_node_that_may_come_back_go_with_their_owners() {
+    play("Pod gone on=n1 of=DaemonSet/web!", expect![[r#"
+        read DaemonSet a/web web  -> not found
+        delete Pod a/gone Background: its owners are gone
+    "#]]);
 }

@@ -211,7 +211,8 @@ fn garbage_rules() -> Value {
     }
     let rules =
         groups.iter().map(|(group, plurals)| on("delete get list patch watch", group, &plurals.join(" ")));
-    Value::Array(rules.collect())
+    // A pod whose node is gone is marked as failed before it goes.
+    Value::Array(rules.chain([on("patch", CORE, "pods/status")]).collect())
 }
 
 /// What a node may do with what concerns itself: `node` says what that is.
