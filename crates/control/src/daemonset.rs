@@ -1,6 +1,6 @@
 //! The DaemonSet controller.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use kube::Client;
 use muster_engine::act::{Act, Next, Report};
 use muster_engine::cache::{Cache, Event};
 use muster_engine::facts::{Key, Kind, Set, Watched};
-use muster_engine::plan::{Plan, Settings};
+use muster_engine::plan::Plan;
 use muster_engine::time::Time;
 use tokio::sync::{mpsc, watch};
-use tokio_util::sync::CancellationToken;
 
+use crate::Options;
 use crate::call::Caller;
 use crate::record::Recorder;
 use crate::reflect::{self, Brought};
@@ -30,8 +30,8 @@ const EVENTS_MAX: usize = 1024;
 /// No timer runs longer than this, so that a clock that is set forward or back is noticed.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// Runs the controller until `stop`. Calls that are under way then are left as they are: the next start finds out.
-pub async fn daemonsets(client: Client, settings: Settings, stop: CancellationToken) {
+/// Looks at every set, and again whenever something happens to it. Does not end by itself.
+pub(crate) async fn run(client: Client, options: &Options) {
     let (sender, brought) = mpsc::channel(EVENTS_MAX);
     let relist = watch::Sender::new(0);
     let reflecting =
@@ -39,28 +39,31 @@ pub async fn daemonsets(client: Client, settings: Settings, stop: CancellationTo
     let (recorder, recording) = Recorder::new(client.clone());
     let mut shell = Shell {
         client,
+        options,
         recorder,
-        cache: Cache::new(settings),
-        queue: BTreeSet::new(),
+        cache: Cache::new(options.settings),
+        queue: VecDeque::new(),
+        queued: BTreeSet::new(),
         wakes: BTreeMap::new(),
         busy: BTreeSet::new(),
         acting: FuturesUnordered::new(),
         relist,
     };
     tokio::select! {
-        () = stop.cancelled() => {}
         _ = futures::future::join_all(reflecting) => {}
         () = recording => {}
         () = shell.run(brought) => {}
     }
 }
 
-struct Shell {
+struct Shell<'a> {
     client: Client,
+    options: &'a Options,
     recorder: Recorder,
     cache: Cache,
-    /// Sets to look at.
-    queue: BTreeSet<Key>,
+    /// Sets to look at, each once: whoever came first, so that a large one cannot keep the others waiting.
+    queue: VecDeque<Key>,
+    queued: BTreeSet<Key>,
     /// Sets to look at later, whatever happens.
     wakes: BTreeMap<Key, Time>,
     /// Sets whose plan is being carried out: one plan at a time for each.
@@ -70,7 +73,7 @@ struct Shell {
     relist: watch::Sender<u64>,
 }
 
-impl Shell {
+impl Shell<'_> {
     async fn run(&mut self, mut brought: mpsc::Receiver<(Kind, Brought)>) {
         let mut events = Vec::new();
         loop {
@@ -89,7 +92,8 @@ impl Shell {
                 () = tokio::time::sleep(sleep) => {
                     let now = now();
                     let due = self.wakes.extract_if(.., |_, at| *at <= now);
-                    self.queue.extend(due.map(|(key, _)| key));
+                    let due: Vec<Key> = due.map(|(key, _)| key).collect();
+                    self.enqueue(due);
                 }
             }
         }
@@ -97,20 +101,57 @@ impl Shell {
 
     fn take(&mut self, kind: Kind, event: Brought) {
         let keys = match event {
-            Brought::Listed { items, resource_version } => {
+            Brought::Listed { mut items, resource_version } => {
+                items.retain(|it| self.elsewhere(it).is_none());
                 self.cache.apply(Event::Listed { kind, items, resource_version })
             }
             Brought::Watched(Watched::Bookmark { resource_version }) => {
                 self.cache.bookmark(kind, resource_version)
             }
-            Brought::Watched(watched) => self.cache.apply(Event::Watched(watched)),
+            // How far the watch has come is news, whatever it is about.
+            Brought::Watched(watched) => match self.elsewhere(&watched) {
+                Some(resource_version) => self.cache.bookmark(kind, resource_version),
+                None => self.cache.apply(Event::Watched(watched)),
+            },
         };
-        self.queue.extend(keys);
+        self.enqueue(keys);
+    }
+
+    /// The version of an object in a namespace that is none of ours.
+    fn elsewhere(&self, watched: &Watched) -> Option<u64> {
+        let (namespace, resource_version) = match watched {
+            Watched::Set(it) => (&it.key.namespace, it.resource_version),
+            Watched::Pod(it) => (&it.key.namespace, it.resource_version),
+            Watched::Revision(it) => (&it.key.namespace, it.resource_version),
+            Watched::Gone { key, resource_version, kind } if *kind != Kind::Nodes => {
+                (&key.namespace, *resource_version)
+            }
+            _ => return None,
+        };
+        let ours = &self.options.namespaces;
+        let is_ours = ours.is_empty() || ours.iter().any(|it| *it == **namespace);
+        (!is_ours).then_some(resource_version)
+    }
+
+    fn enqueue(&mut self, keys: Vec<Key>) {
+        for key in keys {
+            if self.queued.insert(key.clone()) {
+                self.queue.push_back(key);
+            }
+        }
     }
 
     fn look(&mut self) {
-        let ready: Vec<Key> = self.queue.extract_if(.., |key| !self.busy.contains(key)).collect();
-        for key in ready {
+        // Sets that are being acted on keep their place for later.
+        let mut later = VecDeque::new();
+        while self.busy.len() < self.options.workers
+            && let Some(key) = self.queue.pop_front()
+        {
+            if self.busy.contains(&key) {
+                later.push_back(key);
+                continue;
+            }
+            self.queued.remove(&key);
             self.wakes.remove(&key);
             let Some(plan) = self.cache.look(&key, now()) else { continue };
             if plan.relist {
@@ -131,6 +172,8 @@ impl Shell {
                 self.acting.push(Box::pin(carry_out(caller, plan)));
             }
         }
+        later.append(&mut self.queue);
+        self.queue = later;
     }
 
     fn done(&mut self, set: &Arc<Set>, report: &Report) {
@@ -139,7 +182,7 @@ impl Shell {
         }
         self.cache.done(&set.key, report, now());
         self.busy.remove(&set.key);
-        self.queue.insert(set.key.clone());
+        self.enqueue(vec![set.key.clone()]);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Muster puts one pod on every node that should have one, and keeps it there.
 
 mod backup;
+mod controller;
 mod server;
 mod serving;
 mod token;
@@ -22,6 +23,7 @@ struct Cli {
 enum Command {
     Up(up::Args),
     Server(server::Args),
+    Controller(controller::Args),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
     /// Tokens with which new nodes join
@@ -36,6 +38,7 @@ async fn main() -> ExitCode {
     let done = match cli.command {
         Command::Up(args) => up::run(args).await,
         Command::Server(args) => server::run(args).await,
+        Command::Controller(args) => controller::run(args).await,
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
         Command::Token(args) => token::run(args).await,

@@ -94,10 +94,10 @@ impl Serving {
         let path = std::path::absolute(&path)?;
         write_private(&path, server.kubeconfig(Who::Admin)?.as_bytes())
             .with_context(|| format!("write the kubeconfig to {}", path.display()))?;
-        let collector = client(&server.kubeconfig(Who::GarbageCollector)?).await?;
+        let collector = config(&server.kubeconfig(Who::GarbageCollector)?).await?;
         let serving = server.serve(stop.clone());
         tasks.spawn(async move { Ok(serving.await?) });
-        let collecting = muster_control::garbage(collector, stop.clone());
+        let collecting = muster_control::garbage(kube::Client::try_from(collector)?, stop.clone());
         tasks.spawn(async move {
             collecting.await;
             Ok(())
@@ -107,10 +107,9 @@ impl Serving {
 }
 
 /// Each part of the process asks in its own name.
-pub(crate) async fn client(kubeconfig: &str) -> anyhow::Result<kube::Client> {
+pub(crate) async fn config(kubeconfig: &str) -> anyhow::Result<kube::Config> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(kube::Client::try_from(config)?)
+    Ok(kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
 }
 
 /// One process for each data directory: two would write the same files.

@@ -2,11 +2,11 @@
 
 use anyhow::{Context as _, bail};
 use muster_agent::sim;
-use muster_control::{Binding, Settings};
+use muster_control::{Binding, Controller, Options, Settings};
 use muster_server::Who;
 use tokio_util::sync::CancellationToken;
 
-use crate::serving::{Serving, Tasks, client};
+use crate::serving::{Serving, Tasks, config};
 
 /// Run an API server, the controllers and simulated nodes on this machine, until Ctrl-C
 ///
@@ -39,7 +39,7 @@ async fn start(args: &Args, stop: &CancellationToken, tasks: &mut Tasks) -> anyh
     let simulated = server.kubeconfig(Who::SimulatedNodes)?;
     let export = args.serving.serve(server, stop, tasks).await?;
 
-    let nodes = client(&simulated).await?;
+    let nodes = kube::Client::try_from(config(&simulated).await?)?;
     let nodes = sim::register(nodes, args.sim_nodes).await.context("register the simulated nodes")?;
     let running = nodes.run(stop.clone());
     tasks.spawn(async move {
@@ -49,11 +49,10 @@ async fn start(args: &Args, stop: &CancellationToken, tasks: &mut Tasks) -> anyh
 
     // There is no scheduler yet, so each pod is told its node by the controller itself.
     let settings = Settings { binding: Binding::Direct, ..Settings::default() };
-    let controlling = muster_control::daemonsets(client(&controller).await?, settings, stop.clone());
-    tasks.spawn(async move {
-        controlling.await;
-        Ok(())
-    });
+    let options = Options { settings, ..Options::default() };
+    let client = muster_control::client(config(&controller).await?)?;
+    let controlling = Controller::new(client, options).run(stop.clone());
+    tasks.spawn(async move { Ok(controlling.await?) });
     println!("ready: {} simulated nodes; {export}", args.sim_nodes);
     Ok(())
 }

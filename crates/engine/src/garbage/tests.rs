@@ -818,8 +818,11 @@ fn of_the_pods_that_have_ended_the_oldest_go_and_evicted_ones_before() {
 
 #[test]
 fn pods_of_a_node_that_may_come_back_go_with_their_owners() {
-    play("Pod gone on=n1 of=DaemonSet/web!", expect![[r#"
+    play(
+        "Pod gone on=n1 of=DaemonSet/web!",
+        expect![[r#"
         read DaemonSet a/web web  -> not found
         delete Pod a/gone Background: its owners are gone
-    "#]]);
+    "#]],
+    );
 }
