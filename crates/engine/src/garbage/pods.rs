@@ -92,10 +92,6 @@ impl Pods {
         if let (Some(object), Some(pod)) = (before, was) {
             if let Some(others) = self.by_node.get_mut(&pod.node) {
                 others.remove(&object.uid);
-                if others.is_empty() {
-                    self.by_node.remove(&pod.node);
-                    self.missing.remove(&pod.node);
-                }
             }
             self.ended.remove(&(place(object, pod), object.uid.clone()));
         }
@@ -105,6 +101,11 @@ impl Pods {
                 self.ended.insert((place(object, pod), object.uid.clone()));
                 keys.extend(self.surplus().map(|(_, uid)| uid.clone()));
             }
+        }
+        // Nobody waits for a node any more whose last pod is gone; one that has only changed still does.
+        if let Some(pod) = was.filter(|it| self.by_node.get(&it.node).is_some_and(BTreeSet::is_empty)) {
+            self.by_node.remove(&pod.node);
+            self.missing.remove(&pod.node);
         }
     }
 

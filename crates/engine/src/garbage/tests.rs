@@ -706,12 +706,16 @@ fn pods_of_a_node_that_is_gone_go_after_a_while_and_it_is_asked_for_first() {
          Pod here on=n1
          Pod gone-1 on=n2
          Pod gone-2 on=n2 ended=1
+         Pod gone-3 on=n3
          Pod nowhere",
         expect![[r#"
             read Node n2  -> not found
             fail Pod a/gone-1: its node is gone
             remove Pod a/gone-1: its node is gone
             remove Pod a/gone-2: its node is gone
+            read Node n3  -> not found
+            fail Pod a/gone-3: its node is gone
+            remove Pod a/gone-3: its node is gone
             at 40 s
             left: Pod a/here
             left: Node n1
