@@ -23,7 +23,7 @@ use muster_engine::time::Time;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{CALL_TIMEOUT, refusal};
+use crate::call::{CALL_TIMEOUT, send};
 use crate::daemonset::{SLEEP_MAX, now};
 
 /// Calls at once. Upstream: `concurrent-gc-syncs`.
@@ -283,11 +283,11 @@ async fn make(client: Client, call: Call) -> (Call, Outcome) {
     let request =
         Request::builder().method(method).uri(path).header(ACCEPT, accept).header(CONTENT_TYPE, media_type);
     let request = request.body(body).expect("a path is made of text that paths may have");
-    let outcome = match tokio::time::timeout(CALL_TIMEOUT, client.request_text(request)).await {
+    let outcome = match tokio::time::timeout(CALL_TIMEOUT, send(&client, request)).await {
         Err(_) => Outcome::Refused(Refusal::NoAnswer),
-        Ok(Err(error)) => Outcome::Refused(refusal(error)),
+        Ok(Err(refusal)) => Outcome::Refused(refusal),
         Ok(Ok(answer)) => match &call {
-            Call::Read(identity) => match serde_json::from_str::<Raw>(&answer) {
+            Call::Read(identity) => match serde_json::from_slice::<Raw>(answer.as_ref()) {
                 Ok(raw) => Outcome::Found(raw.object(&identity.resource, &mut Shared::default())),
                 Err(_) => Outcome::Refused(Refusal::NoAnswer),
             },
