@@ -75,7 +75,10 @@ impl Caller {
 }
 
 /// Sends a request, and gives what came back, or what the answer means.
-pub(crate) async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<impl AsRef<[u8]> + use<>, Refusal> {
+pub(crate) async fn send(
+    client: &Client,
+    request: Request<Vec<u8>>,
+) -> Result<impl AsRef<[u8]> + use<>, Refusal> {
     let response = client.send(request.map(Body::from)).await.map_err(|_| Refusal::NoAnswer)?;
     let (head, body) = response.into_parts();
     let body = body.collect().await.map_err(|_| Refusal::NoAnswer)?.to_bytes();
