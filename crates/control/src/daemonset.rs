@@ -155,15 +155,8 @@ impl Shell {
         let monitor = &self.context.monitor;
         monitor.turned();
         monitor.queue(self.queue.len(), self.busy.len());
-        for kind in Kind::ALL {
-            monitor.cached(kind, self.cache.count(kind));
-        }
         if monitor.stage() == Stage::Listing && self.cache.synced() {
-            tracing::info!(
-                sets = self.cache.count(Kind::Sets),
-                nodes = self.cache.count(Kind::Nodes),
-                "all is listed"
-            );
+            tracing::info!(sets = self.cache.keys().count(), "all is listed");
             monitor.enter(Stage::Working);
         }
     }
@@ -243,7 +236,7 @@ impl Shell {
             }
             let waited = self.queued.remove(&key).map_or(Duration::ZERO, |since| since.elapsed());
             self.wakes.remove(&key);
-            match self.plan(&key) {
+            match self.plan(&key, |cache, key| cache.look(key, now())) {
                 Some(plan) => self.begin(key, plan, waited),
                 None => self.context.monitor.forget(&key),
             }
@@ -254,14 +247,14 @@ impl Shell {
 
     /// What to do for a set, if it is there. A set that makes the engine panic is a bug, but no reason to leave the others
     /// alone: it is told, and that set waits.
-    fn plan(&mut self, key: &Key) -> Option<Plan> {
+    fn plan(&mut self, key: &Key, look: impl FnOnce(&mut Cache, &Key) -> Option<Plan>) -> Option<Plan> {
         if let Some((_, until)) = self.panicked.get(key)
             && now() < *until
         {
             self.wakes.insert(key.clone(), *until);
-            return self.cache.set_of(key).map(|set| Plan::idle(set.clone()));
+            return self.cache.sets().find(|it| it.key == *key).map(|set| Plan::idle(set.clone()));
         }
-        if let Ok(plan) = catch_unwind(AssertUnwindSafe(|| self.cache.look(key, now()))) {
+        if let Ok(plan) = catch_unwind(AssertUnwindSafe(|| look(&mut self.cache, key))) {
             self.panicked.remove(key);
             return plan;
         }
@@ -269,7 +262,7 @@ impl Shell {
         self.cache = self.cache.from_scratch();
         let until = self.panic(key);
         self.wakes.insert(key.clone(), until);
-        self.cache.set_of(key).map(|set| Plan::idle(set.clone()))
+        self.cache.sets().find(|it| it.key == *key).map(|set| Plan::idle(set.clone()))
     }
 
     fn panic(&mut self, key: &Key) -> Time {
@@ -313,7 +306,7 @@ impl Shell {
     fn done(&mut self, set: &Arc<Set>, report: Option<Report>) {
         let report = report.unwrap_or_else(|| {
             self.panic(&set.key);
-            Report::unknown(set)
+            panic!("carrying out the plan of {} ended in a panic", set.key)
         });
         for event in &report.events {
             self.recorder.record(set, event);
@@ -375,4 +368,61 @@ fn tell(set: &Set, call: &Call, outcome: &Outcome) {
 
 pub(crate) fn now() -> Time {
     Time::from_micros(Timestamp::now().as_microsecond())
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_engine::facts::{self, Shared};
+    use serde_json::json;
+
+    use super::*;
+    use crate::lanes::Lanes;
+    use crate::lease::Term;
+    use crate::{Monitor, Options};
+
+    fn set(name: &str) -> Watched {
+        let set = json!({
+            "metadata": {"name": name, "namespace": "a", "uid": name, "resourceVersion": "1", "generation": 1},
+            "spec": {
+                "selector": {"matchLabels": {"app": name}},
+                "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c"}]}},
+            },
+        });
+        Watched::Set(Arc::new(facts::set(set.to_string().as_bytes(), &mut Shared::default()).unwrap()))
+    }
+
+    /// A shell that knows two sets and nothing else, and a client that reaches nobody.
+    fn shell() -> Shell {
+        let client = crate::client(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let options = Options::default();
+        let lanes = Lanes::new(options.limits);
+        let term = Term::unlimited(Duration::from_secs(1));
+        let monitor = Arc::new(Monitor::default());
+        let context = Arc::new(Context { client: client.clone(), options, lanes, term, monitor });
+        let mut shell = Shell::new(context, Recorder::new(client).0, watch::Sender::new(0));
+        for kind in Kind::ALL {
+            let items = if kind == Kind::Sets { vec![set("x"), set("y")] } else { Vec::new() };
+            shell.take(kind, Brought::Listed { items, resource_version: 1 });
+        }
+        shell
+    }
+
+    #[tokio::test]
+    async fn a_set_that_panics_waits_and_the_others_go_on() {
+        let mut shell = shell();
+        let [x, y] = ["x", "y"].map(|name| Key::new("a", name));
+        let plan = shell.plan(&x, |_, _| panic!("on purpose")).expect("the set is there");
+        assert!(plan.is_idle());
+        assert_eq!(shell.panicked[&x].0, 1);
+        assert_eq!(shell.wakes[&x], shell.panicked[&x].1);
+        // Until its time has come it is not even looked at, whatever happens to it.
+        assert!(shell.plan(&x, |_, _| panic!("too early")).expect("the set is there").is_idle());
+        let plan = shell.plan(&y, |cache, key| cache.look(key, now())).expect("the set is there");
+        assert!(!plan.is_idle());
+        // Then it gets a chance, and when that goes well it is as any other.
+        shell.panicked.insert(x.clone(), (1, now()));
+        assert!(!shell.plan(&x, |cache, key| cache.look(key, now())).expect("the set is there").is_idle());
+        assert!(shell.panicked.is_empty());
+        assert!(shell.context.monitor.metrics().contains("muster_panics_total 1\n"));
+    }
 }

@@ -1,5 +1,6 @@
-//! A Lease decides which replica writes. What follows from it is `muster_engine::lease`'s word; here it is read and written.
+//! A Lease decides which replica writes. What follows from it is `election`'s word; here it is read and written.
 
+use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +11,13 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use kube::Client;
 use muster_engine::facts::Text;
-use muster_engine::lease::{Election, Lost, Next, Record, Terms};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::NAME;
 use crate::daemonset::now;
+use crate::election::{Election, Lost, Next, Record, Terms};
 use crate::monitor::{Monitor, Stage};
 
 /// Which Lease, and in whose name.
@@ -49,6 +51,12 @@ impl Lease {
 
     fn collection(&self) -> String {
         format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
+    }
+}
+
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 
@@ -150,7 +158,7 @@ impl Elector {
                     Ok(()) => return drop(tokio::spawn(self.tell("became leader"))),
                     Err(Failed::Conflict) => tracing::debug!("somebody else was faster to take the lease"),
                     Err(error) => {
-                        tracing::warn!(lease = %self.lease.path(), %error, "the lease cannot be taken")
+                        tracing::warn!(lease = %self.lease, %error, "the lease cannot be taken")
                     }
                 },
                 Ok(Next::Follow { until }) => {
@@ -159,14 +167,23 @@ impl Elector {
                     continue;
                 }
                 Ok(Next::End(lost)) => tracing::debug!(%lost),
-                Err(error) => tracing::warn!(lease = %self.lease.path(), %error, "the lease cannot be read"),
+                Err(error) => tracing::warn!(lease = %self.lease, %error, "the lease cannot be read"),
             }
             tokio::time::sleep(self.lease.terms.retry_period).await;
         }
     }
 
-    /// Renews until that is no longer possible.
-    pub(crate) async fn hold(&mut self) -> Lost {
+    /// Renews until that is no longer possible, or until `done`, when the lease is given back.
+    pub(crate) async fn hold_until(mut self, done: CancellationToken) -> Option<Lost> {
+        tokio::select! {
+            lost = self.hold() => return Some(lost),
+            () = done.cancelled() => {}
+        }
+        self.release().await;
+        None
+    }
+
+    async fn hold(&mut self) -> Lost {
         loop {
             let leads_until = self.election.leads_until().map_or(self.term.began, |it| self.term.began + it);
             let next = Instant::now() + self.lease.terms.retry_period;
@@ -176,22 +193,22 @@ impl Elector {
                 Ok(Ok(None)) => {}
                 Ok(Ok(Some(lost))) => return lost,
                 Ok(Err(error)) => {
-                    tracing::warn!(lease = %self.lease.path(), %error, "the lease could not be renewed: tried again")
+                    tracing::warn!(lease = %self.lease, %error, "the lease could not be renewed: tried again")
                 }
             }
         }
     }
 
     /// Gives the lease back, so that the next one need not wait for its end.
-    pub(crate) async fn release(self) {
+    async fn release(&self) {
         // Whatever is written from here on would be written without a lease.
         self.term.extend(Duration::ZERO);
         let Some(found) = self.record() else { return };
         let record = self.election.released(&found, now());
         match self.put(&record).await {
-            Ok(_) => tracing::info!(lease = %self.lease.path(), "gave the lease back"),
+            Ok(_) => tracing::info!(lease = %self.lease, "gave the lease back"),
             Err(error) => {
-                tracing::warn!(lease = %self.lease.path(), %error, "the lease was not given back: it runs out")
+                tracing::warn!(lease = %self.lease, %error, "the lease was not given back: it runs out")
             }
         }
         self.tell("stopped leading").await;
@@ -220,7 +237,7 @@ impl Elector {
     async fn follow(&mut self, mut until: Duration) {
         let holder = self.record().map(|it| it.holder).unwrap_or_default();
         if self.followed != holder {
-            tracing::info!(lease = %self.lease.path(), %holder, "another replica leads");
+            tracing::info!(lease = %self.lease, %holder, "another replica leads");
             self.followed = holder;
         }
         let version = self.object.as_ref().and_then(|it| it["metadata"]["resourceVersion"].as_str());
@@ -324,7 +341,7 @@ impl Elector {
     /// For whoever runs `kubectl describe lease`. Nothing depends on it, and nobody waits for it.
     fn tell(&self, what: &str) -> impl Future<Output = ()> + use<> {
         let Lease { namespace, name, identity, .. } = &self.lease;
-        tracing::info!(lease = %self.lease.path(), identity, "{what}");
+        tracing::info!(lease = %self.lease, identity, "{what}");
         let uid = self.object.as_ref().map_or(Value::Null, |it| it["metadata"]["uid"].clone());
         let now = now().to_rfc3339();
         let event = json!({

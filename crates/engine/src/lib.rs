@@ -45,7 +45,6 @@ pub mod facts;
 pub mod garbage;
 mod gate;
 pub mod go_json;
-pub mod lease;
 pub mod manifest;
 pub mod meaning;
 pub mod mutant;

@@ -1,6 +1,7 @@
 //! Log lines on standard error: as text for people, as JSON for what gathers them.
 
 use std::fmt;
+use std::io::IsTerminal as _;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -28,8 +29,12 @@ pub(crate) fn init(format: Format, level: &str) -> anyhow::Result<()> {
     };
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
-        Format::Text => lines.init(),
-        Format::Json => lines.event_format(Json).init(),
+        Format::Text => lines.with_ansi(std::io::stderr().is_terminal()).init(),
+        Format::Json => {
+            lines.event_format(Json).init();
+            // In the log as everything else, and not beside it.
+            std::panic::set_hook(Box::new(|panic| tracing::error!(%panic)));
+        }
     }
     Ok(())
 }

@@ -7,7 +7,6 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use expect_test::expect;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_agent::sim;
 use serde_json::Value;
@@ -22,6 +21,9 @@ const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 const ACCOUNT: &str = "system:serviceaccount:muster-system:muster-controller";
+
+/// Asked for only where an admission plugin is on, and only when an event comes again.
+const RARE: [&str; 2] = ["update apps/daemonsets/finalizers", "patch /events"];
 
 const SET: &str = r#"{
   "apiVersion": "apps/v1",
@@ -42,7 +44,7 @@ const SET: &str = r#"{
 struct Cluster {
     dir: PathBuf,
     kubectl: PathBuf,
-    server: Child,
+    server: Process,
     nodes: tokio::runtime::Runtime,
 }
 
@@ -53,9 +55,9 @@ impl Cluster {
         let mut server = Command::new(env!("CARGO_BIN_EXE_muster"));
         server.args(["server", "--listen", "127.0.0.1:0", "--data-dir"]).arg(&dir);
         server.arg("--audit-log").arg(dir.join("audit"));
-        let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
+        let mut server = Process(server.stdout(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
-        let out = server.stdout.take().unwrap();
+        let out = server.0.stdout.take().unwrap();
         std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).unwrap();
         assert!(line.starts_with("ready"), "{line}");
 
@@ -129,7 +131,7 @@ impl Cluster {
 
     fn stop(mut self) {
         self.nodes.shutdown_background();
-        end(&mut self.server);
+        self.server.end();
         fs::remove_dir_all(&self.dir).unwrap();
     }
 }
@@ -138,10 +140,22 @@ fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
-/// As SIGTERM from a kubelet: it ends in order.
-fn end(child: &mut Child) {
-    assert!(Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap().success());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+/// A test that fails must leave nothing behind.
+struct Process(Child);
+
+impl Process {
+    /// As SIGTERM from a kubelet: it ends in order.
+    fn end(&mut self) {
+        assert!(Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().unwrap().success());
+        assert_eq!(self.0.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
@@ -152,30 +166,26 @@ fn the_role_is_enough_and_every_verb_of_it_is_used() {
     let account = kubeconfig(&cluster.kubectl, &cluster.dir, "account", &["--token", token.trim()]);
     let mut controller = start_controller(&account);
     exercise(&cluster);
-    end(&mut controller);
+    controller.end();
 
     let asked = asked(&cluster.dir.join("audit"));
-    let forbidden: Vec<_> =
-        asked.iter().filter(|it| it.contains(" 40")).filter(|it| it.ends_with("403")).collect();
+    let forbidden: Vec<_> = asked.iter().filter(|it| it.ends_with(" 403")).collect();
     assert_eq!(forbidden, Vec::<&String>::new(), "what the role should have allowed");
     let used: BTreeSet<String> =
         asked.iter().filter_map(|it| it.rsplit_once(' ')).map(|(what, _)| what.to_owned()).collect();
     let granted = granted(&cluster);
-    let unused: Vec<_> = granted.difference(&used).cloned().collect();
-    expect![[r#"
-        update apps/daemonsets/finalizers
-    "#]]
-    .assert_eq(&lines(&unused));
+    let unused: Vec<_> = granted.difference(&used).filter(|it| !RARE.contains(&it.as_str())).collect();
+    assert_eq!(unused, Vec::<&String>::new(), "what the role could do without");
     cluster.stop();
 }
 
-fn start_controller(account: &Path) -> Child {
+fn start_controller(account: &Path) -> Process {
     let mut controller = Command::new(env!("CARGO_BIN_EXE_muster"));
     controller
         .args(["controller", "--binding", "direct", "--metrics-addr", "off", "--kubeconfig"])
         .arg(account);
     controller.args(["--leader-elect-resource-namespace", "muster-system"]);
-    controller.spawn().unwrap()
+    Process(controller.spawn().unwrap())
 }
 
 /// Everything that a controller does, once.
@@ -265,10 +275,6 @@ fn granted(cluster: &Cluster) -> BTreeSet<String> {
         }
     }
     granted
-}
-
-fn lines(all: &[String]) -> String {
-    all.iter().map(|it| format!("{it}\n")).collect()
 }
 
 /// Every kubectl reads the manifests, as kustomize does, and applies those of a kind that this server has.
