@@ -125,7 +125,7 @@ impl Cluster {
                     && pod["metadata"]["ownerReferences"][0]["uid"] == set["metadata"]["uid"]
             };
             let is_done = is_seen && are_up && pods.len() == 3 && pods.iter().all(is_new);
-            is_done.then(|| pods.iter().map(|it| name(it)).collect())
+            is_done.then(|| pods.iter().map(name).collect())
         })
     }
 
