@@ -164,9 +164,16 @@ fn the_role_is_enough_and_every_verb_of_it_is_used() {
     cluster.admin(&["apply", "-k", &format!("{DEPLOY}/kubernetes/access")]);
     let token = cluster.admin(&["create", "token", "muster-controller", "-n", "muster-system"]);
     let account = kubeconfig(&cluster.kubectl, &cluster.dir, "account", &["--token", token.trim()]);
-    let mut controller = start_controller(&account);
+    let mut first = start_controller(&account);
+    cluster
+        .until("a leader", |it| it.says(&["get", "lease", "-n", "muster-system", "muster-controller"]).ok());
+    let mut second = start_controller(&account);
     exercise(&cluster);
-    controller.end();
+    first.end();
+    // The other one goes on where the first has ended.
+    cluster.admin(&["set", "image", "ds/web", "c=web:5"]);
+    cluster.rolled_out("web:5");
+    second.end();
 
     let asked = asked(&cluster.dir.join("audit"));
     let forbidden: Vec<_> = asked.iter().filter(|it| it.ends_with(" 403")).collect();
