@@ -1,4 +1,4 @@
-//! A cluster in this process: our server on a port of its own, simulated nodes, a scheduler, and controllers that each
+//! A cluster in this process: our server on a port of its own, simulated nodes, a scheduler, a garbage collector, and controllers that each
 //! have a thread and a line of their own, so that one can be cut off, stopped in its tracks or killed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,8 +78,8 @@ impl Bed {
         fs::create_dir_all(&dir).unwrap();
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), &dir).await.unwrap();
         let kubeconfig = |who| server.kubeconfig(who).unwrap();
-        let [admin, controller, simulated] =
-            [Who::Admin, Who::Controller, Who::SimulatedNodes].map(kubeconfig);
+        let [admin, controller] = [Who::Admin, Who::Controller].map(kubeconfig);
+        let [collector, simulated] = [Who::GarbageCollector, Who::SimulatedNodes].map(kubeconfig);
         fs::write(dir.join("kubeconfig"), &admin).unwrap();
         let stop = CancellationToken::new();
         let serving = server.serve(stop.clone());
@@ -100,6 +100,7 @@ impl Bed {
         let kubelets = over_line(&simulated, Actor::Kubelet).await;
         let kubelets = muster_agent::sim::register(kubelets, nodes).await.unwrap();
         tokio::spawn(kubelets.run(stop.clone()));
+        tokio::spawn(muster_control::garbage(over_line(&collector, Actor::Garbage).await, stop.clone()));
         tokio::spawn(schedule(over_line(&admin, Actor::Scheduler).await, stop.clone()));
         Self {
             admin: over_line(&admin, Actor::User).await,
@@ -314,6 +315,10 @@ impl Bed {
         self.pods().await.into_iter().filter(|it| it["spec"]["nodeName"] == node).collect()
     }
 
+    pub(crate) async fn pod_uids(&self) -> BTreeSet<String> {
+        self.pods().await.iter().map(|it| it["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
+    }
+
     /// Waits for a pod on a node, and gives its name.
     pub(crate) async fn pod_on(&self, node: &str) -> String {
         let began = Instant::now();
@@ -494,6 +499,20 @@ impl Bed {
 
     pub(crate) async fn revision(&self) -> u64 {
         self.get(PODS).await["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
+    }
+
+    /// Waits until nobody has written to a set for a while.
+    pub(crate) async fn calms_down(&self) {
+        let (began, mut last) = (Instant::now(), Value::Null);
+        loop {
+            let sets = self.get(SETS).await["items"].take();
+            if sets == last {
+                return;
+            }
+            assert!(self.wait(began).await, "{sets} follows {last}");
+            last = sets;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
     }
 
     /// L9: whoever runs, and whoever comes new, leaves a settled cluster alone.
