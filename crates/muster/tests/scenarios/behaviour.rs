@@ -401,18 +401,22 @@ async fn overlapping_selectors_take_nothing_from_each_other() {
     bed.ends_well().await;
 }
 
-/// A set is deleted and its pods stay behind. Gives their UIDs.
+/// A set is rolled out twice and deleted, and its pods stay behind. Gives their UIDs.
 async fn orphaned(bed: &Bed) -> BTreeSet<String> {
     bed.create(set("a", "v1")).await;
+    bed.settles().await;
+    bed.set_image("a", "v2").await;
     bed.settles().await;
     let pods = bed.pod_uids().await;
     kubectl(bed, &["delete", "ds", "a", "--cascade=orphan"]).await;
     bed.becomes(&expect![[r#"
-        sim-1  nobody@1 v1 ready
-        sim-2  nobody@1 v1 ready
-        sim-3  nobody@1 v1 ready
+        sim-1  nobody@2 v2 ready
+        sim-2  nobody@2 v2 ready
+        sim-3  nobody@2 v2 ready
         revision 1 of nobody: v1
-        event a SuccessfulCreate x3
+        revision 2 of nobody: v2
+        event a SuccessfulCreate x6
+        event a SuccessfulDelete x3
     "#]])
         .await;
     pods
@@ -422,14 +426,16 @@ async fn orphaned(bed: &Bed) -> BTreeSet<String> {
 async fn orphans_of_the_same_template_are_taken_over_and_left_alone() {
     let mut bed = bed(3).await;
     let pods = orphaned(&bed).await;
-    bed.create(set("a", "v1")).await;
+    bed.create(set("a", "v2")).await;
     bed.becomes(&expect![[r#"
-        sim-1  a@1 v1 ready
-        sim-2  a@1 v1 ready
-        sim-3  a@1 v1 ready
+        sim-1  a@2 v2 ready
+        sim-2  a@2 v2 ready
+        sim-3  a@2 v2 ready
         a  generation 1/1 desired 3 current 3 ready 3 updated 3 available 3 unavailable 0 misscheduled 0
         revision 1 of a: v1
-        event a SuccessfulCreate x3
+        revision 2 of a: v2
+        event a SuccessfulCreate x6
+        event a SuccessfulDelete x3
     "#]])
         .await;
     assert_eq!(bed.pod_uids().await, pods);
@@ -441,15 +447,17 @@ async fn orphans_of_the_same_template_are_taken_over_and_left_alone() {
 async fn on_delete_takes_orphans_over_even_where_they_differ() {
     let mut bed = bed(3).await;
     let pods = orphaned(&bed).await;
-    bed.create(with(set("a", "v2"), "spec.updateStrategy", json!({"type": "OnDelete"}))).await;
+    bed.create(with(set("a", "v3"), "spec.updateStrategy", json!({"type": "OnDelete"}))).await;
     bed.becomes(&expect![[r#"
-        sim-1  a@1 v1 ready
-        sim-2  a@1 v1 ready
-        sim-3  a@1 v1 ready
-        a  generation 1/1 desired 3 current 3 ready 3 updated 3 available 3 unavailable 0 misscheduled 0
+        sim-1  a@2 v2 ready
+        sim-2  a@2 v2 ready
+        sim-3  a@2 v2 ready
+        a  generation 1/1 desired 3 current 3 ready 3 updated 0 available 3 unavailable 0 misscheduled 0
         revision 1 of a: v1
         revision 2 of a: v2
-        event a SuccessfulCreate x3
+        revision 3 of a: v3
+        event a SuccessfulCreate x6
+        event a SuccessfulDelete x3
     "#]])
         .await;
     assert_eq!(bed.pod_uids().await, pods);
@@ -462,15 +470,17 @@ async fn on_delete_takes_orphans_over_even_where_they_differ() {
 async fn orphans_that_differ_are_rolled() {
     let bed = bed(3).await;
     orphaned(&bed).await;
-    bed.create(set("a", "v2")).await;
+    bed.create(set("a", "v3")).await;
     bed.becomes(&expect![[r#"
-        sim-1  a@1 v1 ready
-        sim-2  a@1 v1 ready
-        sim-3  a@1 v1 ready
+        sim-1  a@3 v3 ready
+        sim-2  a@3 v3 ready
+        sim-3  a@3 v3 ready
         a  generation 1/1 desired 3 current 3 ready 3 updated 3 available 3 unavailable 0 misscheduled 0
         revision 1 of a: v1
         revision 2 of a: v2
-        event a SuccessfulCreate x3
+        revision 3 of a: v3
+        event a SuccessfulCreate x9
+        event a SuccessfulDelete x6
     "#]])
         .await;
     bed.ends_well().await;
