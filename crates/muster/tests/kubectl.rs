@@ -44,7 +44,7 @@ fn what_is_deleted_takes_along_what_belongs_to_it_or_lets_it_go() {
     let muster = Muster::up("garbage", 3);
     let run = |args: &[&str]| muster.kubectl(&kubectl, &[args, &["-n", "kube-system"]].concat());
     let owned = || {
-        let what = "jsonpath={range .items[*]}{.kind} of {.metadata.ownerReferences[*].name}{'\\n'}{end}";
+        let what = "jsonpath={range .items[*]}{.kind} of [{.metadata.ownerReferences[*].name}]{'\\n'}{end}";
         run(&["get", "pods,controllerrevisions", "-o", what])
     };
     let names = || run(&["get", "pods", "-o", "name"]);
@@ -54,7 +54,13 @@ fn what_is_deleted_takes_along_what_belongs_to_it_or_lets_it_go() {
 
     // The set goes once they have let go of it, and another one takes them as they are.
     run(&["delete", "ds", "fluentd-elasticsearch", "--cascade=orphan"]);
-    expect![[""]].assert_eq(&owned());
+    expect![[r#"
+        Pod of []
+        Pod of []
+        Pod of []
+        ControllerRevision of []
+    "#]]
+    .assert_eq(&owned());
     run(&["apply", "-f", EXAMPLE]);
     muster.sets_once_rolled_out(&kubectl);
     assert_eq!(names(), before);
