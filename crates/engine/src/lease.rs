@@ -11,6 +11,7 @@ use core::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::facts::Text;
+use crate::mutant;
 use crate::time::Time;
 
 /// How long a lease holds, and how it is kept. The defaults are upstream's.
@@ -150,10 +151,14 @@ impl Election {
     }
 
     /// Rule: a lease is free when nobody is named in it, or when it has not changed for as long as it says, measured from
-    /// when this replica first saw it so. Whoever led and finds another name, or none, has been away too long, whether or
-    /// not that other one is gone again: it ends. `clock` is only written down. Upstream: `tryAcquireOrRenew`.
+    /// when this replica first saw it so. Whoever led and comes too late, or finds another name, or none, has been away too
+    /// long, whether or not that other one is gone again: it ends. `clock` is only written down. Upstream:
+    /// `tryAcquireOrRenew`.
     pub fn read(&mut self, found: Option<&Record>, now: Duration, clock: Time) -> Next {
         let led = self.renewed.is_some();
+        if self.leads_until().is_some_and(|until| until <= now) {
+            return Next::End(Lost::TooLate);
+        }
         let Some(found) = found else {
             self.seen = None;
             return if led { Next::End(Lost::Gone) } else { Next::Write(self.taken(None, clock)) };
@@ -166,11 +171,12 @@ impl Election {
             }
         };
         let until = since.saturating_add(found.duration());
+        let has_run_out = until <= now && !mutant::is("L10");
         if found.holder == self.me {
             Next::Write(Record { duration_s: self.duration_s(), renewed: Some(clock), ..found.clone() })
         } else if led {
             Next::End(Lost::Taken { by: found.holder.clone() })
-        } else if found.holder.is_empty() || until <= now {
+        } else if found.holder.is_empty() || has_run_out {
             Next::Write(self.taken(Some(found), clock))
         } else {
             Next::Follow { until }
@@ -184,7 +190,8 @@ impl Election {
 
     /// Rule: a leader writes until the renew deadline has passed since it began the last renewal that succeeded.
     pub fn leads_until(&self) -> Option<Duration> {
-        self.renewed.map(|it| it.saturating_add(self.terms.renew_deadline))
+        let deadline = if mutant::is("W12") { Duration::MAX } else { self.terms.renew_deadline };
+        self.renewed.map(|it| it.saturating_add(deadline))
     }
 
     /// What a leader that stops in order leaves behind, so that the next one need not wait.
@@ -327,6 +334,20 @@ mod tests {
             0 none           writes a transitions=0
             2 none           ends: the lease was deleted
         "#]],
+        );
+    }
+
+    #[test]
+    fn whoever_comes_too_late_ends_though_the_lease_is_still_theirs() {
+        check(
+            "0  none
+             9  a 1
+             19 a 2",
+            &expect![[r#"
+                0  none          writes a transitions=0
+                9  a 1           writes a transitions=3
+                19 a 2           ends: the lease could not be renewed in time
+            "#]],
         );
     }
 
