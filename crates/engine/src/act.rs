@@ -93,7 +93,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// How long the server asked us to wait, within reason.
-    fn asks_to_wait(&self) -> Duration {
+    pub(crate) fn asks_to_wait(&self) -> Duration {
         match self {
             Self::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),
             _ => Duration::ZERO,
@@ -193,6 +193,10 @@ impl Report {
         if self.doubt {
             gate.doubt();
         }
+    }
+
+    pub(crate) fn wrote_status(&self) -> bool {
+        self.wrote.iter().any(|(kind, _)| *kind == Kind::Sets)
     }
 
     /// Whether the API server was asked what there is.
