@@ -45,13 +45,21 @@ impl Lease {
         self.terms.problem()
     }
 
-    pub(crate) fn path(&self) -> String {
-        format!("{}/{}", self.collection(), self.name)
+    fn path(&self) -> String {
+        path(&self.namespace, &self.name)
     }
 
     fn collection(&self) -> String {
-        format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
+        collection(&self.namespace)
     }
+}
+
+pub(crate) fn path(namespace: &str, name: &str) -> String {
+    format!("{}/{name}", collection(namespace))
+}
+
+fn collection(namespace: &str) -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
 }
 
 impl fmt::Display for Lease {

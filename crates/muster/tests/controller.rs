@@ -189,7 +189,7 @@ async fn conditions_are_taken_away_again() {
         format!("[{}] {}", output.status.code().unwrap_or(-1), holder.replace(&text(&output), "HOLDER"))
     };
     expect![[r#"
-        [1] muster: HOLDER leads: stop every `muster controller` first, or its conditions come back; --force goes on all the same
+        [1] muster: HOLDER leads, by the Lease kube-system/muster-controller: stop every `muster controller` first, or its conditions come back; --force goes on all the same
     "#]]
     .assert_eq(&release());
     controller.signal("-TERM");
