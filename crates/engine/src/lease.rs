@@ -11,7 +11,6 @@ use core::time::Duration;
 use serde_json::{Map, Value};
 
 use crate::facts::Text;
-use crate::mutant;
 use crate::time::Time;
 
 /// How long a lease holds, and how it is kept. The defaults are upstream's.
@@ -171,12 +170,11 @@ impl Election {
             }
         };
         let until = since.saturating_add(found.duration());
-        let has_run_out = until <= now && !mutant::is("L10");
         if found.holder == self.me {
             Next::Write(Record { duration_s: self.duration_s(), renewed: Some(clock), ..found.clone() })
         } else if led {
             Next::End(Lost::Taken { by: found.holder.clone() })
-        } else if found.holder.is_empty() || has_run_out {
+        } else if found.holder.is_empty() || until <= now {
             Next::Write(self.taken(Some(found), clock))
         } else {
             Next::Follow { until }
@@ -190,8 +188,7 @@ impl Election {
 
     /// Rule: a leader writes until the renew deadline has passed since it began the last renewal that succeeded.
     pub fn leads_until(&self) -> Option<Duration> {
-        let deadline = if mutant::is("W12") { Duration::MAX } else { self.terms.renew_deadline };
-        self.renewed.map(|it| it.saturating_add(deadline))
+        self.renewed.map(|it| it.saturating_add(self.terms.renew_deadline))
     }
 
     /// What a leader that stops in order leaves behind, so that the next one need not wait.

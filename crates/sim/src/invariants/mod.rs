@@ -46,9 +46,8 @@ pub struct Decided {
     pub rechecked: Option<(Text, bool)>,
 }
 
-/// Whoever saw the last renewal takes the lease with the next retry. One that has only just come must see for itself that
-/// nobody renews it, for fifteen seconds; two retries of two seconds, and a little.
-const LEASE_TAKEN_WITHIN: Duration = Duration::from_secs(20);
+/// One retry of two seconds, a slow network, and a little.
+const LEASE_TAKEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// The shortest wait after a write that failed.
 const RETRIED_AFTER: Duration = Duration::from_millis(100);
@@ -72,7 +71,7 @@ pub struct Checks {
     batches: BTreeMap<(usize, Key), Batches>,
     /// Since when the lease has been free while somebody could have taken it.
     lease_free_since: Option<Time>,
-    /// A clock was set: from then on waits cannot be told by it.
+    /// A clock was set: from then on no lease tells two leaders apart.
     clock_was_set: bool,
     /// Nothing goes wrong in this run, not even once.
     pub calm: bool,
@@ -122,7 +121,7 @@ impl Checks {
         self.batches.retain(|(it, _), _| *it != replica);
     }
 
-    /// Waits that were measured with the old clock say nothing any more.
+    /// Waits that were measured with the old clock say nothing any more, and no lease tells two leaders apart.
     pub fn clock_stepped(&mut self, replica: usize) {
         self.clock_was_set = true;
         self.failures.retain(|(it, ..), _| *it != replica);
