@@ -68,9 +68,12 @@ fn field<'a>(record: &'a Record, path: &str) -> &'a str {
     match path {
         "metadata.name" => from_end.next().unwrap_or_default(),
         "metadata.namespace" => from_end.nth(1).unwrap_or_default(),
-        path => record.index.field(path).unwrap_or_default(),
+        path => record.index.field(path).unwrap_or(if SWITCHES.contains(&path) { "false" } else { "" }),
     }
 }
+
+/// Fields that are true or false: one that is not there is false, and can be asked for.
+const SWITCHES: [&str; 2] = ["spec.hostNetwork", "spec.unschedulable"];
 
 impl Kind {
     /// All that a selector may ask of an object of this kind.
@@ -187,6 +190,9 @@ mod tests {
         check("", "metadata.name=a", false);
         check("", "status.phase!=Running", false);
         check("", "status.podIP=", true);
+        check("", "spec.hostNetwork=false", true);
+        check("", "spec.hostNetwork!=true", true);
+        check("", "spec.hostNetwork=", false);
         check("", r"metadata.name==p,metadata.namespace!=a\,b", true);
     }
 
