@@ -13,6 +13,7 @@ mod rollout;
 mod roster;
 mod status;
 mod surge;
+mod takeover;
 #[path = "../world/mod.rs"]
 mod world;
 

@@ -134,11 +134,16 @@ fn merge_ordered(original: &mut Entries, patch: &mut Entries, shape: Shape) -> R
                 are_maps(old, new)?
             }
         };
-        let live = old.clone().unwrap_or_default();
+        let mut live = old.clone().unwrap_or_default();
         let merged = match (old, new) {
             (Some(old), None) => old,
             (None, Some(new)) => new.into_iter().filter_map(without_directives).collect(),
-            (Some(old), Some(new)) => merge_lists(old, new, of, strategy, false)?,
+            (Some(old), Some(new)) => {
+                if let (true, true, Some(key)) = (is_map, strategy.merges, key) {
+                    live = overwritten(live, &new, key);
+                }
+                merge_lists(old, new, of, strategy, false)?
+            }
             (None, None) => continue,
         };
         original.insert(name.to_owned(), Value::Array(in_order(merged, &order, &live, key, is_map)?));
@@ -268,6 +273,31 @@ fn follow_directives(
     Ok(if is_replaced { (plain, Vec::new()) } else { (old, plain) })
 }
 
+/// The order that upstream takes for the live one once it has merged a list: it deletes and appends in the memory of the
+/// live list. So the last item stands twice after a deletion, until what is appended takes the room.
+fn overwritten(mut live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
+    let mut len = live.len();
+    let is = |it: &Value, name: &Value| it.get(key) == Some(name);
+    let says = |item: &Value, directive: &str| item.get(DIRECTIVE).is_some_and(|it| it == directive);
+    for name in patch.iter().filter(|it| says(it, "delete")).filter_map(|it| it.get(key)) {
+        while let Some(at) = live[..len].iter().position(|it| is(it, name)) {
+            let last = live[len - 1].clone();
+            live[at..len].rotate_left(1);
+            len -= 1;
+            live[len] = last;
+        }
+    }
+    let is_replaced = patch.iter().any(|it| says(it, "replace"));
+    for item in patch.iter().filter(|it| it.get(DIRECTIVE).is_none() && !is_replaced) {
+        let is_new = item.get(key).is_some_and(|name| !live[..len].iter().any(|it| is(it, name)));
+        if is_new && len < live.len() {
+            live[len] = item.clone();
+            len += 1;
+        }
+    }
+    live
+}
+
 /// Puts the items that `order` names into that order. The others, which the patch's writer did not know of, keep
 /// theirs, and stand before whatever they stood before.
 fn in_order(
@@ -285,25 +315,36 @@ fn in_order(
         None => left == right,
     };
     let place = |all: &[Value], it: &Value| all.iter().position(|other| same(other, it));
-    let (mut named, mut others): (Vec<_>, Vec<_>) =
-        merged.into_iter().partition(|it| place(order, it).is_some());
+    let (mut named, others): (Vec<_>, Vec<_>) = merged.into_iter().partition(|it| place(order, it).is_some());
     named.sort_by_cached_key(|it| place(order, it));
-    others.sort_by_cached_key(|it| place(live, it).unwrap_or(usize::MAX));
+    let mut others: Vec<_> = others.into_iter().map(|it| (place(live, &it), it)).collect();
+    // An item that never was in the live list goes before whatever it meets.
+    let goes_before = |this: Option<usize>, before: Option<usize>| match (this, before) {
+        (Some(this), Some(before)) => this < before,
+        _ => true,
+    };
+    for end in 1..others.len() {
+        let mut at = end;
+        while 0 < at && goes_before(others[at].0, others[at - 1].0) {
+            others.swap(at, at - 1);
+            at -= 1;
+        }
+    }
 
     let mut all = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();
     for item in named {
         let stood_at = place(live, &item);
-        let is_before = |it: &Value| match (place(live, it), stood_at) {
+        let is_before = |other: &(Option<usize>, Value)| match (other.0, stood_at) {
             (Some(other), Some(stood_at)) => other < stood_at,
             _ => false,
         };
-        while let Some(other) = others.next_if(is_before) {
+        while let Some((_, other)) = others.next_if(is_before) {
             all.push(other);
         }
         all.push(item);
     }
-    all.extend(others);
+    all.extend(others.map(|(_, it)| it));
     Ok(all)
 }
 

@@ -142,6 +142,40 @@ fn containers_merge_by_name_and_keep_what_others_set() {
 }
 
 #[test]
+fn what_only_the_server_has_stands_where_upstream_puts_it_after_a_deletion() {
+    // The deleted item's room is taken by the next one, so `d` now stands first.
+    strategic(
+        SERVICE,
+        r#"{"spec":{"ports":[{"name":"b","port":53},{"name":"d","port":81}]}}"#,
+        r#"{"spec":{"$setElementOrder/ports":[{"port":53},{"port":53},{"port":80}],
+            "ports":[{"name":"b","port":53},{"$patch":"delete","port":53},{"name":"c","port":80}]}}"#,
+        &expect![[
+            r#"{"spec":{"ports":[{"name":"d","port":81},{"name":"b","port":53},{"name":"c","port":80}]}}"#
+        ]],
+    );
+    // `c3` is new, and takes the room of `c2`.
+    spec(
+        r#"{"containers":[{"name":"c2"},{"name":"c1"}]}"#,
+        r#"{"$setElementOrder/containers":[{"name":"c2"},{"name":"c3"}],
+            "containers":[{"$patch":"delete","name":"c2"},{"name":"c3"}]}"#,
+        &expect![[r#"{"spec":{"containers":[{"name":"c1"},{"name":"c3"}]}}"#]],
+    );
+    // The last one leaves its mark behind.
+    spec(
+        r#"{"containers":[{"name":"a"},{"name":"b"},{"name":"c"}]}"#,
+        r#"{"$setElementOrder/containers":[{"name":"b"},{"name":"d"}],
+            "containers":[{"$patch":"delete","name":"c"},{"name":"d"}]}"#,
+        &expect![[r#"{"spec":{"containers":[{"name":"a"},{"name":"b"},{"name":"d"}]}}"#]],
+    );
+    // Replaced by what no order names.
+    spec(
+        r#"{"containers":[{"name":"a"}]}"#,
+        r#"{"$setElementOrder/containers":[],"containers":[{"$patch":"replace"},{"name":"x"},{"name":"y"},{"name":"z"}]}"#,
+        &expect![[r#"{"spec":{"containers":[{"name":"z"},{"name":"y"},{"name":"x"}]}}"#]],
+    );
+}
+
+#[test]
 fn each_list_has_its_own_key() {
     spec(
         r#"{"containers":[{"name":"c","ports":[{"containerPort":80,"name":"http"}]}]}"#,
