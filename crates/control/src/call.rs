@@ -3,45 +3,85 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{Method, Request};
-use kube::Client;
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use kube::client::Body;
+use kube::core::Status;
 use muster_engine::act::{Call, Outcome, Refusal};
 use muster_engine::facts::{self, Kind, Set, Shared, Text};
 use muster_engine::go_json;
 use muster_engine::manifest::{self, Binding, Verb};
 use serde::Deserialize;
+use tokio::time::Instant;
 
-/// A call that takes longer counts as unanswered.
-const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+use crate::Context;
+use crate::lanes::Lane;
+use crate::monitor::CallKind;
+
+/// A call that takes longer counts as unanswered. A lease may leave less time to a write.
+pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A list of the pods of a large set is megabytes.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Of what a proxy in between has to say, this much is enough.
+const MESSAGE_MAX: usize = 1000;
 
 const JSON: &str = "application/json";
 
 /// Makes the calls of one plan.
 pub(crate) struct Caller {
-    client: Client,
+    context: Arc<Context>,
     set: Arc<Set>,
-    binding: Binding,
 }
 
 impl Caller {
-    pub(crate) fn new(client: Client, set: Arc<Set>, binding: Binding) -> Self {
-        Self { client, set, binding }
+    pub(crate) fn new(context: Arc<Context>, set: Arc<Set>) -> Self {
+        Self { context, set }
     }
 
+    /// Waits for its turn, and makes the call while this replica leads.
     pub(crate) async fn make(&self, call: &Call) -> Outcome {
-        let Some(request) = request(&self.set, call, self.binding) else { return Outcome::Pods(Vec::new()) };
-        match tokio::time::timeout(CALL_TIMEOUT, self.client.request_text(request)).await {
+        let Context { options, lanes, term, monitor, .. } = &*self.context;
+        let Some(request) = request(&self.set, call, options.settings.binding, term.write_timeout()) else {
+            return Outcome::Pods(Vec::new());
+        };
+        // The status only tells what is: it gives way to what makes it so.
+        let lane = if matches!(call, Call::PutStatus { .. }) { Lane::Word } else { Lane::Work };
+        let _permit = lanes.enter(lane).await;
+        let timeout = match manifest::verb(call) {
+            Verb::Get => CALL_TIMEOUT,
+            Verb::List => LIST_TIMEOUT,
+            Verb::Create | Verb::Patch(_) | Verb::Update | Verb::Delete => term.begin_write().await,
+        };
+        let began = Instant::now();
+        let outcome = match tokio::time::timeout(timeout, self.send(call, request)).await {
             Err(_) => Outcome::Refused(Refusal::NoAnswer),
-            Ok(Err(error)) => Outcome::Refused(refusal(error)),
+            Ok(outcome) => outcome,
+        };
+        monitor.called(&kind(&self.set, call), label(&outcome), began.elapsed());
+        outcome
+    }
+
+    async fn send(&self, call: &Call, request: Request<Vec<u8>>) -> Outcome {
+        let Ok(response) = self.context.client.send(request.map(Body::from)).await else {
+            return Outcome::Refused(Refusal::NoAnswer);
+        };
+        let (head, body) = response.into_parts();
+        let Ok(body) = body.collect().await else { return Outcome::Refused(Refusal::NoAnswer) };
+        let body = body.to_bytes();
+        if head.status.is_success() {
             // An answer that cannot be read is as good as none.
-            Ok(Ok(answer)) => read(call, &answer).unwrap_or(Outcome::Refused(Refusal::NoAnswer)),
+            read(call, &body).unwrap_or(Outcome::Refused(Refusal::NoAnswer))
+        } else {
+            Outcome::Refused(refusal(head.status, &head.headers, &body))
         }
     }
 }
 
 /// `None`: a list of the pods of a set that selects none.
-fn request(set: &Set, call: &Call, binding: Binding) -> Option<Request<Vec<u8>>> {
+fn request(set: &Set, call: &Call, binding: Binding, timeout: Duration) -> Option<Request<Vec<u8>>> {
     let verb = manifest::verb(call);
     let (method, media_type) = match verb {
         Verb::Get | Verb::List => (Method::GET, JSON),
@@ -61,10 +101,18 @@ fn request(set: &Set, call: &Call, binding: Binding) -> Option<Request<Vec<u8>>>
     for part in target.name.as_deref().into_iter().chain(target.subresource) {
         path = format!("{path}/{part}");
     }
-    if verb == Verb::List {
-        let mut query = form_urlencoded::Serializer::new(String::new());
-        query.append_pair("labelSelector", &manifest::label_selector(set)?);
-        path = format!("{path}?{}", query.finish());
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    match verb {
+        Verb::Get => {}
+        Verb::List => drop(query.append_pair("labelSelector", &manifest::label_selector(set)?)),
+        // The server gives up no later than we do: what it does after that, nobody waits for.
+        Verb::Create | Verb::Patch(_) | Verb::Update | Verb::Delete => {
+            query.append_pair("timeout", &format!("{}ms", timeout.as_millis()));
+        }
+    }
+    let query = query.finish();
+    if !query.is_empty() {
+        path = format!("{path}?{query}");
     }
     // In Go's spelling, because the bytes of a revision are compared.
     let body = manifest::body(set, call, binding).as_ref().map(go_json::to_string).unwrap_or_default();
@@ -96,19 +144,17 @@ impl Meta {
     }
 }
 
-fn read(call: &Call, answer: &str) -> Option<Outcome> {
+fn read(call: &Call, answer: &[u8]) -> Option<Outcome> {
     #[derive(Deserialize)]
     struct List {
         items: Vec<Headed>,
     }
     let shared = &mut Shared::default();
     Some(match call {
-        Call::ReadSet => Outcome::Set(Arc::new(facts::set(answer.as_bytes(), shared).ok()?)),
-        Call::ReadRevision { .. } => {
-            Outcome::Revision(facts::revision(answer.as_bytes(), shared).ok()?.map(Arc::new))
-        }
+        Call::ReadSet => Outcome::Set(Arc::new(facts::set(answer, shared).ok()?)),
+        Call::ReadRevision { .. } => Outcome::Revision(facts::revision(answer, shared).ok()?.map(Arc::new)),
         Call::ListPods => {
-            let list: List = serde_json::from_str(answer).ok()?;
+            let list: List = serde_json::from_slice(answer).ok()?;
             let pods = list.items.into_iter().map(|Headed { metadata: it }| {
                 (Text::from(it.uid.as_str()), it.version(), it.deletion_timestamp.is_some())
             });
@@ -120,27 +166,38 @@ fn read(call: &Call, answer: &str) -> Option<Outcome> {
         | Call::RelabelPod { .. }
         | Call::CreatePod { .. }
         | Call::PutStatus { .. } => {
-            let Headed { metadata } = serde_json::from_str(answer).ok()?;
+            let Headed { metadata } = serde_json::from_slice(answer).ok()?;
             Outcome::Wrote { name: metadata.name.as_str().into(), resource_version: metadata.version() }
         }
     })
 }
 
-fn refusal(error: kube::Error) -> Refusal {
-    let kube::Error::Api(status) = error else { return Refusal::NoAnswer };
-    let message = status.message.clone();
-    let details = status.details.as_ref();
-    match status.code {
+/// Most refusals are a `Status`. Some are not: a server with too much to do, or a proxy in between, answers in plain text,
+/// and how long to wait stands only in the header.
+fn refusal(code: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refusal {
+    let status: Option<Status> = serde_json::from_slice(body).ok();
+    let (message, reason) = match &status {
+        Some(status) => (status.message.clone(), status.reason.as_str()),
+        None => (String::from_utf8_lossy(body).trim().to_owned(), ""),
+    };
+    let message = match message.char_indices().nth(MESSAGE_MAX) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None if message.is_empty() => code.to_string(),
+        None => message,
+    };
+    let details = status.as_ref().and_then(|it| it.details.as_ref());
+    match code.as_u16() {
         404 => Refusal::NotFound,
-        409 if status.reason == "AlreadyExists" => Refusal::AlreadyExists,
+        409 if reason == "AlreadyExists" => Refusal::AlreadyExists,
         409 => Refusal::Conflict,
         403 if details.is_some_and(|it| it.causes.iter().any(|it| it.reason == "NamespaceTerminating")) => {
             Refusal::NamespaceTerminating
         }
         401 | 403 => Refusal::Forbidden(message),
         429 => {
-            let retry_after = details.map(|it| it.retry_after_seconds).filter(|s| *s != 0);
-            Refusal::TooManyRequests { retry_after: retry_after.map(|s| Duration::from_secs(u64::from(s))) }
+            let header = headers.get(RETRY_AFTER).and_then(|it| it.to_str().ok()?.trim().parse::<u64>().ok());
+            let detail = details.map(|it| u64::from(it.retry_after_seconds)).filter(|it| *it != 0);
+            Refusal::TooManyRequests { retry_after: header.or(detail).map(Duration::from_secs) }
         }
         // The server gave up waiting for its store, which may have written all the same.
         504 => Refusal::NoAnswer,
@@ -149,21 +206,53 @@ fn refusal(error: kube::Error) -> Refusal {
     }
 }
 
+fn kind(set: &Set, call: &Call) -> CallKind {
+    let target = manifest::target(set, call);
+    let resource = match (target.kind, target.subresource) {
+        (Kind::Sets, None) => "daemonsets",
+        (Kind::Sets, Some(_)) => "daemonsets/status",
+        (Kind::Nodes, _) => "nodes",
+        (Kind::Pods, _) => "pods",
+        (Kind::Revisions, _) => "controllerrevisions",
+    };
+    CallKind { verb: manifest::verb(call).as_str(), resource }
+}
+
+fn label(outcome: &Outcome) -> &'static str {
+    let Outcome::Refused(refusal) = outcome else { return "ok" };
+    match refusal {
+        Refusal::NotFound => "not found",
+        Refusal::AlreadyExists => "already exists",
+        Refusal::Conflict => "conflict",
+        Refusal::Forbidden(_) => "forbidden",
+        Refusal::Invalid(_) => "invalid",
+        Refusal::TooManyRequests { .. } => "too many requests",
+        Refusal::Server(_) => "server error",
+        Refusal::NoAnswer => "no answer",
+        Refusal::NamespaceTerminating => "namespace terminating",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use kube::core::Status;
+    use http::HeaderValue;
     use muster_engine::why::Why;
     use serde_json::{Value, json};
 
     use super::*;
 
+    fn refused(code: u16, retry_after: Option<&'static str>, body: &str) -> Refusal {
+        let mut headers = HeaderMap::new();
+        headers.extend(retry_after.map(|it| (RETRY_AFTER, HeaderValue::from_static(it))));
+        refusal(StatusCode::from_u16(code).unwrap(), &headers, body.as_bytes())
+    }
+
     #[test]
     fn what_each_refusal_is() {
         let api = |code: u16, reason: &str, details: Value| {
             let status = json!({"code": code, "reason": reason, "message": "m", "status": "Failure", "details": details});
-            let status: Status = serde_json::from_value(status).unwrap();
-            refusal(kube::Error::Api(Box::new(status)))
+            refused(code, None, &status.to_string())
         };
         let terminating = json!({"causes": [{"reason": "NamespaceTerminating", "message": "", "field": ""}]});
         assert_eq!(api(404, "NotFound", json!({})), Refusal::NotFound);
@@ -171,13 +260,30 @@ mod tests {
         assert_eq!(api(409, "Conflict", json!({})), Refusal::Conflict);
         assert_eq!(api(403, "Forbidden", terminating), Refusal::NamespaceTerminating);
         assert_eq!(api(403, "Forbidden", json!({})), Refusal::Forbidden("m".into()));
+        assert_eq!(api(401, "Unauthorized", json!({})), Refusal::Forbidden("m".into()));
         assert_eq!(api(422, "Invalid", json!({})), Refusal::Invalid("m".into()));
+        assert_eq!(api(400, "BadRequest", json!({})), Refusal::Invalid("m".into()));
         assert_eq!(
             api(429, "TooManyRequests", json!({"retryAfterSeconds": 3})),
             Refusal::TooManyRequests { retry_after: Some(Duration::from_secs(3)) }
         );
         assert_eq!(api(500, "InternalError", json!({})), Refusal::Server("m".into()));
+        assert_eq!(api(503, "ServiceUnavailable", json!({})), Refusal::Server("m".into()));
         assert_eq!(api(504, "Timeout", json!({})), Refusal::NoAnswer);
+    }
+
+    #[test]
+    fn answers_that_are_no_status() {
+        let wait = |retry_after| Refusal::TooManyRequests { retry_after };
+        assert_eq!(refused(429, Some("1"), "Too many requests"), wait(Some(Duration::from_secs(1))));
+        assert_eq!(refused(429, Some("Fri, 01 Jan 2027 00:00:00 GMT"), ""), wait(None));
+        assert_eq!(refused(429, None, ""), wait(None));
+        assert_eq!(refused(502, None, ""), Refusal::Server("502 Bad Gateway".into()));
+        assert_eq!(refused(404, None, "404 page not found"), Refusal::NotFound);
+        let Refusal::Server(message) = refused(500, None, &"ä".repeat(5000)) else {
+            panic!("a server's error")
+        };
+        assert_eq!(message.chars().count(), MESSAGE_MAX + 1);
     }
 
     #[test]
@@ -188,7 +294,7 @@ mod tests {
         });
         let set = Arc::new(facts::set(set.to_string().as_bytes(), &mut Shared::default()).unwrap());
         let said = |call: &Call| {
-            let request = request(&set, call, Binding::Direct).unwrap();
+            let request = request(&set, call, Binding::Direct, Duration::from_secs(4)).unwrap();
             format!("{} {} {:?}", request.method(), request.uri(), request.headers()[CONTENT_TYPE])
         };
         let status = Call::PutStatus { of: set.clone(), status: set.status.clone() };
@@ -198,8 +304,8 @@ mod tests {
             GET /apis/apps/v1/namespaces/a/daemonsets/d "application/json"
             GET /api/v1/namespaces/a/pods?labelSelector=app+in+%28d%29 "application/json"
             GET /apis/apps/v1/namespaces/a/controllerrevisions/r "application/json"
-            POST /api/v1/namespaces/a/pods "application/json"
-            PUT /apis/apps/v1/namespaces/a/daemonsets/d/status "application/json""#]]
+            POST /api/v1/namespaces/a/pods?timeout=4000ms "application/json"
+            PUT /apis/apps/v1/namespaces/a/daemonsets/d/status?timeout=4000ms "application/json""#]]
         .assert_eq(&all.each_ref().map(said).join("\n"));
     }
 }

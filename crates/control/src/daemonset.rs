@@ -1,27 +1,32 @@
 //! The DaemonSet controller.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
-use kube::Client;
-use muster_engine::act::{Act, Next, Report};
+use muster_engine::act::{Act, Call, Next, Outcome, Refusal, Report};
 use muster_engine::cache::{Cache, Event};
 use muster_engine::facts::{Key, Kind, Set, Watched};
+use muster_engine::manifest;
 use muster_engine::plan::Plan;
 use muster_engine::time::Time;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use crate::Options;
+use crate::Context;
 use crate::call::Caller;
+use crate::monitor::Stage;
 use crate::record::Recorder;
 use crate::reflect::{self, Brought};
+use crate::rival::Rivals;
 
-/// Calls of one plan under way at once: each takes a connection, and the API server has other clients.
+/// Calls of one plan under way at once: half of all that there may be, so that a large set leaves room for others.
 const CALLS_MAX: usize = 32;
 
 /// Events taken in before the sets they touched are looked at: a burst is looked at once.
@@ -30,56 +35,89 @@ const EVENTS_MAX: usize = 1024;
 /// No timer runs longer than this, so that a clock that is set forward or back is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// Looks at every set, and again whenever something happens to it. Does not end by itself.
-pub(crate) async fn run(client: Client, options: &Options) {
+/// Plans under way are carried out to their end when the controller stops, unless that takes longer: a plan has at most
+/// some hundreds of calls.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// What events are left then are written down.
+const FLUSH_MAX: Duration = Duration::from_secs(2);
+
+/// A set that made the engine panic is left alone for this long; doubled each time, up to the longest.
+const PANIC_RETRY_MIN: Duration = Duration::from_secs(1);
+const PANIC_RETRY_MAX: Duration = Duration::from_secs(300);
+
+/// Looks at every set, and again whenever something happens to it, until `stop`. Then no new plan is made, and those that
+/// are being carried out are finished.
+pub(crate) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     let (sender, brought) = mpsc::channel(EVENTS_MAX);
     let relist = watch::Sender::new(0);
+    let client = &context.client;
     let reflecting =
         Kind::ALL.map(|kind| reflect::reflect(client.clone(), kind, sender.clone(), relist.subscribe()));
     let (recorder, recording) = Recorder::new(client.clone());
-    let mut shell = Shell {
-        client,
-        options,
-        recorder,
-        cache: Cache::new(options.settings),
-        queue: VecDeque::new(),
-        queued: BTreeSet::new(),
-        wakes: BTreeMap::new(),
-        busy: BTreeSet::new(),
-        acting: FuturesUnordered::new(),
-        relist,
-    };
+    let mut recording = std::pin::pin!(recording);
+    let mut shell = Shell::new(context.clone(), recorder, relist);
     tokio::select! {
         _ = futures::future::join_all(reflecting) => {}
-        () = recording => {}
-        () = shell.run(brought) => {}
+        () = &mut recording => {}
+        () = shell.run(brought, stop) => {}
+    }
+    // Without a recorder the recording ends with what it has.
+    drop(shell);
+    if stop.is_cancelled() && tokio::time::timeout(FLUSH_MAX, recording).await.is_err() {
+        tracing::warn!("some events were not recorded in time");
     }
 }
 
-struct Shell<'a> {
-    client: Client,
-    options: &'a Options,
+struct Shell {
+    context: Arc<Context>,
     recorder: Recorder,
     cache: Cache,
-    /// Sets to look at, each once: whoever came first, so that a large one cannot keep the others waiting.
+    rivals: Rivals,
+    /// Sets to look at, whoever came first: a large one cannot keep the others waiting.
     queue: VecDeque<Key>,
-    queued: BTreeSet<Key>,
+    queued: BTreeMap<Key, Instant>,
     /// Sets to look at later, whatever happens.
     wakes: BTreeMap<Key, Time>,
     /// Sets whose plan is being carried out: one plan at a time for each.
     busy: BTreeSet<Key>,
-    acting: FuturesUnordered<BoxFuture<'static, (Arc<Set>, Report)>>,
+    acting: FuturesUnordered<BoxFuture<'static, (Arc<Set>, Option<Report>)>>,
+    /// When a plan ended whose writes have not all been seen yet.
+    unseen: BTreeMap<Key, Instant>,
+    /// Sets that made the engine panic: how often, and until when they are left alone.
+    panicked: BTreeMap<Key, (u32, Time)>,
     /// Counts the times that everything had to be listed anew.
     relist: watch::Sender<u64>,
 }
 
-impl Shell<'_> {
-    async fn run(&mut self, mut brought: mpsc::Receiver<(Kind, Brought)>) {
+impl Shell {
+    fn new(context: Arc<Context>, recorder: Recorder, relist: watch::Sender<u64>) -> Self {
+        Self {
+            recorder,
+            cache: Cache::new(context.options.settings),
+            rivals: Rivals::new(Instant::now()),
+            queue: VecDeque::new(),
+            queued: BTreeMap::new(),
+            wakes: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            acting: FuturesUnordered::new(),
+            unseen: BTreeMap::new(),
+            panicked: BTreeMap::new(),
+            relist,
+            context,
+        }
+    }
+
+    async fn run(&mut self, mut brought: mpsc::Receiver<(Kind, Brought)>, stop: &CancellationToken) {
         let mut events = Vec::new();
         loop {
             self.look();
+            self.show();
             let sleep = self.wakes.values().min().map_or(SLEEP_MAX, |at| at.since(now()).min(SLEEP_MAX));
             tokio::select! {
+                biased;
+                () = stop.cancelled() => return self.drain().await,
+                Some((set, report)) = self.acting.next() => self.done(&set, report),
                 taken = brought.recv_many(&mut events, EVENTS_MAX) => {
                     if taken == 0 {
                         return;
@@ -88,21 +126,48 @@ impl Shell<'_> {
                         self.take(kind, event);
                     }
                 }
-                Some((set, report)) = self.acting.next() => self.done(&set, &report),
                 () = tokio::time::sleep(sleep) => {
                     let now = now();
-                    let due = self.wakes.extract_if(.., |_, at| *at <= now);
-                    let due: Vec<Key> = due.map(|(key, _)| key).collect();
+                    let due: Vec<Key> = self.wakes.extract_if(.., |_, at| *at <= now).map(|(key, _)| key).collect();
                     self.enqueue(due);
                 }
             }
         }
     }
 
+    async fn drain(&mut self) {
+        self.context.monitor.enter(Stage::Stopping);
+        tracing::info!(plans = self.busy.len(), "stopping: no new plans, those under way are finished");
+        let finishing = async {
+            while let Some((set, report)) = self.acting.next().await {
+                self.done(&set, report);
+            }
+        };
+        if tokio::time::timeout(DRAIN_MAX, finishing).await.is_err() {
+            tracing::warn!(
+                plans = self.busy.len(),
+                "some plans were not finished in time: the next start finds out"
+            );
+        }
+    }
+
+    fn show(&self) {
+        let monitor = &self.context.monitor;
+        monitor.turned();
+        monitor.queue(self.queue.len(), self.busy.len());
+        if monitor.stage() == Stage::Listing && self.cache.synced() {
+            tracing::info!(sets = self.cache.keys().count(), "all is listed");
+            monitor.enter(Stage::Working);
+        }
+    }
+
     fn take(&mut self, kind: Kind, event: Brought) {
+        self.context.monitor.heard(kind);
         let keys = match event {
             Brought::Listed { mut items, resource_version } => {
+                self.context.monitor.listed(kind);
                 items.retain(|it| self.elsewhere(it).is_none());
+                items.iter().for_each(|it| self.mind_rivals(it));
                 self.cache.apply(Event::Listed { kind, items, resource_version })
             }
             Brought::Watched(Watched::Bookmark { resource_version }) => {
@@ -111,7 +176,10 @@ impl Shell<'_> {
             // How far the watch has come is news, whatever it is about.
             Brought::Watched(watched) => match self.elsewhere(&watched) {
                 Some(resource_version) => self.cache.bookmark(kind, resource_version),
-                None => self.cache.apply(Event::Watched(watched)),
+                None => {
+                    self.mind_rivals(&watched);
+                    self.cache.apply(Event::Watched(watched))
+                }
             },
         };
         self.enqueue(keys);
@@ -128,14 +196,29 @@ impl Shell<'_> {
             }
             _ => return None,
         };
-        let ours = &self.options.namespaces;
+        let ours = &self.context.options.namespaces;
         let is_ours = ours.is_empty() || ours.iter().any(|it| *it == **namespace);
         (!is_ours).then_some(resource_version)
     }
 
+    fn mind_rivals(&mut self, watched: &Watched) {
+        let set = match watched {
+            Watched::Set(set) => set,
+            Watched::Gone { kind: Kind::Sets, key, .. } => return self.rivals.forget(key),
+            _ => return,
+        };
+        let Some(rival) = self.rivals.look(set, Instant::now()) else { return };
+        self.context.monitor.rival_writes.inc();
+        if let Some(event) = rival.event {
+            tracing::warn!(set = %set.key, "{}", event.message);
+            self.recorder.record(set, &event);
+        }
+    }
+
     fn enqueue(&mut self, keys: Vec<Key>) {
         for key in keys {
-            if self.queued.insert(key.clone()) {
+            if !self.queued.contains_key(&key) {
+                self.queued.insert(key.clone(), Instant::now());
                 self.queue.push_back(key);
             }
         }
@@ -144,49 +227,98 @@ impl Shell<'_> {
     fn look(&mut self) {
         // Sets that are being acted on keep their place for later.
         let mut later = VecDeque::new();
-        while self.busy.len() < self.options.workers
+        while self.busy.len() < self.context.options.workers.max(1)
             && let Some(key) = self.queue.pop_front()
         {
             if self.busy.contains(&key) {
                 later.push_back(key);
                 continue;
             }
-            self.queued.remove(&key);
+            let waited = self.queued.remove(&key).map_or(Duration::ZERO, |since| since.elapsed());
             self.wakes.remove(&key);
-            let Some(plan) = self.cache.look(&key, now()) else { continue };
-            if plan.relist {
-                tracing::warn!(set = %key, "the watches do not show our own writes: everything is listed anew");
-                self.relist.send_modify(|times| *times += 1);
-            }
-            if let Some(why) = &plan.waiting {
-                tracing::debug!(set = %key, %why, "waiting");
-            }
-            if let Some(at) = plan.wake_at {
-                self.wakes.insert(key.clone(), at);
-            }
-            if !plan.is_idle() {
-                tracing::debug!(set = %key, "plan:\n{plan}");
-                self.busy.insert(key);
-                let caller =
-                    Caller::new(self.client.clone(), plan.set.clone(), self.cache.settings().binding);
-                self.acting.push(Box::pin(carry_out(caller, plan)));
+            match self.plan(&key, |cache, key| cache.look(key, now())) {
+                Some(plan) => self.begin(key, plan, waited),
+                None => self.context.monitor.forget(&key),
             }
         }
         later.append(&mut self.queue);
         self.queue = later;
     }
 
-    fn done(&mut self, set: &Arc<Set>, report: &Report) {
+    /// What to do for a set, if it is there. A set that makes the engine panic is a bug, but no reason to leave the others
+    /// alone: it is told, and that set waits.
+    fn plan(&mut self, key: &Key, look: impl FnOnce(&mut Cache, &Key) -> Option<Plan>) -> Option<Plan> {
+        if let Some((_, until)) = self.panicked.get(key)
+            && now() < *until
+        {
+            self.wakes.insert(key.clone(), *until);
+            return self.cache.sets().find(|it| it.key == *key).map(|set| Plan::idle(set.clone()));
+        }
+        if let Ok(plan) = catch_unwind(AssertUnwindSafe(|| look(&mut self.cache, key))) {
+            self.panicked.remove(key);
+            return plan;
+        }
+        // What was half done to the cache is not trusted: all of it is worked out anew.
+        self.cache = self.cache.from_scratch();
+        let until = self.panic(key);
+        self.wakes.insert(key.clone(), until);
+        self.cache.sets().find(|it| it.key == *key).map(|set| Plan::idle(set.clone()))
+    }
+
+    fn panic(&mut self, key: &Key) -> Time {
+        self.context.monitor.panics.inc();
+        let times = self.panicked.get(key).map_or(0, |(times, _)| *times);
+        let until = now() + PANIC_RETRY_MIN.saturating_mul(1 << times.min(16)).min(PANIC_RETRY_MAX);
+        tracing::error!(set = %key, ?until, "this set made the controller panic, which is a bug: it is left alone for a while");
+        self.panicked.insert(key.clone(), (times.saturating_add(1), until));
+        until
+    }
+
+    fn begin(&mut self, key: Key, plan: Plan, waited: Duration) {
+        self.context.monitor.looked(waited, &plan);
+        if plan.relist {
+            tracing::warn!(set = %key, "the watches do not show our own writes: everything is listed anew");
+            self.relist.send_modify(|times| *times += 1);
+        }
+        match &plan.waiting {
+            Some(why) => tracing::debug!(set = %key, %why, "waiting"),
+            None if !plan.confirm => {
+                if let Some(since) = self.unseen.remove(&key) {
+                    self.context.monitor.caught_up(since.elapsed());
+                }
+            }
+            None => {}
+        }
+        if let Some(at) = plan.wake_at {
+            self.wakes.insert(key.clone(), at);
+        }
+        if !plan.is_idle() {
+            tracing::debug!(set = %key, "plan:\n{plan}");
+            self.busy.insert(key);
+            let set = plan.set.clone();
+            let caller = Caller::new(self.context.clone(), set.clone());
+            let carrying = AssertUnwindSafe(carry_out(caller, plan)).catch_unwind();
+            self.acting.push(Box::pin(async { (set, carrying.await.ok()) }));
+        }
+    }
+
+    /// No report: carrying the plan out ended in a panic.
+    fn done(&mut self, set: &Arc<Set>, report: Option<Report>) {
+        let report = report.unwrap_or_else(|| {
+            self.panic(&set.key);
+            panic!("carrying out the plan of {} ended in a panic", set.key)
+        });
         for event in &report.events {
             self.recorder.record(set, event);
         }
-        self.cache.done(&set.key, report, now());
+        self.cache.done(&set.key, &report, now());
         self.busy.remove(&set.key);
+        self.unseen.insert(set.key.clone(), Instant::now());
         self.enqueue(vec![set.key.clone()]);
     }
 }
 
-async fn carry_out(caller: Caller, plan: Plan) -> (Arc<Set>, Report) {
+async fn carry_out(caller: Caller, plan: Plan) -> Report {
     let mut act = Act::new(plan);
     let mut calls = FuturesUnordered::new();
     loop {
@@ -197,15 +329,100 @@ async fn carry_out(caller: Caller, plan: Plan) -> (Arc<Set>, Report) {
                     (call, outcome)
                 }),
                 Next::Wait => break,
-                Next::Done => return (act.set().clone(), act.finish()),
+                Next::Done => return act.finish(),
             }
         }
         let (call, outcome) = calls.next().await.expect("the engine waits only for calls under way");
-        tracing::debug!(set = %act.key(), ?call, ?outcome);
+        tell(act.set(), &call, &outcome);
         act.outcome(&call, outcome);
+    }
+}
+
+/// One line for whatever was done to a pod, with the reason; what was refused is told too.
+fn tell(set: &Set, call: &Call, outcome: &Outcome) {
+    let what = |call| {
+        let target = manifest::target(set, call);
+        let name = target.name.as_deref().unwrap_or_default();
+        format!("{} {} {name}", manifest::verb(call).as_str(), target.kind.plural())
+    };
+    let set = &set.key;
+    match (call, outcome) {
+        // Whoever deleted or changed it first, it is no longer as it was looked at.
+        (_, Outcome::Refused(refusal @ (Refusal::NotFound | Refusal::Conflict))) => {
+            tracing::info!(%set, call = %what(call), %refusal, "refused");
+        }
+        (_, Outcome::Refused(refusal)) => tracing::warn!(%set, call = %what(call), %refusal, "refused"),
+        (Call::CreatePod { node, why, .. }, Outcome::Wrote { name, .. }) => {
+            tracing::info!(%set, %node, pod = %name, %why, "created a pod");
+        }
+        (Call::DeletePod { pod, why }, _) => {
+            let node = pod.target.as_deref().unwrap_or("-");
+            tracing::info!(%set, %node, pod = %pod.key.name, %why, "deleted a pod");
+        }
+        (Call::PutStatus { .. } | Call::ReadSet | Call::ReadRevision { .. } | Call::ListPods, _) => {
+            tracing::debug!(%set, call = %what(call));
+        }
+        _ => tracing::info!(%set, call = %what(call), "done"),
     }
 }
 
 pub(crate) fn now() -> Time {
     Time::from_micros(Timestamp::now().as_microsecond())
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_engine::facts::{self, Shared};
+    use serde_json::json;
+
+    use super::*;
+    use crate::lanes::Lanes;
+    use crate::lease::Term;
+    use crate::{Monitor, Options};
+
+    fn set(name: &str) -> Watched {
+        let set = json!({
+            "metadata": {"name": name, "namespace": "a", "uid": name, "resourceVersion": "1", "generation": 1},
+            "spec": {
+                "selector": {"matchLabels": {"app": name}},
+                "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c"}]}},
+            },
+        });
+        Watched::Set(Arc::new(facts::set(set.to_string().as_bytes(), &mut Shared::default()).unwrap()))
+    }
+
+    /// A shell that knows two sets and nothing else, and a client that reaches nobody.
+    fn shell() -> Shell {
+        let client = crate::client(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let options = Options::default();
+        let lanes = Lanes::new(options.limits);
+        let term = Term::unlimited(Duration::from_secs(1));
+        let monitor = Arc::new(Monitor::default());
+        let context = Arc::new(Context { client: client.clone(), options, lanes, term, monitor });
+        let mut shell = Shell::new(context, Recorder::new(client).0, watch::Sender::new(0));
+        for kind in Kind::ALL {
+            let items = if kind == Kind::Sets { vec![set("x"), set("y")] } else { Vec::new() };
+            shell.take(kind, Brought::Listed { items, resource_version: 1 });
+        }
+        shell
+    }
+
+    #[tokio::test]
+    async fn a_set_that_panics_waits_and_the_others_go_on() {
+        let mut shell = shell();
+        let [x, y] = ["x", "y"].map(|name| Key::new("a", name));
+        let plan = shell.plan(&x, |_, _| panic!("on purpose")).expect("the set is there");
+        assert!(plan.is_idle());
+        assert_eq!(shell.panicked[&x].0, 1);
+        assert_eq!(shell.wakes[&x], shell.panicked[&x].1);
+        // Until its time has come it is not even looked at, whatever happens to it.
+        assert!(shell.plan(&x, |_, _| panic!("too early")).expect("the set is there").is_idle());
+        let plan = shell.plan(&y, |cache, key| cache.look(key, now())).expect("the set is there");
+        assert!(!plan.is_idle());
+        // Then it gets a chance, and when that goes well it is as any other.
+        shell.panicked.insert(x.clone(), (1, now()));
+        assert!(!shell.plan(&x, |cache, key| cache.look(key, now())).expect("the set is there").is_idle());
+        assert!(shell.panicked.is_empty());
+        assert!(shell.context.monitor.metrics().contains("muster_panics_total 1\n"));
+    }
 }

@@ -10,17 +10,38 @@
 
 mod call;
 mod daemonset;
+mod election;
+mod lanes;
+mod lease;
+mod monitor;
 mod record;
 mod reflect;
+mod release;
+mod rival;
 
 use std::fmt;
+use std::sync::Arc;
 
 use http::header::{HeaderValue, USER_AGENT};
 use kube::{Client, Config};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::call::CALL_TIMEOUT;
+use crate::lanes::Lanes;
+use crate::lease::{Elector, Term};
+use crate::monitor::Stage;
+
+pub use crate::election::{Lost, Terms};
+pub use crate::lanes::Limits;
+pub use crate::lease::Lease;
+pub use crate::monitor::Monitor;
+pub use crate::release::{NotReleased, Released, release};
 pub use muster_engine::manifest::Binding;
 pub use muster_engine::plan::Settings;
+
+/// What the controllers are called wherever they ask, write and record.
+pub(crate) const NAME: &str = "muster-controller";
 
 /// What may be chosen by whoever runs the controllers.
 #[derive(Debug, Clone)]
@@ -30,6 +51,9 @@ pub struct Options {
     pub namespaces: Vec<String>,
     /// Sets whose plans are carried out side by side.
     pub workers: usize,
+    pub limits: Limits,
+    /// None: there is one replica, and it acts at once.
+    pub lease: Option<Lease>,
 }
 
 /// A plan of a settled set is done in milliseconds, and one that is not has calls enough to keep the server busy.
@@ -37,13 +61,22 @@ pub const WORKERS: usize = 16;
 
 impl Default for Options {
     fn default() -> Self {
-        Self { settings: Settings::default(), namespaces: Vec::new(), workers: WORKERS }
+        Self {
+            settings: Settings::default(),
+            namespaces: Vec::new(),
+            workers: WORKERS,
+            limits: Limits::default(),
+            lease: None,
+        }
     }
 }
 
 /// Why the controllers ended although nobody had asked them to.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
+    /// Whatever else would be written might undo what another replica does: the process ends, and starts afresh.
+    #[error("no longer the leader: {0}")]
+    Lost(Lost),
     #[error("the controller's own loops ended")]
     Alone,
 }
@@ -51,10 +84,10 @@ pub enum Ended {
 /// A client that asks in the controllers' name. Nothing is tried again behind the engine's back: it alone knows what a
 /// write without an answer means.
 pub fn client(mut config: Config) -> Result<Client, kube::Error> {
-    const NAME: &str = concat!("muster-controller/", env!("CARGO_PKG_VERSION"));
+    let agent = format!("{NAME}/{}", env!("CARGO_PKG_VERSION"));
     config.default_retry = false;
     config.headers.retain(|(name, _)| name != USER_AGENT);
-    config.headers.push((USER_AGENT, HeaderValue::from_static(NAME)));
+    config.headers.push((USER_AGENT, HeaderValue::from_str(&agent).expect("a version is plain text")));
     Client::try_from(config)
 }
 
@@ -62,6 +95,7 @@ pub fn client(mut config: Config) -> Result<Client, kube::Error> {
 pub struct Controller {
     client: Client,
     options: Options,
+    monitor: Arc<Monitor>,
 }
 
 impl fmt::Debug for Controller {
@@ -70,16 +104,64 @@ impl fmt::Debug for Controller {
     }
 }
 
+/// What all calls of one replica have in common.
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) options: Options,
+    pub(crate) lanes: Lanes,
+    pub(crate) term: Term,
+    pub(crate) monitor: Arc<Monitor>,
+}
+
 impl Controller {
     pub fn new(client: Client, options: Options) -> Self {
-        Self { client, options }
+        Self { client, options, monitor: Arc::default() }
     }
 
-    /// Runs until `stop`. Calls that are under way then are left as they are: the next start finds out.
+    /// To see from outside how it is.
+    pub fn monitor(&self) -> Arc<Monitor> {
+        self.monitor.clone()
+    }
+
+    /// Runs until `stop`, and then finishes what is under way: no new plan, the calls of those that are being carried out,
+    /// the lease given back.
+    ///
+    /// With a lease it first waits to lead, and reads nothing until then: what the last leader did must be seen, so
+    /// everything would have to be listed anew anyway, and a replica that only waits costs nobody anything.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Ended> {
+        let Some(lease) = self.options.lease.clone() else {
+            return self.work(Term::unlimited(CALL_TIMEOUT), &stop).await;
+        };
+        let mut elector = Elector::new(self.client.clone(), lease, CALL_TIMEOUT);
+        let monitor = self.monitor.clone();
+        let asked = stop.cancelled();
         tokio::select! {
-            () = stop.cancelled() => Ok(()),
-            () = daemonset::run(self.client.clone(), &self.options) => Err(Ended::Alone),
+            () = asked => return Ok(()),
+            () = elector.win(&monitor) => {}
         }
+        let term = elector.term();
+        // A task of its own, so that nothing that takes long here keeps the lease from being renewed.
+        let (mut holding, done) = (JoinSet::new(), CancellationToken::new());
+        holding.spawn(elector.hold_until(done.clone()));
+        tokio::select! {
+            Some(lost) = holding.join_next() => match lost {
+                Ok(Some(lost)) => Err(Ended::Lost(lost)),
+                _ => Err(Ended::Alone),
+            },
+            ended = self.work(term, &stop) => {
+                done.cancel();
+                holding.join_next().await;
+                ended
+            }
+        }
+    }
+
+    async fn work(self, term: Term, stop: &CancellationToken) -> Result<(), Ended> {
+        let Self { client, options, monitor } = self;
+        monitor.enter(Stage::Listing);
+        let lanes = Lanes::new(options.limits);
+        let context = Arc::new(Context { client, options, lanes, term, monitor });
+        daemonset::run(context, stop).await;
+        if stop.is_cancelled() { Ok(()) } else { Err(Ended::Alone) }
     }
 }

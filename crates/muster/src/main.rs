@@ -2,15 +2,16 @@
 
 mod backup;
 mod controller;
+mod logging;
 mod server;
 mod serving;
+mod span;
 mod token;
 mod up;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
 
 #[derive(Debug, Parser)]
 #[command(version, about = "Puts one pod on every node that should have one, and keeps it there")]
@@ -23,7 +24,7 @@ struct Cli {
 enum Command {
     Up(up::Args),
     Server(server::Args),
-    Controller(controller::Args),
+    Controller(Box<controller::Args>),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
     /// Tokens with which new nodes join
@@ -33,21 +34,28 @@ enum Command {
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let (format, level) = match &cli.command {
+        Command::Controller(args) => args.logs(),
+        _ => (logging::Format::Text, "warn"),
+    };
+    if let Err(error) = logging::init(format, level) {
+        return failed(&error);
+    }
     let done = match cli.command {
         Command::Up(args) => up::run(args).await,
         Command::Server(args) => server::run(args).await,
-        Command::Controller(args) => controller::run(args).await,
+        Command::Controller(args) => controller::run(*args).await,
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
         Command::Token(args) => token::run(args).await,
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("muster: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&error),
     }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    eprintln!("muster: {error:#}");
+    ExitCode::FAILURE
 }

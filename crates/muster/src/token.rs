@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
@@ -11,6 +11,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use serde_json::json;
 use uuid::Uuid;
+
+use crate::span;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -39,7 +41,7 @@ struct Create {
     #[arg(long, value_name = "DIR", default_value = ".muster")]
     data_dir: PathBuf,
     /// How long the token is good for: 30s, 15m, 24h, 7d
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = span::parse)]
     ttl: Duration,
     /// A note for whoever looks at the Secret later
     #[arg(long, value_name = "TEXT", default_value = "")]
@@ -83,51 +85,4 @@ fn word(length: usize) -> String {
     // of a UUID that are always the same.
     let fair = random.enumerate().filter(|(at, byte)| !matches!(at % 16, 6 | 8) && *byte < 243);
     fair.map(|(_, byte)| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).take(length).collect()
-}
-
-fn duration(text: &str) -> anyhow::Result<Duration> {
-    let (number, unit) = text.split_at(text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len()));
-    let unit_s = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 60 * 60,
-        "d" => 24 * 60 * 60,
-        _ => bail!("{text:?} is not a time such as 30s, 15m, 24h or 7d"),
-    };
-    let number: u32 = number.parse().with_context(|| format!("{text:?} has no number"))?;
-    if number == 0 {
-        bail!("a token that is good for no time is good for nothing");
-    }
-    Ok(Duration::from_secs(u64::from(number) * unit_s))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times() {
-        let said: Vec<_> = ["30s", "15m", "24h", "7d", "0s", "15", "h", ""]
-            .iter()
-            .map(|it| duration(it).map(|it| it.as_secs()).map_err(|it| it.to_string()))
-            .map(|it| format!("{it:?}"))
-            .collect();
-        expect_test::expect![[r#"
-            Ok(30)
-            Ok(900)
-            Ok(86400)
-            Ok(604800)
-            Err("a token that is good for no time is good for nothing")
-            Err("\"15\" is not a time such as 30s, 15m, 24h or 7d")
-            Err("\"h\" has no number")
-            Err("\"\" is not a time such as 30s, 15m, 24h or 7d")"#]]
-        .assert_eq(&said.join("\n"));
-    }
-
-    #[test]
-    fn words_have_their_length_and_differ() {
-        let (one, other) = (word(16), word(16));
-        assert_eq!((one.len(), other.len()), (16, 16));
-        assert_ne!(one, other);
-    }
 }

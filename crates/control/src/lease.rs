@@ -1,0 +1,380 @@
+//! A Lease decides which replica writes. What follows from it is `election`'s word; here it is read and written.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures::{AsyncBufReadExt as _, AsyncReadExt as _};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request};
+use kube::Client;
+use muster_engine::facts::Text;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::NAME;
+use crate::daemonset::now;
+use crate::election::{Election, Lost, Next, Record, Terms};
+use crate::monitor::{Monitor, Stage};
+
+/// Which Lease, and in whose name.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    pub namespace: String,
+    pub name: String,
+    /// Another one for every process, or two of them would take each other for themselves.
+    pub identity: String,
+    pub terms: Terms,
+}
+
+impl Lease {
+    /// What cannot be: a name that is none, or times that make no sense together.
+    pub fn problem(&self) -> Option<String> {
+        let is_name = |it: &str| {
+            let is_plain = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || "-.".contains(it);
+            !it.is_empty() && it.len() <= 253 && it.chars().all(is_plain)
+        };
+        for name in [&self.namespace, &self.name] {
+            if !is_name(name) {
+                return Some(format!("{name:?} is no name of a Lease or a namespace"));
+            }
+        }
+        self.terms.problem()
+    }
+
+    pub(crate) fn path(&self) -> String {
+        format!("{}/{}", self.collection(), self.name)
+    }
+
+    fn collection(&self) -> String {
+        format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
+    }
+}
+
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A Lease is some hundred bytes.
+const LINE_MAX: u64 = 1 << 20;
+
+/// An event is worth no more.
+const TELL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The server ends a watch after this.
+const WATCH_S: u64 = 290;
+
+const JSON: &str = "application/json";
+
+/// Until when this replica may write.
+#[derive(Debug, Clone)]
+pub(crate) struct Term {
+    began: Instant,
+    /// Microseconds since `began`.
+    until: Arc<AtomicU64>,
+    write_timeout: Duration,
+}
+
+impl Term {
+    /// Without a lease: for ever.
+    pub(crate) fn unlimited(write_timeout: Duration) -> Self {
+        Self { began: Instant::now(), until: Arc::new(AtomicU64::new(u64::MAX)), write_timeout }
+    }
+
+    /// Waits until a write may begin, and says how long it may take. Once the term is over that is never: the process
+    /// ends, and this wait with it.
+    pub(crate) async fn begin_write(&self) -> Duration {
+        if self.until.load(Ordering::Acquire) <= micros(self.began.elapsed()) {
+            std::future::pending::<()>().await;
+        }
+        self.write_timeout
+    }
+
+    pub(crate) fn write_timeout(&self) -> Duration {
+        self.write_timeout
+    }
+
+    fn extend(&self, until: Duration) {
+        self.until.store(micros(until), Ordering::Release);
+    }
+}
+
+fn micros(moment: Duration) -> u64 {
+    moment.as_micros().try_into().unwrap_or(u64::MAX)
+}
+
+/// One replica's part in the election.
+pub(crate) struct Elector {
+    client: Client,
+    lease: Lease,
+    election: Election,
+    term: Term,
+    /// The Lease as it was last read or written.
+    object: Option<Value>,
+    /// Who was last said to lead.
+    followed: Text,
+}
+
+/// Why a call about the lease came to nothing.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Call(#[from] kube::Error),
+    #[error("no answer in time")]
+    Timeout,
+    #[error("the answer cannot be read")]
+    Unreadable(#[from] serde_json::Error),
+    #[error("somebody else was faster")]
+    Conflict,
+}
+
+impl Elector {
+    /// `write_timeout_max`: for each write, whatever the lease would allow.
+    pub(crate) fn new(client: Client, lease: Lease, write_timeout_max: Duration) -> Self {
+        let term = Term {
+            began: Instant::now(),
+            until: Arc::new(AtomicU64::new(0)),
+            write_timeout: lease.terms.write_timeout().min(write_timeout_max),
+        };
+        let election = Election::new(lease.identity.as_str(), lease.terms);
+        Self { client, lease, election, term, object: None, followed: Text::default() }
+    }
+
+    pub(crate) fn term(&self) -> Term {
+        self.term.clone()
+    }
+
+    /// Waits until this replica leads. What another one does is watched, so that a lease that is given back is taken at
+    /// once and not at the next try.
+    pub(crate) async fn win(&mut self, monitor: &Monitor) {
+        loop {
+            match self.read().await {
+                Ok(Next::Write(record)) => match self.write(&record).await {
+                    Ok(()) => return drop(tokio::spawn(self.tell("became leader"))),
+                    Err(Failed::Conflict) => tracing::debug!("somebody else was faster to take the lease"),
+                    Err(error) => {
+                        tracing::warn!(lease = %self.lease, %error, "the lease cannot be taken")
+                    }
+                },
+                Ok(Next::Follow { until }) => {
+                    monitor.enter(Stage::Following);
+                    self.follow(until).await;
+                    continue;
+                }
+                Ok(Next::End(lost)) => tracing::debug!(%lost),
+                Err(error) => tracing::warn!(lease = %self.lease, %error, "the lease cannot be read"),
+            }
+            tokio::time::sleep(self.lease.terms.retry_period).await;
+        }
+    }
+
+    /// Renews until that is no longer possible, or until `done`, when the lease is given back.
+    pub(crate) async fn hold_until(mut self, done: CancellationToken) -> Option<Lost> {
+        tokio::select! {
+            lost = self.hold() => return Some(lost),
+            () = done.cancelled() => {}
+        }
+        self.release().await;
+        None
+    }
+
+    async fn hold(&mut self) -> Lost {
+        loop {
+            let leads_until = self.election.leads_until().map_or(self.term.began, |it| self.term.began + it);
+            let next = Instant::now() + self.lease.terms.retry_period;
+            tokio::time::sleep_until(next.min(leads_until)).await;
+            match tokio::time::timeout_at(leads_until, self.renew()).await {
+                Err(_) => return Lost::TooLate,
+                Ok(Ok(None)) => {}
+                Ok(Ok(Some(lost))) => return lost,
+                Ok(Err(error)) => {
+                    tracing::warn!(lease = %self.lease, %error, "the lease could not be renewed: tried again")
+                }
+            }
+        }
+    }
+
+    /// Gives the lease back, so that the next one need not wait for its end.
+    async fn release(&self) {
+        // Whatever is written from here on would be written without a lease.
+        self.term.extend(Duration::ZERO);
+        let Some(found) = self.record() else { return };
+        let record = self.election.released(&found, now());
+        match self.put(&record).await {
+            Ok(_) => tracing::info!(lease = %self.lease, "gave the lease back"),
+            Err(error) => {
+                tracing::warn!(lease = %self.lease, %error, "the lease was not given back: it runs out")
+            }
+        }
+        self.tell("stopped leading").await;
+    }
+
+    async fn renew(&mut self) -> Result<Option<Lost>, Failed> {
+        let (Some(found), moment) = (self.record(), self.term.began.elapsed()) else {
+            return Ok(Some(Lost::Gone));
+        };
+        // What was written last is most likely still there: no need to read it first.
+        let next = match self.election.read(Some(&found), moment, now()) {
+            Next::Write(record) => match self.write(&record).await {
+                Err(Failed::Conflict) => self.read().await?,
+                done => return done.map(|()| None),
+            },
+            next => next,
+        };
+        match next {
+            Next::Write(record) => self.write(&record).await.map(|()| None),
+            Next::End(lost) => Ok(Some(lost)),
+            Next::Follow { .. } => unreachable!("whoever led either writes or ends"),
+        }
+    }
+
+    /// Waits, with a watch, until there is something to do but wait, or something is wrong with the watch.
+    async fn follow(&mut self, mut until: Duration) {
+        let holder = self.record().map(|it| it.holder).unwrap_or_default();
+        if self.followed != holder {
+            tracing::info!(lease = %self.lease, %holder, "another replica leads");
+            self.followed = holder;
+        }
+        let version = self.object.as_ref().and_then(|it| it["metadata"]["resourceVersion"].as_str());
+        let query = form_urlencoded::Serializer::new(String::new())
+            .append_pair("watch", "true")
+            .append_pair("fieldSelector", &format!("metadata.name={}", self.lease.name))
+            .append_pair("resourceVersion", version.unwrap_or_default())
+            .append_pair("timeoutSeconds", &WATCH_S.to_string())
+            .finish();
+        let request = request(Method::GET, format!("{}?{query}", self.lease.collection()), Vec::new());
+        let opening =
+            tokio::time::timeout(self.lease.terms.renew_deadline, self.client.request_stream(request));
+        let stream = match opening.await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "the lease cannot be watched: it is read now and then");
+                return tokio::time::sleep(self.lease.terms.retry_period).await;
+            }
+            Err(_) => return,
+        };
+        let mut stream = pin!(stream);
+        loop {
+            let mut line = Vec::new();
+            let mut limited = stream.as_mut().take(LINE_MAX);
+            let reading = limited.read_until(b'\n', &mut line);
+            let object = match tokio::time::timeout_at(self.term.began + until, reading).await {
+                // It has not changed for as long as it says.
+                Err(_) => return,
+                Ok(Ok(_)) if line.ends_with(b"\n") => {
+                    serde_json::from_slice::<Value>(&line).unwrap_or_default()
+                }
+                Ok(_) => return tokio::time::sleep(self.lease.terms.retry_period).await,
+            };
+            if !matches!(object["type"].as_str(), Some("ADDED" | "MODIFIED")) {
+                return;
+            }
+            self.object = Some(object["object"].clone());
+            let found = self.record();
+            match self.election.read(found.as_ref(), self.term.began.elapsed(), now()) {
+                Next::Follow { until: later } => until = later,
+                Next::Write(_) | Next::End(_) => return,
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Result<Next, Failed> {
+        self.object = match self.call(Method::GET, self.lease.path(), None).await {
+            Ok(object) => Some(object),
+            Err(Failed::Call(kube::Error::Api(status))) if status.code == 404 => None,
+            Err(error) => return Err(error),
+        };
+        let found = self.record();
+        Ok(self.election.read(found.as_ref(), self.term.began.elapsed(), now()))
+    }
+
+    /// On top of the version that was read.
+    async fn write(&mut self, record: &Record) -> Result<(), Failed> {
+        let began = self.term.began.elapsed();
+        self.object = Some(self.put(record).await?);
+        self.election.wrote(began);
+        if let Some(until) = self.election.leads_until() {
+            self.term.extend(until);
+        }
+        Ok(())
+    }
+
+    async fn put(&self, record: &Record) -> Result<Value, Failed> {
+        let (method, path, mut object) = match &self.object {
+            Some(object) => (Method::PUT, self.lease.path(), object.clone()),
+            None => {
+                let metadata = json!({"name": self.lease.name, "namespace": self.lease.namespace});
+                let object = json!({
+                    "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {},
+                });
+                (Method::POST, self.lease.collection(), object)
+            }
+        };
+        let mut spec = object["spec"].as_object().cloned().unwrap_or_else(Map::new);
+        record.write(&mut spec);
+        object["spec"] = spec.into();
+        match self.call(method, path, Some(&object)).await {
+            Err(Failed::Call(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
+                Err(Failed::Conflict)
+            }
+            done => done,
+        }
+    }
+
+    /// Half the deadline, so that a call that hangs leaves time for another one.
+    async fn call(&self, method: Method, path: String, body: Option<&Value>) -> Result<Value, Failed> {
+        let body = body.map(Value::to_string).unwrap_or_default().into_bytes();
+        let calling = self.client.request_text(request(method, path, body));
+        let text = tokio::time::timeout(self.lease.terms.renew_deadline / 2, calling).await;
+        Ok(serde_json::from_str(&text.map_err(|_| Failed::Timeout)??)?)
+    }
+
+    fn record(&self) -> Option<Record> {
+        self.object.as_ref().map(|it| Record::read(&it["spec"]))
+    }
+
+    /// For whoever runs `kubectl describe lease`. Nothing depends on it, and nobody waits for it.
+    fn tell(&self, what: &str) -> impl Future<Output = ()> + use<> {
+        let Lease { namespace, name, identity, .. } = &self.lease;
+        tracing::info!(lease = %self.lease, identity, "{what}");
+        let uid = self.object.as_ref().map_or(Value::Null, |it| it["metadata"]["uid"].clone());
+        let now = now().to_rfc3339();
+        let event = json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": format!("{name}-"), "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "namespace": namespace, "name": name, "uid": uid,
+            },
+            "type": "Normal",
+            "reason": "LeaderElection",
+            "message": format!("{identity} {what}"),
+            "source": {"component": NAME},
+            "reportingComponent": NAME,
+            "reportingInstance": identity,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        });
+        let path = format!("/api/v1/namespaces/{namespace}/events");
+        let request = request(Method::POST, path, event.to_string().into_bytes());
+        let client = self.client.clone();
+        async move {
+            match tokio::time::timeout(TELL_TIMEOUT, client.request_text(request)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => tracing::debug!(%error, "the event was not written"),
+                Err(_) => tracing::debug!("the event was not written in time"),
+            }
+        }
+    }
+}
+
+fn request(method: Method, path: String, body: Vec<u8>) -> Request<Vec<u8>> {
+    let request = Request::builder().method(method).uri(path).header(ACCEPT, JSON).header(CONTENT_TYPE, JSON);
+    request.body(body).expect("names of objects make valid paths")
+}
