@@ -79,7 +79,8 @@ async fn nothing_begins_when_the_clients_time_is_over() {
         409 configmaps "a" already exists
         409 configmaps "a" already exists
         409 configmaps "a" already exists
-        409 configmaps "a" already exists"#]].assert_eq(&said);
+        409 configmaps "a" already exists"#]]
+    .assert_eq(&said);
 }
 
 #[tokio::test]
