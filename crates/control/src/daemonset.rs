@@ -155,8 +155,15 @@ impl Shell {
         let monitor = &self.context.monitor;
         monitor.turned();
         monitor.queue(self.queue.len(), self.busy.len());
+        for kind in Kind::ALL {
+            monitor.cached(kind, self.cache.count(kind));
+        }
         if monitor.stage() == Stage::Listing && self.cache.synced() {
-            tracing::info!(sets = self.cache.keys().count(), "all is listed");
+            tracing::info!(
+                sets = self.cache.count(Kind::Sets),
+                nodes = self.cache.count(Kind::Nodes),
+                "all is listed"
+            );
             monitor.enter(Stage::Working);
         }
     }
@@ -252,7 +259,7 @@ impl Shell {
             && now() < *until
         {
             self.wakes.insert(key.clone(), *until);
-            return self.cache.sets().find(|it| it.key == *key).map(|set| Plan::idle(set.clone()));
+            return self.cache.set_of(key).map(|set| Plan::idle(set.clone()));
         }
         if let Ok(plan) = catch_unwind(AssertUnwindSafe(|| look(&mut self.cache, key))) {
             self.panicked.remove(key);
@@ -262,7 +269,7 @@ impl Shell {
         self.cache = self.cache.from_scratch();
         let until = self.panic(key);
         self.wakes.insert(key.clone(), until);
-        self.cache.sets().find(|it| it.key == *key).map(|set| Plan::idle(set.clone()))
+        self.cache.set_of(key).map(|set| Plan::idle(set.clone()))
     }
 
     fn panic(&mut self, key: &Key) -> Time {
@@ -306,7 +313,7 @@ impl Shell {
     fn done(&mut self, set: &Arc<Set>, report: Option<Report>) {
         let report = report.unwrap_or_else(|| {
             self.panic(&set.key);
-            panic!("carrying out the plan of {} ended in a panic", set.key)
+            Report::unknown(set)
         });
         for event in &report.events {
             self.recorder.record(set, event);
@@ -424,5 +431,19 @@ mod tests {
         assert!(!shell.plan(&x, |cache, key| cache.look(key, now())).expect("the set is there").is_idle());
         assert!(shell.panicked.is_empty());
         assert!(shell.context.monitor.metrics().contains("muster_panics_total 1\n"));
+    }
+
+    #[tokio::test]
+    async fn a_plan_that_panics_is_found_out_about() {
+        let mut shell = shell();
+        let x = Key::new("a", "x");
+        let set = shell.cache.set_of(&x).unwrap().clone();
+        shell.busy.insert(x.clone());
+        shell.done(&set, None);
+        assert!(shell.busy.is_empty());
+        // Once its time has come, the first question is what was done.
+        shell.panicked.clear();
+        let later = now() + Duration::from_secs(10);
+        assert!(shell.cache.look(&x, later).unwrap().confirm);
     }
 }

@@ -1,4 +1,4 @@
-//! A Lease decides which replica writes. What follows from it is `election`'s word; here it is read and written.
+//! A Lease decides which replica writes. What follows from it is `muster_engine::lease`'s word; here it is read and written.
 
 use std::fmt;
 use std::pin::pin;
@@ -11,13 +11,13 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use kube::Client;
 use muster_engine::facts::Text;
+use muster_engine::lease::{Election, Lost, Next, Record, Terms};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::NAME;
 use crate::daemonset::now;
-use crate::election::{Election, Lost, Next, Record, Terms};
 use crate::monitor::{Monitor, Stage};
 
 /// Which Lease, and in whose name.

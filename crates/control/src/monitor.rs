@@ -51,6 +51,7 @@ pub struct Monitor {
     queued: Gauge,
     queue_wait: Histogram,
     busy: Gauge,
+    objects: Family<OfKind, Gauge>,
     lists: Family<OfKind, Counter>,
     watch_lag: Histogram,
     leader: Gauge,
@@ -131,6 +132,7 @@ impl Default for Monitor {
             queued: Gauge::default(),
             queue_wait: new_histogram(),
             busy: Gauge::default(),
+            objects: Family::default(),
             lists: Family::default(),
             watch_lag: new_histogram(),
             leader: Gauge::default(),
@@ -151,6 +153,7 @@ impl Default for Monitor {
         all.register("decisions", help, monitor.decisions.clone());
         all.register("calls", "Calls to the API server, by outcome", monitor.calls.clone());
         all.register("call_duration_seconds", "Time from a call to its answer", monitor.latency.clone());
+        all.register("cache_objects", "Objects known", monitor.objects.clone());
         all.register(
             "lists",
             "Whole lists read: one for each kind, and more after a fault",
@@ -213,6 +216,10 @@ impl Monitor {
     pub(crate) fn queue(&self, queued: usize, busy: usize) {
         self.queued.set(queued.try_into().unwrap_or(i64::MAX));
         self.busy.set(busy.try_into().unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn cached(&self, kind: Kind, count: usize) {
+        self.objects.get_or_create(&OfKind::of(kind)).set(count.try_into().unwrap_or(i64::MAX));
     }
 
     pub(crate) fn listed(&self, kind: Kind) {

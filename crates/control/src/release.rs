@@ -8,13 +8,13 @@ use http::header::ACCEPT;
 use kube::Client;
 use muster_engine::act::{Call, Outcome, Refusal};
 use muster_engine::facts::{self, Key, Set, Shared};
+use muster_engine::lease::Record;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::call::{CALL_TIMEOUT, Caller};
 use crate::daemonset::now;
-use crate::election::Record;
 use crate::lanes::Lanes;
 use crate::lease::{Lease, Term};
 use crate::monitor::Monitor;

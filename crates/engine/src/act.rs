@@ -175,6 +175,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// Nobody knows how it went: whatever was begun may have been done.
+    pub fn unknown(set: &Set) -> Self {
+        Self { uid: set.uid.clone(), doubt: true, retry: Some(Duration::ZERO), ..Self::default() }
+    }
+
     pub(crate) fn tell(&self, gate: &mut Gate, now: Time) {
         if let Some(pods) = &self.confirmed {
             gate.confirmed(pods, now);

@@ -8,7 +8,7 @@
 //!                           +------------ gate <-----------------+
 //! ```
 //!
-//! Ten nouns, and nothing else is a concept here:
+//! Eleven nouns, and nothing else is a concept here:
 //! - **facts**: API objects parsed once into small values: the only way in;
 //! - **verdict**: what a template says to a node: run, keep, leave;
 //! - **why**: every reason the engine can give;
@@ -18,6 +18,7 @@
 //! - **key**: namespace and name of a set;
 //! - **gate**: no plan before the set's own writes came back;
 //! - **revision**: a recorded template;
+//! - **lease**: which replica leads, and until when;
 //! - **scenario**: a world as text.
 //!
 //! # How a shell drives it
@@ -44,6 +45,7 @@ pub mod daemonset;
 pub mod facts;
 mod gate;
 pub mod go_json;
+pub mod lease;
 pub mod manifest;
 pub mod meaning;
 pub mod mutant;

@@ -35,6 +35,12 @@ impl Time {
             .map_or_else(|_| String::from("1970-01-01T00:00:00Z"), |timestamp| timestamp.to_string())
     }
 
+    /// RFC 3339 with microseconds, which is what `metav1.MicroTime` keeps.
+    pub fn to_rfc3339_micros(self) -> String {
+        let timestamp = jiff::Timestamp::from_microsecond(self.0).unwrap_or_default();
+        timestamp.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+    }
+
     /// How long from `earlier` until this; nothing where it is not later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
@@ -79,6 +85,7 @@ mod tests {
         assert_eq!(time.to_rfc3339(), "2026-01-02T03:04:05Z");
         assert_eq!(Time::parse("2026-01-02T03:04:05.000001Z").unwrap(), time + Duration::from_micros(1));
         assert_eq!(Time::parse("yesterday"), None);
+        assert_eq!((time + Duration::from_micros(70)).to_rfc3339_micros(), "2026-01-02T03:04:05.000070Z");
     }
 
     #[test]

@@ -88,6 +88,7 @@ async fn what_it_counts_and_how_it_is() {
     let wanted = [
         "muster_leader",
         "muster_daemonset_",
+        "muster_cache_objects",
         "muster_lists",
         "muster_decisions",
         "muster_calls_total{verb=\"create\"",
@@ -101,6 +102,10 @@ async fn what_it_counts_and_how_it_is() {
     };
     // The set in the namespace that was not named is not there.
     let expected = "\
+muster_cache_objects{resource=\"controllerrevisions\"} 1
+muster_cache_objects{resource=\"daemonsets\"} 1
+muster_cache_objects{resource=\"nodes\"} 2
+muster_cache_objects{resource=\"pods\"} 2
 muster_calls_total{verb=\"create\",resource=\"controllerrevisions\",outcome=\"ok\"} 1
 muster_calls_total{verb=\"create\",resource=\"pods\",outcome=\"ok\"} 2
 muster_daemonset_available{namespace=\"default\",daemonset=\"web\"} 0

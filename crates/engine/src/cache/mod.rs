@@ -244,6 +244,19 @@ impl Cache {
         }
     }
 
+    /// How many objects of a kind are known.
+    pub fn count(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Sets => self.entries.len(),
+            kind => self.objects.count(kind),
+        }
+    }
+
+    /// A set as it is cached.
+    pub fn set_of(&self, key: &Key) -> Option<&Arc<Set>> {
+        self.entries.get(key).map(|it| &it.set)
+    }
+
     /// The sets as they are cached.
     pub fn sets(&self) -> impl Iterator<Item = &Arc<Set>> {
         self.entries.values().map(|it| &it.set)

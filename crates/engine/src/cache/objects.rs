@@ -19,6 +19,15 @@ pub(super) struct Objects {
 }
 
 impl Objects {
+    pub(super) fn count(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Sets => 0,
+            Kind::Nodes => self.nodes.len(),
+            Kind::Pods => self.pods.len(),
+            Kind::Revisions => self.revisions.len(),
+        }
+    }
+
     pub(super) fn node(&self, name: &Text) -> Option<&Node> {
         self.nodes.get(name).map(Arc::as_ref)
     }

@@ -3,13 +3,15 @@
 //! Two clocks are at work. What is written into the Lease is the time of day, for people to read; nothing follows from
 //! it. What is decided comes from a clock that nobody sets: here a moment is the time since the process began.
 
-use std::fmt;
-use std::time::Duration;
+use alloc::format;
+use alloc::string::String;
+use core::fmt;
+use core::time::Duration;
 
-use jiff::Timestamp;
-use muster_engine::facts::Text;
-use muster_engine::time::Time;
 use serde_json::{Map, Value};
+
+use crate::facts::Text;
+use crate::time::Time;
 
 /// How long a lease holds, and how it is kept. The defaults are upstream's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +33,7 @@ impl Default for Terms {
 
 impl Terms {
     /// What makes no sense together.
-    pub(crate) fn problem(&self) -> Option<String> {
+    pub fn problem(&self) -> Option<String> {
         let Self { duration, renew_deadline, retry_period } = self;
         if duration.subsec_nanos() != 0 || duration.is_zero() {
             return Some(format!("the lease duration {duration:?} is not a number of whole seconds"));
@@ -52,25 +54,25 @@ impl Terms {
 
     /// Rule: a write that begins at the last moment, when the renewal is overdue, ends before the lease can be anyone
     /// else's: it may take four fifths of the time between. The last fifth is for clocks that do not run alike.
-    pub(crate) fn write_timeout(&self) -> Duration {
+    pub fn write_timeout(&self) -> Duration {
         self.duration.saturating_sub(self.renew_deadline) * 4 / 5
     }
 }
 
 /// What a Lease says.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Record {
+pub struct Record {
     /// Nobody, if it is empty.
-    pub(crate) holder: Text,
-    pub(crate) duration_s: u32,
-    pub(crate) acquired: Option<Time>,
-    pub(crate) renewed: Option<Time>,
-    pub(crate) transitions: i64,
+    pub holder: Text,
+    pub duration_s: u32,
+    pub acquired: Option<Time>,
+    pub renewed: Option<Time>,
+    pub transitions: i64,
 }
 
 impl Record {
     /// Reads the `spec` of a Lease. What is missing, or is no such thing, is taken for nothing.
-    pub(crate) fn read(spec: &Value) -> Self {
+    pub fn read(spec: &Value) -> Self {
         let time = |name: &str| spec[name].as_str().and_then(Time::parse);
         Self {
             holder: spec["holderIdentity"].as_str().unwrap_or_default().into(),
@@ -82,8 +84,8 @@ impl Record {
     }
 
     /// Writes itself into the `spec` of a Lease, and leaves what else is there.
-    pub(crate) fn write(&self, spec: &mut Map<String, Value>) {
-        let time = |it: Option<Time>| it.map_or(Value::Null, |it| with_micros(it).into());
+    pub fn write(&self, spec: &mut Map<String, Value>) {
+        let time = |it: Option<Time>| it.map_or(Value::Null, |it| it.to_rfc3339_micros().into());
         let fields: [(&str, Value); 5] = [
             ("holderIdentity", self.holder.as_ref().into()),
             ("leaseDurationSeconds", self.duration_s.into()),
@@ -101,15 +103,9 @@ impl Record {
     }
 }
 
-/// RFC 3339 with microseconds, which is what `metav1.MicroTime` keeps.
-fn with_micros(time: Time) -> String {
-    let timestamp = Timestamp::from_microsecond(time.as_micros()).unwrap_or_default();
-    timestamp.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
-}
-
 /// What a replica does about the lease it has just read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Next {
+pub enum Next {
     /// Write this on top of the version that was read, to take the lease or to keep it.
     Write(Record),
     /// Another one leads. Decide again at this moment, or when the lease changes.
@@ -139,7 +135,7 @@ impl fmt::Display for Lost {
 
 /// One replica's part in the election.
 #[derive(Clone, Debug)]
-pub(crate) struct Election {
+pub struct Election {
     me: Text,
     terms: Terms,
     /// What the lease said, and since when it has said so.
@@ -149,14 +145,14 @@ pub(crate) struct Election {
 }
 
 impl Election {
-    pub(crate) fn new(me: impl Into<Text>, terms: Terms) -> Self {
+    pub fn new(me: impl Into<Text>, terms: Terms) -> Self {
         Self { me: me.into(), terms, seen: None, renewed: None }
     }
 
     /// Rule: a lease is free when nobody is named in it, or when it has not changed for as long as it says, measured from
     /// when this replica first saw it so. Whoever led and finds another name, or none, has been away too long, whether or
     /// not that other one is gone again: it ends. `clock` is only written down. Upstream: `tryAcquireOrRenew`.
-    pub(crate) fn read(&mut self, found: Option<&Record>, now: Duration, clock: Time) -> Next {
+    pub fn read(&mut self, found: Option<&Record>, now: Duration, clock: Time) -> Next {
         let led = self.renewed.is_some();
         let Some(found) = found else {
             self.seen = None;
@@ -182,17 +178,17 @@ impl Election {
     }
 
     /// The lease was written, by a call that began at this moment.
-    pub(crate) fn wrote(&mut self, began: Duration) {
+    pub fn wrote(&mut self, began: Duration) {
         self.renewed = Some(began);
     }
 
     /// Rule: a leader writes until the renew deadline has passed since it began the last renewal that succeeded.
-    pub(crate) fn leads_until(&self) -> Option<Duration> {
+    pub fn leads_until(&self) -> Option<Duration> {
         self.renewed.map(|it| it.saturating_add(self.terms.renew_deadline))
     }
 
     /// What a leader that stops in order leaves behind, so that the next one need not wait.
-    pub(crate) fn released(&self, found: &Record, clock: Time) -> Record {
+    pub fn released(&self, found: &Record, clock: Time) -> Record {
         Record {
             holder: "".into(),
             duration_s: 1,
@@ -219,6 +215,9 @@ impl Election {
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString as _;
+    use alloc::vec::Vec;
+
     use expect_test::expect;
     use serde_json::json;
 
