@@ -27,6 +27,7 @@ lint: ## Formatting, clippy, and licences where cargo-deny is installed
 bench: ## The numbers of PROMISES.md; fails where one is broken
 	cargo bench --package muster-engine --bench decide -- --check
 	cargo bench --package muster --bench server -- --check
+	cargo bench --package muster --bench controller -- --check
 
 sim: ## Simulated worlds: SEEDS=n of them, or one with SEED=n and its trace
 	cargo sim $(if $(SEED),$(SEED),--seeds $(SEEDS))

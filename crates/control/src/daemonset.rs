@@ -47,18 +47,32 @@ const PANIC_RETRY_MIN: Duration = Duration::from_secs(1);
 const PANIC_RETRY_MAX: Duration = Duration::from_secs(300);
 
 /// Looks at every set, and again whenever something happens to it, until `stop`. Then no new plan is made, and those that
-/// are being carried out are finished.
+/// are being carried out are finished. It ends before that only when the API server shows another store than before:
+/// nothing that was known holds then.
 pub(crate) async fn run(context: Arc<Context>, stop: &CancellationToken) {
+    // Each namespace has watches of its own, and so all that follows from them.
+    let namespaces: BTreeSet<&String> = context.options.namespaces.iter().collect();
+    if namespaces.is_empty() {
+        return run_in(&context, None, stop).await;
+    }
+    let running = namespaces.into_iter().map(|it| run_in(&context, Some(it), stop));
+    let mut running: FuturesUnordered<_> = running.collect();
+    while running.next().await.is_some() && stop.is_cancelled() {}
+}
+
+async fn run_in(context: &Arc<Context>, namespace: Option<&str>, stop: &CancellationToken) {
     let (sender, brought) = mpsc::channel(EVENTS_MAX);
     let relist = watch::Sender::new(0);
     let client = &context.client;
-    let reflecting =
-        Kind::ALL.map(|kind| reflect::reflect(client.clone(), kind, sender.clone(), relist.subscribe()));
-    let (recorder, recording) = Recorder::new(client.clone());
+    let reflecting = Kind::ALL.map(|kind| {
+        let namespace = namespace.map(ToOwned::to_owned);
+        reflect::reflect(client.clone(), kind, namespace, sender.clone(), relist.subscribe()).boxed()
+    });
+    let (recorder, recording) = Recorder::new(client.clone(), context.monitor.events_dropped.clone());
     let mut recording = std::pin::pin!(recording);
     let mut shell = Shell::new(context.clone(), recorder, relist);
     tokio::select! {
-        _ = futures::future::join_all(reflecting) => {}
+        _ = futures::future::select_all(reflecting) => {}
         () = &mut recording => {}
         () = shell.run(brought, stop) => {}
     }
@@ -171,41 +185,20 @@ impl Shell {
     fn take(&mut self, kind: Kind, event: Brought) {
         self.context.monitor.heard(kind);
         let keys = match event {
-            Brought::Listed { mut items, resource_version } => {
+            Brought::Listed { items, resource_version } => {
                 self.context.monitor.listed(kind);
-                items.retain(|it| self.elsewhere(it).is_none());
                 items.iter().for_each(|it| self.mind_rivals(it));
                 self.cache.apply(Event::Listed { kind, items, resource_version })
             }
-            Brought::Watched(Watched::Bookmark { resource_version }) => {
+            Brought::Watched(Watched::Bookmark { resource_version, .. }) => {
                 self.cache.bookmark(kind, resource_version)
             }
-            // How far the watch has come is news, whatever it is about.
-            Brought::Watched(watched) => match self.elsewhere(&watched) {
-                Some(resource_version) => self.cache.bookmark(kind, resource_version),
-                None => {
-                    self.mind_rivals(&watched);
-                    self.cache.apply(Event::Watched(watched))
-                }
-            },
+            Brought::Watched(watched) => {
+                self.mind_rivals(&watched);
+                self.cache.apply(Event::Watched(watched))
+            }
         };
         self.enqueue(keys);
-    }
-
-    /// The version of an object in a namespace that is none of ours.
-    fn elsewhere(&self, watched: &Watched) -> Option<u64> {
-        let (namespace, resource_version) = match watched {
-            Watched::Set(it) => (&it.key.namespace, it.resource_version),
-            Watched::Pod(it) => (&it.key.namespace, it.resource_version),
-            Watched::Revision(it) => (&it.key.namespace, it.resource_version),
-            Watched::Gone { key, resource_version, kind } if *kind != Kind::Nodes => {
-                (&key.namespace, *resource_version)
-            }
-            _ => return None,
-        };
-        let ours = &self.context.options.namespaces;
-        let is_ours = ours.is_empty() || ours.iter().any(|it| *it == **namespace);
-        (!is_ours).then_some(resource_version)
     }
 
     fn mind_rivals(&mut self, watched: &Watched) {
@@ -406,7 +399,8 @@ mod tests {
         let term = Term::unlimited(Duration::from_secs(1));
         let monitor = Arc::new(Monitor::default());
         let context = Arc::new(Context { client: client.clone(), options, lanes, term, monitor });
-        let mut shell = Shell::new(context, Recorder::new(client).0, watch::Sender::new(0));
+        let mut shell =
+            Shell::new(context, Recorder::new(client, Default::default()).0, watch::Sender::new(0));
         for kind in Kind::ALL {
             let items = if kind == Kind::Sets { vec![set("x"), set("y")] } else { Vec::new() };
             shell.take(kind, Brought::Listed { items, resource_version: 1 });

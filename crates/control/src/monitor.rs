@@ -163,7 +163,7 @@ impl Default for Monitor {
         all.register("watch_lag_seconds", help, monitor.watch_lag.clone());
         all.register(
             "events_dropped",
-            "Events not recorded because too many waited",
+            "Events not recorded: there were too many, or they were refused",
             monitor.events_dropped.clone(),
         );
         all.register("panics", "Looks and plans that ended in a panic", monitor.panics.clone());

@@ -1,84 +1,143 @@
 //! Lists and watches of one kind, without a gap: what the cluster is, and every change of it.
+//!
+//! Each object becomes a fact as soon as its last byte is there; neither it nor the text of a list is kept. A list is
+//! always read from the store and not from a cache of the server's: no `resourceVersion` is given.
 
-use std::pin::pin;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::pin::Pin;
 use std::time::Duration;
 
-use futures::AsyncBufReadExt as _;
+use futures::io::AsyncBufRead;
+use futures::{AsyncBufReadExt as _, FutureExt as _};
 use http::Request;
 use kube::Client;
-use muster_engine::facts::{self, Kind, Malformed, Shared, Watched};
+use muster_engine::facts::{self, Key, Kind, Malformed, Shared, Watched};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout, timeout_at};
 
-/// The server ends a watch after this; a connection that died in silence is noticed soon after.
+/// The server ends a watch after this.
 const WATCH_S: u64 = 290;
-const SILENCE_MAX: Duration = Duration::from_secs(WATCH_S + 15);
+/// A watch is told at least a bookmark every minute. One that is silent for longer hangs on a dead connection, or on a
+/// server without bookmarks: either way it costs little to ask again.
+const SILENCE_MAX: Duration = Duration::from_secs(90);
+
+/// A list that comes as a watch and stands still for this long has no end: the server does not know what was asked.
+const LIST_SILENCE_MAX: Duration = Duration::from_secs(10);
+/// … and so has one that takes this long, however much it tells.
+const LIST_MAX: Duration = Duration::from_secs(120);
+
+/// Objects in one page of a list: a megabyte or two of text.
+const PAGE: usize = 500;
+const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// First wait after a failure, and the longest; doubled in between.
-const RETRY_MIN: Duration = Duration::from_millis(500);
+const RETRY_MIN: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(30);
+/// A watch that held this long did not fail.
+const HELD: Duration = Duration::from_secs(5);
 
-#[derive(Debug)]
+/// An API server that lags behind its store has caught up by then. One that has not shows another store.
+const SET_BACK_AFTER: Duration = Duration::from_secs(60);
+
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Brought {
     Listed { items: Vec<Watched>, resource_version: u64 },
     Watched(Watched),
 }
 
-/// Sends all that is known of a kind, until nobody listens. Whenever `relist` changes it begins anew with a list.
+/// Sends all that is known of a kind, of one namespace or of all. Whenever `relist` changes it begins anew with a list.
+/// Ends when nobody listens, or when what it told before is not the store's past any more: whoever listens begins anew.
 pub(crate) async fn reflect(
     client: Client,
     kind: Kind,
+    namespace: Option<String>,
     sender: mpsc::Sender<(Kind, Brought)>,
-    mut relist: watch::Receiver<u64>,
+    relist: watch::Receiver<u64>,
 ) {
-    let mut reflector = Reflector { client, kind, sender, shared: Shared::default() };
-    let mut retry = RETRY_MIN;
-    loop {
-        relist.mark_unchanged();
-        let began = tokio::time::Instant::now();
-        let lost = tokio::select! {
-            lost = reflector.list_and_watch() => lost,
-            changed = relist.changed() => match changed {
-                Ok(()) => continue,
-                Err(_) => return,
-            },
-        };
-        match lost {
-            Lost::NobodyListens => return,
-            Lost::Compacted => tracing::info!(?kind, "the history was compacted: list anew"),
-            Lost::Failed(error) => tracing::warn!(?kind, %error, "the watch was lost: list anew"),
-        }
-        // Whatever held this long was no failure to begin with.
-        if RETRY_MAX < began.elapsed() {
-            retry = RETRY_MIN;
-        }
-        tokio::time::sleep(retry).await;
-        retry = (retry * 2).min(RETRY_MAX);
+    let reflector = Reflector {
+        client,
+        kind,
+        path: path(kind, namespace.as_deref()),
+        sender,
+        shared: Shared::default(),
+        streams: true,
+        silence_max: LIST_SILENCE_MAX,
+        newest: 0,
+        led_back_since: None,
+        set_back_after: SET_BACK_AFTER,
+    };
+    reflector.run(relist).await;
+}
+
+fn path(kind: Kind, namespace: Option<&str>) -> String {
+    let group = match kind.group() {
+        "" => "/api/v1".to_owned(),
+        group => format!("/apis/{group}/v1"),
+    };
+    match namespace.filter(|_| kind != Kind::Nodes) {
+        Some(namespace) => format!("{group}/namespaces/{namespace}/{}", kind.plural()),
+        None => format!("{group}/{}", kind.plural()),
     }
 }
 
-pub(crate) fn path(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Sets => "/apis/apps/v1/daemonsets",
-        Kind::Nodes => "/api/v1/nodes",
-        Kind::Pods => "/api/v1/pods",
-        Kind::Revisions => "/apis/apps/v1/controllerrevisions",
+/// What went wrong, and what is to be done about it.
+fn in_words(kind: Kind, error: &kube::Error) -> String {
+    let resource = kind.plural();
+    match error {
+        kube::Error::Api(status) if status.code == 403 => {
+            let group = match kind.group() {
+                "" => "the core group".to_owned(),
+                group => format!("the group {group}"),
+            };
+            format!(
+                "the controller's role must grant it the verbs list and watch on {resource} of {group}: {}",
+                status.message
+            )
+        }
+        kube::Error::Api(status) if status.code == 401 => {
+            format!("the API server does not accept the controller's credentials: {}", status.message)
+        }
+        kube::Error::Api(status) => format!("{resource}: {} ({})", status.message, status.code),
+        error => {
+            let causes = std::iter::successors(Some(error as &dyn std::error::Error), |it| it.source());
+            format!("{resource}: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
+        }
     }
 }
 
 struct Reflector {
     client: Client,
     kind: Kind,
+    path: String,
     sender: mpsc::Sender<(Kind, Brought)>,
     shared: Shared,
+    /// Whether a list may be asked for as a watch.
+    streams: bool,
+    silence_max: Duration,
+    /// How far it has ever come.
+    newest: u64,
+    /// Since when lists are older than that.
+    led_back_since: Option<Instant>,
+    set_back_after: Duration,
 }
 
 /// Why a list is due.
 enum Lost {
     NobodyListens,
     Compacted,
+    /// In the middle of a watch.
+    Ended {
+        code: i64,
+        message: String,
+    },
     Failed(kube::Error),
+    /// What is shown is older than what was shown before.
+    LedBack {
+        shown: u64,
+    },
 }
 
 impl From<kube::Error> for Lost {
@@ -91,86 +150,202 @@ impl From<kube::Error> for Lost {
 }
 
 impl Reflector {
-    async fn list_and_watch(&mut self) -> Lost {
-        let mut after = match self.list().await {
-            Ok(resource_version) => resource_version,
+    async fn run(mut self, mut relist: watch::Receiver<u64>) {
+        let mut retry = Retry::default();
+        loop {
+            relist.mark_unchanged();
+            let lost = tokio::select! {
+                lost = self.list_and_watch(&mut retry) => lost,
+                changed = relist.changed() => match changed {
+                    Ok(()) => continue,
+                    Err(_) => return,
+                },
+            };
+            let (path, seen) = (&self.path, self.newest);
+            match lost {
+                Lost::NobodyListens => return,
+                Lost::Compacted => tracing::info!(path, "the history was compacted: list anew"),
+                Lost::Ended { code, message } => {
+                    tracing::warn!(path, code, message, "the server ended the watch: list anew");
+                }
+                Lost::Failed(error) => tracing::warn!(path, error = in_words(self.kind, &error), "list anew"),
+                Lost::LedBack { shown } => {
+                    tracing::warn!(path, seen, shown, "the API server shows an older state than before");
+                    if self.led_back_since.is_some_and(|it| self.set_back_after < it.elapsed()) {
+                        tracing::error!(path, "its store was restored or replaced: everything begins anew");
+                        return;
+                    }
+                }
+            }
+            retry.wait().await;
+        }
+    }
+
+    async fn list_and_watch(&mut self, retry: &mut Retry) -> Lost {
+        let mut lines = match self.list().await {
+            Ok(lines) => lines,
             Err(lost) => return lost,
         };
         loop {
-            match self.watch(after).await {
-                Ok(seen) => after = seen,
+            let began = Instant::now();
+            let watched = self.watch(lines.take()).await;
+            let held = HELD < began.elapsed();
+            if held {
+                retry.reset();
+            }
+            match watched {
+                Ok(()) if held => {}
+                Ok(()) => retry.wait().await,
                 Err(lost) => return lost,
             }
         }
     }
 
-    /// Read from the store and not from a cache of the server's: no `resourceVersion` is given.
-    async fn list(&mut self) -> Result<u64, Lost> {
+    /// Tells all there is; where that came as a watch, it goes on with changes.
+    async fn list(&mut self) -> Result<Option<Lines>, Lost> {
+        if self.streams
+            && let Some(lines) = self.list_as_watch().await?
+        {
+            return Ok(Some(lines));
+        }
+        self.list_by_page().await?;
+        Ok(None)
+    }
+
+    /// `None`: the server does not do so, or not now.
+    async fn list_as_watch(&mut self) -> Result<Option<Lines>, Lost> {
+        const OPTIONS: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+        let mut lines = match self.open(OPTIONS).await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => {
+                tracing::debug!(
+                    path = self.path,
+                    status.message,
+                    "no streaming lists here: pages are asked for"
+                );
+                self.streams = false;
+                return Ok(None);
+            }
+            opened => opened?,
+        };
+        // By key, for an object may change or go while the list is told.
+        let mut items: BTreeMap<Key, Watched> = BTreeMap::new();
+        let deadline = Instant::now() + LIST_MAX;
+        loop {
+            let line = match timeout_at(deadline, lines.next(self.silence_max)).await {
+                Ok(Next::Line(line)) => line,
+                Ok(Next::End) => return Ok(None),
+                Ok(Next::Silence) | Err(_) => {
+                    tracing::info!(path = self.path, "a streaming list did not end: pages are asked for");
+                    self.streams = false;
+                    return Ok(None);
+                }
+            };
+            match self.read(line)? {
+                Some(Watched::Bookmark { resource_version, ends_list: true }) => {
+                    self.listed(items.into_values().collect(), resource_version).await?;
+                    return Ok(Some(lines));
+                }
+                Some(Watched::Gone { key, .. }) => drop(items.remove(&key)),
+                Some(watched) => drop(watched.key().map(|key| items.insert(key, watched))),
+                None => {}
+            }
+        }
+    }
+
+    async fn list_by_page(&mut self) -> Result<(), Lost> {
         #[derive(Deserialize)]
-        struct List<'a> {
+        struct Page<'a> {
             metadata: Head,
-            #[serde(borrow)]
-            items: Vec<&'a RawValue>,
+            #[serde(borrow, default)]
+            items: Option<Vec<&'a RawValue>>,
         }
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Head {
             resource_version: String,
+            #[serde(default)]
+            r#continue: String,
         }
-        let text = self.client.request_text(get(path(self.kind).to_owned())).await?;
-        let list: List<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
-        let resource_version = list.metadata.resource_version.parse().unwrap_or_default();
-        let mut items = Vec::with_capacity(list.items.len());
-        for item in list.items {
-            // As a line of a watch, so that one reader serves both.
-            let line = format!(r#"{{"type":"ADDED","object":{item}}}"#);
-            items.extend(self.read(line.as_bytes()));
+        let mut items = Vec::new();
+        let mut after = String::new();
+        loop {
+            let request = get(format!("{}?{}", self.path, page_query(&after)));
+            let text = timeout(PAGE_TIMEOUT, self.client.request_text(request)).await;
+            let text = text.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))?;
+            let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+            for item in page.items.into_iter().flatten() {
+                let fact = facts::listed(self.kind, item.get().as_bytes(), &mut self.shared);
+                items.extend(self.well_formed(fact).filter(|it| !matches!(it, Watched::Gone { .. })));
+            }
+            after = page.metadata.r#continue;
+            if after.is_empty() {
+                let resource_version = page.metadata.resource_version.parse().unwrap_or_default();
+                return self.listed(items, resource_version).await;
+            }
         }
-        self.send(Brought::Listed { items, resource_version }).await?;
-        Ok(resource_version)
     }
 
-    /// Watches until the server ends it, and says how far it came.
-    async fn watch(&mut self, after: u64) -> Result<u64, Lost> {
-        let options =
-            format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_S}&resourceVersion={after}");
-        let stream = self.client.request_stream(get(format!("{}?{options}", path(self.kind)))).await?;
-        let mut stream = pin!(stream);
-        let mut seen = after;
-        let mut line = Vec::new();
+    async fn listed(&mut self, items: Vec<Watched>, resource_version: u64) -> Result<(), Lost> {
+        self.send(Brought::Listed { items, resource_version }).await?;
+        let came = self.come_to(resource_version);
+        self.led_back_since = came.is_err().then(|| self.led_back_since.unwrap_or_else(Instant::now));
+        came
+    }
+
+    /// Watches until the connection ends. What was cut off is sent again by the next watch.
+    async fn watch(&mut self, lines: Option<Lines>) -> Result<(), Lost> {
+        let mut lines = match lines {
+            Some(lines) => lines,
+            None => match self.open(&format!("resourceVersion={}", self.newest)).await {
+                Ok(lines) => lines,
+                // The server, or the way to it, is in trouble: the watch goes on from where it was.
+                Err(error) if !matches!(&error, kube::Error::Api(status) if !is_passing(status.code)) => {
+                    tracing::warn!(path = self.path, error = in_words(self.kind, &error), "watch again");
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            },
+        };
         loop {
-            line.clear();
-            let read = tokio::time::timeout(SILENCE_MAX, stream.read_until(b'\n', &mut line)).await;
-            match read {
-                // What was cut off is sent again by the next watch.
-                Err(_) | Ok(Err(_) | Ok(0)) => return Ok(seen),
-                Ok(Ok(_)) if !line.ends_with(b"\n") => return Ok(seen),
-                Ok(Ok(_)) => {}
-            }
-            let Some(watched) = self.read(&line) else { continue };
-            match &watched {
-                Watched::Error { code: 410, .. } => return Err(Lost::Compacted),
-                Watched::Error { code, message } => {
-                    tracing::warn!(kind = ?self.kind, code, message, "the server ended the watch");
-                    return Err(Lost::Compacted);
-                }
-                Watched::Set(it) => seen = it.resource_version,
-                Watched::Node(it) => seen = it.resource_version,
-                Watched::Pod(it) => seen = it.resource_version,
-                Watched::Revision(it) => seen = it.resource_version,
-                Watched::Gone { resource_version, .. } | Watched::Bookmark { resource_version } => {
-                    seen = *resource_version;
-                }
+            let Next::Line(line) = lines.next(SILENCE_MAX).await else { return Ok(()) };
+            let Some(watched) = self.read(line)? else { continue };
+            if let Some(resource_version) = watched.resource_version() {
+                self.come_to(resource_version)?;
             }
             self.send(Brought::Watched(watched)).await?;
         }
     }
 
+    async fn open(&self, options: &str) -> kube::Result<Lines> {
+        let (path, common) = (&self.path, format!("allowWatchBookmarks=true&timeoutSeconds={WATCH_S}"));
+        let opening = self.client.request_stream(get(format!("{path}?watch=true&{common}&{options}")));
+        // Headers come at once, whatever there is to tell.
+        let stream = timeout(LIST_SILENCE_MAX, opening).await;
+        let stream = stream.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))?;
+        Ok(Lines { stream: Box::pin(stream), line: Vec::new() })
+    }
+
+    /// Versions of one kind only go up, unless another store is behind them.
+    fn come_to(&mut self, resource_version: u64) -> Result<(), Lost> {
+        if resource_version < self.newest {
+            return Err(Lost::LedBack { shown: resource_version });
+        }
+        self.newest = resource_version;
+        Ok(())
+    }
+
+    fn read(&mut self, line: &[u8]) -> Result<Option<Watched>, Lost> {
+        let fact = facts::watched(self.kind, line, &mut self.shared);
+        match self.well_formed(fact) {
+            Some(Watched::Error { code: 410, .. }) => Err(Lost::Compacted),
+            Some(Watched::Error { code, message }) => Err(Lost::Ended { code, message }),
+            fact => Ok(fact),
+        }
+    }
+
     /// An object that cannot be read is left out, and stops nothing else.
-    fn read(&mut self, line: &[u8]) -> Option<Watched> {
-        let complain =
-            |error: Malformed| tracing::error!(kind = ?self.kind, %error, "an object was left out");
-        facts::watched(self.kind, line, &mut self.shared).map_err(complain).ok()
+    fn well_formed(&self, fact: Result<Watched, Malformed>) -> Option<Watched> {
+        fact.map_err(|error| tracing::error!(path = self.path, %error, "an object was left out")).ok()
     }
 
     async fn send(&self, brought: Brought) -> Result<(), Lost> {
@@ -178,9 +353,78 @@ impl Reflector {
     }
 }
 
+fn page_query(after: &str) -> String {
+    let mut query = form_urlencoded::Serializer::new(format!("limit={PAGE}"));
+    if !after.is_empty() {
+        query.append_pair("continue", after);
+    }
+    query.finish()
+}
+
+/// Refusals that say nothing about what was asked for.
+fn is_passing(code: u16) -> bool {
+    matches!(code, 429 | 500 | 502 | 503)
+}
+
+/// A watch as it comes.
+struct Lines {
+    stream: Pin<Box<dyn AsyncBufRead + Send>>,
+    line: Vec<u8>,
+}
+
+enum Next<'a> {
+    Line(&'a [u8]),
+    End,
+    Silence,
+}
+
+impl Lines {
+    async fn next(&mut self, silence_max: Duration) -> Next<'_> {
+        self.line.clear();
+        let mut reading = self.stream.read_until(b'\n', &mut self.line);
+        // Mostly the next line is there already, and no timer is needed for it.
+        let read = match (&mut reading).now_or_never() {
+            Some(read) => read,
+            None => match timeout(silence_max, reading).await {
+                Ok(read) => read,
+                Err(_) => return Next::Silence,
+            },
+        };
+        match read {
+            Ok(_) if self.line.ends_with(b"\n") => Next::Line(&self.line),
+            Ok(_) | Err(_) => Next::End,
+        }
+    }
+}
+
+/// Waits longer each time, and never quite as long as another process does.
+struct Retry(Duration);
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self(RETRY_MIN)
+    }
+}
+
+impl Retry {
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    async fn wait(&mut self) {
+        // A hasher's key is the one source of chance in the standard library.
+        let chance = RandomState::new().build_hasher().finish() as u32;
+        tokio::time::sleep(self.0.mul_f64(0.5 + f64::from(chance) / f64::from(u32::MAX))).await;
+        self.0 = (self.0 * 2).min(RETRY_MAX);
+    }
+}
+
 fn get(path: String) -> Request<Vec<u8>> {
     Request::get(path)
         .header(http::header::ACCEPT, "application/json")
         .body(Vec::new())
-        .expect("a valid path")
+        .expect("names of namespaces make valid paths")
 }
+
+#[cfg(test)]
+mod tests;

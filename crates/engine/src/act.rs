@@ -195,6 +195,10 @@ impl Report {
         }
     }
 
+    pub(crate) fn wrote_status(&self) -> bool {
+        self.wrote.iter().any(|(kind, _)| *kind == Kind::Sets)
+    }
+
     /// Whether the API server was asked what there is.
     pub(crate) fn confirms(&self) -> bool {
         self.confirmed.is_some()

@@ -3,8 +3,9 @@
 use std::alloc::System;
 use std::sync::Arc;
 
-use muster_engine::facts::{self, Shared};
-use serde_json::Value;
+use muster_engine::cache::{Cache, Event};
+use muster_engine::facts::{self, Kind, Shared};
+use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
 #[path = "world/fleet.rs"]
@@ -32,7 +33,7 @@ fn texts(object: impl Fn(usize) -> Value) -> Vec<String> {
     (0..COUNT).map(|it| object(it).to_string()).collect()
 }
 
-/// Both in one test: what other threads allocate would be counted too.
+/// All in one test: what other threads allocate would be counted too.
 #[test]
 fn a_pod_is_a_few_hundred_bytes_and_a_node_not_many_more() {
     let mut shared = Shared::default();
@@ -43,4 +44,30 @@ fn a_pod_is_a_few_hundred_bytes_and_a_node_not_many_more() {
     println!("a node takes {node} bytes, a pod {pod}; as JSON {} and {}", nodes[0].len(), pods[0].len());
     assert!(pod < 400, "a pod takes {pod} bytes");
     assert!(node < 1536, "a node takes {node} bytes");
+
+    // As they come from a watch into the cache: with all its indices, and with no set that wants them.
+    let mut cache = Cache::default();
+    for kind in Kind::ALL {
+        let _ = cache.apply(Event::Listed { kind, items: Vec::new(), resource_version: 1 });
+    }
+    let mut owned_by = |owners: Value, from: usize| {
+        let lines = texts(|it| {
+            let mut pod = fleet::pod(1, from + it, true, (2 + from + it) as u64);
+            pod["metadata"]["ownerReferences"] = owners.clone();
+            json!({"type": "ADDED", "object": pod})
+        });
+        held_by_each(&lines, |it| {
+            let pod = facts::watched(Kind::Pods, it, &mut shared).expect("a pod");
+            let _ = cache.apply(Event::Watched(pod));
+        })
+    };
+    let of_a_deployment = owned_by(json!([{"kind": "ReplicaSet", "uid": "r", "controller": true}]), 0);
+    let of_nobody = owned_by(json!([]), COUNT);
+    println!("a pod of a Deployment costs {of_a_deployment} bytes, a pod of nobody {of_nobody}");
+    // The measure itself counts an `Arc` of nothing.
+    assert!(
+        of_a_deployment <= size_of::<[usize; 2]>(),
+        "a pod of a Deployment takes {of_a_deployment} bytes"
+    );
+    assert!(of_nobody < 700, "a pod of nobody takes {of_nobody} bytes");
 }

@@ -15,12 +15,14 @@ use crate::daemonset::cell::{self, Cell};
 use crate::daemonset::revision::{self, Current};
 use crate::daemonset::status::STALLED;
 use crate::daemonset::{self, Advance, Backoff, Ledger};
-use crate::facts::{Condition, ConditionType, Counts, Key, Kind, Node, Pod, Revision, Set, Text, Watched};
+use crate::facts::{
+    Condition, ConditionType, Counts, Key, Kind, Node, Pod, Revision, Set, Status, Text, Watched,
+};
 use crate::gate::{Closed, Gate};
 use crate::mutant;
 use crate::plan::{Claim, Plan, Settings};
 use crate::spread::Spread;
-use crate::time::Time;
+use crate::time::{Time, earliest};
 use crate::why::Why;
 use objects::Objects;
 
@@ -94,7 +96,13 @@ pub(crate) struct Memory {
     advance: Option<Advance>,
     /// The generation that standing events were recorded for.
     told: Option<i64>,
+    /// When a status was last written.
+    status_at: Option<Time>,
 }
+
+/// While pods come and go, counts are written so often: four times in a second is more than anyone reads, and a status
+/// costs the API server as much as a pod.
+const STATUS_EVERY: Duration = Duration::from_millis(250);
 
 /// First wait after a failed call, and the longest; doubled in between.
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -196,7 +204,8 @@ impl Cache {
             advance: entry.memory.advance.as_ref(),
             told: entry.memory.told == Some(entry.set.generation),
         };
-        let plan = daemonset::decide(&facts, &self.settings, now);
+        let mut plan = daemonset::decide(&facts, &self.settings, now);
+        entry.hold_status(&mut plan, now);
         // A plan that only claims or records says nothing yet of what is wrong with the set.
         if plan.claims.is_empty() && (!plan.hash.is_empty() || plan.steps.is_empty()) {
             entry.memory.told = Some(entry.set.generation);
@@ -226,7 +235,8 @@ impl Cache {
     }
 
     fn replace(&mut self, kind: Kind, items: Vec<Watched>, keys: &mut BTreeSet<Key>) {
-        let listed: BTreeSet<Key> = items.iter().filter_map(key_of).collect();
+        let listed: BTreeSet<Key> =
+            items.iter().filter(|it| !matches!(it, Watched::Gone { .. })).filter_map(Watched::key).collect();
         for key in self.known(kind) {
             if !listed.contains(&key) && !mutant::is("B69") {
                 self.gone(kind, &key, keys);
@@ -581,16 +591,6 @@ fn place_of(item: &Watched) -> Option<(Kind, u64)> {
     }
 }
 
-fn key_of(item: &Watched) -> Option<Key> {
-    match item {
-        Watched::Set(it) => Some(it.key.clone()),
-        Watched::Node(it) => Some(Key::new("", it.name.clone())),
-        Watched::Pod(it) => Some(it.key.clone()),
-        Watched::Revision(it) => Some(it.key.clone()),
-        Watched::Gone { .. } | Watched::Bookmark { .. } | Watched::Error { .. } => None,
-    }
-}
-
 fn wait(set: &Arc<Set>, closed: Closed) -> Plan {
     let mut plan = Plan::idle(set.clone());
     match closed {
@@ -728,6 +728,7 @@ impl Entry {
             if let Some(advance) = &mut self.memory.advance {
                 advance.at = advance.at.min(now);
             }
+            self.memory.status_at = self.memory.status_at.map(|at| at.min(now));
         }
         self.looked_at = Some(now);
         if self.memory.generation != self.set.generation {
@@ -791,6 +792,29 @@ impl Entry {
         self.ledger.put(current, name, cell);
     }
 
+    /// Rule: counts alone are written a few times in a second; a new generation, a condition that turns, and the count
+    /// that completes a rollout are written at once.
+    fn hold_status(&self, plan: &mut Plan, now: Time) {
+        let Some(until) = self.memory.status_at.map(|it| it + STATUS_EVERY).filter(|it| now < *it) else {
+            return;
+        };
+        let counts_alone = |it: &Status| {
+            let before = &self.set.status;
+            let turned =
+                |a: &Condition, b: &Condition| (a.kind, a.status, &a.reason) != (b.kind, b.status, &b.reason);
+            it.observed_generation == before.observed_generation
+                && it.collisions == before.collisions
+                && it.conditions.len() == before.conditions.len()
+                && !it.conditions.iter().zip(&before.conditions).any(|(a, b)| turned(a, b))
+        };
+        if plan.status.as_ref().is_some_and(counts_alone) && !self.ledger.totals.complete() {
+            plan.status = None;
+            if !mutant::is("status-held") {
+                plan.wake_at = earliest(plan.wake_at, Some(until));
+            }
+        }
+    }
+
     fn note_advance(&mut self, now: Time) {
         let Some(current) = &self.ledger.history.current else { return };
         let counts = self.ledger.totals.counts();
@@ -832,6 +856,9 @@ impl Entry {
 impl Memory {
     fn take(&mut self, report: &Report, now: Time) {
         report.tell(&mut self.gate, now);
+        if report.wrote_status() {
+            self.status_at = Some(now);
+        }
         match report.retry {
             // A list that only asks how a call went says nothing of the next try.
             None if report.confirms() => self.retry_at = None,

@@ -54,12 +54,42 @@ pub enum Watched {
     },
     Bookmark {
         resource_version: u64,
+        /// What there was when the watch began has been told: from here on it tells changes.
+        ends_list: bool,
     },
     /// The server ended the watch; 410 means that the history was compacted away and a list is due.
     Error {
         code: i64,
         message: String,
     },
+}
+
+impl Watched {
+    /// `None` for what is about no object.
+    pub fn key(&self) -> Option<Key> {
+        match self {
+            Self::Set(it) => Some(it.key.clone()),
+            Self::Node(it) => Some(Key::new("", it.name.clone())),
+            Self::Pod(it) => Some(it.key.clone()),
+            Self::Revision(it) => Some(it.key.clone()),
+            Self::Gone { key, .. } => Some(key.clone()),
+            Self::Bookmark { .. } | Self::Error { .. } => None,
+        }
+    }
+
+    /// How far the watch that brought it has come.
+    pub fn resource_version(&self) -> Option<u64> {
+        match self {
+            Self::Set(it) => Some(it.resource_version),
+            Self::Node(it) => Some(it.resource_version),
+            Self::Pod(it) => Some(it.resource_version),
+            Self::Revision(it) => Some(it.resource_version),
+            Self::Gone { resource_version, .. } | Self::Bookmark { resource_version, .. } => {
+                Some(*resource_version)
+            }
+            Self::Error { .. } => None,
+        }
+    }
 }
 
 /// Reads one line of a watch: `{"type":…,"object":…}`.
@@ -71,6 +101,25 @@ pub fn watched(kind: Kind, line: &[u8], shared: &mut Shared) -> Result<Watched, 
         #[serde(borrow)]
         object: &'a RawValue,
     }
+    if let Some((event, object)) = split(line)
+        && let Ok(watched) = told(kind, event, object, shared)
+    {
+        return Ok(watched);
+    }
+    let line: Line<'_> = from_slice(kind, line)?;
+    told(kind, line.kind.as_ref(), line.object.get().as_bytes(), shared)
+}
+
+/// A line as API servers spell it is taken apart without being read: to find where an object ends costs as much as to
+/// read it. What is spelled otherwise is read the long way.
+fn split(line: &[u8]) -> Option<(&str, &[u8])> {
+    let rest = line.strip_prefix(br#"{"type":""#)?;
+    let (event, rest) = rest.split_at_checked(rest.iter().position(|it| *it == b'"')?)?;
+    let object = rest.strip_prefix(br#"","object":"#)?;
+    Some((core::str::from_utf8(event).ok()?, object.trim_ascii_end().strip_suffix(b"}")?))
+}
+
+fn told(kind: Kind, event: &str, object: &[u8], shared: &mut Shared) -> Result<Watched, Malformed> {
     #[derive(Deserialize)]
     struct Failure {
         #[serde(default)]
@@ -78,43 +127,52 @@ pub fn watched(kind: Kind, line: &[u8], shared: &mut Shared) -> Result<Watched, 
         #[serde(default)]
         message: String,
     }
-    let malformed = |source| Malformed { kind, source };
-    let line: Line<'_> = serde_json::from_slice(line).map_err(malformed)?;
-    let object = line.object.get().as_bytes();
-    match line.kind.as_ref() {
+    match event {
         "DELETED" => {
             let meta = from_slice::<Headed<'_>>(kind, object)?.metadata;
             Ok(Watched::Gone { kind, key: meta.key(shared), resource_version: meta.resource_version() })
         }
         "BOOKMARK" => {
             let meta = from_slice::<Headed<'_>>(kind, object)?.metadata;
-            Ok(Watched::Bookmark { resource_version: meta.resource_version() })
+            let annotations = meta.annotations.as_ref();
+            let ends_list = annotations.is_some_and(|it| it.get(LIST_ENDS).is_some_and(|it| it == "true"));
+            Ok(Watched::Bookmark { resource_version: meta.resource_version(), ends_list })
         }
         "ERROR" => {
-            let failure: Failure = serde_json::from_slice(object).map_err(malformed)?;
+            let failure: Failure = from_slice(kind, object)?;
             Ok(Watched::Error { code: failure.code, message: failure.message })
         }
-        _ => put(kind, object, shared),
+        _ => listed(kind, object, shared),
     }
 }
 
-/// Reads an object that was added or changed.
-fn put(kind: Kind, object: &[u8], shared: &mut Shared) -> Result<Watched, Malformed> {
-    let concerns_no_set = |shared: &mut Shared| {
-        let meta = from_slice::<Headed<'_>>(kind, object)?.metadata;
-        Ok(Watched::Gone { kind, key: meta.key(shared), resource_version: meta.resource_version() })
+/// On the bookmark that ends a list which came as a watch.
+const LIST_ENDS: &str = "k8s.io/initial-events-end";
+
+/// Reads an object that was listed, added or changed.
+pub fn listed(kind: Kind, object: &[u8], shared: &mut Shared) -> Result<Watched, Malformed> {
+    let concerns_no_set = |meta: &Meta<'_>, shared: &mut Shared| Watched::Gone {
+        kind,
+        key: meta.key(shared),
+        resource_version: meta.resource_version(),
     };
     Ok(match kind {
         Kind::Sets => Watched::Set(Arc::new(set(object, shared)?)),
         Kind::Nodes => Watched::Node(Arc::new(node(object, shared)?)),
-        Kind::Pods => match pod(object, shared)? {
-            Some(pod) => Watched::Pod(Arc::new(pod)),
-            None => return concerns_no_set(shared),
-        },
-        Kind::Revisions => match revision(object, shared)? {
-            Some(revision) => Watched::Revision(Arc::new(revision)),
-            None => return concerns_no_set(shared),
-        },
+        Kind::Pods => {
+            let raw: RawPod<'_> = from_slice(kind, object)?;
+            match raw.metadata.owner(shared) {
+                Some(owner) => Watched::Pod(Arc::new(raw.into_fact(owner, shared))),
+                None => concerns_no_set(&raw.metadata, shared),
+            }
+        }
+        Kind::Revisions => {
+            let raw: RawRevision<'_> = from_slice(kind, object)?;
+            match raw.metadata.owner(shared) {
+                Some(owner) => Watched::Revision(Arc::new(raw.into_fact(owner, shared))),
+                None => concerns_no_set(&raw.metadata, shared),
+            }
+        }
     })
 }
 
@@ -188,59 +246,13 @@ pub fn node(json: &[u8], shared: &mut Shared) -> Result<Node, Malformed> {
 /// `None`: another kind of controller has this pod, so it concerns no DaemonSet.
 pub fn pod(json: &[u8], shared: &mut Shared) -> Result<Option<Pod>, Malformed> {
     let raw: RawPod<'_> = from_slice(Kind::Pods, json)?;
-    let Some(owner) = raw.metadata.owner(shared) else { return Ok(None) };
-    let spec = raw.spec.unwrap_or_default();
-    let status = raw.status.unwrap_or_default();
-    let node_name = spec.node_name.as_deref().filter(|it| !it.is_empty());
-    let target = node_name.or_else(|| spec.affinity.as_ref()?.pinned_to());
-    let ready = status
-        .conditions
-        .iter()
-        .flatten()
-        .find(|it| it.kind.as_ref() == "Ready" && it.status.as_ref() == "True");
-    let created = raw.metadata.created();
-    let tolerations = spec.tolerations.into_iter().flatten().map(|it| it.into_fact(shared)).collect();
-    Ok(Some(Pod {
-        key: raw.metadata.key(shared),
-        uid: raw.metadata.uid(),
-        resource_version: raw.metadata.resource_version(),
-        owner,
-        labels: raw.metadata.labels(shared),
-        target: target.map(|it| shared.text(it)),
-        bound: node_name.is_some(),
-        created,
-        deleting: raw.metadata.deletion_timestamp.is_some(),
-        phase: match status.phase.as_deref() {
-            Some("Running") => Phase::Running,
-            Some("Succeeded") => Phase::Succeeded,
-            Some("Failed") => Phase::Failed,
-            _ => Phase::Pending,
-        },
-        // A Ready pod whose time cannot be read has been so since it was made: the earliest it can be.
-        ready_since: ready
-            .map(|it| it.last_transition_time.as_deref().and_then(Time::parse).unwrap_or(created)),
-        trouble: status.trouble().map(|it| shared.text(it)),
-        tolerations: shared.tolerations(tolerations),
-    }))
+    Ok(raw.metadata.owner(shared).map(|owner| raw.into_fact(owner, shared)))
 }
 
 /// `None`: another kind of controller has it.
 pub fn revision(json: &[u8], shared: &mut Shared) -> Result<Option<Revision>, Malformed> {
     let raw: RawRevision<'_> = from_slice(Kind::Revisions, json)?;
-    let Some(owner) = raw.metadata.owner(shared) else { return Ok(None) };
-    let data = raw.data.unwrap_or(Value::Null);
-    Ok(Some(Revision {
-        key: raw.metadata.key(shared),
-        uid: raw.metadata.uid(),
-        resource_version: raw.metadata.resource_version(),
-        owner,
-        labels: raw.metadata.labels(shared),
-        number: raw.revision.unwrap_or_default(),
-        meaning: meaning::of_revision(&data),
-        data: crate::go_json::to_string(&data).into(),
-        created: raw.metadata.created(),
-        deleting: raw.metadata.deletion_timestamp.is_some(),
-    }))
+    Ok(raw.metadata.owner(shared).map(|owner| raw.into_fact(owner, shared)))
 }
 
 fn from_slice<'a, T: Deserialize<'a>>(kind: Kind, json: &'a [u8]) -> Result<T, Malformed> {
@@ -792,6 +804,44 @@ struct RawPod<'a> {
     status: Option<RawPodStatus<'a>>,
 }
 
+impl RawPod<'_> {
+    fn into_fact(self, owner: Option<Text>, shared: &mut Shared) -> Pod {
+        let spec = self.spec.unwrap_or_default();
+        let status = self.status.unwrap_or_default();
+        let node_name = spec.node_name.as_deref().filter(|it| !it.is_empty());
+        let target = node_name.or_else(|| spec.affinity.as_ref()?.pinned_to());
+        let ready = status
+            .conditions
+            .iter()
+            .flatten()
+            .find(|it| it.kind.as_ref() == "Ready" && it.status.as_ref() == "True");
+        let created = self.metadata.created();
+        let tolerations = spec.tolerations.into_iter().flatten().map(|it| it.into_fact(shared)).collect();
+        Pod {
+            key: self.metadata.key(shared),
+            uid: self.metadata.uid(),
+            resource_version: self.metadata.resource_version(),
+            owner,
+            labels: self.metadata.labels(shared),
+            target: target.map(|it| shared.text(it)),
+            bound: node_name.is_some(),
+            created,
+            deleting: self.metadata.deletion_timestamp.is_some(),
+            phase: match status.phase.as_deref() {
+                Some("Running") => Phase::Running,
+                Some("Succeeded") => Phase::Succeeded,
+                Some("Failed") => Phase::Failed,
+                _ => Phase::Pending,
+            },
+            // A Ready pod whose time cannot be read has been so since it was made: the earliest it can be.
+            ready_since: ready
+                .map(|it| it.last_transition_time.as_deref().and_then(Time::parse).unwrap_or(created)),
+            trouble: status.trouble().map(|it| shared.text(it)),
+            tolerations: shared.tolerations(tolerations),
+        }
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct RawPodStatus<'a> {
@@ -854,6 +904,24 @@ struct RawRevision<'a> {
     data: Option<Value>,
     #[serde(default)]
     revision: Option<i64>,
+}
+
+impl RawRevision<'_> {
+    fn into_fact(self, owner: Option<Text>, shared: &mut Shared) -> Revision {
+        let data = self.data.unwrap_or(Value::Null);
+        Revision {
+            key: self.metadata.key(shared),
+            uid: self.metadata.uid(),
+            resource_version: self.metadata.resource_version(),
+            owner,
+            labels: self.metadata.labels(shared),
+            number: self.revision.unwrap_or_default(),
+            meaning: meaning::of_revision(&data),
+            data: crate::go_json::to_string(&data).into(),
+            created: self.metadata.created(),
+            deleting: self.metadata.deletion_timestamp.is_some(),
+        }
+    }
 }
 
 #[cfg(test)]

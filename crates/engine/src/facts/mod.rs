@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use decode::{Malformed, Watched, node, pod, revision, set, watched};
+pub use decode::{Malformed, Watched, listed, node, pod, revision, set, watched};
 pub use labels::{LabelOp, Labels, Requirement, Selector};
 pub use share::Shared;
 

@@ -19,12 +19,19 @@ fn a_watch_s_lines() {
     let gone = Watched::Gone { kind: Kind::Nodes, key: Key::new("", "a"), resource_version: 7 };
     assert_eq!(line(Kind::Nodes, &json!({"type": "DELETED", "object": meta})).unwrap(), gone);
     let bookmark = line(Kind::Nodes, &json!({"type": "BOOKMARK", "object": meta})).unwrap();
-    assert_eq!(bookmark, Watched::Bookmark { resource_version: 7 });
+    assert_eq!(bookmark, Watched::Bookmark { resource_version: 7, ends_list: false });
+    let end =
+        json!({"metadata": {"resourceVersion": "7", "annotations": {"k8s.io/initial-events-end": "true"}}});
+    let bookmark = line(Kind::Nodes, &json!({"type": "BOOKMARK", "object": end})).unwrap();
+    assert_eq!(bookmark, Watched::Bookmark { resource_version: 7, ends_list: true });
     let expired = json!({"type": "ERROR", "object": {"kind": "Status", "code": 410, "message": "too old"}});
     let error = Watched::Error { code: 410, message: "too old".into() };
     assert_eq!(line(Kind::Nodes, &expired).unwrap(), error);
     // The kind may stand after the object, as encoders that sort do not promise otherwise.
     let text = br#"{"object":{"metadata":{"name":"a","resourceVersion":"7"}},"type":"DELETED"}"#;
+    assert_eq!(watched(Kind::Nodes, text, &mut Shared::default()).unwrap(), gone);
+    // A field that a later version adds changes nothing.
+    let text = br#"{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"7"}},"later":{}}"#;
     assert_eq!(watched(Kind::Nodes, text, &mut Shared::default()).unwrap(), gone);
     assert!(line(Kind::Nodes, &json!({"type": "ADDED", "object": {"metadata": 5}})).is_err());
 }

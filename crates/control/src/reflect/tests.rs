@@ -1,0 +1,216 @@
+use std::sync::{Arc, Mutex};
+
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// What the server says to a request: a status and a body, and whether it then hangs or ends.
+type Answer = (u16, String, bool);
+
+/// Serves `answers` in turn, then lets everyone wait, and shows what was asked and what came of it until `until` facts
+/// were told, or it ended.
+async fn check(kind: Kind, namespace: Option<&str>, answers: Vec<Answer>, until: usize, told: Expect) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let serving = tokio::spawn(serve(listener, answers, log.clone()));
+    let mut config = kube::Config::new(url.parse().unwrap());
+    config.default_retry = false;
+    let (sender, mut brought) = mpsc::channel(100);
+    let relist = watch::Sender::new(0);
+    let reflector = Reflector {
+        client: Client::try_from(config).unwrap(),
+        kind,
+        path: path(kind, namespace),
+        sender,
+        shared: Shared::default(),
+        streams: true,
+        silence_max: Duration::from_secs(2),
+        newest: 0,
+        led_back_since: None,
+        set_back_after: Duration::from_millis(1),
+    };
+    let reflecting = tokio::spawn(reflector.run(relist.subscribe()));
+    for _ in 0..until {
+        let Some((_, brought)) = brought.recv().await else {
+            log.lock().unwrap().push("the end".to_owned());
+            break;
+        };
+        log.lock().unwrap().push(match brought {
+            Brought::Listed { items, resource_version } => {
+                let names: Vec<String> = items.iter().map(named).collect();
+                format!("listed at {resource_version}: {}", names.join(" "))
+            }
+            Brought::Watched(watched) => format!("watched {}", named(&watched)),
+        });
+    }
+    reflecting.abort();
+    serving.abort();
+    told.assert_eq(&log.lock().unwrap().join("\n"));
+}
+
+fn named(watched: &Watched) -> String {
+    let at = watched.resource_version().unwrap_or_default();
+    match watched {
+        Watched::Gone { key, .. } => format!("{key} gone@{at}"),
+        Watched::Bookmark { .. } => format!("bookmark@{at}"),
+        watched => watched.key().map(|it| format!("{it}@{at}")).unwrap_or_default(),
+    }
+}
+
+async fn serve(listener: TcpListener, answers: Vec<Answer>, log: Arc<Mutex<Vec<String>>>) {
+    let mut open = Vec::new();
+    for (status, body, ends) in answers {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        let head = String::from_utf8(head).unwrap();
+        log.lock().unwrap().push(head.lines().next().unwrap().trim_end_matches(" HTTP/1.1").to_owned());
+        let said = format!("HTTP/1.1 {status} Said\r\nconnection: close\r\n\r\n{body}");
+        stream.write_all(said.as_bytes()).await.unwrap();
+        if ends {
+            stream.shutdown().await.unwrap();
+        } else {
+            open.push(stream);
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+fn object(name: &str, version: u64) -> Value {
+    json!({"metadata": {"name": name, "namespace": "a", "resourceVersion": version.to_string()}})
+}
+
+fn lines(lines: &[(&str, Value)]) -> String {
+    lines.iter().map(|(kind, object)| format!("{}\n", json!({"type": kind, "object": object}))).collect()
+}
+
+fn end(version: u64) -> Value {
+    let annotations = json!({"k8s.io/initial-events-end": "true"});
+    json!({"metadata": {"resourceVersion": version.to_string(), "annotations": annotations}})
+}
+
+fn status(code: u16) -> String {
+    json!({"kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": "Said"})
+        .to_string()
+}
+
+fn page(items: &[Value], version: u64, after: &str) -> String {
+    json!({"metadata": {"resourceVersion": version.to_string(), "continue": after}, "items": items})
+        .to_string()
+}
+
+#[tokio::test]
+async fn a_streaming_list_goes_on_as_a_watch_and_that_from_where_it_was() {
+    let foreign = json!({"metadata": {"name": "of-a-job", "namespace": "a", "resourceVersion": "4",
+        "ownerReferences": [{"kind": "Job", "uid": "u", "controller": true}]}});
+    let first = lines(&[
+        ("ADDED", object("p", 3)),
+        ("ADDED", foreign),
+        ("ADDED", object("q", 2)),
+        ("DELETED", object("q", 5)),
+        ("BOOKMARK", end(6)),
+        ("MODIFIED", object("p", 7)),
+    ]);
+    // Cut off in the middle of a line.
+    let first = format!("{first}{{\"type\":\"ADDED\"");
+    let second = lines(&[("ADDED", object("r", 8)), ("BOOKMARK", object("", 9))]);
+    let compacted = lines(&[("ERROR", json!({"code": 410, "message": "too old"}))]);
+    let anew = lines(&[("ADDED", object("r", 8)), ("BOOKMARK", end(12))]);
+    let answers = vec![
+        (200, first, true),
+        (503, status(503), true),
+        (200, second, true),
+        (200, compacted, true),
+        (200, anew, false),
+    ];
+    let told = expect![[r#"
+        GET /api/v1/pods?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
+        listed at 6: a/p@3
+        watched a/p@7
+        GET /api/v1/pods?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion=7
+        GET /api/v1/pods?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion=7
+        watched a/r@8
+        watched bookmark@9
+        GET /api/v1/pods?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion=9
+        GET /api/v1/pods?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
+        listed at 12: a/r@8"#]];
+    check(Kind::Pods, None, answers, 5, told).await;
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_streaming_lists_is_asked_for_pages() {
+    let answers = vec![
+        (422, status(422), true),
+        (200, page(&[object("s", 3)], 9, "more/"), true),
+        // The token has expired meanwhile.
+        (410, status(410), true),
+        (200, page(&[object("s", 3)], 11, "more"), true),
+        (200, page(&[object("t", 4)], 11, ""), true),
+        (200, lines(&[("DELETED", object("s", 12))]), false),
+    ];
+    let told = expect![[r#"
+        GET /apis/apps/v1/namespaces/a/daemonsets?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
+        GET /apis/apps/v1/namespaces/a/daemonsets?limit=500
+        GET /apis/apps/v1/namespaces/a/daemonsets?limit=500&continue=more%2F
+        GET /apis/apps/v1/namespaces/a/daemonsets?limit=500
+        GET /apis/apps/v1/namespaces/a/daemonsets?limit=500&continue=more
+        listed at 11: a/s@3 a/t@4
+        GET /apis/apps/v1/namespaces/a/daemonsets?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion=11
+        watched a/s gone@12"#]];
+    check(Kind::Sets, Some("a"), answers, 2, told).await;
+}
+
+#[tokio::test]
+async fn a_streaming_list_without_an_end_is_given_up() {
+    let answers = vec![
+        (200, lines(&[("ADDED", object("r", 3))]), false),
+        (200, page(&[object("r", 3)], 9, ""), true),
+        (200, lines(&[("BOOKMARK", object("", 10))]), false),
+    ];
+    let told = expect![[r#"
+        GET /apis/apps/v1/controllerrevisions?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
+        GET /apis/apps/v1/controllerrevisions?limit=500
+        listed at 9: a/r@3
+        GET /apis/apps/v1/controllerrevisions?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion=9
+        watched bookmark@10"#]];
+    check(Kind::Revisions, None, answers, 2, told).await;
+}
+
+#[tokio::test]
+async fn a_store_that_was_set_back_ends_it() {
+    let list = |version| (200, lines(&[("BOOKMARK", end(version))]), true);
+    let back = (200, lines(&[("BOOKMARK", object("", 7))]), true);
+    // Once may be a server that lags; the second time it is believed.
+    let answers = vec![list(9), back.clone(), list(9), back, list(7), list(8)];
+    check(Kind::Nodes, None, answers, 9, expect![[r#"
+        GET /api/v1/nodes?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
+        listed at 9: 
+        GET /api/v1/nodes?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion=9
+        GET /api/v1/nodes?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
+        listed at 9: 
+        GET /api/v1/nodes?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&resourceVersion=9
+        GET /api/v1/nodes?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
+        listed at 7: 
+        GET /api/v1/nodes?watch=true&allowWatchBookmarks=true&timeoutSeconds=290&sendInitialEvents=true&resourceVersionMatch=NotOlderThan
+        listed at 8: 
+        the end"#]]).await;
+}
+
+#[test]
+fn a_missing_permission_is_named() {
+    let refused = |code: u16| {
+        let refused = serde_json::from_str(&status(code)).unwrap();
+        in_words(Kind::Sets, &kube::Error::Api(refused))
+    };
+    expect![[r#"
+        the API server does not accept the controller's credentials: no
+        the controller's role must grant it the verbs list and watch on daemonsets of the group apps: no
+        daemonsets: no (500)"#]]
+    .assert_eq(&[401, 403, 500].map(refused).join("\n"));
+}
