@@ -339,8 +339,8 @@ async fn renew(client: &Client, leases: &Api<Lease>, node: &str) -> kube::Result
     match leases.patch(node, &PatchParams::default(), &patch).await {
         Err(kube::Error::Api(refused)) if refused.code == 404 => {
             let spec = json!({"holderIdentity": node, "leaseDurationSeconds": LEASE_S, "renewTime": now});
-            // It goes with its node.
-            let owner = Api::<Node>::all(client.clone()).get(node).await?;
+            // It goes with its node, and does not come again without it.
+            let Some(owner) = Api::<Node>::all(client.clone()).get_opt(node).await? else { return Ok(()) };
             let owner = json!({"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner.uid()});
             let lease = json!({"metadata": {"name": node, "ownerReferences": [owner]}, "spec": spec});
             let lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
