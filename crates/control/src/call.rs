@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
+use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
 use muster_engine::act::{Call, Outcome, Refusal};
@@ -65,19 +66,23 @@ impl Caller {
     }
 
     async fn send(&self, call: &Call, request: Request<Vec<u8>>) -> Outcome {
-        let Ok(response) = self.context.client.send(request.map(Body::from)).await else {
-            return Outcome::Refused(Refusal::NoAnswer);
-        };
-        let (head, body) = response.into_parts();
-        let Ok(body) = body.collect().await else { return Outcome::Refused(Refusal::NoAnswer) };
-        let body = body.to_bytes();
-        if head.status.is_success() {
+        match send(&self.context.client, request).await {
             // An answer that cannot be read is as good as none.
-            read(call, &body).unwrap_or(Outcome::Refused(Refusal::NoAnswer))
-        } else {
-            Outcome::Refused(refusal(head.status, &head.headers, &body))
+            Ok(answer) => read(call, answer.as_ref()).unwrap_or(Outcome::Refused(Refusal::NoAnswer)),
+            Err(refusal) => Outcome::Refused(refusal),
         }
     }
+}
+
+/// Sends a request, and gives what came back, or what the answer means.
+pub(crate) async fn send(
+    client: &Client,
+    request: Request<Vec<u8>>,
+) -> Result<impl AsRef<[u8]> + use<>, Refusal> {
+    let response = client.send(request.map(Body::from)).await.map_err(|_| Refusal::NoAnswer)?;
+    let (head, body) = response.into_parts();
+    let body = body.collect().await.map_err(|_| Refusal::NoAnswer)?.to_bytes();
+    if head.status.is_success() { Ok(body) } else { Err(refusal(head.status, &head.headers, &body)) }
 }
 
 /// `None`: a list of the pods of a set that selects none.

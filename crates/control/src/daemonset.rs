@@ -33,7 +33,7 @@ const CALLS_MAX: usize = 32;
 const EVENTS_MAX: usize = 1024;
 
 /// No timer runs longer than this, so that a clock that is set forward or back is noticed.
-const SLEEP_MAX: Duration = Duration::from_secs(60);
+pub(crate) const SLEEP_MAX: Duration = Duration::from_secs(60);
 
 /// Plans under way are carried out to their end when the controller stops, unless that takes longer: a plan has at most
 /// some hundreds of calls.

@@ -10,6 +10,7 @@
 
 mod call;
 mod daemonset;
+mod garbage;
 mod lanes;
 mod lease;
 mod monitor;
@@ -32,6 +33,7 @@ use crate::lanes::Lanes;
 use crate::lease::{Elector, Term};
 use crate::monitor::Stage;
 
+pub use crate::garbage::garbage;
 pub use crate::lanes::Limits;
 pub use crate::lease::Lease;
 pub use crate::monitor::Monitor;

@@ -93,7 +93,7 @@ pub enum Refusal {
 
 impl Refusal {
     /// How long the server asked us to wait, within reason.
-    fn asks_to_wait(&self) -> Duration {
+    pub(crate) fn asks_to_wait(&self) -> Duration {
         match self {
             Self::TooManyRequests { retry_after } => retry_after.unwrap_or_default().min(RETRY_AFTER_MAX),
             _ => Duration::ZERO,

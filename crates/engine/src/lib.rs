@@ -43,6 +43,7 @@ pub mod act;
 pub mod cache;
 pub mod daemonset;
 pub mod facts;
+pub mod garbage;
 mod gate;
 pub mod go_json;
 pub mod lease;

@@ -52,6 +52,14 @@ pub enum Why {
     // gate and act
     WaitingForOwnWrites { writes: usize },
     RetryLater { at: Time },
+
+    // garbage: what goes because of what it belongs to
+    OwnersAreGone,
+    OwnerIsLeaving,
+    OwnerLetsGo,
+    NeverBound,
+    NodeOutOfService,
+    TooManyEnded,
 }
 
 impl Why {
@@ -89,6 +97,12 @@ impl Why {
             Self::UpToDate => "up to date",
             Self::WaitingForOwnWrites { .. } => "waiting to see own writes",
             Self::RetryLater { .. } => "waiting to try again",
+            Self::OwnersAreGone => "owners are gone",
+            Self::OwnerIsLeaving => "owner is leaving",
+            Self::OwnerLetsGo => "owner lets go",
+            Self::NeverBound => "deleted before it was bound",
+            Self::NodeOutOfService => "node is out of service",
+            Self::TooManyEnded => "too many pods have ended",
         }
     }
 }
@@ -134,6 +148,12 @@ impl fmt::Display for Why {
             Self::UpToDate => f.write_str("up to date"),
             Self::WaitingForOwnWrites { writes } => write!(f, "{writes} own writes have not come back yet"),
             Self::RetryLater { at } => write!(f, "a call failed, tried again at {at:?}"),
+            Self::OwnersAreGone => f.write_str("its owners are gone"),
+            Self::OwnerIsLeaving => f.write_str("its owner is leaving, and waits for it"),
+            Self::OwnerLetsGo => f.write_str("its owner is leaving, and lets it go"),
+            Self::NeverBound => f.write_str("deleted before it was bound"),
+            Self::NodeOutOfService => f.write_str("deleted on a node that is out of service"),
+            Self::TooManyEnded => f.write_str("ended, as too many others have since"),
         }
     }
 }

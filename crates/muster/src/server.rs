@@ -1,11 +1,11 @@
-//! `muster server`: the API server alone.
+//! `muster server`: the API server, and what keeps its house.
 
 use crate::serving::Serving;
 
-/// Run the API server alone, until Ctrl-C or SIGTERM
+/// Run the API server, until Ctrl-C or SIGTERM
 ///
-/// It keeps its state in the data directory, and says `ready` once clients may come. There is nothing beside it: no
-/// controllers, no nodes.
+/// It keeps its state in the data directory, and says `ready` once clients may come. What is deleted takes along what
+/// belongs to it. There is nothing else beside it: no other controllers, no nodes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster server    on this machine only, on port 6443
@@ -17,7 +17,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let start = async |stop: &_, tasks: &mut _| {
-        let export = args.serving.serve(args.serving.bind().await?, stop, tasks)?;
+        let export = args.serving.serve(args.serving.bind().await?, stop, tasks).await?;
         println!("ready: {export}");
         Ok(())
     };

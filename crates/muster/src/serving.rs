@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_server::{Server, Who, write_private};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -81,9 +82,9 @@ impl Serving {
         Ok(server)
     }
 
-    /// Starts the server as a task and writes the administrator's kubeconfig. Gives the line that the administrator's
-    /// shell needs.
-    pub(crate) fn serve(
+    /// Starts the server and its garbage collector as tasks, and writes the administrator's kubeconfig. Gives the line
+    /// that the administrator's shell needs.
+    pub(crate) async fn serve(
         &self,
         server: Server,
         stop: &CancellationToken,
@@ -93,10 +94,22 @@ impl Serving {
         let path = std::path::absolute(&path)?;
         write_private(&path, server.kubeconfig(Who::Admin)?.as_bytes())
             .with_context(|| format!("write the kubeconfig to {}", path.display()))?;
+        let collector = config(&server.kubeconfig(Who::GarbageCollector)?).await?;
         let serving = server.serve(stop.clone());
         tasks.spawn(async move { Ok(serving.await?) });
+        let collecting = muster_control::garbage(kube::Client::try_from(collector)?, stop.clone());
+        tasks.spawn(async move {
+            collecting.await;
+            Ok(())
+        });
         Ok(format!("export KUBECONFIG={}", shell_word(&path)))
     }
+}
+
+/// Each part of the process asks in its own name.
+pub(crate) async fn config(kubeconfig: &str) -> anyhow::Result<kube::Config> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+    Ok(kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
 }
 
 /// One process for each data directory: two would write the same files.

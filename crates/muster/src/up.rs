@@ -1,13 +1,12 @@
 //! `muster up`: everything on this machine, in one process.
 
 use anyhow::{Context as _, bail};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_agent::sim;
 use muster_control::{Binding, Controller, Options, Settings};
 use muster_server::Who;
 use tokio_util::sync::CancellationToken;
 
-use crate::serving::{Serving, Tasks};
+use crate::serving::{Serving, Tasks, config};
 
 /// Run an API server, the controllers and simulated nodes on this machine, until Ctrl-C
 ///
@@ -38,7 +37,7 @@ async fn start(args: &Args, stop: &CancellationToken, tasks: &mut Tasks) -> anyh
     let server = args.serving.bind().await?;
     let controller = server.kubeconfig(Who::Controller)?;
     let simulated = server.kubeconfig(Who::SimulatedNodes)?;
-    let export = args.serving.serve(server, stop, tasks)?;
+    let export = args.serving.serve(server, stop, tasks).await?;
 
     let nodes = kube::Client::try_from(config(&simulated).await?)?;
     let nodes = sim::register(nodes, args.sim_nodes).await.context("register the simulated nodes")?;
@@ -56,10 +55,4 @@ async fn start(args: &Args, stop: &CancellationToken, tasks: &mut Tasks) -> anyh
     tasks.spawn(async move { Ok(controlling.await?) });
     println!("ready: {} simulated nodes; {export}", args.sim_nodes);
     Ok(())
-}
-
-/// Each part of the process asks in its own name.
-async fn config(kubeconfig: &str) -> anyhow::Result<kube::Config> {
-    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
-    Ok(kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
 }

@@ -22,6 +22,7 @@ mod health;
 mod http;
 mod kinds;
 mod limits;
+mod line;
 mod metrics;
 mod object;
 mod openapi;
@@ -44,12 +45,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use jiff::Timestamp;
 use muster_store::{LogError, Sqlite};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
@@ -58,6 +60,7 @@ use tokio_util::sync::CancellationToken;
 use crate::audit::Audit;
 use crate::auth::{Access, Peer};
 use crate::http::Api;
+use crate::line::Line;
 use crate::metrics::Counted;
 use crate::pki::{Pki, Serving};
 use crate::refusal::Refusal;
@@ -219,6 +222,7 @@ async fn renew(serving: Arc<Serving>, stop: CancellationToken) {
     }
 }
 
+/// Nothing holds it that does not move: a client that begins no request, or does not take its answer, is cut off.
 async fn connection(
     stream: TcpStream,
     address: IpAddr,
@@ -228,7 +232,20 @@ async fn connection(
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     // Watch events are small, and someone waits for each.
     stream.set_nodelay(true)?;
-    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
+    serve_line(Line::new(stream), address, tls, api, watcher).await
+}
+
+async fn serve_line<S>(
+    line: Line<S>,
+    address: IpAddr,
+    tls: TlsAcceptor,
+    api: Api,
+    watcher: hyper_util::server::graceful::Watcher,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(line)).await {
         Ok(Ok(stream)) => stream,
         failed => {
             api.registry.metrics.handshakes_failed.inc();
@@ -245,19 +262,25 @@ async fn connection(
             Ok::<_, std::convert::Infallible>(api.answer(user, request).await)
         }
     });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits::HEADER_TIMEOUT)
-        .max_headers(limits::HEADERS_MAX)
-        .max_buf_size(limits::HEADER_BYTES_MAX);
-    builder
-        .http2()
+    // The client has said already which it speaks. If its first bytes had to tell, they might never come.
+    if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+        let mut http1 = http1::Builder::new();
+        http1
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits::HEADER_TIMEOUT)
+            .max_headers(limits::HEADERS_MAX)
+            .max_buf_size(limits::HEADER_BYTES_MAX);
+        let connection = http1.serve_connection(TokioIo::new(stream), service);
+        return watcher.watch(connection).await.map_err(Into::into);
+    }
+    // Pings are answered, so what is not heard of is gone.
+    stream.get_mut().0.hear_within(limits::HEADER_TIMEOUT);
+    let mut http2 = http2::Builder::new(TokioExecutor::new());
+    http2
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits::STREAMS_MAX)
         .max_header_list_size(limits::HEADER_BYTES_MAX as u32)
         .keep_alive_interval(limits::PING_EVERY)
         .keep_alive_timeout(limits::PING_TIMEOUT);
-    watcher.watch(builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned()).await
+    watcher.watch(http2.serve_connection(TokioIo::new(stream), service)).await.map_err(Into::into)
 }

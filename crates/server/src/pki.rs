@@ -23,7 +23,7 @@ use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, WebPkiClient
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto::ring};
 
-use crate::auth::{CONTROLLER, MASTERS, SIMULATED_NODES};
+use crate::auth::{CONTROLLER, GARBAGE_COLLECTOR, MASTERS, SIMULATED_NODES};
 
 pub(crate) use self::sign::{Request, Usage};
 
@@ -61,6 +61,7 @@ pub enum PkiError {
 pub enum Who {
     Admin,
     Controller,
+    GarbageCollector,
     SimulatedNodes,
 }
 
@@ -129,6 +130,7 @@ impl Pki {
         let (name, group, years) = match who {
             Who::Admin => ("kubernetes-admin", Some(MASTERS), ADMIN_YEARS),
             Who::Controller => (CONTROLLER, None, PART_YEARS),
+            Who::GarbageCollector => (GARBAGE_COLLECTOR, None, PART_YEARS),
             Who::SimulatedNodes => (SIMULATED_NODES, None, PART_YEARS),
         };
         let mut params = leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, years)?;

@@ -9,14 +9,13 @@ use futures::Stream;
 use jiff::Timestamp;
 use muster_store::{Change, Event, Record, Revision};
 use serde_json::json;
-use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
-use crate::registry::Registry;
+use crate::registry::{Head, Registry};
 use crate::selector::Selector;
 use crate::view::View;
 
@@ -26,8 +25,10 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// And it tells it this long before it ends, so that its client can go on from there.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 
-/// Most events that are made ready at once: of a watcher that is slow this much waits in memory, and no more.
+/// Most events that are made ready at once, and how many bytes of them: of a watcher that is slow this much waits in
+/// memory, and no more than one event above it.
 const EVENTS_MAX: usize = 100;
+const BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Wanted {
@@ -68,7 +69,7 @@ struct Watcher {
     registry: Arc<Registry>,
     wanted: Wanted,
     prefix: String,
-    heads: watch::Receiver<Revision>,
+    head: Head,
     stop: CancellationToken,
     deadline: Instant,
     bookmarks: tokio::time::Interval,
@@ -100,13 +101,13 @@ impl Watcher {
         // A watch of one object looks at no other commits.
         let kind = wanted.kind;
         let namespace = wanted.namespace.as_deref().or_else(|| wanted.selector.exactly("metadata.namespace"));
-        let prefix = match wanted.selector.exactly("metadata.name") {
-            Some(name) if !kind.namespaced || namespace.is_some() => kind.key(namespace, name),
-            _ => kind.prefix(namespace),
+        let key = match wanted.selector.exactly("metadata.name") {
+            Some(name) if !kind.namespaced || namespace.is_some() => Some(kind.key(namespace, name)),
+            _ => None,
         };
         Self {
-            prefix,
-            heads: registry.heads_of(wanted.kind),
+            head: registry.head_of_watch(kind, key.as_deref(), &wanted.selector),
+            prefix: key.unwrap_or_else(|| kind.prefix(namespace)),
             deadline: now + wanted.timeout,
             registry,
             wanted,
@@ -135,7 +136,8 @@ impl Watcher {
                 }
             };
             // Marked as seen before the store is read, so that no commit falls in between unseen.
-            self.heads.mark_unchanged();
+            self.head.mark_unchanged();
+            let seen = self.head.skip(seen);
             match self.registry.some_since(&self.prefix, seen, EVENTS_MAX) {
                 Err(compacted) => {
                     self.progress = Progress::End;
@@ -144,12 +146,10 @@ impl Watcher {
                     return Some(frame("ERROR", &status));
                 }
                 Ok((events, revision)) => {
+                    let (mut frames, told) = self.frames_of(&events);
                     // A watch may begin in the future, and must not fall back behind its beginning.
-                    let seen = revision.max(seen);
+                    let seen = told.unwrap_or(revision).max(seen);
                     self.progress = Progress::Seen(seen);
-                    let now = Timestamp::now();
-                    let mut frames: Vec<Bytes> =
-                        events.iter().filter_map(|it| self.frame_of(it, now)).collect();
                     match frames.len() {
                         0 if self.is_bookmark_due => {
                             self.is_bookmark_due = false;
@@ -169,7 +169,7 @@ impl Watcher {
             }
             let goodbye = self.deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(self.deadline);
             tokio::select! {
-                changed = self.heads.changed() => changed.ok()?,
+                changed = self.head.changed() => changed?,
                 // What came before the end is still told.
                 () = self.stop.cancelled() => self.is_stopping = true,
                 () = tokio::time::sleep_until(self.deadline) => {
@@ -200,19 +200,42 @@ impl Watcher {
 
     /// What is next to be told of the state that the watch began with.
     fn tell_state(&mut self) -> Bytes {
-        let Progress::State { rest, revision, say_end } = &mut self.progress else { return Bytes::new() };
-        let (revision, say_end) = (*revision, *say_end);
-        let some: Vec<_> = rest.take(EVENTS_MAX).collect();
-        let is_end = rest.len() == 0;
+        let begun = std::mem::replace(&mut self.progress, Progress::End);
+        let Progress::State { mut rest, revision, say_end } = begun else { return Bytes::new() };
         let now = Timestamp::now();
-        let mut frames: Vec<Bytes> = some.iter().map(|it| self.show("ADDED", &it.value, now)).collect();
-        if is_end {
-            self.progress = Progress::Seen(revision);
+        let (mut frames, mut bytes) = (Vec::new(), 0);
+        while frames.len() < EVENTS_MAX
+            && bytes < BYTES_MAX
+            && let Some(record) = rest.next()
+        {
+            frames.push(self.show("ADDED", &record.value, now));
+            bytes += record.value.len();
+        }
+        self.progress = if rest.len() == 0 {
             if say_end {
                 frames.push(self.bookmark(revision, true));
             }
-        }
+            Progress::Seen(revision)
+        } else {
+            Progress::State { rest, revision, say_end }
+        };
         frames.concat().into()
+    }
+
+    /// What is to be told of these events, and the last of them that was looked at, if that was not the last of all.
+    fn frames_of(&self, events: &[Arc<Event>]) -> (Vec<Bytes>, Option<Revision>) {
+        let now = Timestamp::now();
+        let (mut frames, mut bytes) = (Vec::new(), 0);
+        for event in events {
+            if BYTES_MAX <= bytes {
+                return (frames, Some(event.revision - 1));
+            }
+            if let Some(frame) = self.frame_of(event, now) {
+                bytes += frame.len();
+                frames.push(frame);
+            }
+        }
+        (frames, None)
     }
 
     /// An object that enters the selector is added, and one that leaves it is deleted.

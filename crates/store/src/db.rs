@@ -41,6 +41,8 @@ pub type OnFailure = Box<dyn FnOnce(&LogError) + Send>;
 pub struct Commit {
     pub key: String,
     pub expect: Expect,
+    /// Another record that must still be the one that was written at this revision.
+    pub within: Option<(String, Revision)>,
     pub write: Write,
 }
 
@@ -394,10 +396,10 @@ struct Pending<'a> {
 
 impl Pending<'_> {
     fn add(&mut self, commit: Commit) -> Result<Arc<Event>, Conflict> {
-        let before = match self.changed.get(&*commit.key) {
-            Some(pending) => pending.clone(),
-            None => self.store.get(&commit.key).cloned(),
-        };
+        if let Some((key, revision)) = &commit.within {
+            Expect::At(*revision).check(self.get(key).as_ref())?;
+        }
+        let before = self.get(&commit.key);
         commit.expect.check(before.as_ref())?;
         let revision = self.revision + 1;
         let (key, now, change) = match commit.write {
@@ -414,6 +416,13 @@ impl Pending<'_> {
         self.revision = revision;
         self.changed.insert(key.clone(), now);
         Ok(Event::new(revision, key, change))
+    }
+
+    fn get(&self, key: &str) -> Option<Arc<Record>> {
+        match self.changed.get(key) {
+            Some(pending) => pending.clone(),
+            None => self.store.get(key).cloned(),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use core::time::Duration;
 pub use roster::Backoff;
 pub use status::available;
 
-use crate::facts::{Phase, Pod, Rollout, Selector, Set, Text};
+use crate::facts::{Phase, Pod, Revision, Rollout, Selector, Set, Text};
 use crate::mutant;
 use crate::plan::{Claim, Event, Plan, Settings};
 use crate::spread::Spread;
@@ -288,7 +288,7 @@ fn advance_rollout(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) -> u
 
 /// Rule: pods that carry a byte-equal duplicate's label are relabelled, and only those; a duplicate no pod carries goes.
 /// Revisions beyond revisionHistoryLimit go, lowest number first, but never one that a pod still carries, even a
-/// finished one that only a finalizer holds.
+/// finished one that only a finalizer holds; of several spellings with one label the current one is carried.
 fn fold_and_prune(plan: &mut Plan, facts: &Facts<'_>) {
     let history = &facts.ledger.history;
     let is_carried = |hash: Option<&Text>| hash.is_some_and(|it| facts.carried.contains_key(it));
@@ -301,7 +301,10 @@ fn fold_and_prune(plan: &mut Plan, facts: &Facts<'_>) {
             None => plan.prune.push(duplicate.clone()),
         }
     }
-    let free = history.prunable.iter().filter(|it| !is_carried(it.hash()) || mutant::is("W15.prune"));
+    let meaning = facts.set.template.meaning;
+    let respelt = |it: &Revision| it.hash() == Some(&plan.hash) && it.meaning == Some(meaning);
+    let is_free = |it: &Revision| !is_carried(it.hash()) || respelt(it) || mutant::is("W15.prune");
+    let free = history.prunable.iter().filter(|it| is_free(it));
     plan.prune.extend(free.take(history.too_many).cloned());
 }
 

@@ -98,7 +98,7 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
     let rank = |it: &Revision| (!it.deleting, it.data == set.template.data, it.number, it.key.name.clone());
     let current = owned.iter().filter(|it| same(it) && it.hash().is_some()).max_by_key(|it| rank(it));
     let Some(current) = current else {
-        return History { steps: [create(set, owned)].into(), ..History::default() };
+        return History { steps: [create(set, owned, None)].into(), ..History::default() };
     };
     let duplicates: Vec<Arc<Revision>> = present
         .iter()
@@ -113,14 +113,18 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
     old.sort_by_key(|it| (it.number, it.key.name.clone()));
     let others = owned.iter().filter(|it| it.uid != current.uid && (it.data != current.data || it.deleting));
     let number = next_number(others);
-    let renumber = (current.number < number && !current.deleting && !mutant::is("W16"))
-        .then(|| Step::Renumber { revision: Arc::clone(current), number });
+    let step = if respelt(set, current) {
+        Some(create(set, owned, current.hash()))
+    } else {
+        (current.number < number && !current.deleting && !mutant::is("W16"))
+            .then(|| Step::Renumber { revision: Arc::clone(current), number })
+    };
     let twins_since = |it: &Revision| it.created.max(current.created);
     let (folded, young): (Vec<_>, Vec<_>) =
         duplicates.into_iter().partition(|it| twins_since(it) + FOLD_AFTER <= now);
     let means_the_same = owned.iter().filter(|it| same(it)).filter_map(|it| it.hash().cloned());
     History {
-        steps: renumber.into_iter().collect(),
+        steps: step.into_iter().collect(),
         current: Some(Current {
             hash: current.hash().cloned().unwrap_or_else(|| current.key.name.clone()),
             same: means_the_same.collect(),
@@ -139,12 +143,20 @@ fn next_number<'a>(others: impl Iterator<Item = &'a Arc<Revision>>) -> i64 {
     others.map(|it| it.number).max().unwrap_or(0).max(0).saturating_add(1)
 }
 
-fn create(set: &Set, owned: &[Arc<Revision>]) -> Step {
+/// Rule: a template that somebody spelt anew, without a change of meaning, is recorded with the label of the revision it
+/// equals: its pods are up to date, for us and for upstream, which compares bytes and would restart them all when it takes
+/// over. Nobody spelt it anew where the template generation is the one the revision was made at: an API server that
+/// fills in more than before does not raise it, and upstream takes the pods for new by it.
+fn respelt(set: &Set, current: &Revision) -> bool {
+    let generations = set.template_generation.zip(current.template_generation);
+    current.data != set.template.data && generations.is_some_and(|(now, then)| now != then)
+}
+
+/// Labelled like its pods: by its own hash, unless there are pods of that meaning already.
+fn create(set: &Set, owned: &[Arc<Revision>], label: Option<&Text>) -> Step {
     let template = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let hash = manifest::revision_hash(&template, set.status.collisions);
-    Step::Create {
-        name: format!("{}-{hash}", set.key.name).into(),
-        hash: if mutant::is("B50") { format!("{hash}x").into() } else { hash.into() },
-        number: next_number(owned.iter()),
-    }
+    let name = format!("{}-{hash}", set.key.name).into();
+    let hash = if mutant::is("B50") { format!("{hash}x").into() } else { hash.into() };
+    Step::Create { name, hash: label.cloned().unwrap_or(hash), number: next_number(owned.iter()) }
 }

@@ -80,7 +80,9 @@ pub(crate) fn stand(
     let mut stand = Stand::default();
     let hold = hold(set, node, verdict);
     let lost = node.and_then(|it| lost(it, current));
-    stand.standing.charged = charged(set, current, &hold, lost.is_some(), pods, roster, now);
+    let never_reached = || node.is_some_and(|it| never_reached(it, current, pods));
+    let excused = lost.is_some() || (matches!(hold, Hold::Trouble(_)) && never_reached());
+    stand.standing.charged = charged(set, current, &hold, excused, pods, roster, now);
     stand.standing.available = matches!(hold, Hold::No) && roster.stay.iter().any(is_available);
     if set.rollout == Rollout::OnDelete && !mutant::is("B20") {
         let waits = roster.stay.iter().any(|it| !current.is_new(it));
@@ -167,12 +169,13 @@ fn send_off(stand: &mut Stand, old: &Arc<Pod>, is_up: bool, rollout: Rollout, wh
 /// *The brake*: a node with a pod of the current revision of which none is available is always charged, whatever its
 /// taints, its readiness or the verdict; so a revision that kills its nodes stops at the budget.
 /// With surge that is all. With drain a node with no pod that is up is charged too, and one whose pod was sent off
-/// because the template moved, until it is gone. A lost node, and one that only keeps its old pod, are not.
+/// because the template moved, until it is gone. A node that is lost or was never reached, and one that only keeps its old
+/// pod, are not.
 fn charged(
     set: &Set,
     current: &Current,
     hold: &Hold<'_>,
-    lost: bool,
+    excused: bool,
     pods: &[Arc<Pod>],
     roster: &Roster,
     now: Time,
@@ -181,7 +184,7 @@ fn charged(
     let brake = new.peek().is_some() && !new.any(|it| available(set, it, now).is_ok());
     let brake = brake && (matches!(hold, Hold::No) || !mutant::is("brake"));
     // What was lost before the revision was current is not this revision's doing.
-    if lost && !mutant::is("K04") {
+    if excused && !mutant::is("K04") {
         return false;
     }
     if brake {
@@ -231,6 +234,13 @@ fn lost(node: &Node, current: &Current) -> Option<Time> {
     let since = silent_since(node)?;
     let current_since = current.made_at?;
     (since < current_since || mutant::is("lost")).then_some(since)
+}
+
+/// Rule: a node in trouble, without a pod, that has not been ready since before the current revision was made is none of
+/// the revision's doing: the rollout does not wait for it, and it gets its pod when its trouble is over.
+fn never_reached(node: &Node, current: &Current, pods: &[Arc<Pod>]) -> bool {
+    let before = node.ready.since.zip(current.made_at).is_some_and(|(since, made_at)| since < made_at);
+    node.ready.status != Truth::True && before && pods.iter().all(|it| it.gone())
 }
 
 fn silent_since(node: &Node) -> Option<Time> {

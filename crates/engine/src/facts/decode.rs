@@ -182,7 +182,6 @@ pub fn set(json: &[u8], shared: &mut Shared) -> Result<Set, Malformed> {
     let mut faults = Vec::new();
     let spec = raw.spec.unwrap_or_default();
     let annotations = meta.annotations.clone().unwrap_or_default();
-    let template_generation = annotations.get(GENERATION_ANNOTATION).and_then(|text| text.parse().ok());
     let strategy = spec.update_strategy.unwrap_or_default();
     Ok(Set {
         key: meta.key(shared),
@@ -206,7 +205,7 @@ pub fn set(json: &[u8], shared: &mut Shared) -> Result<Set, Malformed> {
         ))
         .unwrap_or(usize::MAX),
         template: template(spec.template, shared, &mut faults)?,
-        template_generation,
+        template_generation: meta.template_generation(),
         status: status(raw.status)?,
         metadata: raw.metadata.get().into(),
         annotations: serde_json::to_string(&annotations).unwrap_or_else(|_| String::from("{}")).into(),
@@ -481,6 +480,10 @@ struct RawOwner<'a> {
 }
 
 impl Meta<'_> {
+    fn template_generation(&self) -> Option<i64> {
+        self.annotations.as_ref()?.get(GENERATION_ANNOTATION)?.parse().ok()
+    }
+
     fn key(&self, shared: &mut Shared) -> Key {
         Key {
             namespace: shared.text(self.namespace.as_deref().unwrap_or_default()),
@@ -916,6 +919,7 @@ impl RawRevision<'_> {
             owner,
             labels: self.metadata.labels(shared),
             number: self.revision.unwrap_or_default(),
+            template_generation: self.metadata.template_generation(),
             meaning: meaning::of_revision(&data),
             data: crate::go_json::to_string(&data).into(),
             created: self.metadata.created(),

@@ -417,6 +417,8 @@ pub struct Revision {
     /// Go-exact bytes of the recorded patch.
     pub data: Text,
     pub meaning: Option<Meaning>,
+    /// The template generation that the set was annotated with when this was made.
+    pub template_generation: Option<i64>,
     pub created: Time,
     pub deleting: bool,
 }

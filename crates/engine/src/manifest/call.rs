@@ -117,9 +117,12 @@ pub fn body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
         Call::Claim(Claim::ReleaseRevision(it)) => {
             release_patch(&set.uid, &it.uid, &it.resource_version.to_string())
         }
-        Call::Step(Step::Create { hash, number, .. }) => {
+        Call::Step(Step::Create { name, hash, number }) => {
             let annotations = serde_json::from_str(&set.annotations).unwrap_or_default();
-            controller_revision(owner, &annotations, &template(), hash, *number)
+            let mut revision = controller_revision(owner, &annotations, &template(), hash, *number);
+            // Another spelling of a template has the label of the first one, and a name of its own.
+            revision["metadata"]["name"] = name.as_ref().into();
+            revision
         }
         Call::Step(Step::Renumber { revision: it, number }) => {
             renumber_patch(*number, &it.uid, &it.resource_version.to_string())

@@ -2,7 +2,7 @@ use expect_test::expect;
 use serde_json::json;
 
 use super::world::{Scene, parse, text};
-use super::{check, check_changed, check_status};
+use super::{changed, check, check_changed, check_status};
 
 #[test]
 fn a_template_without_a_revision_gets_one_before_any_pod() {
@@ -388,4 +388,37 @@ fn nothing_is_counted_before_the_template_is_recorded() {
             Degraded=Unknown since 0 NotYetKnown: the template is being recorded as a revision first
         "#]],
     );
+}
+
+#[test]
+fn a_template_spelt_anew_is_recorded_with_the_label_of_its_pods() {
+    const GENERATION: &str = "deprecated.daemonset.template.generation";
+    let world = "set d template-generation=2\nrev d-one hash=one\nnode a\npod x on=a hash=one ready";
+    let made_at = |generation: &str, said: &str| {
+        changed(world, |world| {
+            world.revisions[0]["metadata"]["annotations"] = json!({ GENERATION: generation });
+            if !said.is_empty() {
+                world.sets[0]["spec"]["template"]["spec"][said] = json!(true);
+            }
+        })
+        .look()
+    };
+    // The user said what is so anyway: upstream will look for these very bytes, and find the label of the pod.
+    let plan = made_at("1", "hostUsers");
+    expect![[r#"
+        create revision d-7494d6bcf8 number 2
+        [Create { name: "d-7494d6bcf8", hash: "one", number: 2 }]"#]]
+    .assert_eq(&format!("{plan}{:?}", plan.steps));
+    // The API server fills in a field: the template generation stays.
+    expect![[r#""#]].assert_eq(&made_at("2", "hostUsers").to_string());
+    // Beyond the limit the older spelling goes: the label of the pod is that of the newer one too.
+    check_changed(
+        "set d template-generation=2 history=0\nrev d-one hash=one\nrev d-two hash=one number=2\nnode a\npod x on=a hash=one ready",
+        |world| world.revisions[0]["data"]["spec"]["template"]["spec"]["hostUsers"] = json!(true),
+        expect![[r#"
+            prune revision d-one
+        "#]],
+    );
+    // Nothing was spelt anew; the set went back to this template.
+    expect![""].assert_eq(&made_at("1", "").to_string());
 }

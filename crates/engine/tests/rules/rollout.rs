@@ -592,6 +592,31 @@ fn a_node_that_says_it_is_not_ready_is_not_lost() {
 }
 
 #[test]
+fn a_node_that_was_not_ready_before_the_revision_and_has_no_pod_holds_up_no_other() {
+    let world = |since: &str| {
+        with_lost(since, "max-unavailable=1")
+            .replace("unknown", "not-ready")
+            .replace("unreachable", "not-ready")
+            .replace("pod old-lost on=lost rev=1 unready\n", "")
+    };
+    check(
+        &world("since=499"),
+        expect![[r#"
+        b  delete old-b  out of date
+        wake at 1600
+    "#]],
+    );
+    // It may be this revision that it is not ready for.
+    check(
+        &world("since=500"),
+        expect![[r#"
+        nothing
+        wake at 1600
+    "#]],
+    );
+}
+
+#[test]
 fn a_lost_node_that_reports_again_is_updated_within_the_budget() {
     let world = format!(
         "now 1000\n{}{}{}",

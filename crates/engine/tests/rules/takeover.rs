@@ -2,7 +2,8 @@
 //! kube-apiserver of that version: what it recorded is what we would record, and there is nothing left for us to do.
 //!
 //! `tests/takeover` has a file for each set: the set, its revisions by number, its pods. One object a line, in the API
-//! server's own bytes but for `managedFields`.
+//! server's own bytes but for `managedFields`. `v1.33` has their templates as that version spells them, and the data of the
+//! revisions that it makes of them: it also writes the time of a template that was never made, as `null`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -55,7 +56,10 @@ fn value(text: &str) -> Value {
 
 /// What is planned for each set of the recorded world.
 fn plans(settings: Settings) -> Vec<(String, Plan)> {
-    let all = recorded();
+    plans_of(recorded(), settings)
+}
+
+fn plans_of(all: Vec<Recorded>, settings: Settings) -> Vec<(String, Plan)> {
     let mut cache = Cache::new(settings);
     let mut shared = Shared::default();
     let mut list = |kind, objects: Vec<&String>| {
@@ -138,6 +142,41 @@ fn a_revision_is_written_byte_for_byte_as_upstream_writes_it() {
         let ours = manifest::revision_data(&value(&it.set)["spec"]["template"]);
         assert_eq!(ours, newest.data.get(), "{}", it.name);
     }
+}
+
+#[test]
+fn what_an_older_server_writes_is_written_there_and_restarts_nothing() {
+    #[derive(Deserialize)]
+    struct Spelt<'a> {
+        name: String,
+        template: Value,
+        #[serde(borrow)]
+        data: &'a RawValue,
+    }
+    let mut all = recorded();
+    // It has fields that v1.33 does not know, and would drop.
+    all.retain(|it| it.name != "new-fields");
+    for line in lines("v1.33/templates.jsonl") {
+        let older: Spelt<'_> = serde_json::from_str(&line).expect("a template");
+        assert_eq!(manifest::revision_data(&older.template), older.data.get(), "{}", older.name);
+        if let Some(it) = all.iter_mut().find(|it| it.name == older.name) {
+            let mut set = value(&it.set);
+            set["spec"]["template"] = older.template;
+            it.set = set.to_string();
+        }
+    }
+    // Two were rolled back: what they went back to was made at another template generation, so they are recorded anew,
+    // with the label of their pods.
+    expect![[r#"
+        drain-percent
+        create revision drain-percent-575bb5589f number 4
+        history
+        create revision history-5cbc8687dd number 6
+        misscheduled
+          desired 5 current 5 ready 5 updated 5 available 5 unavailable 0 misscheduled 0
+          desired 4 current 4 ready 4 updated 4 available 4 unavailable 0 misscheduled 1
+    "#]]
+    .assert_eq(&said(&plans_of(all, Settings { conditions: false, ..Settings::default() })));
 }
 
 #[test]

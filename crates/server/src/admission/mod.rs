@@ -90,6 +90,15 @@ pub(crate) async fn mutate(
     Ok(())
 }
 
+/// Once more, because the namespace has changed since.
+pub(crate) fn check_namespace(
+    registry: &Registry,
+    attempt: Attempt<'_>,
+    object: &Value,
+) -> Result<(), Refusal> {
+    namespace_lifecycle::admit(registry, attempt, object)
+}
+
 /// Runs last, on the object as it would be stored. `object` is null for a delete. What it charges to quotas is safe from
 /// being counted anew for as long as the charge is held.
 pub(crate) async fn validate(

@@ -1,10 +1,15 @@
 //! The roles and bindings that every cluster has: upstream's, for the kinds that are served here, and those of the parts of
 //! Muster itself. Upstream: `bootstrappolicy`.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
+
+use crate::kinds::KINDS;
 
 /// Who the parts of Muster are. None of them is an administrator.
 pub(crate) const CONTROLLER: &str = "system:muster-controller";
+pub(crate) const GARBAGE_COLLECTOR: &str = "system:muster-garbage-collector";
 pub(crate) const SIMULATED_NODES: &str = "system:muster-simulated-nodes";
 
 /// Nodes that join with a bootstrap token are in this group until they have a certificate.
@@ -137,6 +142,7 @@ pub(crate) fn cluster_roles() -> Vec<Value> {
                 on("create patch update", EVENTS, "events"),
             ],
         ),
+        with_rules(GARBAGE_COLLECTOR, garbage_rules()),
         role(
             SIMULATED_NODES,
             [
@@ -184,6 +190,7 @@ pub(crate) fn cluster_role_bindings() -> Vec<Value> {
             vec![group("system:serviceaccounts")],
         ),
         binding(CONTROLLER, CONTROLLER, vec![user(CONTROLLER)]),
+        binding(GARBAGE_COLLECTOR, GARBAGE_COLLECTOR, vec![user(GARBAGE_COLLECTOR)]),
         binding(SIMULATED_NODES, SIMULATED_NODES, vec![user(SIMULATED_NODES)]),
         // A node joins with a token, is given a certificate, and renews it by itself.
         binding("muster:node-bootstrappers", "system:node-bootstrapper", vec![group(BOOTSTRAPPERS)]),
@@ -194,6 +201,18 @@ pub(crate) fn cluster_role_bindings() -> Vec<Value> {
             vec![group("system:nodes")],
         ),
     ]
+}
+
+/// Whatever can be deleted may belong to something. Kind by kind, for a role on everything would let its holder into pods.
+fn garbage_rules() -> Value {
+    let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for kind in KINDS.iter().filter(|it| it.verbs.contains(&"delete")) {
+        groups.entry(if kind.group.is_empty() { CORE } else { kind.group }).or_default().push(kind.plural);
+    }
+    let rules =
+        groups.iter().map(|(group, plurals)| on("delete get list patch watch", group, &plurals.join(" ")));
+    // A pod whose node is gone is marked as failed before it goes.
+    Value::Array(rules.chain([on("patch", CORE, "pods/status")]).collect())
 }
 
 /// What a node may do with what concerns itself: `node` says what that is.

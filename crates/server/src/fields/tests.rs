@@ -270,13 +270,14 @@ fn what_does_not_fit_the_type_is_refused_by_path() {
         &expect![[r#"
             500 failed to create typed patch object (/x; apps/v1, Kind=DaemonSet): .spec.bogus: field not declared in schema
             500 failed to create typed patch object (/x; apps/v1, Kind=DaemonSet): .spec.minReadySeconds: expected numeric (int or float), got string
-            500 failed to create typed patch object (/x; apps/v1, Kind=DaemonSet): .spec.template.spec.containers: element 0: associative list with keys has an element that omits all key fields ["name"] (and doesn't have default values for any key fields)
             500 failed to create typed patch object (/x; apps/v1, Kind=DaemonSet): .spec.template.spec.containers: duplicate entries for key [name="c"]
             500 failed to create typed patch object (/x; apps/v1, Kind=DaemonSet): errors:
               .metadata.labels.a: expected string, got &value.valueUnstructured{Value:1}
               .spec: expected map, got &{[]}
             400 invalid object type: /v1, Kind=DaemonSet
             400 metadata.managedFields must be nil
+            {"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"x","uid":"1"},"spec":{"template":{"metadata":{},"spec":{"containers":[{"image":"i"}]}},"updateStrategy":{}},"status":{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}}
+            Apply a  00:03Z {"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"\"}":{".":{},"f:image":{}}}}}}}
         "#]],
     );
 }

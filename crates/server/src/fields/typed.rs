@@ -499,7 +499,10 @@ fn element_of(of: Shape, keys: Keys, item: &Value) -> Result<Element<'_>, Misfit
     };
     let default = |name: &str| {
         let Shape::Object(of) = of else { return None };
-        of.field(name).and_then(Field::default_value).map(Cow::Owned)
+        let field = of.field(name)?;
+        // What Go always writes, an item that leaves it out has as zero.
+        let is_always = field.presence == Presence::Always;
+        field.default_value().or_else(|| is_always.then(|| zero(field.shape))).map(Cow::Owned)
     };
     let key = |name: &'static str| {
         let value = entries.get(name).map(Cow::Borrowed).or_else(|| default(name))?;

@@ -15,8 +15,12 @@ use crate::route::Target;
 
 /// What a commit leaves under a key.
 pub(super) enum Commit<'a> {
+    /// A new object, in a namespace that must not have changed since.
+    New(&'a Value, Option<(String, Revision)>),
     Put(&'a Value),
-    Delete { last: &'a Value },
+    Delete {
+        last: &'a Value,
+    },
 }
 
 impl Registry {
@@ -29,20 +33,22 @@ impl Registry {
         commit: Commit<'_>,
     ) -> Result<Option<Bytes>, Refusal> {
         let kind = target.kind.stored();
-        let write = match commit {
-            Commit::Put(object) => {
-                let now_s = u64::try_from(context.now.as_second()).unwrap_or(0);
-                Write::Put {
-                    index: kind.index(object),
-                    expires_s: kind.lifetime_s.map(|it| now_s + it),
-                    make: Draft::of(object).make(),
-                }
+        let put = |object: &Value| {
+            let now_s = u64::try_from(context.now.as_second()).unwrap_or(0);
+            Write::Put {
+                index: kind.index(object),
+                expires_s: kind.lifetime_s.map(|it| now_s + it),
+                make: Draft::of(object).make(),
             }
-            Commit::Delete { last } => Write::Delete { make: Draft::of(last).make() },
+        };
+        let (write, within) = match commit {
+            Commit::New(object, within) => (put(object), within),
+            Commit::Put(object) => (put(object), None),
+            Commit::Delete { last } => (Write::Delete { make: Draft::of(last).make() }, None),
         };
         let begun = Instant::now();
         let (done, outcome) = oneshot::channel();
-        let commit = muster_store::Commit { key: target.key(), expect, write };
+        let commit = muster_store::Commit { key: target.key(), expect, within, write };
         // Whoever asked may be gone when it is done, which changes nothing.
         self.db.commit(commit, move |it| drop(done.send(it)));
         let outcome = outcome.await;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use muster_store::Expect;
+use muster_store::{Expect, Revision};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -48,6 +48,8 @@ impl Registry {
     ) -> Result<Bytes, Refusal> {
         let kind = target.kind;
         let attempt = Attempt { target, operation: Operation::Create };
+        // What is made as its namespace goes would be left behind for ever: the commit holds only if it still stands.
+        let mut within = self.namespace_of(target);
         admission::mutate(self, context, attempt, &mut object).await?;
         dedup_owners(context, &mut object);
         let prefix = str_at(&object, "metadata.generateName").to_owned();
@@ -70,10 +72,16 @@ impl Registry {
             }
             if !context.dry_run
                 && let Some(created) =
-                    self.commit(context, target, Expect::Absent, Commit::Put(&object)).await?
+                    self.commit(context, target, Expect::Absent, Commit::New(&object, within.clone())).await?
             {
                 admission::spent(charge);
                 return Ok(created);
+            }
+            let now = self.namespace_of(target);
+            if now != within {
+                within = now;
+                admission::check_namespace(self, attempt, &object)?;
+                continue;
             }
             // Another name is tried only where we made it up.
             if is_named {
@@ -81,6 +89,13 @@ impl Registry {
             }
         }
         Err(Refusal::no_name_left(kind, &target.name))
+    }
+
+    /// The key of the namespace that it is in, and since when that is as it is.
+    fn namespace_of(&self, target: &Target) -> Option<(String, Revision)> {
+        let key = Kind::namespace().key(None, target.namespace.as_deref()?);
+        let since = self.store().get(&key)?.modified;
+        Some((key, since))
     }
 
     fn exists(&self, target: &Target) -> Refusal {

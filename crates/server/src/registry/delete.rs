@@ -85,7 +85,7 @@ impl Registry {
         };
         if context.dry_run {
             return Ok(Some(if is_gone {
-                Deleted::Gone { last: record.value.clone() }
+                Deleted::Gone { last: object::bytes(&object) }
             } else {
                 Deleted::Marked { now: object::bytes(&object) }
             }));

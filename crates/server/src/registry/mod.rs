@@ -7,12 +7,12 @@
 mod commit;
 mod create;
 mod delete;
+mod heads;
 mod housekeeping;
 mod list;
 pub(crate) mod prepare;
 mod update;
 
-use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLockReadGuard};
 
@@ -27,15 +27,18 @@ use crate::admission;
 use crate::admit::{self, check::Write};
 use crate::auth::Access;
 use crate::context::Context;
-use crate::kinds::{KINDS, Kind};
+use crate::kinds::Kind;
 use crate::metrics::Metrics;
 use crate::object::str_at;
 use crate::refusal::Refusal;
 use crate::route::Target;
+use crate::selector::Selector;
 
 use self::commit::Commit;
 pub(crate) use self::create::suffix;
 pub(crate) use self::delete::{DeleteOptions, Deleted, Propagation};
+pub(crate) use self::heads::Head;
+use self::heads::Heads;
 pub(crate) use self::housekeeping::{WINDOW, keep_house};
 pub(crate) use self::list::{Continue, From, ListMeta, ListOptions, Listed};
 pub(crate) use self::update::Written;
@@ -69,7 +72,7 @@ impl Registry {
         let awake = heads.clone();
         let on_commit = Box::new(move |batch: &[Arc<Event>]| awake.advance(batch));
         let db = Db::open(log, Options { window, queue_max: QUEUE_MAX, on_commit, on_failure })?;
-        heads.all.send_replace(db.read().revision());
+        heads.begin(db.read().revision());
         Ok(Self {
             db,
             heads,
@@ -116,12 +119,17 @@ impl Registry {
 
     /// The revision of the last commit to one kind, as of now.
     pub(crate) fn head_of(&self, kind: &Kind) -> Revision {
-        *self.heads.kinds.get(&kind.stored().resource()).unwrap_or(&self.heads.all).borrow()
+        *self.heads.of_kind(kind).borrow()
     }
 
     /// The revision of the last commit to one kind.
     pub(crate) fn heads_of(&self, kind: &Kind) -> watch::Receiver<Revision> {
-        self.heads.kinds.get(&kind.stored().resource()).unwrap_or(&self.heads.all).subscribe()
+        self.heads.of_kind(kind).subscribe()
+    }
+
+    /// What a watch of a kind sleeps on: of one object alone, if it has a `key`, or of what the selector narrows it to.
+    pub(crate) fn head_of_watch(&self, kind: &Kind, key: Option<&str>, selector: &Selector) -> Head {
+        self.heads.of_watch(kind, key, selector)
     }
 
     /// The commits after `after`, and the revision up to which these are all.
@@ -156,41 +164,6 @@ impl Registry {
     /// What is durable. Writers wait while it is held.
     fn store(&self) -> RwLockReadGuard<'_, Store> {
         self.db.read()
-    }
-}
-
-/// How far the store has come: watchers sleep on it, each on its own kind.
-#[derive(Debug)]
-struct Heads {
-    all: watch::Sender<Revision>,
-    /// By resource, which is how keys begin.
-    kinds: HashMap<String, watch::Sender<Revision>>,
-}
-
-impl Heads {
-    fn new() -> Self {
-        let sender = || watch::Sender::new(0);
-        Self { all: sender(), kinds: KINDS.iter().map(|it| (it.resource(), sender())).collect() }
-    }
-
-    /// Each kind is woken once for a batch, with the last of its commits.
-    fn advance(&self, batch: &[Arc<Event>]) {
-        let mut last: Vec<(&str, Revision)> = Vec::new();
-        for event in batch {
-            let resource = event.key.split('/').next().unwrap_or_default();
-            match last.iter_mut().find(|it| it.0 == resource) {
-                Some(it) => it.1 = event.revision,
-                None => last.push((resource, event.revision)),
-            }
-        }
-        for (resource, revision) in last {
-            if let Some(kind) = self.kinds.get(resource) {
-                kind.send_replace(revision);
-            }
-        }
-        if let Some(event) = batch.last() {
-            self.all.send_replace(event.revision);
-        }
     }
 }
 

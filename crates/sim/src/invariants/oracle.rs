@@ -145,7 +145,9 @@ impl View {
         }
         let real: Vec<&Taint> = untolerated(set, node).into_iter().filter(|it| !is_trouble(it)).collect();
         if real.is_empty() {
-            return !up;
+            let before = node.ready.since.is_some_and(|it| since.is_some_and(|since| it < since));
+            let in_trouble = node.ready.status != Truth::True && !eligible(set, node);
+            return !up && !(in_trouble && before && pods.is_empty());
         }
         pods.iter().any(|it| it.deleting && real.iter().all(|taint| tolerated(&it.tolerations, taint)))
     }

@@ -21,12 +21,12 @@ fn put(key: &str, expect: Expect) -> Commit {
     let name = key.to_owned();
     let make = Make::new(move |revision| Bytes::from(format!("{name}@{revision}")));
     let index = Index::new([("key", key)], []);
-    Commit { key: key.into(), expect, write: Write::Put { index, expires_s: None, make } }
+    Commit { key: key.into(), expect, within: None, write: Write::Put { index, expires_s: None, make } }
 }
 
 fn delete(key: &str, expect: Expect) -> Commit {
     let make = Make::new(|revision| Bytes::from(format!("gone@{revision}")));
-    Commit { key: key.into(), expect, write: Write::Delete { make } }
+    Commit { key: key.into(), expect, within: None, write: Write::Delete { make } }
 }
 
 /// Hands the commits over at once, and gives their outcomes in the order in which they came.
@@ -192,6 +192,21 @@ fn commits_of_one_batch_see_each_other() {
 }
 
 #[test]
+fn a_commit_within_another_record_needs_it_as_it_was() {
+    let db = Db::open(Disk::new(None), options(WIDE)).unwrap();
+    let within = |at| Commit { within: Some(("n".into(), at)), ..put("n/a", Expect::Absent) };
+    assert_eq!(commit(&db, within(2)), Err(Conflict::Missing.into()));
+    commit(&db, put("n", Expect::Absent)).unwrap();
+    commit(&db, put("n", Expect::At(2))).unwrap();
+    assert_eq!(commit(&db, within(2)), Err(Conflict::Moved { at: 3 }.into()));
+    // The same in one batch: what goes first is gone for those behind it.
+    let outcomes = commit_all(&db, vec![delete("n", Expect::Any), within(3)]);
+    assert!(outcomes.recv().unwrap().is_ok());
+    assert_eq!(outcomes.recv().unwrap().map(drop), Err(Conflict::Missing.into()));
+    assert_eq!(db.read().get("n/a"), None);
+}
+
+#[test]
 fn nothing_is_seen_before_it_is_durable() {
     let (told, events) = mpsc::channel();
     let disk = Disk::new(None);
@@ -263,7 +278,7 @@ fn a_panic_of_the_writer_leaves_nobody_waiting() {
     let make = Make::new(|_| panic!("on purpose"));
     let write = Write::Delete { make };
     commit(&db, put("a", Expect::Any)).unwrap();
-    let outcome = commit_all(&db, vec![Commit { key: "a".into(), expect: Expect::Any, write }]);
+    let outcome = commit_all(&db, vec![Commit { key: "a".into(), expect: Expect::Any, within: None, write }]);
     assert!(outcome.recv().is_err());
     db.close();
     let why = "the thread that writes: it panicked".into();
@@ -276,7 +291,7 @@ fn records_expire_in_order_and_live_on_when_written_anew() {
     let with = |key: &str, expires_s| {
         let make = Make::new(|_| Bytes::new());
         let write = Write::Put { index: Index::default(), expires_s, make };
-        commit(&db, Commit { key: key.into(), expect: Expect::Any, write }).unwrap();
+        commit(&db, Commit { key: key.into(), expect: Expect::Any, within: None, write }).unwrap();
     };
     let expired = |now_s| db.read().expired(now_s).map(|it| it.key.to_string()).collect::<Vec<_>>().join(" ");
     with("late", Some(30));

@@ -45,7 +45,7 @@ fn put(key: &str, value: String) -> Commit {
     let index = Index::new([("key", key), ("app", "web")], [("spec.nodeName", "n1")]);
     let make = Make::new(move |revision| Bytes::from(format!("{value}@{revision}")));
     let write = Write::Put { index, expires_s: Some(value_len(key)), make };
-    Commit { key: key.into(), expect: Expect::Any, write }
+    Commit { key: key.into(), expect: Expect::Any, within: None, write }
 }
 
 fn value_len(key: &str) -> u64 {
@@ -54,7 +54,7 @@ fn value_len(key: &str) -> u64 {
 
 fn delete(key: &str) -> Commit {
     let make = Make::new(|revision| Bytes::from(format!("gone@{revision}")));
-    Commit { key: key.into(), expect: Expect::Any, write: Write::Delete { make } }
+    Commit { key: key.into(), expect: Expect::Any, within: None, write: Write::Delete { make } }
 }
 
 fn commit(db: &Db, commits: Vec<Commit>) -> Vec<Result<Arc<Event>, CommitError>> {

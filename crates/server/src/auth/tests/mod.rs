@@ -273,6 +273,28 @@ async fn parts_of_muster_may_do_their_work_and_no_more() {
         "#]],
     );
     world.check(
+        &someone(GARBAGE_COLLECTOR),
+        &[
+            "GET /api/v1/configmaps?watch=true",
+            "DELETE /apis/apps/v1/namespaces/default/controllerrevisions/r",
+            "PATCH /api/v1/nodes/n",
+            "POST /api/v1/namespaces/default/pods",
+            "GET /api/v1/namespaces/default/pods/p/exec",
+        ],
+        &expect![[r#"
+            GET /api/v1/configmaps?watch=true
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-garbage-collector" of ClusterRole "system:muster-garbage-collector" to User "system:muster-garbage-collector"
+            DELETE /apis/apps/v1/namespaces/default/controllerrevisions/r
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-garbage-collector" of ClusterRole "system:muster-garbage-collector" to User "system:muster-garbage-collector"
+            PATCH /api/v1/nodes/n
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-garbage-collector" of ClusterRole "system:muster-garbage-collector" to User "system:muster-garbage-collector"
+            POST /api/v1/namespaces/default/pods
+                no: pods is forbidden: User "system:muster-garbage-collector" cannot create resource "pods" in API group "" in the namespace "default"
+            GET /api/v1/namespaces/default/pods/p/exec
+                no: pods "p" is forbidden: User "system:muster-garbage-collector" cannot get resource "pods/exec" in API group "" in the namespace "default"
+        "#]],
+    );
+    world.check(
         &someone(SIMULATED_NODES),
         &[
             "POST /api/v1/nodes",

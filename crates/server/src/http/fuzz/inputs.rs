@@ -111,6 +111,12 @@ pub(super) fn request(
     })
 }
 
+/// Lists, watches and deletes of what was chosen, for these are what read selectors and pages.
+pub(super) fn choice(query: impl Strategy<Value = Vec<(String, String)>>) -> impl Strategy<Value = Input> {
+    let methods = prop_oneof![8 => Just("GET"), 2 => Just("DELETE"), 1 => Just("POST")];
+    (request(lists(), query, no_body()), methods).prop_map(|(input, method)| Input { method, ..input })
+}
+
 pub(super) fn patch() -> impl Strategy<Value = Input> {
     let on = (select(GROUPS), select(TARGETS)).prop_map(|(_, (group, plural, name))| (group, plural, name));
     let rest = prop_oneof![5 => Just(vec![]), 1 => select(PARTS).prop_map(|it| vec![it.to_owned()])];
@@ -342,7 +348,14 @@ fn label_selectors() -> impl Strategy<Value = String> {
             _ => format!("{key}{operator}{value}"),
         }
     });
-    prop_oneof![4 => vec(term, 0..4).prop_map(|it| it.join(",")), 1 => ".{0,20}", 1 => "[a-z!=(),<> ]{0,20}"]
+    let good =
+        one_of(&["app=x", "app", "mark", "mark!=open", "app in (x,y)", "app notin (y)", "!nosuch,app==x"]);
+    prop_oneof![
+        2 => good,
+        4 => vec(term, 0..4).prop_map(|it| it.join(",")),
+        1 => ".{0,20}",
+        1 => "[a-z!=(),<> ]{0,20}",
+    ]
 }
 
 fn field_selectors() -> impl Strategy<Value = String> {
@@ -362,7 +375,20 @@ fn field_selectors() -> impl Strategy<Value = String> {
     let operator = one_of(&["=", "==", "!=", "", ","]);
     let term =
         (field, operator, value).prop_map(|(field, operator, value)| format!("{field}{operator}{value}"));
-    prop_oneof![4 => vec(term, 0..4).prop_map(|it| it.join(",")), 1 => ".{0,20}", 1 => "[a-z.!=,\\\\]{0,20}"]
+    let good = one_of(&[
+        "metadata.namespace=b",
+        "metadata.namespace!=a",
+        "metadata.name!=nosuch",
+        "metadata.name=m,metadata.namespace=aa",
+        "spec.nodeName=n",
+        "",
+    ]);
+    prop_oneof![
+        2 => good,
+        4 => vec(term, 0..4).prop_map(|it| it.join(",")),
+        1 => ".{0,20}",
+        1 => "[a-z.!=,\\\\]{0,20}",
+    ]
 }
 
 pub(super) fn pages() -> impl Strategy<Value = Vec<(String, String)>> {

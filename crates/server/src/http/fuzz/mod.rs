@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use http_body_util::BodyExt as _;
 use proptest::prelude::*;
-use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
+use proptest::test_runner::{Config, FileFailurePersistence, RngAlgorithm, TestError, TestRng, TestRunner};
 use serde_json::{Value, json};
 
 use self::inputs::Input;
@@ -73,12 +73,12 @@ fn any_patch() {
 
 #[test]
 fn any_selector() {
-    check(inputs::request(inputs::lists(), inputs::selectors(), inputs::no_body()));
+    check(inputs::choice(inputs::selectors()));
 }
 
 #[test]
 fn any_continue_token() {
-    check(inputs::request(inputs::lists(), inputs::pages(), inputs::no_body()));
+    check(inputs::choice(inputs::pages()));
 }
 
 #[test]
@@ -86,21 +86,60 @@ fn any_protobuf() {
     check(inputs::request(inputs::path(), inputs::query(), inputs::protobuf()));
 }
 
+/// If a guest were let in everywhere, what is asked and what is looked at would show it.
+#[test]
+fn a_leak_is_noticed() {
+    let noticed = |said: Result<(), TestError<_>>| match said {
+        Ok(()) => "nothing",
+        Err(why) if why.to_string().contains("what is closed was changed") => "a change",
+        Err(why) if why.to_string().contains(MARK) => "the mark",
+        Err(_) => "something else",
+    };
+    assert_eq!(noticed(run(Rights::Leaking, INPUTS, inputs::choice(inputs::selectors()))), "the mark");
+    assert_eq!(noticed(run(Rights::Leaking, INPUTS, inputs::choice(inputs::pages()))), "the mark");
+    assert_eq!(noticed(run(Rights::Leaking, INPUTS, inputs::patch())), "the mark");
+}
+
 fn check(input: impl Strategy<Value = Input>) {
     let inputs =
         std::env::var("MUSTER_FUZZ").map_or(INPUTS, |it| it.parse().expect("MUSTER_FUZZ is a number"));
+    run(Rights::Proper, inputs, input).unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// Where the guest is at home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Rights {
+    /// In the open namespace.
+    Proper,
+    /// Everywhere, as if the server did not look.
+    Leaking,
+}
+
+fn run<S: Strategy<Value = Input>>(
+    rights: Rights,
+    inputs: u32,
+    input: S,
+) -> Result<(), TestError<(bool, Vec<Input>)>> {
     let config = Config {
         cases: inputs.div_ceil(INPUTS_PER_CASE as u32 / 2),
         failure_persistence: Some(Box::new(FileFailurePersistence::SourceParallel("proptest-regressions"))),
         source_file: Some(file!()),
         ..Config::default()
     };
+    let mut runner = match rights {
+        Rights::Proper => TestRunner::new(config),
+        // The same every time, for it must be found; and one that is found is enough.
+        Rights::Leaking => {
+            let config = Config { failure_persistence: None, max_shrink_iters: 0, ..config };
+            TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
+        }
+    };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let case = (prop::bool::ANY, prop::collection::vec(input, 1..=INPUTS_PER_CASE));
-    let outcome = TestRunner::new(config).run(&case, |(is_guest, inputs)| {
+    runner.run(&case, |(is_guest, inputs)| {
         runtime.block_on(async {
-            let world = World::new().await;
+            let world = World::new(rights).await;
             let before = world.closed().await;
             for input in &inputs {
                 world.ask(is_guest, input).await?;
@@ -108,8 +147,7 @@ fn check(input: impl Strategy<Value = Input>) {
             prop_assert_eq!(before, world.closed().await, "what is closed was changed");
             Ok(())
         })
-    });
-    outcome.unwrap_or_else(|why| panic!("{why}"));
+    })
 }
 
 /// What comes of it, if anything does. Its clock runs ahead, so that a watch of an hour is over soon; but not by itself, since
@@ -134,7 +172,7 @@ struct World {
 }
 
 impl World {
-    async fn new() -> Self {
+    async fn new(rights: Rights) -> Self {
         let server = Server::new().await;
         for namespace in [OPEN].iter().chain(&CLOSED) {
             let mark = if *namespace == OPEN { "open" } else { MARK };
@@ -158,12 +196,22 @@ impl World {
             let sets = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");
             make(&sets, json!({"metadata": metadata("d"), "spec": set})).await;
         }
+        let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+        let role = json!({"metadata": {"name": "everything"}, "rules": everything});
+        let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+        let (code, answer) = server.json("POST", roles, role).await;
+        assert_eq!(code, 201, "{answer}");
         let binding = json!({
             "metadata": {"name": "guest"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "everything"},
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "guest"}],
         });
-        let bindings = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{OPEN}/rolebindings");
+        let bindings = match rights {
+            Rights::Proper => {
+                format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{OPEN}/rolebindings")
+            }
+            Rights::Leaking => "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings".to_owned(),
+        };
         let (code, answer) = server.json("POST", &bindings, binding).await;
         assert_eq!(code, 201, "{answer}");
         Self { server }

@@ -4,6 +4,7 @@ mod applies;
 mod deletes;
 mod kinds;
 mod limits;
+mod lines;
 mod reads;
 mod watches;
 mod writes;

@@ -191,3 +191,111 @@ async fn an_object_goes_as_it_stood() {
     assert_eq!((str_at(&event, "type"), str_at(meta, "resourceVersion")), ("DELETED", "8"));
     assert_eq!(meta["finalizers"], json!(["example.com/a"]));
 }
+
+#[derive(Default)]
+struct Alarm(std::sync::atomic::AtomicUsize);
+
+impl std::task::Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test]
+async fn a_watch_of_one_node_or_object_is_woken_by_nothing_else() {
+    let server = Server::with_history(1000).await;
+    let check = async |path: &str, golden: &Expect| {
+        let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
+        let mut watch = server.api.answer(Some(&User::server()), request).await.into_body();
+        let alarm = Arc::new(Alarm::default());
+        let waker = std::task::Waker::from(alarm.clone());
+        let mut told = String::new();
+        let mut look = |after: &str| {
+            let mut said = String::new();
+            while let std::task::Poll::Ready(frame) =
+                std::pin::pin!(watch.frame()).poll(&mut std::task::Context::from_waker(&waker))
+            {
+                let frame = frame.unwrap().unwrap().into_data().unwrap();
+                for line in frame.split(|it| *it == b'\n').filter(|it| !it.is_empty()) {
+                    let event: Value = serde_json::from_slice(line).unwrap();
+                    let [kind, name] = ["type", "object.metadata.name"].map(|it| str_at(&event, it));
+                    write!(said, " {kind} {name}").unwrap();
+                }
+            }
+            let woken = alarm.0.swap(0, Ordering::SeqCst);
+            writeln!(told, "{after}: {}{said}", if woken == 0 { "sleeps" } else { "woken" }).unwrap();
+        };
+        look("begun");
+        server.json("POST", PODS, pod("here", "n1")).await;
+        look("a pod on its node");
+        server.json("POST", PODS, pod("there", "n2")).await;
+        look("a pod on another");
+        server.json("POST", PODS, pod("free", "")).await;
+        look("a pod on none");
+        let binding = json!({"metadata": {"name": "free"}, "target": {"kind": "Node", "name": "n1"}});
+        let (code, said) = server.json("POST", &format!("{PODS}/free/binding"), binding).await;
+        assert_eq!(code, 201, "{said}");
+        look("which is bound to it");
+        for at in 0..40 {
+            server
+                .merge(&format!("{PODS}/there"), json!({"metadata": {"labels": {"a": at.to_string()}}}))
+                .await;
+        }
+        look("forty changes of another");
+        for at in 0..40 {
+            server
+                .merge(&format!("{PODS}/here"), json!({"metadata": {"labels": {"a": at.to_string()}}}))
+                .await;
+        }
+        look("forty changes of its own");
+        for name in ["here", "there", "free"] {
+            let at_once = json!({"gracePeriodSeconds": 0});
+            let (code, said) = server.json("DELETE", &format!("{PODS}/{name}"), at_once).await;
+            assert_eq!(code, 200, "{said}");
+        }
+        look("all go");
+        golden.assert_eq(&told.replace(&" MODIFIED here".repeat(40), " MODIFIED here, and 39 times more"));
+    };
+    check(
+        "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn1",
+        &expect![[r#"
+            begun: sleeps
+            a pod on its node: woken ADDED here
+            a pod on another: sleeps
+            a pod on none: sleeps
+            which is bound to it: woken ADDED free
+            forty changes of another: sleeps
+            forty changes of its own: woken MODIFIED here, and 39 times more
+            all go: woken DELETED here DELETED free
+        "#]],
+    )
+    .await;
+    check(
+        &format!("{PODS}?watch=1&fieldSelector=metadata.name%3Dhere"),
+        &expect![[r#"
+            begun: sleeps
+            a pod on its node: woken ADDED here
+            a pod on another: sleeps
+            a pod on none: sleeps
+            which is bound to it: sleeps
+            forty changes of another: sleeps
+            forty changes of its own: woken MODIFIED here, and 39 times more
+            all go: woken DELETED here
+        "#]],
+    )
+    .await;
+    check(
+        "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3D",
+        &expect![[r#"
+            begun: sleeps
+            a pod on its node: sleeps
+            a pod on another: sleeps
+            a pod on none: woken ADDED free
+            which is bound to it: woken DELETED free
+            forty changes of another: sleeps
+            forty changes of its own: sleeps
+            all go: sleeps
+        "#]],
+    )
+    .await;
+}

@@ -1,6 +1,8 @@
 //! Who may do what, as users meet it: real kubectls with other credentials than the administrator's.
 
+#[path = "../bed/mod.rs"]
 mod bed;
+mod deploy;
 
 use std::fs;
 use std::path::{Path, PathBuf};
