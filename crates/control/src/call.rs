@@ -1,6 +1,6 @@
 //! The engine's calls as HTTP requests, and the server's answers as the engine's outcomes.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
@@ -12,7 +12,7 @@ use kube::core::Status;
 use muster_engine::act::{Call, Outcome, Refusal};
 use muster_engine::facts::{self, Kind, Set, Shared, Text};
 use muster_engine::go_json;
-use muster_engine::manifest::{self, Binding, Verb};
+use muster_engine::manifest::{self, Binding, Stencil, Verb};
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -35,17 +35,19 @@ const JSON: &str = "application/json";
 pub(crate) struct Caller {
     context: Arc<Context>,
     set: Arc<Set>,
+    stencil: OnceLock<Option<Stencil>>,
 }
 
 impl Caller {
     pub(crate) fn new(context: Arc<Context>, set: Arc<Set>) -> Self {
-        Self { context, set }
+        Self { context, set, stencil: OnceLock::new() }
     }
 
     /// Waits for its turn, and makes the call while this replica leads.
     pub(crate) async fn make(&self, call: &Call) -> Outcome {
         let Context { options, lanes, term, monitor, .. } = &*self.context;
-        let Some(request) = request(&self.set, call, options.settings.binding, term.write_timeout()) else {
+        let body = self.body(call, options.settings.binding);
+        let Some(request) = request(&self.set, call, body, term.write_timeout()) else {
             return Outcome::Pods(Vec::new());
         };
         // The status only tells what is: it gives way to what makes it so.
@@ -63,6 +65,18 @@ impl Caller {
         };
         monitor.called(&kind(&self.set, call), label(&outcome), began.elapsed());
         outcome
+    }
+
+    /// In Go's spelling, because the bytes of a revision are compared.
+    fn body(&self, call: &Call, binding: Binding) -> String {
+        if let Call::CreatePod { node, hash, .. } = call {
+            // A plan makes pods of one revision only.
+            let stencil = self.stencil.get_or_init(|| Stencil::cut(&self.set, hash, binding));
+            if let Some(pod) = stencil.as_ref().and_then(|it| it.pod(node)) {
+                return pod;
+            }
+        }
+        manifest::body(&self.set, call, binding).as_ref().map(go_json::to_string).unwrap_or_default()
     }
 
     async fn send(&self, call: &Call, request: Request<Vec<u8>>) -> Outcome {
@@ -86,7 +100,7 @@ pub(crate) async fn send(
 }
 
 /// `None`: a list of the pods of a set that selects none.
-fn request(set: &Set, call: &Call, binding: Binding, timeout: Duration) -> Option<Request<Vec<u8>>> {
+fn request(set: &Set, call: &Call, body: String, timeout: Duration) -> Option<Request<Vec<u8>>> {
     let verb = manifest::verb(call);
     let (method, media_type) = match verb {
         Verb::Get | Verb::List => (Method::GET, JSON),
@@ -119,8 +133,6 @@ fn request(set: &Set, call: &Call, binding: Binding, timeout: Duration) -> Optio
     if !query.is_empty() {
         path = format!("{path}?{query}");
     }
-    // In Go's spelling, because the bytes of a revision are compared.
-    let body = manifest::body(set, call, binding).as_ref().map(go_json::to_string).unwrap_or_default();
     let request =
         Request::builder().method(method).uri(path).header(ACCEPT, JSON).header(CONTENT_TYPE, media_type);
     Some(request.body(body.into_bytes()).expect("names of objects make valid paths"))
@@ -299,7 +311,7 @@ mod tests {
         });
         let set = Arc::new(facts::set(set.to_string().as_bytes(), &mut Shared::default()).unwrap());
         let said = |call: &Call| {
-            let request = request(&set, call, Binding::Direct, Duration::from_secs(4)).unwrap();
+            let request = request(&set, call, String::new(), Duration::from_secs(4)).unwrap();
             format!("{} {} {:?}", request.method(), request.uri(), request.headers()[CONTENT_TYPE])
         };
         let status = Call::PutStatus { of: set.clone(), status: set.status.clone() };

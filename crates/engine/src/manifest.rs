@@ -10,7 +10,7 @@ use alloc::{
 
 use serde_json::{Map, Value, json};
 
-pub use call::{Patch, Target, Verb, body, label_selector, status_body, target, verb};
+pub use call::{Patch, Stencil, Target, Verb, body, label_selector, status_body, target, verb};
 
 use crate::go_json;
 use crate::mutant;

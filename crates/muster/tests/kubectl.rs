@@ -39,6 +39,49 @@ fn every_kubectl_rolls_a_daemonset_out() {
 }
 
 #[test]
+fn what_is_deleted_takes_along_what_belongs_to_it_or_lets_it_go() {
+    let kubectl = kubectls().into_values().next_back().expect("there is one");
+    let muster = Muster::up("garbage", 3);
+    let run = |args: &[&str]| muster.kubectl(&kubectl, &[args, &["-n", "kube-system"]].concat());
+    let owned = || {
+        let what = "jsonpath={range .items[*]}{.kind} of [{.metadata.ownerReferences[*].name}]{'\\n'}{end}";
+        run(&["get", "pods,controllerrevisions", "-o", what])
+    };
+    let names = || run(&["get", "pods", "-o", "name"]);
+    run(&["apply", "-f", EXAMPLE]);
+    muster.sets_once_rolled_out(&kubectl);
+    let before = names();
+
+    // The set goes once they have let go of it, and another one takes them as they are.
+    run(&["delete", "ds", "fluentd-elasticsearch", "--cascade=orphan"]);
+    expect![[r#"
+        Pod of []
+        Pod of []
+        Pod of []
+        ControllerRevision of []
+    "#]]
+    .assert_eq(&owned());
+    run(&["apply", "-f", EXAMPLE]);
+    muster.sets_once_rolled_out(&kubectl);
+    assert_eq!(names(), before);
+
+    // The set goes last.
+    run(&["delete", "ds", "fluentd-elasticsearch", "--cascade=foreground"]);
+    assert_eq!(owned(), "");
+
+    // The set goes first.
+    run(&["apply", "-f", EXAMPLE]);
+    muster.sets_once_rolled_out(&kubectl);
+    run(&["delete", "ds", "fluentd-elasticsearch", "--cascade=background"]);
+    let began = Instant::now();
+    while !owned().is_empty() && began.elapsed() < ROLLOUT_TIMEOUT {
+        thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(owned(), "");
+    muster.stop();
+}
+
+#[test]
 fn one_data_directory_has_one_server() {
     let muster = Muster::up("twice", 3);
     let again = run(muster_up(&muster.dir));

@@ -3,6 +3,8 @@
 //! A commit is one row, and the table is append-only but for rows that are forgotten: see [`Log`]. There is no
 //! index by key, for the state is served from memory; whoever looks into the file by hand has the view `object`.
 
+mod wal;
+
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -70,6 +72,10 @@ impl Sqlite {
     pub fn open(path: &Path) -> Result<Self, LogError> {
         let path = std::path::absolute(path).map_err(|it| failed(path, &it))?;
         make_private(&path).map_err(|it| failed(&path, &it))?;
+        if wal::is_damaged(&beside(&path, "-wal")).map_err(|it| failed(&path, &it))? {
+            let why = "in its write-ahead log there are commits that can no longer be read";
+            return Err(damaged(&path, why));
+        }
         let mut log = Self::existing(path)?;
         log.prepare().map_err(|it| log.explain(&it))?;
         Ok(log)

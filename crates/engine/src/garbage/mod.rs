@@ -385,7 +385,15 @@ impl Graph {
             let is_wanted = |it: &Option<Word>| it.is_some_and(|it| it.standing == wanted);
             owners.iter().filter(|(_, it)| is_wanted(it)).map(|(owner, _)| owner.uid.clone()).collect()
         };
-        let orphaning = of(Standing::Orphaning);
+        let mut orphaning = of(Standing::Orphaning);
+        // It waits for whoever names its UID, be the name right or wrong.
+        let is_orphaning =
+            |uid: &Text| self.objects.get(uid).is_some_and(|it| it.standing() == Standing::Orphaning);
+        for (owner, _) in &owners {
+            if is_orphaning(&owner.uid) && !orphaning.contains(&owner.uid) {
+                orphaning.push(owner.uid.clone());
+            }
+        }
         if !orphaning.is_empty() {
             let object = object.clone();
             return Verdict::Do(Call::Disown { object, owners: orphaning, why: Why::OwnerLetsGo });

@@ -18,6 +18,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use expect_test::{Expect, expect};
+use proptest::collection::vec;
+use proptest::prelude::*;
 
 use super::*;
 
@@ -58,6 +60,8 @@ struct Scene {
     until: Time,
     version: u64,
     story: String,
+    /// What the watches have not shown yet, if they are late.
+    late: Option<Vec<Event>>,
 }
 
 impl Scene {
@@ -86,6 +90,7 @@ impl Scene {
             until: Time::from_secs(15),
             version: 100,
             story: String::new(),
+            late: None,
         };
         for resource in resources() {
             let objects = seen.iter().filter(|it| it.resource == resource).cloned().collect();
@@ -98,9 +103,20 @@ impl Scene {
         self.queue.extend(self.graph.apply(event));
     }
 
+    fn happens(&mut self, event: Event) {
+        match &mut self.late {
+            Some(late) => late.push(event),
+            None => self.apply(event),
+        }
+    }
+
+    fn show(&mut self) {
+        self.late.take().into_iter().flatten().for_each(|it| self.apply(it));
+    }
+
     /// Until nothing is left to do: looks, calls and their events; at last the timers, as they come.
     fn run(&mut self) {
-        for _ in 0..200 {
+        for _ in 0..2000 {
             let Some(uid) = self.queue.pop_first() else {
                 let Some((uid, at)) =
                     self.wakes.iter().min_by_key(|(_, at)| **at).map(|(u, t)| (u.clone(), *t))
@@ -122,6 +138,9 @@ impl Scene {
                 None => drop(self.wakes.remove(&uid)),
             }
             for call in look.calls {
+                if let Call::Delete { object, .. } = &call {
+                    self.assert_unowned(object);
+                }
                 let (outcome, event) = self.make(&call);
                 let refusal = match &outcome {
                     Outcome::Refused(it) => format!("  -> {it}"),
@@ -129,7 +148,7 @@ impl Scene {
                 };
                 self.story += &format!("{call}{refusal}\n");
                 self.queue.extend(self.graph.done(&call, outcome, self.now));
-                event.into_iter().for_each(|it| self.apply(it));
+                event.into_iter().for_each(|it| self.happens(it));
             }
         }
         panic!("no end:\n{}", self.story);
@@ -829,4 +848,128 @@ fn pods_of_a_node_that_may_come_back_go_with_their_owners() {
         delete Pod a/gone Background: its owners are gone
     "#]],
     );
+}
+
+#[test]
+fn orphan_whoever_names_the_owner_lets_go_be_the_name_right_or_wrong() {
+    play(
+        "DaemonSet web deleting finalizer=orphan
+         Pod wrong of=DaemonSet/other@web
+         Pod elsewhere ns=b of=DaemonSet/web",
+        expect![[r#"
+            disown Pod b/elsewhere web: its owner is leaving, and lets it go
+            disown Pod a/wrong web: its owner is leaving, and lets it go
+            release DaemonSet a/web from orphan
+            left: Pod b/elsewhere
+            left: Pod a/wrong
+        "#]],
+    );
+}
+
+/// What somebody does to a made-up world.
+#[derive(Clone, Debug)]
+enum Step {
+    /// A user deletes an object.
+    Delete { at: usize, propagation: Propagation },
+    /// The watches show what has happened so far.
+    Show,
+    /// The collector does what it has to do.
+    Run,
+}
+
+fn propagation() -> impl Strategy<Value = Propagation> {
+    prop_oneof![Just(Propagation::Background), Just(Propagation::Foreground), Just(Propagation::Orphan)]
+}
+
+/// A line of a world for each object. Owners may be any of them, one that is not there, or one under a wrong name.
+fn worlds() -> impl Strategy<Value = Vec<String>> {
+    let owner = (0..8_usize, any::<bool>(), 0..6_u8);
+    let one = (0..SERVED.len(), 0..2_u8, vec(owner, 0..3), 0..8_u8);
+    vec(one, 1..7).prop_map(|all| {
+        let kinds: Vec<&str> = all.iter().map(|(kind, ..)| SERVED[*kind].1).collect();
+        let line = |(at, (kind, namespace, owners, finalizer)): (usize, &(usize, u8, Vec<_>, u8))| {
+            let mut line = format!("{} o{at}", SERVED[*kind].1);
+            if *namespace == 1 {
+                line += " ns=b";
+            }
+            for (of, blocks, wrong) in owners {
+                let kind = kinds.get(*of).copied().unwrap_or("ConfigMap");
+                let name = if *wrong == 0 { "other" } else { &format!("o{of}") };
+                line += &format!(" of={kind}/{name}@o{of}{}", if *blocks { "!" } else { "" });
+            }
+            line += match finalizer {
+                0 => " finalizer=orphan",
+                1 => " finalizer=foregroundDeletion",
+                2 => " unseen",
+                _ => "",
+            };
+            line
+        };
+        all.iter().enumerate().map(line).collect()
+    })
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let delete = (0..7_usize, propagation()).prop_map(|(at, propagation)| Step::Delete { at, propagation });
+    vec(prop_oneof![3 => delete, 1 => Just(Step::Show), 2 => Just(Step::Run)], 0..8)
+}
+
+proptest! {
+    /// However late the watches are: nothing goes that has an owner, and in the end nothing stays that has none.
+    #[test]
+    fn nothing_goes_too_early_and_nothing_stays_too_long(world in worlds(), steps in steps()) {
+        let mut scene = Scene::of(&world.join("\n"));
+        for step in steps {
+            match step {
+                Step::Delete { at, propagation } => {
+                    let Some(object) = scene.server.get(format!("o{at}").as_str()) else { continue };
+                    let call = Call::Delete { object: Arc::new(object.clone()), propagation, why: Why::OwnersAreGone };
+                    scene.late.get_or_insert_default();
+                    scene.make(&call).1.into_iter().for_each(|it| scene.happens(it));
+                }
+                Step::Show => scene.show(),
+                Step::Run => {
+                    scene.until = scene.now + Duration::from_secs(1);
+                    scene.run();
+                }
+            }
+        }
+        scene.show();
+        // Those that no watch had shown at all.
+        let all: Vec<Object> = scene.server.values().cloned().collect();
+        all.into_iter().for_each(|it| scene.apply(Event::Put(it)));
+        scene.until = scene.now + Duration::from_secs(20);
+        scene.run();
+        for object in scene.server.values() {
+            let dependents = scene.server.values().filter(|it| it.blocks(&object.uid)).count();
+            let lost = !object.owners.is_empty()
+                && object.owners.iter().all(|it| scene.owner(object, it) == Some(Standing::Absent));
+            prop_assert!(!lost || object.deleting, "{object} stays without an owner:\n{}", scene.told());
+            prop_assert!(object.standing() != Standing::Orphaning, "{object} is held:\n{}", scene.told());
+            prop_assert!(
+                object.standing() != Standing::Waiting || 0 < dependents,
+                "{object} waits for nobody:\n{}",
+                scene.told()
+            );
+        }
+    }
+}
+
+impl Scene {
+    /// The server takes the delete only of the version that was looked at.
+    fn assert_unowned(&self, object: &Object) {
+        let now = self.server.get(&object.uid).filter(|it| it.resource_version == object.resource_version);
+        for owner in now.iter().flat_map(|it| &it.owners) {
+            let standing = self.owner(object, owner);
+            assert_ne!(standing, Some(Standing::Solid), "{object} has an owner:\n{}", self.told());
+        }
+    }
+
+    /// What the server itself knows of an owner. `None`: it cannot be told.
+    fn owner(&self, object: &Object, owner: &Owner) -> Option<Standing> {
+        let identity = self.graph.identity(object, owner)?;
+        let is_it = |it: &&Object| it.resource == identity.resource && it.key == identity.key;
+        let found = self.server.get(&owner.uid).filter(is_it);
+        Some(found.map_or(Standing::Absent, Object::standing))
+    }
 }

@@ -12,8 +12,10 @@ use super::{
 };
 use crate::act::Call;
 use crate::facts::{Condition, ConditionType, Kind, LabelOp, Requirement, Selector, Set, Status, Text};
+use crate::go_json;
 use crate::mutant;
 use crate::plan::{Claim, Step};
+use crate::why::Why;
 
 /// How a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -138,6 +140,31 @@ pub fn body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
         Call::DeleteRevision { revision } => delete_options(&revision.uid, revision.resource_version),
         Call::PutStatus { of, status } => status_body(of, status),
     })
+}
+
+/// The pods of one plan differ in nothing but their node: all else is spelt once.
+#[derive(Debug)]
+pub struct Stencil {
+    before: String,
+    after: String,
+}
+
+impl Stencil {
+    /// `None` where a template says what stands for the node here.
+    pub fn cut(set: &Set, hash: &Text, binding: Binding) -> Option<Self> {
+        const NODE: &str = "\u{1}node\u{1}";
+        let call = Call::CreatePod { node: NODE.into(), hash: hash.clone(), why: Why::NoPodHere };
+        let text = go_json::to_string(&body(set, &call, binding)?);
+        let (before, after) = text.split_once(r"\u0001node\u0001")?;
+        let once = !after.contains(r"\u0001node\u0001");
+        once.then(|| Self { before: before.to_string(), after: after.to_string() })
+    }
+
+    /// `None` for a name that no node has, and that JSON would spell otherwise.
+    pub fn pod(&self, node: &str) -> Option<String> {
+        let is_plain = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.');
+        node.bytes().all(is_plain).then(|| [&self.before, node, &self.after].concat())
+    }
 }
 
 /// Rule: a status goes back with the metadata of the object it was computed from, so that it is refused on any other

@@ -191,7 +191,7 @@ fn start_controller(account: &Path) -> Process {
     controller
         .args(["controller", "--binding", "direct", "--metrics-addr", "off", "--kubeconfig"])
         .arg(account);
-    controller.args(["--leader-elect-resource-namespace", "muster-system"]);
+    controller.args(["--leader-elect-resource-namespace", "muster-system", "--log-level", "warn"]);
     Process(controller.spawn().unwrap())
 }
 

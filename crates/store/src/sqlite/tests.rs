@@ -129,6 +129,28 @@ proptest! {
         prop_assert!(moments.contains(&moment(&torn)), "{:?}", torn);
     }
 
+    /// No byte of the write-ahead log can change without being noticed, but for the last two commits: those look as if
+    /// there had been a crash before they were synced.
+    #[test]
+    fn damage_to_what_is_not_yet_in_the_file_is_noticed(at in 0.0..1.0_f64, flip in 1..=255_u8) {
+        let folder = Folder::new();
+        let db = open(&folder.file("a"), 1000).unwrap();
+        let mut moments = Vec::new();
+        for it in 0..20 {
+            commit(&db, vec![put(&format!("k/{}", it % 7), "value ".repeat(it * 20))]);
+            moments.push(everything(&db, 1));
+        }
+        crash(&folder.file("a"), &folder.file("b"));
+        let mut wal = fs::read(folder.file("b-wal")).unwrap();
+        let at = (wal.len() as f64 * at) as usize;
+        wal[at] ^= flip;
+        fs::write(folder.file("b-wal"), wal).unwrap();
+        match open(&folder.file("b"), 1000) {
+            Ok(db) => prop_assert!(moments[17..].contains(&everything(&db, 1)), "byte {at}: {db:?}"),
+            Err(error) => prop_assert!(matches!(error, LogError::Damaged { .. }), "byte {at}: {error}"),
+        }
+    }
+
     /// No byte of the file can change without being noticed, but for those that hold nothing.
     #[test]
     fn damage_is_noticed(at in 0.0..1.0_f64, flip in 1..=255_u8) {

@@ -5,9 +5,7 @@ use expect_test::{Expect, expect};
 
 use super::*;
 use crate::facts::{self, Counts, Pod, Revision, Shared, Truth};
-use crate::go_json;
 use crate::time::Time;
-use crate::why::Why;
 
 fn set(status: Value) -> Arc<Set> {
     let object = json!({
@@ -279,4 +277,22 @@ fn a_selector_as_a_list_call_spells_it() {
     assert_eq!(label_selector(&set).as_deref(), Some("app in (web),tier notin (a,b),on,!off"));
     let everything = Set { selector: facts::Selector::Everything, ..(*set).clone() };
     assert_eq!(label_selector(&everything), None);
+}
+
+#[test]
+fn a_pod_through_the_stencil_is_the_pod() {
+    let set = set(json!({}));
+    for binding in [Binding::Scheduler, Binding::Direct] {
+        let stencil = Stencil::cut(&set, &"h".into(), binding).unwrap();
+        for node in ["n1", "ip-10-0-0-1.compute.internal"] {
+            let call = Call::CreatePod { node: node.into(), hash: "h".into(), why: Why::NoPodHere };
+            let whole = go_json::to_string(&body(&set, &call, binding).unwrap());
+            assert_eq!(stencil.pod(node).unwrap(), whole);
+        }
+        assert_eq!(stencil.pod("a\"b"), None);
+    }
+    // A template that holds the mark itself has no stencil.
+    let mut odd = Arc::unwrap_or_clone(set);
+    odd.template.raw = r#"{"spec":{"hostname":"\u0001node\u0001"}}"#.into();
+    assert!(Stencil::cut(&odd, &"h".into(), Binding::Scheduler).is_none());
 }
