@@ -85,7 +85,7 @@ impl Nodes {
         loop {
             due.tick().await;
             for name in self.numbers.keys() {
-                if let Err(error) = renew(&leases, name).await {
+                if let Err(error) = renew(&self.client, &leases, name).await {
                     tracing::warn!(node = name, %error, "a heartbeat failed; the next one is due soon");
                 }
             }
@@ -333,13 +333,16 @@ fn node(name: &str, number: u16, now: Timestamp) -> Value {
     })
 }
 
-async fn renew(leases: &Api<Lease>, node: &str) -> kube::Result<()> {
+async fn renew(client: &Client, leases: &Api<Lease>, node: &str) -> kube::Result<()> {
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     let patch = Patch::Merge(json!({"spec": {"renewTime": now}}));
     match leases.patch(node, &PatchParams::default(), &patch).await {
         Err(kube::Error::Api(refused)) if refused.code == 404 => {
             let spec = json!({"holderIdentity": node, "leaseDurationSeconds": LEASE_S, "renewTime": now});
-            let lease = json!({"metadata": {"name": node}, "spec": spec});
+            // It goes with its node, and does not come again without it.
+            let Some(owner) = Api::<Node>::all(client.clone()).get_opt(node).await? else { return Ok(()) };
+            let owner = json!({"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner.uid()});
+            let lease = json!({"metadata": {"name": node, "ownerReferences": [owner]}, "spec": spec});
             let lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
             leases.create(&PostParams::default(), &lease).await.map(drop)
         }

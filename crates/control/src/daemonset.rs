@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Context;
 use crate::call::Caller;
-use crate::monitor::Stage;
+use crate::monitor::{Load, Stage};
 use crate::record::Recorder;
 use crate::reflect::{self, Brought};
 use crate::rival::Rivals;
@@ -53,6 +53,7 @@ const PANIC_RETRY_MAX: Duration = Duration::from_secs(300);
 pub(crate) async fn run(context: Arc<Context>, stop: &CancellationToken) {
     // Each namespace has watches of its own, and so all that follows from them.
     let namespaces: BTreeSet<&String> = context.options.namespaces.iter().collect();
+    context.monitor.begin(namespaces.len().max(1));
     if namespaces.is_empty() {
         return run_in(&context, None, stop).await;
     }
@@ -103,6 +104,9 @@ struct Shell {
     panicked: BTreeMap<Key, (u32, Time)>,
     /// Counts the times that everything had to be listed anew.
     relist: watch::Sender<u64>,
+    /// What was last shown of all this.
+    load: Load,
+    is_synced: bool,
 }
 
 impl Shell {
@@ -119,6 +123,8 @@ impl Shell {
             unseen: BTreeMap::new(),
             panicked: BTreeMap::new(),
             relist,
+            load: Load::default(),
+            is_synced: false,
             context,
         }
     }
@@ -166,20 +172,24 @@ impl Shell {
         }
     }
 
-    fn show(&self) {
+    fn show(&mut self) {
         let monitor = &self.context.monitor;
         monitor.turned();
-        monitor.queue(self.queue.len(), self.busy.len());
-        for kind in Kind::ALL {
-            monitor.cached(kind, self.cache.count(kind));
-        }
-        if monitor.stage() == Stage::Listing && self.cache.synced() {
+        let count = |it: usize| it.try_into().unwrap_or(i64::MAX);
+        let now = Load {
+            queued: count(self.queue.len()),
+            busy: count(self.busy.len()),
+            objects: Kind::ALL.map(|kind| count(self.cache.count(kind))),
+        };
+        monitor.carries(&mut self.load, now);
+        if !self.is_synced && self.cache.synced() {
+            self.is_synced = true;
             tracing::info!(
                 sets = self.cache.count(Kind::Sets),
                 nodes = self.cache.count(Kind::Nodes),
                 "all is listed"
             );
-            monitor.enter(Stage::Working);
+            monitor.synced();
         }
     }
 
@@ -410,7 +420,8 @@ mod tests {
         let lanes = Lanes::new(options.limits);
         let term = Term::unlimited(Duration::from_secs(1));
         let monitor = Arc::new(Monitor::default());
-        let context = Arc::new(Context { client: client.clone(), options, lanes, term, monitor });
+        let context =
+            Arc::new(Context { client: client.clone(), options, lanes, term, monitor, witness: None });
         let mut shell =
             Shell::new(context, Recorder::new(client, Default::default()).0, watch::Sender::new(0));
         for kind in Kind::ALL {

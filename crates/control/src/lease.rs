@@ -45,13 +45,21 @@ impl Lease {
         self.terms.problem()
     }
 
-    pub(crate) fn path(&self) -> String {
-        format!("{}/{}", self.collection(), self.name)
+    fn path(&self) -> String {
+        path(&self.namespace, &self.name)
     }
 
     fn collection(&self) -> String {
-        format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
+        collection(&self.namespace)
     }
+}
+
+pub(crate) fn path(namespace: &str, name: &str) -> String {
+    format!("{}/{name}", collection(namespace))
+}
+
+fn collection(namespace: &str) -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")
 }
 
 impl fmt::Display for Lease {
@@ -377,4 +385,32 @@ impl Elector {
 fn request(method: Method, path: String, body: Vec<u8>) -> Request<Vec<u8>> {
     let request = Request::builder().method(method).uri(path).header(ACCEPT, JSON).header(CONTENT_TYPE, JSON);
     request.body(body).expect("names of objects make valid paths")
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_write_begins_after_the_term() {
+        let lease = Lease {
+            namespace: "kube-system".into(),
+            name: "muster-controller".into(),
+            identity: "a".into(),
+            terms: Terms::default(),
+        };
+        assert_eq!(lease.problem(), None);
+        let client = crate::client(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        let elector = Elector::new(client, lease, Duration::from_secs(10));
+        let term = elector.term();
+        let write = || term.begin_write().now_or_never();
+        assert_eq!(write(), None);
+        term.extend(term.began.elapsed() + Duration::from_secs(3600));
+        assert_eq!(write(), Some(Duration::from_secs(4)));
+        term.extend(term.began.elapsed());
+        assert_eq!(write(), None);
+        assert_eq!(Term::unlimited(Duration::from_secs(10)).begin_write().await, Duration::from_secs(10));
+    }
 }

@@ -32,7 +32,6 @@ use tokio_util::sync::CancellationToken;
 use crate::call::CALL_TIMEOUT;
 use crate::lanes::Lanes;
 use crate::lease::{Elector, Term};
-use crate::monitor::Stage;
 
 pub use crate::garbage::garbage;
 pub use crate::lanes::Limits;
@@ -81,8 +80,9 @@ pub enum Ended {
     /// Whatever else would be written might undo what another replica does: the process ends, and starts afresh.
     #[error("no longer the leader: {0}")]
     Lost(Lost),
-    #[error("the controller's own loops ended")]
-    Alone,
+    /// As after a restore: nothing that was known holds.
+    #[error("the API server shows another state than before, and all must be learnt anew")]
+    OtherStore,
 }
 
 /// A client that asks in the controllers' name. Nothing is tried again behind the engine's back: it alone knows what a
@@ -170,7 +170,7 @@ impl Controller {
         tokio::select! {
             Some(lost) = holding.join_next() => match lost {
                 Ok(Some(lost)) => Err(Ended::Lost(lost)),
-                _ => Err(Ended::Alone),
+                _ => Err(Ended::Lost(Lost::TooLate)),
             },
             ended = self.work(term, &stop) => {
                 done.cancel();
@@ -182,11 +182,10 @@ impl Controller {
 
     async fn work(self, term: Term, stop: &CancellationToken) -> Result<(), Ended> {
         let Self { client, options, monitor, witness } = self;
-        monitor.enter(Stage::Listing);
         let lanes = Lanes::new(options.limits);
         let context = Arc::new(Context { client, options, lanes, term, monitor, witness });
         daemonset::run(context, stop).await;
-        if stop.is_cancelled() { Ok(()) } else { Err(Ended::Alone) }
+        if stop.is_cancelled() { Ok(()) } else { Err(Ended::OtherStore) }
     }
 }
 

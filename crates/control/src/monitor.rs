@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -36,11 +36,22 @@ pub(crate) enum Stage {
     Stopping,
 }
 
+/// What a loop has to do and to keep. There is one for each namespace that was named, and the sum of them is shown.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    pub(crate) queued: i64,
+    pub(crate) busy: i64,
+    /// In the order of `Kind::ALL`.
+    pub(crate) objects: [i64; 4],
+}
+
 /// Whoever runs the controller reads here how it is.
 pub struct Monitor {
     registry: Registry,
     began: Instant,
     stage: Mutex<Stage>,
+    /// Loops that do not know the cluster yet.
+    listing: AtomicUsize,
     /// Milliseconds from `began` to the last turn of the loop.
     turned_at: AtomicU64,
     shown: Arc<Shown>,
@@ -123,6 +134,7 @@ impl Default for Monitor {
             registry: Registry::default(),
             began: Instant::now(),
             stage: Mutex::new(Stage::Starting),
+            listing: AtomicUsize::new(0),
             turned_at: AtomicU64::new(0),
             shown: Arc::default(),
             looks: Family::default(),
@@ -213,13 +225,30 @@ impl Monitor {
         self.turned_at.store(at, Ordering::Relaxed);
     }
 
-    pub(crate) fn queue(&self, queued: usize, busy: usize) {
-        self.queued.set(queued.try_into().unwrap_or(i64::MAX));
-        self.busy.set(busy.try_into().unwrap_or(i64::MAX));
+    /// So many loops begin to list.
+    pub(crate) fn begin(&self, loops: usize) {
+        self.listing.store(loops, Ordering::Relaxed);
+        self.enter(Stage::Listing);
     }
 
-    pub(crate) fn cached(&self, kind: Kind, count: usize) {
-        self.objects.get_or_create(&OfKind::of(kind)).set(count.try_into().unwrap_or(i64::MAX));
+    /// One of them knows all that concerns it.
+    pub(crate) fn synced(&self) {
+        if self.listing.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.enter(Stage::Working);
+        }
+    }
+
+    /// What a loop carries now, and what it carried when it last said so.
+    pub(crate) fn carries(&self, before: &mut Load, now: Load) {
+        self.queued.inc_by(now.queued - before.queued);
+        self.busy.inc_by(now.busy - before.busy);
+        for (at, kind) in Kind::ALL.into_iter().enumerate() {
+            let more = now.objects[at] - before.objects[at];
+            if more != 0 {
+                self.objects.get_or_create(&OfKind::of(kind)).inc_by(more);
+            }
+        }
+        *before = now;
     }
 
     pub(crate) fn listed(&self, kind: Kind) {

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use crate::call::{CALL_TIMEOUT, Caller};
 use crate::daemonset::now;
 use crate::lanes::Lanes;
-use crate::lease::{Lease, Term};
+use crate::lease::{self, Term};
 use crate::monitor::Monitor;
 use crate::{Context, Options};
 
@@ -36,9 +36,10 @@ pub struct Released {
 #[derive(Debug, thiserror::Error)]
 pub enum NotReleased {
     #[error(
-        "{holder} leads: stop every `muster controller` first, or its conditions come back; --force goes on all the same"
+        "{holder} leads, by the Lease {lease}: stop every `muster controller` first, or its conditions come back; \
+         --force goes on all the same"
     )]
-    Led { holder: String },
+    Led { holder: String, lease: String },
     #[error("{key}: {refusal}; what was done so far stays done, so try again")]
     Refused { key: Key, refusal: String },
     #[error("the API server's answer cannot be read")]
@@ -50,15 +51,15 @@ pub enum NotReleased {
 }
 
 /// Removes the conditions `Available`, `Progressing` and `Degraded` from the status of every DaemonSet, and nothing else.
-/// `changed` hears of each set that had some.
+/// `changed` hears of each set that had some. `leases` says where a leader would be known: in the Lease of this name, in
+/// one namespace or in any of them; without it nobody asks.
 pub async fn release(
     client: Client,
-    lease: &Lease,
-    force: bool,
+    leases: Option<(Option<&str>, &str)>,
     mut changed: impl FnMut(&Key),
 ) -> Result<Released, NotReleased> {
-    if !force && let Some(holder) = leader(&client, lease).await? {
-        return Err(NotReleased::Led { holder });
+    if let Some((namespace, name)) = leases {
+        refuse_while_led(&client, namespace, name).await?;
     }
     let options = Options::default();
     let context = Arc::new(Context {
@@ -86,17 +87,33 @@ pub async fn release(
     }
 }
 
-/// Who holds the lease, by what it says and by the clock.
-async fn leader(client: &Client, lease: &Lease) -> Result<Option<String>, NotReleased> {
-    let object = match get(client, lease.path()).await {
-        Ok(text) => serde_json::from_str::<Value>(&text)?,
-        Err(NotReleased::Call(kube::Error::Api(status))) if status.code == 404 => return Ok(None),
-        Err(error) => return Err(error),
+/// A lease is held by what it says and by the clock.
+async fn refuse_while_led(client: &Client, namespace: Option<&str>, name: &str) -> Result<(), NotReleased> {
+    let objects = match namespace {
+        Some(namespace) => match get(client, lease::path(namespace, name)).await {
+            Ok(text) => vec![serde_json::from_str(&text)?],
+            Err(NotReleased::Call(kube::Error::Api(status))) if status.code == 404 => Vec::new(),
+            Err(error) => return Err(error),
+        },
+        None => {
+            let query = form_urlencoded::Serializer::new(String::new())
+                .append_pair("fieldSelector", &format!("metadata.name={name}"))
+                .finish();
+            let text = get(client, format!("/apis/coordination.k8s.io/v1/leases?{query}")).await?;
+            let list: Value = serde_json::from_str(&text)?;
+            list["items"].as_array().cloned().unwrap_or_default()
+        }
     };
-    let record = Record::read(&object["spec"]);
-    let until = record.renewed.map(|it| it + Duration::from_secs(record.duration_s.into()));
-    let is_held = !record.holder.is_empty() && until.is_none_or(|it| now() < it);
-    Ok(is_held.then(|| record.holder.to_string()))
+    for object in objects {
+        let record = Record::read(&object["spec"]);
+        let until = record.renewed.map(|it| it + Duration::from_secs(record.duration_s.into()));
+        if !record.holder.is_empty() && until.is_none_or(|it| now() < it) {
+            let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+            let (holder, lease) = (record.holder.to_string(), format!("{namespace}/{name}"));
+            return Err(NotReleased::Led { holder, lease });
+        }
+    }
+    Ok(())
 }
 
 async fn page(client: &Client, from: &str) -> Result<(Vec<Set>, String), NotReleased> {

@@ -150,10 +150,14 @@ impl Election {
     }
 
     /// Rule: a lease is free when nobody is named in it, or when it has not changed for as long as it says, measured from
-    /// when this replica first saw it so. Whoever led and finds another name, or none, has been away too long, whether or
-    /// not that other one is gone again: it ends. `clock` is only written down. Upstream: `tryAcquireOrRenew`.
+    /// when this replica first saw it so. Whoever led and comes too late, or finds another name, or none, has been away too
+    /// long, whether or not that other one is gone again: it ends. `clock` is only written down. Upstream:
+    /// `tryAcquireOrRenew`.
     pub fn read(&mut self, found: Option<&Record>, now: Duration, clock: Time) -> Next {
         let led = self.renewed.is_some();
+        if self.leads_until().is_some_and(|until| until <= now) {
+            return Next::End(Lost::TooLate);
+        }
         let Some(found) = found else {
             self.seen = None;
             return if led { Next::End(Lost::Gone) } else { Next::Write(self.taken(None, clock)) };
@@ -327,6 +331,20 @@ mod tests {
             0 none           writes a transitions=0
             2 none           ends: the lease was deleted
         "#]],
+        );
+    }
+
+    #[test]
+    fn whoever_comes_too_late_ends_though_the_lease_is_still_theirs() {
+        check(
+            "0  none
+             9  a 1
+             19 a 2",
+            &expect![[r#"
+                0  none          writes a transitions=0
+                9  a 1           writes a transitions=3
+                19 a 2           ends: the lease could not be renewed in time
+            "#]],
         );
     }
 

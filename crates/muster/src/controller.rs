@@ -117,7 +117,7 @@ struct LeaseArgs {
     /// The name of the Lease
     #[arg(long, value_name = "NAME", default_value = "muster-controller")]
     leader_elect_resource_name: String,
-    /// The namespace of the Lease [default: the pod's own, or kube-system]
+    /// The namespace of the Lease [default: the pod's own; outside a pod kube-system, and any for `release`]
     #[arg(long, value_name = "NAME")]
     leader_elect_resource_namespace: Option<String>,
 }
@@ -240,21 +240,28 @@ impl Release {
     async fn run(self) -> anyhow::Result<()> {
         let config = self.cluster.config().await?;
         let lease = self.lease.lease(&config, Terms::default())?;
+        // From outside the cluster nobody knows in which namespace the replicas run.
+        let namespace = self.lease.namespace(&config).map(|_| lease.namespace.as_str());
+        let leases = (!self.force).then_some((namespace, lease.name.as_str()));
         let client = muster_control::client(config)?;
         let changed = |key: &_| println!("{key}: conditions removed");
-        let released = muster_control::release(client, &lease, self.force, changed).await?;
+        let released = muster_control::release(client, leases, changed).await?;
         println!("{} of {} DaemonSets had conditions of this controller", released.changed, released.sets);
         Ok(())
     }
 }
 
 impl LeaseArgs {
-    fn lease(&self, config: &Config, terms: Terms) -> anyhow::Result<Lease> {
+    /// The one that was named, or the pod's own.
+    fn namespace(&self, config: &Config) -> Option<String> {
         let in_a_pod = std::env::var_os("KUBERNETES_SERVICE_HOST").is_some();
-        let own = in_a_pod.then(|| config.default_namespace.clone());
-        let namespace = self.leader_elect_resource_namespace.clone().or(own);
+        let own = || in_a_pod.then(|| config.default_namespace.clone());
+        self.leader_elect_resource_namespace.clone().or_else(own)
+    }
+
+    fn lease(&self, config: &Config, terms: Terms) -> anyhow::Result<Lease> {
         let lease = Lease {
-            namespace: namespace.unwrap_or_else(|| "kube-system".to_owned()),
+            namespace: self.namespace(config).unwrap_or_else(|| "kube-system".to_owned()),
             name: self.leader_elect_resource_name.clone(),
             identity: format!("{}_{}", hostname(), Uuid::new_v4()),
             terms,

@@ -9,9 +9,11 @@ mod span;
 mod token;
 mod up;
 
+use std::io;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use tokio::runtime::{Builder, Runtime};
 
 #[derive(Debug, Parser)]
 #[command(version, about = "Puts one pod on every node that should have one, and keeps it there")]
@@ -31,8 +33,7 @@ enum Command {
     Token(token::Args),
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     let cli = Cli::parse();
     let (format, level) = match &cli.command {
         Command::Controller(args) => args.logs(),
@@ -41,18 +42,35 @@ async fn main() -> ExitCode {
     if let Err(error) = logging::init(format, level) {
         return failed(&error);
     }
-    let done = match cli.command {
+    let done = match runtime(&cli.command) {
+        Ok(runtime) => runtime.block_on(run(cli.command)),
+        Err(error) => Err(error.into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(&error),
+    }
+}
+
+async fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Up(args) => up::run(args).await,
         Command::Server(args) => server::run(args).await,
         Command::Controller(args) => controller::run(*args).await,
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
         Command::Token(args) => token::run(args).await,
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
     }
+}
+
+/// A server answers many at once. The controller waits for one, and to hand each answer from thread to thread would cost
+/// it more than to read it.
+fn runtime(command: &Command) -> io::Result<Runtime> {
+    let mut builder = match command {
+        Command::Controller(_) => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    };
+    builder.enable_all().build()
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {

@@ -13,11 +13,15 @@ use crate::serving::Serving;
 pub(crate) struct Args {
     #[command(flatten)]
     serving: Serving,
+    /// Take away what belongs to what was deleted; `false` where another collector does, such as kube-controller-manager's
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    garbage_collector: bool,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let start = async |stop: &_, tasks: &mut _| {
-        let export = args.serving.serve(args.serving.bind().await?, stop, tasks).await?;
+        let server = args.serving.bind().await?;
+        let export = args.serving.serve(server, args.garbage_collector, stop, tasks)?;
         println!("ready: {export}");
         Ok(())
     };

@@ -82,11 +82,12 @@ impl Serving {
         Ok(server)
     }
 
-    /// Starts the server and its garbage collector as tasks, and writes the administrator's kubeconfig. Gives the line
-    /// that the administrator's shell needs.
-    pub(crate) async fn serve(
+    /// Starts the server as a task, and its garbage collector as another if it has one; writes the administrator's
+    /// kubeconfig. Gives the line that the administrator's shell needs.
+    pub(crate) fn serve(
         &self,
         server: Server,
+        collects_garbage: bool,
         stop: &CancellationToken,
         tasks: &mut Tasks,
     ) -> anyhow::Result<String> {
@@ -94,14 +95,17 @@ impl Serving {
         let path = std::path::absolute(&path)?;
         write_private(&path, server.kubeconfig(Who::Admin)?.as_bytes())
             .with_context(|| format!("write the kubeconfig to {}", path.display()))?;
-        let collector = config(&server.kubeconfig(Who::GarbageCollector)?).await?;
+        let collector = server.kubeconfig(Who::GarbageCollector)?;
         let serving = server.serve(stop.clone());
         tasks.spawn(async move { Ok(serving.await?) });
-        let collecting = muster_control::garbage(kube::Client::try_from(collector)?, stop.clone());
-        tasks.spawn(async move {
-            collecting.await;
-            Ok(())
-        });
+        if collects_garbage {
+            let stop = stop.clone();
+            tasks.spawn(async move {
+                let client = kube::Client::try_from(config(&collector).await?)?;
+                muster_control::garbage(client, stop).await;
+                Ok(())
+            });
+        }
         Ok(format!("export KUBECONFIG={}", shell_word(&path)))
     }
 }

@@ -37,7 +37,7 @@ async fn start(args: &Args, stop: &CancellationToken, tasks: &mut Tasks) -> anyh
     let server = args.serving.bind().await?;
     let controller = server.kubeconfig(Who::Controller)?;
     let simulated = server.kubeconfig(Who::SimulatedNodes)?;
-    let export = args.serving.serve(server, stop, tasks).await?;
+    let export = args.serving.serve(server, true, stop, tasks)?;
 
     let nodes = kube::Client::try_from(config(&simulated).await?)?;
     let nodes = sim::register(nodes, args.sim_nodes).await.context("register the simulated nodes")?;

@@ -35,7 +35,7 @@ async fn one_replica_acts_and_the_next_takes_over() {
     cluster.create("/apis/apps/v1/namespaces/default/daemonsets", set("web")).await;
 
     let a = cluster.controller("a");
-    cluster.until("n1 web", || cluster.pods()).await;
+    cluster.until("n1 web", async || cluster.pods().await).await;
     assert_eq!(a.once_ready().await, "leader 1");
     let b = cluster.controller("b");
     // A replica that waits is ready to.
@@ -44,7 +44,7 @@ async fn one_replica_acts_and_the_next_takes_over() {
 
     a.signal("-KILL");
     cluster.add_node("n2").await;
-    cluster.until("n1 web\nn2 web", || cluster.pods()).await;
+    cluster.until("n1 web\nn2 web", async || cluster.pods().await).await;
     let second = cluster.holder().await;
     assert_ne!(first, second);
     assert_eq!(cluster.transitions().await, 1);
@@ -61,7 +61,7 @@ async fn one_replica_acts_and_the_next_takes_over() {
         stopped leading"#]]
     .assert_eq(&messages(&said, "asked to stop"));
     cluster.add_node("n3").await;
-    cluster.until("n1 web\nn2 web\nn3 web", || cluster.pods()).await;
+    cluster.until("n1 web\nn2 web\nn3 web", async || cluster.pods().await).await;
     assert_eq!(cluster.transitions().await, 2);
 
     // Whoever finds another name in the lease ends, and says why.
@@ -74,6 +74,36 @@ async fn one_replica_acts_and_the_next_takes_over() {
 }
 
 #[tokio::test]
+async fn a_leader_that_cannot_renew_ends() {
+    let cluster = Cluster::start("renew").await;
+    let controller = cluster.controller("a");
+    assert_eq!(controller.once_ready().await, "leader 1");
+    signal(&cluster.server, "-STOP");
+    let (code, said) = controller.ended();
+    assert_eq!(code, Some(1));
+    assert!(
+        said.ends_with("muster: no longer the leader: the lease could not be renewed in time\n"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_it_at_once() {
+    let cluster = Cluster::start("signals").await;
+    let controller = cluster.controller("a");
+    assert_eq!(controller.once_ready().await, "leader 1");
+    // Now the lease cannot be given back, and that is waited for.
+    signal(&cluster.server, "-STOP");
+    controller.signal("-TERM");
+    cluster.until("true", async || controller.log().contains("asked to stop").to_string()).await;
+    controller.signal("-TERM");
+    let (code, said) = controller.ended();
+    assert_eq!(code, Some(1));
+    let last = "muster: asked to stop a second time: what was under way is left as it is\n";
+    assert!(said.ends_with(last), "{said}");
+}
+
+#[tokio::test]
 async fn what_it_counts_and_how_it_is() {
     let cluster = Cluster::start("metrics").await;
     for name in ["n1", "n2"] {
@@ -83,7 +113,7 @@ async fn what_it_counts_and_how_it_is() {
     cluster.create("/api/v1/namespaces", json!({"metadata": {"name": "elsewhere"}})).await;
     cluster.create("/apis/apps/v1/namespaces/elsewhere/daemonsets", set("other")).await;
     let controller = cluster.controller_with("a", &["--leader-elect=false", "--namespace", "default"]);
-    cluster.until("n1 web\nn2 web", || cluster.pods()).await;
+    cluster.until("n1 web\nn2 web", async || cluster.pods().await).await;
     assert_eq!(controller.once_ready().await, "leader 1");
     let wanted = [
         "muster_leader",
@@ -93,7 +123,7 @@ async fn what_it_counts_and_how_it_is() {
         "muster_decisions",
         "muster_calls_total{verb=\"create\"",
     ];
-    let counted = || async {
+    let counted = async || {
         let text = controller.get("/metrics").1;
         let lines = text.lines().filter(|line| wanted.iter().any(|it| line.starts_with(it)));
         let mut lines: Vec<&str> = lines.collect();
@@ -144,14 +174,14 @@ async fn conditions_are_taken_away_again() {
     cluster.create("/apis/apps/v1/namespaces/default/daemonsets", set("web")).await;
     let controller = cluster.controller("a");
     let path = "/apis/apps/v1/namespaces/default/daemonsets/web";
-    let conditions = || async {
+    let conditions = async || {
         let set = cluster.get(path).await;
         let all = set["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let mut kinds: Vec<String> = all.iter().map(|it| it["type"].as_str().unwrap().to_owned()).collect();
         kinds.sort_unstable();
         format!("desired={} {}", set["status"]["desiredNumberScheduled"], kinds.join(" "))
     };
-    cluster.until("desired=1 Available Degraded Progressing", conditions).await;
+    cluster.until("desired=1 Available Degraded Progressing", &conditions).await;
 
     let release = || {
         let output = cluster.muster(&["controller", "release"]);
@@ -159,7 +189,7 @@ async fn conditions_are_taken_away_again() {
         format!("[{}] {}", output.status.code().unwrap_or(-1), holder.replace(&text(&output), "HOLDER"))
     };
     expect![[r#"
-        [1] muster: HOLDER leads: stop every `muster controller` first, or its conditions come back; --force goes on all the same
+        [1] muster: HOLDER leads, by the Lease kube-system/muster-controller: stop every `muster controller` first, or its conditions come back; --force goes on all the same
     "#]]
     .assert_eq(&release());
     controller.signal("-TERM");
@@ -324,7 +354,7 @@ impl Cluster {
     }
 
     /// Waits for what must come to be.
-    async fn until<F: Future<Output = String>>(&self, expected: &str, mut seen: impl FnMut() -> F) {
+    async fn until(&self, expected: &str, mut seen: impl AsyncFnMut() -> String) {
         let began = Instant::now();
         loop {
             let now = seen().await;
@@ -353,9 +383,12 @@ struct Replica {
 }
 
 impl Replica {
-    fn signal(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    fn signal(&self, name: &str) {
+        signal(&self.child, name);
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
     }
 
     /// How it ended, and all that it said.
@@ -365,21 +398,17 @@ impl Replica {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status.code();
             }
-            assert!(
-                began.elapsed() < PATIENCE,
-                "it does not end:\n{}",
-                fs::read_to_string(&self.log).unwrap()
-            );
+            assert!(began.elapsed() < PATIENCE, "it does not end:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         };
-        (code, fs::read_to_string(&self.log).unwrap())
+        (code, self.log())
     }
 
     /// Whether it leads, once it is ready.
     async fn once_ready(&self) -> String {
         let began = Instant::now();
         while self.address().is_none() || self.get("/readyz").0 != 200 {
-            assert!(began.elapsed() < PATIENCE, "not ready:\n{}", fs::read_to_string(&self.log).unwrap());
+            assert!(began.elapsed() < PATIENCE, "not ready:\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let metrics = self.get("/metrics").1;
@@ -389,7 +418,7 @@ impl Replica {
 
     /// Where it says that metrics are served.
     fn address(&self) -> Option<String> {
-        let log = fs::read_to_string(&self.log).unwrap();
+        let log = self.log();
         let line = log.lines().find(|it| it.contains("metrics and health are served"))?;
         Some(serde_json::from_str::<Value>(line).ok()?["addr"].as_str()?.to_owned())
     }
@@ -410,6 +439,11 @@ impl Drop for Replica {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn signal(process: &Child, name: &str) {
+    let pid = process.id().to_string();
+    assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
 }
 
 /// What was logged from one message on, without times and the like.

@@ -1,6 +1,6 @@
 //! A namespace that is deleted is emptied first, and goes when nothing is left in it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,29 +73,40 @@ fn note(dying: &mut BTreeSet<String>, namespace: &Value) {
     }
 }
 
-/// Nothing new comes into a namespace that is being deleted, so once it is empty it stays so.
+/// Rule: of a namespace that is being deleted the pods go first, then all else: what a pod relies on outlives it. What
+/// stays, and whose finalizers hold it, is told in the namespace's conditions. Upstream: `deleteAllContent`.
 async fn drain(registry: &Registry, namespace: &str) -> Result<(), Refusal> {
     let context = Context::of_server("delete", Timestamp::now());
     let options = DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
-    let mut is_empty = true;
-    for kind in KINDS.iter().filter(|it| it.namespaced && it.is_stored()) {
-        let here = || registry.list(kind, Some(namespace), &Selector::default()).0;
-        for object in here() {
-            let target = Target {
-                kind,
-                namespace: Some(namespace.to_owned()),
-                name: str_at(&object::parse(&object), "metadata.name").to_owned(),
-                part: Part::Whole,
-            };
-            match registry.delete(&context, &target, &options).await {
-                Err(it) if !it.is_not_found() => return Err(it),
-                _ => {}
+    let mut left = Left::default();
+    let (pods, others): (Vec<&Kind>, Vec<&Kind>) =
+        KINDS.iter().filter(|it| it.namespaced && it.is_stored()).partition(|it| it.resource() == "pods");
+    // Nothing new comes in, so once a kind is empty it stays so.
+    for kinds in [pods, others] {
+        if !left.is_nothing() {
+            break;
+        }
+        for kind in kinds {
+            let here = || registry.list(kind, Some(namespace), &Selector::default()).0;
+            for object in here() {
+                let target = Target {
+                    kind,
+                    namespace: Some(namespace.to_owned()),
+                    name: str_at(&object::parse(&object), "metadata.name").to_owned(),
+                    part: Part::Whole,
+                };
+                match registry.delete(&context, &target, &options).await {
+                    Err(it) if !it.is_not_found() => return Err(it),
+                    _ => {}
+                }
+            }
+            for object in here() {
+                left.count(kind, &object::parse(&object));
             }
         }
-        is_empty &= here().is_empty();
     }
-    if !is_empty {
-        return Ok(());
+    if !left.is_nothing() {
+        return left.tell(registry, namespace).await;
     }
     let target =
         Target { kind: Kind::namespace(), namespace: None, name: namespace.to_owned(), part: Part::Finalize };
@@ -109,5 +120,101 @@ async fn drain(registry: &Registry, namespace: &str) -> Result<(), Refusal> {
     match registry.update(&context, &target, finalize).await {
         Err(it) if !it.is_not_found() => Err(it),
         _ => Ok(()),
+    }
+}
+
+/// What a namespace waits for.
+#[derive(Default)]
+struct Left {
+    /// How many of each kind, and how many that each finalizer holds.
+    objects: BTreeMap<String, usize>,
+    finalizers: BTreeMap<String, usize>,
+}
+
+impl Left {
+    fn is_nothing(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    fn count(&mut self, kind: &Kind, object: &Value) {
+        *self.objects.entry(format!("{}.{}", kind.plural, kind.group)).or_default() += 1;
+        for finalizer in list(&object["metadata"], "finalizers").iter().filter_map(Value::as_str) {
+            *self.finalizers.entry(finalizer.to_owned()).or_default() += 1;
+        }
+    }
+
+    async fn tell(&self, registry: &Registry, namespace: &str) -> Result<(), Refusal> {
+        let context = Context::of_server("update", Timestamp::now());
+        let name = namespace.to_owned();
+        let target = Target { kind: Kind::namespace(), namespace: None, name, part: Part::Status };
+        let change = |old: &Value| {
+            let mut new = old.clone();
+            let stood = list(&old["status"], "conditions");
+            let mut conditions: Vec<Value> = stood.to_vec();
+            for mut told in self.conditions() {
+                let of_its_type = |it: &&mut Value| it["type"] == told["type"];
+                let Some(before) = conditions.iter_mut().find(of_its_type) else {
+                    told["lastTransitionTime"] = json!(object::time(context.now));
+                    conditions.push(told);
+                    continue;
+                };
+                let same = before["status"] == told["status"];
+                let now = json!(object::time(context.now));
+                told["lastTransitionTime"] = if same { before["lastTransitionTime"].take() } else { now };
+                *before = told;
+            }
+            map_mut(&mut new, "status").insert("conditions".into(), conditions.into());
+            Ok(new)
+        };
+        match registry.update(&context, &target, change).await {
+            Err(it) if !it.is_not_found() => Err(it),
+            _ => Ok(()),
+        }
+    }
+
+    /// Upstream's five. Three of them cannot be otherwise here: the kinds are known, and what cannot be deleted is tried
+    /// again.
+    fn conditions(&self) -> [Value; 5] {
+        let said = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message});
+        let listed = |counts: &BTreeMap<String, usize>, verb: &str| {
+            let each = counts.iter().map(|(name, count)| format!("{name} {verb} {count} resource instances"));
+            each.collect::<Vec<_>>().join(", ")
+        };
+        let objects = format!("Some resources are remaining: {}", listed(&self.objects, "has"));
+        let finalizers = format!(
+            "Some content in the namespace has finalizers remaining: {}",
+            listed(&self.finalizers, "in")
+        );
+        [
+            said(
+                "NamespaceDeletionDiscoveryFailure",
+                "False",
+                "ResourcesDiscovered",
+                "All resources successfully discovered",
+            ),
+            said(
+                "NamespaceDeletionGroupVersionParsingFailure",
+                "False",
+                "ParsedGroupVersions",
+                "All legacy kube types successfully parsed",
+            ),
+            said(
+                "NamespaceDeletionContentFailure",
+                "False",
+                "ContentDeleted",
+                "All content successfully deleted, may be waiting on finalization",
+            ),
+            said("NamespaceContentRemaining", "True", "SomeResourcesRemain", &objects),
+            if self.finalizers.is_empty() {
+                said(
+                    "NamespaceFinalizersRemaining",
+                    "False",
+                    "ContentHasNoFinalizers",
+                    "All content-preserving finalizers finished",
+                )
+            } else {
+                said("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", &finalizers)
+            },
+        ]
     }
 }

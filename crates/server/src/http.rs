@@ -175,6 +175,7 @@ impl Api {
                     return Err(Refusal::method_not_allowed());
                 }
                 if let Some(answer) = kind.answer {
+                    view.must_be_whole()?;
                     let target = Target { kind, namespace, name: String::new(), part: Part::Whole };
                     let answered = answer(self, context, &target, asked.object(kind.gvk())?).await?;
                     return Ok(json_of(StatusCode::CREATED, &answered));
@@ -294,6 +295,7 @@ impl Api {
                 let (Some((group, version, kind)), Some(answer)) = (sub.body, sub.answer) else {
                     return Err(Refusal::method_not_allowed());
                 };
+                view.must_be_whole()?;
                 let body = match (asked.object(Gvk { group, version, kind }), sub.older) {
                     (Err(_), Some(version)) => asked.object(Gvk { group, version, kind })?,
                     (body, _) => body?,

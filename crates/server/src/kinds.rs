@@ -618,6 +618,7 @@ impl Kind {
             Part::Whole if self.has_status_subresource() => [&[&["status"][..]], self.whole_keeps].concat(),
             Part::Whole => self.whole_keeps.to_vec(),
             Part::Status => self.status_keeps.to_vec(),
+            Part::Approval => vec![&["spec"], &["status", "certificate"]],
             _ => Vec::new(),
         }
     }

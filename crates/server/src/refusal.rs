@@ -221,7 +221,7 @@ impl Refusal {
         Self { details: json!({"causes": causes}), ..refusal }
     }
 
-    /// Others kept writing the same object.
+    /// Others kept writing the same object, or the client's time is over.
     pub(crate) fn timeout() -> Self {
         let message =
             "Timeout: request did not complete within requested timeout - context deadline exceeded";

@@ -68,19 +68,33 @@ fn field<'a>(record: &'a Record, path: &str) -> &'a str {
     match path {
         "metadata.name" => from_end.next().unwrap_or_default(),
         "metadata.namespace" => from_end.nth(1).unwrap_or_default(),
-        path => record.index.field(path).unwrap_or_default(),
+        path => record.index.field(path).unwrap_or(if SWITCHES.contains(&path) { "false" } else { "" }),
     }
 }
+
+/// Fields that are true or false: one that is not there is false, and can be asked for.
+const SWITCHES: [&str; 2] = ["spec.hostNetwork", "spec.unschedulable"];
 
 impl Kind {
     /// All that a selector may ask of an object of this kind.
     pub(crate) fn index(&self, object: &Value) -> Index {
         let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
-        let fields: Vec<_> = self.fields.iter().map(|path| (*path, object::text(object, path))).collect();
+        let fields: Vec<_> = self.fields.iter().map(|path| (*path, selectable(object, path))).collect();
         Index::new(
             labels.filter_map(|(name, value)| Some((&**name, value.as_str()?))),
             fields.iter().filter(|it| !it.1.is_empty()).map(|(path, value)| (*path, &**value)),
         )
+    }
+}
+
+/// The source of an event is the component that told it, under its old name or its new one.
+fn selectable(object: &Value, path: &str) -> String {
+    match path {
+        "source" => {
+            let component = object::text(object, "source.component");
+            if component.is_empty() { object::text(object, "reportingComponent") } else { component }
+        }
+        path => object::text(object, path),
     }
 }
 
@@ -187,7 +201,21 @@ mod tests {
         check("", "metadata.name=a", false);
         check("", "status.phase!=Running", false);
         check("", "status.podIP=", true);
+        check("", "spec.hostNetwork=false", true);
+        check("", "spec.hostNetwork!=true", true);
+        check("", "spec.hostNetwork=", false);
         check("", r"metadata.name==p,metadata.namespace!=a\,b", true);
+    }
+
+    #[test]
+    fn an_event_is_found_by_who_told_it() {
+        let kind = Kind::find("", "v1", "events").unwrap();
+        let source = |event: Value| kind.index(&event).field("source").map(ToOwned::to_owned);
+        let old = json!({"source": {"component": "kubelet", "host": "n1"}, "reportingComponent": "other"});
+        let new = json!({"source": {}, "reportingComponent": "muster"});
+        assert_eq!(source(old).as_deref(), Some("kubelet"));
+        assert_eq!(source(new).as_deref(), Some("muster"));
+        assert_eq!(source(json!({})), None);
     }
 
     fn wrong(group: &str, plural: &str, labels: &str, fields: &str, golden: &Expect) {

@@ -21,8 +21,11 @@ const PIECE_BYTES: usize = 64 << 10;
 pub(crate) enum View {
     Whole,
     Metadata,
-    Table(InRow),
+    Table { version: &'static str, in_row: InRow },
 }
+
+/// The versions of a table are the same but for their names.
+const TABLES: [&str; 2] = ["v1", "v1beta1"];
 
 /// What each row of a table carries besides its cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,19 +55,22 @@ impl View {
             }
             is_json = true;
             let parts: BTreeMap<_, _> = parts.filter_map(|it| it.split_once('=')).collect();
-            let is_ours = |name, ours: &[&str]| parts.get(name).is_none_or(|it| ours.contains(it));
+            let version = parts.get("v").map_or("v1", |it| *it);
             let view = match parts.get("as") {
                 None => Self::Whole,
-                Some(_) if !is_ours("g", &["meta.k8s.io"]) || !is_ours("v", &["v1"]) => continue,
-                Some(&"Table") => match in_row {
-                    Ok(in_row) => Self::Table(in_row),
-                    Err(()) => {
+                Some(_) if parts.get("g").is_some_and(|it| *it != "meta.k8s.io") => continue,
+                Some(&"Table") => match (TABLES.into_iter().find(|it| *it == version), in_row) {
+                    (None, _) => continue,
+                    (Some(version), Ok(in_row)) => Self::Table { version, in_row },
+                    (_, Err(())) => {
                         return Err(Refusal::bad_request(format!(
                             "Unable to convert to Table as requested: includeObject: Invalid value: {include_object:?}: must be 'Metadata', 'Object', 'None', or empty"
                         )));
                     }
                 },
-                Some(&("PartialObjectMetadata" | "PartialObjectMetadataList")) => Self::Metadata,
+                Some(&("PartialObjectMetadata" | "PartialObjectMetadataList")) if version == "v1" => {
+                    Self::Metadata
+                }
                 Some(_) => continue,
             };
             let liking = parts.get("q").and_then(|it| it.parse().ok()).unwrap_or(1.0);
@@ -74,6 +80,11 @@ impl View {
         }
         best.map(|(_, view)| view)
             .ok_or_else(|| if is_json { Refusal::no_such_view() } else { Refusal::not_acceptable() })
+    }
+
+    /// An answer that no object stands behind has no rows, and no metadata to show.
+    pub(crate) fn must_be_whole(self) -> Result<(), Refusal> {
+        if self == Self::Whole { Ok(()) } else { Err(Refusal::no_such_view()) }
     }
 
     /// One object, as its own answer.
@@ -87,10 +98,10 @@ impl View {
             Self::Whole => convert::outward(kind, stored.clone()),
             Self::Metadata => {
                 let mut text = Vec::with_capacity(1024);
-                write_metadata(&mut text, stored);
+                write_metadata(&mut text, stored, "v1");
                 text.into()
             }
-            Self::Table(_) => {
+            Self::Table { .. } => {
                 let object = object::parse(stored);
                 let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
                 let mut text = self.head(kind, &meta, tell_columns);
@@ -146,7 +157,7 @@ impl View {
             Self::Metadata => format!(
                 r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{meta},"items":["#
             ),
-            Self::Table(_) => {
+            Self::Table { version, .. } => {
                 let columns: Vec<_> = kind
                     .columns
                     .iter()
@@ -162,7 +173,7 @@ impl View {
                     .collect();
                 let columns = if tell_columns { Value::Array(columns) } else { Value::Null };
                 format!(
-                    r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{meta},"columnDefinitions":{columns},"rows":["#
+                    r#"{{"kind":"Table","apiVersion":"meta.k8s.io/{version}","metadata":{meta},"columnDefinitions":{columns},"rows":["#
                 )
             }
         };
@@ -182,8 +193,8 @@ impl View {
                     None => text.extend_from_slice(&object),
                 }
             }
-            Self::Metadata => write_metadata(text, stored),
-            Self::Table(in_row) => {
+            Self::Metadata => write_metadata(text, stored, "v1"),
+            Self::Table { version, in_row } => {
                 let object = object::parse(stored);
                 let cells = kind.columns.iter().map(|it| (it.cell)(&object, now)).collect();
                 text.extend_from_slice(br#"{"cells":"#);
@@ -195,7 +206,7 @@ impl View {
                     InRow::Nothing => text.extend_from_slice(br#","object":null"#),
                     InRow::Metadata => {
                         text.extend_from_slice(br#","object":"#);
-                        write_metadata(text, stored);
+                        write_metadata(text, stored, version);
                     }
                     InRow::Whole => {
                         text.extend_from_slice(br#","object":"#);
@@ -214,10 +225,12 @@ fn typed(kind: &Kind) -> String {
 }
 
 /// The metadata are cut out as they stand: nothing else of the object is looked at.
-fn write_metadata(text: &mut Vec<u8>, stored: &[u8]) {
+fn write_metadata(text: &mut Vec<u8>, stored: &[u8], version: &str) {
     let object: BTreeMap<String, &RawValue> =
         serde_json::from_slice(stored).expect("the store holds the JSON that was put into it");
-    text.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
+    let head =
+        format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/{version}","metadata":"#);
+    text.extend_from_slice(head.as_bytes());
     text.extend_from_slice(object.get("metadata").map_or("{}", |it| it.get()).as_bytes());
     text.push(b'}');
 }

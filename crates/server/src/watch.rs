@@ -266,14 +266,14 @@ impl Watcher {
             _ if self.wanted.kind.door.is_some() => make(),
             View::Whole => whole.get_or_init(make).clone(),
             View::Metadata => metadata.get_or_init(make).clone(),
-            View::Table(_) => make(),
+            View::Table { .. } => make(),
         }
     }
 
     fn show(&self, kind_of_event: &str, stored: &Bytes, now: Timestamp) -> Bytes {
         let Wanted { kind, view, .. } = &self.wanted;
         let tell_columns =
-            matches!(view, View::Table(_)) && !self.has_told_columns.swap(true, Ordering::Relaxed);
+            matches!(view, View::Table { .. }) && !self.has_told_columns.swap(true, Ordering::Relaxed);
         frame(kind_of_event, &view.of_event(kind, stored, now, tell_columns))
     }
 

@@ -146,7 +146,7 @@ pub(crate) fn cluster_roles() -> Vec<Value> {
         role(
             SIMULATED_NODES,
             [
-                on("create patch", CORE, "nodes"),
+                on("create get patch", CORE, "nodes"),
                 on("patch", CORE, "nodes/status pods/status"),
                 on("list watch delete", CORE, "pods"),
                 on("create patch", LEASES, "leases"),

@@ -53,7 +53,15 @@ impl Api {
         let kind = metrics::Kind::of(&deed.verb, route.as_ref());
 
         let mut visit = Visit { deed, kind, now, user: None, impersonated: None, grant: None };
-        let answered = self.let_in(peer, request, route, query, &mut visit).await;
+        let timeout = if visit.kind.is_watch() { Ok(None) } else { query.timeout() };
+        let answered = match timeout {
+            Err(refusal) => Err(refusal),
+            Ok(None) => self.let_in(peer, request, route, query, &mut visit).await,
+            Ok(Some(timeout)) => {
+                let answering = self.let_in(peer, request, route, query, &mut visit);
+                tokio::time::timeout(timeout, answering).await.unwrap_or_else(|_| Err(Refusal::timeout()))
+            }
+        };
         let response = answered.unwrap_or_else(|it| refusal(&it));
 
         let code = response.status().as_u16();

@@ -1,6 +1,7 @@
 //! What the parameters of a request say.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use hyper::Uri;
 use muster_store::Revision;
@@ -63,6 +64,17 @@ impl Query {
                 }
             },
         }
+    }
+
+    /// How long the client waits for its answer, if it says so. Nothing of what it asked for begins after that.
+    pub(super) fn timeout(&self) -> Result<Option<Duration>, Refusal> {
+        let text = self.get("timeout");
+        if text.is_empty() {
+            return Ok(None);
+        }
+        let wrong = |why| format!("invalid timeout specified in the request URL - time: {why}");
+        let parsed = go_duration(text).map_err(|why| Refusal::bad_request(wrong(why)))?;
+        Ok(Some(parsed).filter(|it| !it.is_zero()))
     }
 
     pub(super) fn selector(&self, kind: &Kind) -> Result<Selector, Refusal> {
@@ -207,6 +219,38 @@ fn unknown_dry_run(values: &[&str]) -> Option<Cause> {
         let message = format!("Unsupported value: [{}]: supported values: \"All\"", quoted(values));
         Cause { reason: "FieldValueNotSupported", field: "dryRun".into(), message }
     })
+}
+
+/// `1h2m3.5s`, as Go writes and reads them; what is below zero is none.
+fn go_duration(text: &str) -> Result<Duration, String> {
+    let unsigned = text.trim_start_matches(['+', '-']);
+    let invalid = || format!("invalid duration {text:?}");
+    if text.len() - unsigned.len() > 1 || unsigned.is_empty() {
+        return Err(invalid());
+    }
+    let (mut rest, mut total_s) = (unsigned, 0.0);
+    while !rest.is_empty() && unsigned != "0" {
+        let digits = rest.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(rest.len());
+        let count: f64 = rest[..digits].parse().map_err(|_| invalid())?;
+        rest = &rest[digits..];
+        let letters = rest.find(|it: char| it.is_ascii_digit() || it == '.').unwrap_or(rest.len());
+        total_s += count
+            * match &rest[..letters] {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 1e-3,
+                "us" | "\u{b5}s" | "\u{3bc}s" => 1e-6,
+                "ns" => 1e-9,
+                "" => return Err(format!("missing unit in duration {text:?}")),
+                unit => return Err(format!("unknown unit {unit:?} in duration {text:?}")),
+            };
+        rest = &rest[letters..];
+    }
+    if text.starts_with('-') {
+        return Ok(Duration::ZERO);
+    }
+    Duration::try_from_secs_f64(total_s).map_err(|_| invalid())
 }
 
 fn quoted(values: &[&str]) -> String {

@@ -149,9 +149,8 @@ impl Paths {
     fn put(&mut self, path: &str, operation: &Operation<'_>) {
         let item = self.found.entry(path).or_insert_with(|| {
             let in_path = ["name", "namespace"].into_iter().filter(|it| path.contains(&format!("{{{it}}}")));
-            let parameters: Vec<_> =
-                in_path.map(|it| parameter(self.version, it, "path", "string")).collect();
-            json!({ "parameters": parameters })
+            let parameters = in_path.map(|it| parameter(self.version, it, "path", "string")).collect();
+            with_parameters(json!({}), parameters)
         });
         item[operation.method] = self::operation(self.version, operation);
     }
@@ -208,8 +207,15 @@ fn operation(version: Version, it: &Operation<'_>) -> Value {
             }
         }
     }
-    value["parameters"] = parameters.into();
     value["responses"] = json!({ code: answer, "401": {"description": "Unauthorized"} });
+    with_parameters(value, parameters)
+}
+
+/// None are left away: a reader that writes the document again would not write an empty list.
+fn with_parameters(mut value: Value, parameters: Vec<Value>) -> Value {
+    if !parameters.is_empty() {
+        value["parameters"] = parameters.into();
+    }
     value
 }
 

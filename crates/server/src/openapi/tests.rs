@@ -1,6 +1,7 @@
 use expect_test::expect;
 
 use super::*;
+use crate::object;
 
 fn v3_of(group: &str, version: &str) -> Value {
     serde_json::from_slice(&v3(group, version).expect("a known group").bytes).expect("JSON")
@@ -122,10 +123,12 @@ fn every_reference_leads_somewhere() {
 #[test]
 fn what_can_be_asked_of_a_kind() {
     let document = v3_of("apps", "v1");
+    // Readers that write a document again leave an empty list away, and find that it is not the same.
+    assert!(!document["paths"].to_string().contains("[]"));
     let lines = document["paths"].as_object().expect("paths").iter().flat_map(|(path, item)| {
         let methods = item.as_object().expect("methods").iter();
         methods.filter(|it| it.1.is_object()).map(move |(method, it)| {
-            let names = it["parameters"].as_array().expect("a list").iter();
+            let names = object::list(it, "parameters").iter();
             let names: Vec<_> = names.filter_map(|it| it["name"].as_str()).collect();
             let id = it["operationId"].as_str().unwrap_or_default();
             format!("{method} {path} {id}({})\n", names.join(" "))

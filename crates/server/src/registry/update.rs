@@ -231,8 +231,9 @@ fn prepare(target: &Target, new: &mut Value, old: &Value) {
             keep(map_mut(new, "spec"), &added["spec"], "ephemeralContainers");
         }
         Part::Approval => {
-            let decided = std::mem::replace(new, old.clone());
+            let mut decided = std::mem::replace(new, old.clone());
             keep(map_mut(new, "status"), &decided["status"], "conditions");
+            new["metadata"] = decided["metadata"].take();
         }
         Part::Whole if kind.has_status_subresource() => {
             keep(new.as_object_mut().expect("bodies are objects"), old, "status");

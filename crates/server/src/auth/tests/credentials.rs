@@ -224,6 +224,39 @@ fn a_certificate_is_no_longer_believed_when_it_has_ended() {
     assert_eq!((name("2026-01-02T00:00:00Z"), name("2026-01-02T00:00:01Z")), (Some("me"), None));
 }
 
+#[tokio::test]
+async fn who_approves_may_annotate_but_not_change_what_is_asked_for() {
+    let world = World::new().await;
+    let kind = Kind::find("certificates.k8s.io", "v1", "certificatesigningrequests").unwrap();
+    let request = json!({
+        "metadata": {"name": "r"},
+        "spec": {
+            "request": signing_request("me", "us"),
+            "signerName": "example.com/signer",
+            "usages": ["client auth"],
+        },
+    });
+    world.create("certificates.k8s.io", "certificatesigningrequests", "", request).await;
+    let name = "r".to_owned();
+    let target = Target { kind, namespace: None, name, part: Part::Approval };
+    let approve = |old: &Value| {
+        let mut new = old.clone();
+        new["metadata"]["annotations"] = json!({"why": "known"});
+        new["spec"]["signerName"] = json!("example.com/other");
+        new["status"] = json!({
+            "conditions": [{"type": "Approved", "status": "True", "reason": "Known"}],
+            "certificate": "bm9uZQ==",
+        });
+        Ok(new)
+    };
+    let context = Context::of_server("update", world.now);
+    let approved = object::parse(&world.registry.update(&context, &target, approve).await.unwrap());
+    let condition = &approved["status"]["conditions"][0]["type"];
+    let seen = [&approved["metadata"]["annotations"], &approved["spec"]["signerName"], condition];
+    assert_eq!(seen, [&json!({"why": "known"}), &json!("example.com/signer"), &json!("Approved")]);
+    assert_eq!(approved["status"]["certificate"], Value::Null);
+}
+
 /// What becomes of a request by itself: its conditions, and whom its certificate names.
 #[tokio::test]
 async fn certificates_on_request() {

@@ -39,6 +39,12 @@ async fn a_namespace_is_emptied_and_then_goes() {
     let mut held = map("held", "x");
     held["metadata"]["finalizers"] = json!(["example.com/mine"]);
     server.json("POST", "/api/v1/namespaces/a/configmaps", held).await;
+    server
+        .json("POST", "/api/v1/namespaces/a/serviceaccounts", json!({"metadata": {"name": "default"}}))
+        .await;
+    let mut first = pod("first", "");
+    first["metadata"]["finalizers"] = json!(["example.com/mine"]);
+    assert_eq!(server.json("POST", "/api/v1/namespaces/a/pods", first).await.0, 201);
     let delete = async |path: &str| server.json("DELETE", path, json!({})).await;
     check(
         delete("/api/v1/namespaces/default").await,
@@ -60,12 +66,38 @@ async fn a_namespace_is_emptied_and_then_goes() {
 
     let draining = tokio::spawn(crate::drain::run(server.api.registry.clone(), server.api.stop.clone()));
     let mut heads = server.api.registry.heads();
-    while server.get("/api/v1/namespaces/a/configmaps/m").await.0 != 404 {
-        heads.changed().await.unwrap();
-    }
-    assert_eq!(server.get("/api/v1/namespaces/a").await.0, 200, "someone holds an object in it");
+    let told = async |heads: &mut tokio::sync::watch::Receiver<_>, part: &str| {
+        loop {
+            let (_, namespace) = server.get("/api/v1/namespaces/a").await;
+            let told = object::list(&namespace["status"], "conditions").iter().map(|it| {
+                format!("{} {} {}", str_at(it, "type"), str_at(it, "status"), str_at(it, "message"))
+            });
+            let told = told.collect::<Vec<_>>().join("\n");
+            if told.contains(part) {
+                return told;
+            }
+            heads.changed().await.unwrap();
+        }
+    };
+    expect![[r#"
+        NamespaceDeletionDiscoveryFailure False All resources successfully discovered
+        NamespaceDeletionGroupVersionParsingFailure False All legacy kube types successfully parsed
+        NamespaceDeletionContentFailure False All content successfully deleted, may be waiting on finalization
+        NamespaceContentRemaining True Some resources are remaining: pods. has 1 resource instances
+        NamespaceFinalizersRemaining True Some content in the namespace has finalizers remaining: example.com/mine in 1 resource instances"#]]
+    .assert_eq(&told(&mut heads, "pods.").await);
+    assert_eq!(server.get("/api/v1/namespaces/a/configmaps/m").await.0, 200, "the pods go first");
+    let release = json!({"metadata": {"finalizers": null}});
+    assert_eq!(server.merge("/api/v1/namespaces/a/pods/first", release.clone()).await.0, 200);
+    expect![[r#"
+        NamespaceDeletionDiscoveryFailure False All resources successfully discovered
+        NamespaceDeletionGroupVersionParsingFailure False All legacy kube types successfully parsed
+        NamespaceDeletionContentFailure False All content successfully deleted, may be waiting on finalization
+        NamespaceContentRemaining True Some resources are remaining: configmaps. has 1 resource instances
+        NamespaceFinalizersRemaining True Some content in the namespace has finalizers remaining: example.com/mine in 1 resource instances"#]].assert_eq(&told(&mut heads, "configmaps.").await);
+    assert_eq!(server.get("/api/v1/namespaces/a/configmaps/m").await.0, 404);
     let path = "/api/v1/namespaces/a/configmaps/held";
-    assert_eq!(server.merge(path, json!({"metadata": {"finalizers": null}})).await.0, 200);
+    assert_eq!(server.merge(path, release).await.0, 200);
     while server.get("/api/v1/namespaces/a").await.0 != 404 {
         heads.changed().await.unwrap();
     }

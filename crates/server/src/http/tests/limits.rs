@@ -41,6 +41,49 @@ async fn whoever_comes_when_it_is_full_is_told_to_come_again() {
 }
 
 #[tokio::test]
+async fn nothing_begins_when_the_clients_time_is_over() {
+    let mut api = Server::new().await.api;
+    // One place for a write, which is taken, and room to wait for it.
+    api.limits = Arc::new(Limits::new(1, 1, 1, 1, Duration::from_secs(3600)));
+    let place = api.limits.enter(false).await;
+    let create = async |timeout: &str| {
+        let request = Request::builder()
+            .method("POST")
+            .uri(format!("{MAPS}?timeout={timeout}"))
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(map("a", "x").to_string())))
+            .unwrap();
+        let response = api.answer(Some(&User::server()), request).await;
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        format!("{code} {}", str_at(&body, "message"))
+    };
+    let mut said = create("1ms").await;
+    for timeout in ["soon", "5", "5x", "--1s", "1h1"] {
+        write!(said, "\n{}", create(timeout).await).unwrap();
+    }
+    drop(place);
+    assert_eq!(get(&api, Some(&User::server()), &format!("{MAPS}/a")).await.get(..3), Some("404"));
+    for timeout in ["1h0m1.5s", "0s", "0", "-1s", ""] {
+        write!(said, "\n{}", create(timeout).await).unwrap();
+    }
+    expect![[r#"
+        504 Timeout: request did not complete within requested timeout - context deadline exceeded
+        400 invalid timeout specified in the request URL - time: invalid duration "soon"
+        400 invalid timeout specified in the request URL - time: missing unit in duration "5"
+        400 invalid timeout specified in the request URL - time: unknown unit "x" in duration "5x"
+        400 invalid timeout specified in the request URL - time: invalid duration "--1s"
+        400 invalid timeout specified in the request URL - time: missing unit in duration "1h1"
+        201 
+        409 configmaps "a" already exists
+        409 configmaps "a" already exists
+        409 configmaps "a" already exists
+        409 configmaps "a" already exists"#]]
+    .assert_eq(&said);
+}
+
+#[tokio::test]
 async fn a_url_has_a_length() {
     let api = Server::new().await.api;
     let path = format!("{PODS}?labelSelector={}", "a".repeat(URL_BYTES_MAX));

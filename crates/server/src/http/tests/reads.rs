@@ -240,21 +240,34 @@ async fn a_client_gets_what_it_likes_best_of_what_there_is() {
     server.json("POST", MAPS, map("a", "x")).await;
     let seen = async |accept: &str| {
         let (code, it) = server.get_as(&format!("{MAPS}/a"), accept).await;
-        format!("{code} {}", str_at(&it, "kind"))
+        let version = str_at(&it, "apiVersion").strip_prefix("meta.k8s.io").unwrap_or_default();
+        format!("{code} {}{version}", str_at(&it, "kind"))
     };
     assert_eq!(seen("").await, "200 ConfigMap");
     assert_eq!(seen("*/*").await, "200 ConfigMap");
     assert_eq!(seen("application/vnd.kubernetes.protobuf, application/json").await, "200 ConfigMap");
     assert_eq!(
         seen("application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json").await,
-        "200 Table"
+        "200 Table/v1"
     );
+    assert_eq!(seen("application/json;as=Table;v=v1beta1;g=meta.k8s.io").await, "200 Table/v1beta1");
     assert_eq!(seen("application/json;as=Table;v=v2;g=meta.k8s.io,application/json").await, "200 ConfigMap");
-    assert_eq!(seen("application/json;q=0.5,application/json;as=Table;q=0.9").await, "200 Table");
+    assert_eq!(seen("application/json;q=0.5,application/json;as=Table;q=0.9").await, "200 Table/v1");
     assert_eq!(
         seen("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io").await,
-        "200 PartialObjectMetadata"
+        "200 PartialObjectMetadata/v1"
     );
     assert_eq!(seen("application/json;as=Nothing").await, "406 Status");
     assert_eq!(seen("image/png").await, "406 Status");
+
+    let review = json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});
+    let request = Request::builder()
+        .method("POST")
+        .uri("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+        .header(CONTENT_TYPE, JSON)
+        .header(ACCEPT, "application/json;as=Table;v=v1;g=meta.k8s.io")
+        .body(Full::new(Bytes::from(review.to_string())))
+        .unwrap();
+    let response = server.api.answer(Some(&User::server()), request).await;
+    assert_eq!(response.status().as_u16(), 406, "a review has no rows");
 }
