@@ -100,7 +100,6 @@ pub const MUTANTS: &[Mutant] = &[
     of("X13", "a create that a terminating namespace refused is waited for", &["X13"]),
     of("stale-cell", "a node that changed keeps its old assessment", &["B16", "B73"]),
     of("stale-timer", "a cell whose time has come is not assessed anew", &["B33"]),
-    of("status-held", "counts that wait are never written", &["brake-drain", "brake-stalled", "B73"]),
     of("stale-total", "totals keep what is gone", &["B73"]),
     of("brake", "a node the revision killed is not counted", &["brake-drain", "brake-surge"]),
     of("lost", "a node that was lost later is not counted either", &["lost-after"]),

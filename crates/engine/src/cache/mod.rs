@@ -814,9 +814,7 @@ impl Entry {
         };
         if plan.status.as_ref().is_some_and(counts_alone) && !self.ledger.totals.complete() {
             plan.status = None;
-            if !mutant::is("status-held") {
-                plan.wake_at = earliest(plan.wake_at, Some(until));
-            }
+            plan.wake_at = earliest(plan.wake_at, Some(until));
         }
     }
 
