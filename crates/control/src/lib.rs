@@ -22,7 +22,6 @@ mod witness;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header::{HeaderValue, USER_AGENT};
 use kube::{Client, Config};
@@ -147,12 +146,7 @@ impl Controller {
     ///
     /// With a lease it first waits to lead, and reads nothing until then: what the last leader did must be seen, so
     /// everything would have to be listed anew anyway, and a replica that only waits costs nobody anything.
-    pub async fn run(mut self, stop: CancellationToken) -> Result<(), Ended> {
-        let asked = stop.cancelled();
-        tokio::select! {
-            () = asked => return Ok(()),
-            minor = minor(&self.client) => self.options.settings.minor = minor,
-        }
+    pub async fn run(self, stop: CancellationToken) -> Result<(), Ended> {
         let Some(lease) = self.options.lease.clone() else {
             return self.work(Term::unlimited(CALL_TIMEOUT), &stop).await;
         };
@@ -186,21 +180,5 @@ impl Controller {
         let context = Arc::new(Context { client, options, lanes, term, monitor, witness });
         daemonset::run(context, stop).await;
         if stop.is_cancelled() { Ok(()) } else { Err(Ended::OtherStore) }
-    }
-}
-
-/// The cluster's minor version, asked until there is an answer: nothing can be decided before the server is there.
-async fn minor(client: &Client) -> u32 {
-    const RETRY: Duration = Duration::from_secs(1);
-    loop {
-        match client.apiserver_version().await {
-            // Some servers say `31+`.
-            Ok(version) => {
-                let digits = version.minor.trim_end_matches(|it: char| !it.is_ascii_digit());
-                return digits.parse().unwrap_or(Settings::default().minor);
-            }
-            Err(error) => tracing::warn!(%error, "the API server does not say its version: asked again"),
-        }
-        tokio::time::sleep(RETRY).await;
     }
 }

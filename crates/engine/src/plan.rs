@@ -19,12 +19,7 @@ pub struct Settings {
     /// Write the conditions `Available`, `Progressing` and `Degraded`.
     pub conditions: bool,
     pub binding: Binding,
-    /// The minor version of the cluster, which a revision is spelled for.
-    pub minor: u32,
 }
-
-/// The version whose ways are taken where none is known.
-const MINOR: u32 = 36;
 
 /// Most pods one plan may create, or delete: 5,000 nodes take 20 rounds, and a bad image costs 250 pulls at once, not
 /// 5,000. Upstream: `BurstReplicas`.
@@ -32,7 +27,7 @@ const BURST: usize = 250;
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { burst: BURST, conditions: true, binding: Binding::Scheduler, minor: MINOR }
+        Self { burst: BURST, conditions: true, binding: Binding::Scheduler }
     }
 }
 

@@ -19,17 +19,21 @@ pub(crate) struct Current {
     /// Labels of every revision that means the same: their pods are up to date too.
     same: BTreeSet<Text>,
     generation: Option<Text>,
+    /// When the set was made.
+    set_made_at: Time,
     /// When it was made: it became current then, or later if it was rolled back to.
     pub(crate) made_at: Option<Time>,
 }
 
 impl Current {
     /// Rule: a pod is new if its revision means what the template means, or if it carries the template generation that
-    /// the set is annotated with (the API server raises it with every change of the template). There is no other notion
-    /// of new. Upstream: `IsPodUpdated`.
+    /// the set is annotated with (the API server raises it with every change of the template). A pod that is older than
+    /// the set has its generation from another one, so that says nothing. There is no other notion of new. Upstream:
+    /// `IsPodUpdated`.
     pub(crate) fn is_new(&self, pod: &Pod) -> bool {
         pod.hash().is_some_and(|it| self.same.contains(it))
             || !mutant::is("X10")
+                && self.set_made_at <= pod.created
                 && self.generation.as_ref().is_some_and(|it| pod.labels.get(GENERATION_LABEL) == Some(it))
     }
 
@@ -129,6 +133,7 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
             hash: current.hash().cloned().unwrap_or_else(|| current.key.name.clone()),
             same: means_the_same.collect(),
             generation: set.template_generation.map(|it| Text::from(format!("{it}"))),
+            set_made_at: set.created,
             made_at: Some(current.created),
         }),
         too_many: if mutant::is("L7") { 0 } else { old.len().saturating_sub(set.history_max) },

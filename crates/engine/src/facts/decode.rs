@@ -188,6 +188,7 @@ pub fn set(json: &[u8], shared: &mut Shared) -> Result<Set, Malformed> {
         uid: meta.uid(),
         resource_version: meta.resource_version(),
         generation: meta.generation.unwrap_or_default(),
+        created: meta.created(),
         deleting: meta.deletion_timestamp.is_some(),
         selector: selector(spec.selector),
         rollout: rollout(&strategy, &mut faults),

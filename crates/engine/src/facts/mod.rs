@@ -79,6 +79,7 @@ pub struct Set {
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
+    pub created: Time,
     pub deleting: bool,
     pub selector: Selector,
     pub rollout: Rollout,

@@ -129,6 +129,10 @@ fn a_pod_is_new_by_its_hash_or_by_its_template_generation() {
         ("template-generation=5", "hash=old generation-label=4", "old"),
         ("template-generation=5", "hash=cur", "new"),
         ("template-generation=5", "hash=none", "old"),
+        // Older than the set, so its generation is another set's.
+        ("template-generation=5 made=50", "hash=old generation-label=5 made=49", "old"),
+        ("template-generation=5 made=50", "hash=old generation-label=5 made=50", "new"),
+        ("template-generation=5 made=50", "hash=cur generation-label=5 made=49", "new"),
     ];
     for surge in ["max-unavailable=100%", "max-surge=100%"] {
         for (set, pod, want) in table {

@@ -486,6 +486,29 @@ async fn orphans_that_differ_are_rolled() {
     bed.ends_well().await;
 }
 
+/// Both sets are of their first template, so the pods bear the number that those of the new set will bear.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn orphans_that_differ_are_rolled_whatever_their_generation() {
+    let bed = bed(2).await;
+    bed.create(set("a", "v1")).await;
+    bed.settles().await;
+    kubectl(&bed, &["delete", "ds", "a", "--cascade=orphan"]).await;
+    // Whether a pod is older than the set is known to the second.
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    bed.create(set("a", "v2")).await;
+    bed.becomes(&expect![[r#"
+        sim-1  a@2 v2 ready
+        sim-2  a@2 v2 ready
+        a  generation 1/1 desired 2 current 2 ready 2 updated 2 available 2 unavailable 0 misscheduled 0
+        revision 1 of a: v1
+        revision 2 of a: v2
+        event a SuccessfulCreate x4
+        event a SuccessfulDelete x2
+    "#]])
+        .await;
+    bed.ends_well().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_deleted_goes_with_all_that_is_its_own() {
     for cascade in ["background", "foreground"] {

@@ -77,12 +77,7 @@ impl View {
     }
 
     pub fn is_new(&self, set: &Set, pod: &Pod) -> bool {
-        let by_hash = pod.hash().is_some_and(|it| self.new_hashes(set).contains(it));
-        let generation = set.template_generation.map(|it| it.to_string());
-        by_hash
-            || generation.is_some_and(|it| {
-                pod.labels.get("pod-template-generation").map(|it| it.as_ref()) == Some(it.as_str())
-            })
+        self.is_new_by(set, pod, &self.new_hashes(set))
     }
 
     /// When the current revision was made; the earliest it can have become current.
@@ -111,7 +106,9 @@ impl View {
     }
 
     fn is_new_by(&self, set: &Set, pod: &Pod, hashes: &BTreeSet<Text>) -> bool {
-        let generation = set.template_generation.map(|it| it.to_string());
+        // A pod that is older than the set got its label from another one.
+        let generation = set.template_generation.filter(|_| set.created <= pod.created);
+        let generation = generation.map(|it| it.to_string());
         pod.hash().is_some_and(|it| hashes.contains(it))
             || generation.is_some_and(|it| {
                 pod.labels.get("pod-template-generation").map(|it| it.as_ref()) == Some(it.as_str())
