@@ -31,6 +31,10 @@ const MESSAGE_MAX: usize = 1000;
 
 const JSON: &str = "application/json";
 
+/// Of what was written the metadata is read and nothing else, so nothing else is asked for: a pod has some kilobytes.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
 /// Makes the calls of one plan.
 pub(crate) struct Caller {
     context: Arc<Context>,
@@ -133,8 +137,13 @@ fn request(set: &Set, call: &Call, body: String, timeout: Duration) -> Option<Re
     if !query.is_empty() {
         path = format!("{path}?{query}");
     }
+    let accept = match call {
+        Call::ReadSet | Call::ReadRevision { .. } => JSON,
+        Call::ListPods => METADATA_LIST,
+        _ => METADATA,
+    };
     let request =
-        Request::builder().method(method).uri(path).header(ACCEPT, JSON).header(CONTENT_TYPE, media_type);
+        Request::builder().method(method).uri(path).header(ACCEPT, accept).header(CONTENT_TYPE, media_type);
     Some(request.body(body.into_bytes()).expect("names of objects make valid paths"))
 }
 

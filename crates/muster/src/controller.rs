@@ -214,7 +214,6 @@ impl Run {
             burst: usize::from(self.burst),
             conditions: self.conditions,
             binding,
-            ..Settings::default()
         };
         let limits = Limits {
             calls: usize::from(self.concurrent_calls),
