@@ -33,7 +33,8 @@ const JSON: &str = "application/json";
 
 /// Of what was written the metadata is read and nothing else, so nothing else is asked for: a pod has some kilobytes.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// Makes the calls of one plan.
 pub(crate) struct Caller {

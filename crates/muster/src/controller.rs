@@ -210,11 +210,7 @@ impl Run {
 
     fn options(&self, config: &Config) -> anyhow::Result<Options> {
         let binding = if self.binding == "direct" { Binding::Direct } else { Binding::Scheduler };
-        let settings = Settings {
-            burst: usize::from(self.burst),
-            conditions: self.conditions,
-            binding,
-        };
+        let settings = Settings { burst: usize::from(self.burst), conditions: self.conditions, binding };
         let limits = Limits {
             calls: usize::from(self.concurrent_calls),
             qps: (self.kube_api_qps != 0).then_some(self.kube_api_qps),
