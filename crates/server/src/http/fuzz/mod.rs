@@ -24,8 +24,10 @@ use crate::object::str_at;
 /// Of each sort, in `make test`.
 const INPUTS: u32 = 500;
 
-/// Enough that one may build on another.
-const INPUTS_PER_CASE: usize = 12;
+/// Enough that one may build on another. A long run has fewer worlds, since to make one costs as much as to ask it a
+/// hundred times.
+const INPUTS_PER_CASE: u32 = 12;
+const INPUTS_PER_LONG_CASE: u32 = 400;
 
 /// A few thousand times what a request takes that waits for nothing.
 const HANGS_AFTER: Duration = Duration::from_secs(30);
@@ -120,8 +122,9 @@ fn run<S: Strategy<Value = Input>>(
     inputs: u32,
     input: S,
 ) -> Result<(), TestError<(bool, Vec<Input>)>> {
+    let per_case = if inputs <= INPUTS { INPUTS_PER_CASE } else { INPUTS_PER_LONG_CASE };
     let config = Config {
-        cases: inputs.div_ceil(INPUTS_PER_CASE as u32 / 2),
+        cases: inputs.div_ceil(per_case / 2),
         failure_persistence: Some(Box::new(FileFailurePersistence::SourceParallel("proptest-regressions"))),
         source_file: Some(file!()),
         ..Config::default()
@@ -136,7 +139,7 @@ fn run<S: Strategy<Value = Input>>(
     };
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    let case = (prop::bool::ANY, prop::collection::vec(input, 1..=INPUTS_PER_CASE));
+    let case = (prop::bool::ANY, prop::collection::vec(input, 1..=per_case as usize));
     runner.run(&case, |(is_guest, inputs)| {
         runtime.block_on(async {
             let world = World::new(rights).await;
