@@ -659,7 +659,9 @@ impl World {
             "name": name, "namespace": key.namespace.as_ref(),
             "labels": object["metadata"]["labels"], "ownerReferences": object["metadata"]["ownerReferences"],
         });
-        copy["metadata"]["labels"]["controller-revision-hash"] = "copy".into();
+        // Of its own: a label that two templates share would say of no pod which of them it has.
+        let hash = object["metadata"]["labels"]["controller-revision-hash"].as_str().unwrap_or_default();
+        copy["metadata"]["labels"]["controller-revision-hash"] = format!("{hash}-copy").into();
         copy["revision"] = (object["revision"].as_i64().unwrap_or(0) + 1).into();
         let _ = self.server.create(Kind::Revisions, copy, Actor::User);
     }
