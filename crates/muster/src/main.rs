@@ -15,6 +15,10 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
 
+/// A fleet in motion is a stream of small objects, read and let go of: the system's own allocator took a sixth of the time.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 #[derive(Debug, Parser)]
 #[command(version, about = "Puts one pod on every node that should have one, and keeps it there")]
 struct Cli {
