@@ -32,7 +32,8 @@ const MESSAGE_MAX: usize = 1000;
 const JSON: &str = "application/json";
 
 /// Of what was written the metadata is read and nothing else, so nothing else is asked for: a pod has some kilobytes.
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+pub(crate) const METADATA: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
@@ -104,16 +105,21 @@ pub(crate) async fn send(
     if head.status.is_success() { Ok(body) } else { Err(refusal(head.status, &head.headers, &body)) }
 }
 
-/// `None`: a list of the pods of a set that selects none.
-fn request(set: &Set, call: &Call, body: String, timeout: Duration) -> Option<Request<Vec<u8>>> {
-    let verb = manifest::verb(call);
-    let (method, media_type) = match verb {
+/// As HTTP has it, and the media type of what is sent.
+pub(crate) fn method(verb: Verb) -> (Method, &'static str) {
+    match verb {
         Verb::Get | Verb::List => (Method::GET, JSON),
         Verb::Create => (Method::POST, JSON),
         Verb::Update => (Method::PUT, JSON),
         Verb::Delete => (Method::DELETE, JSON),
         Verb::Patch(patch) => (Method::PATCH, patch.content_type()),
-    };
+    }
+}
+
+/// `None`: a list of the pods of a set that selects none.
+fn request(set: &Set, call: &Call, body: String, timeout: Duration) -> Option<Request<Vec<u8>>> {
+    let verb = manifest::verb(call);
+    let (method, media_type) = method(verb);
     let target = manifest::target(set, call);
     let (group, plural) = match target.kind {
         Kind::Sets => ("/apis/apps/v1", "daemonsets"),

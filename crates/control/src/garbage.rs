@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, SelectAll};
 use futures::{StreamExt as _, stream};
+use http::Request;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{Method, Request};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ApiResource;
 use kube::discovery::{Discovery, Scope, verbs};
@@ -18,12 +18,11 @@ use kube::{Api, Client};
 use muster_engine::act::Refusal;
 use muster_engine::facts::{Shared, Text};
 use muster_engine::garbage::{self, Call, Event, Graph, Outcome, Raw, Resource};
-use muster_engine::manifest::Verb;
 use muster_engine::time::Time;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{CALL_TIMEOUT, send};
+use crate::call::{self, CALL_TIMEOUT, send};
 use crate::daemonset::{SLEEP_MAX, now};
 
 /// Calls at once. Upstream: `concurrent-gc-syncs`.
@@ -31,9 +30,6 @@ const CALLS_MAX: usize = 20;
 
 /// Kinds that are asked for again if the server could not say which it serves.
 const DISCOVERY_RETRY: Duration = Duration::from_secs(1);
-
-const JSON: &str = "application/json";
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// Collects what belongs to nobody any more, until `stop`.
 pub async fn garbage(client: Client, stop: CancellationToken) {
@@ -270,18 +266,10 @@ impl Shell {
 
 async fn make(client: Client, call: Call) -> (Call, Outcome) {
     let garbage::Request { verb, path, body } = garbage::request(&call);
-    let (method, media_type) = match verb {
-        Verb::Get | Verb::List => (Method::GET, JSON),
-        Verb::Create => (Method::POST, JSON),
-        Verb::Update => (Method::PUT, JSON),
-        Verb::Delete => (Method::DELETE, JSON),
-        Verb::Patch(patch) => (Method::PATCH, patch.content_type()),
-    };
+    let (method, media_type) = call::method(verb);
     let body = body.map(|it| it.to_string()).unwrap_or_default().into_bytes();
-    // Of what comes back the metadata is enough. A delete may be answered with a `Status`, which has no such view.
-    let accept = if verb == Verb::Delete { JSON } else { METADATA };
-    let request =
-        Request::builder().method(method).uri(path).header(ACCEPT, accept).header(CONTENT_TYPE, media_type);
+    let request = Request::builder().method(method).uri(path);
+    let request = request.header(ACCEPT, call::METADATA).header(CONTENT_TYPE, media_type);
     let request = request.body(body).expect("a path is made of text that paths may have");
     let outcome = match tokio::time::timeout(CALL_TIMEOUT, send(&client, request)).await {
         Err(_) => Outcome::Refused(Refusal::NoAnswer),
