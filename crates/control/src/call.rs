@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use crate::Context;
 use crate::lanes::Lane;
 use crate::monitor::CallKind;
+use crate::request::{JSON, METADATA, METADATA_LIST, collection, request};
 
 /// A call that takes longer counts as unanswered. A lease may leave less time to a write.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,14 +29,6 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Of what a proxy in between has to say, this much is enough.
 const MESSAGE_MAX: usize = 1000;
-
-const JSON: &str = "application/json";
-
-/// Of what was written the metadata is read and nothing else, so nothing else is asked for: a pod has some kilobytes.
-pub(crate) const METADATA: &str =
-    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-const METADATA_LIST: &str =
-    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
 /// Makes the calls of one plan.
 pub(crate) struct Caller {
@@ -53,7 +46,7 @@ impl Caller {
     pub(crate) async fn make(&self, call: &Call) -> Outcome {
         let Context { options, lanes, term, monitor, .. } = &*self.context;
         let body = self.body(call, options.settings.binding);
-        let Some(request) = request(&self.set, call, body, term.write_timeout()) else {
+        let Some(request) = request_of(&self.set, call, body, term.write_timeout()) else {
             return Outcome::Pods(Vec::new());
         };
         // The status only tells what is: it gives way to what makes it so.
@@ -105,29 +98,11 @@ pub(crate) async fn send(
     if head.status.is_success() { Ok(body) } else { Err(refusal(head.status, &head.headers, &body)) }
 }
 
-/// As HTTP has it, and the media type of what is sent.
-pub(crate) fn method(verb: Verb) -> (Method, &'static str) {
-    match verb {
-        Verb::Get | Verb::List => (Method::GET, JSON),
-        Verb::Create => (Method::POST, JSON),
-        Verb::Update => (Method::PUT, JSON),
-        Verb::Delete => (Method::DELETE, JSON),
-        Verb::Patch(patch) => (Method::PATCH, patch.content_type()),
-    }
-}
-
 /// `None`: a list of the pods of a set that selects none.
-fn request(set: &Set, call: &Call, body: String, timeout: Duration) -> Option<Request<Vec<u8>>> {
+fn request_of(set: &Set, call: &Call, body: String, timeout: Duration) -> Option<Request<Vec<u8>>> {
     let verb = manifest::verb(call);
-    let (method, media_type) = method(verb);
     let target = manifest::target(set, call);
-    let (group, plural) = match target.kind {
-        Kind::Sets => ("/apis/apps/v1", "daemonsets"),
-        Kind::Nodes => unreachable!("the engine never writes to nodes"),
-        Kind::Pods => ("/api/v1", "pods"),
-        Kind::Revisions => ("/apis/apps/v1", "controllerrevisions"),
-    };
-    let mut path = format!("{group}/namespaces/{}/{plural}", set.key.namespace);
+    let mut path = collection(target.kind, Some(&set.key.namespace));
     for part in target.name.as_deref().into_iter().chain(target.subresource) {
         path = format!("{path}/{part}");
     }
@@ -149,9 +124,7 @@ fn request(set: &Set, call: &Call, body: String, timeout: Duration) -> Option<Re
         Call::ListPods => METADATA_LIST,
         _ => METADATA,
     };
-    let request =
-        Request::builder().method(method).uri(path).header(ACCEPT, accept).header(CONTENT_TYPE, media_type);
-    Some(request.body(body.into_bytes()).expect("names of objects make valid paths"))
+    Some(request(verb, path, accept, body))
 }
 
 #[derive(Deserialize)]
@@ -327,8 +300,13 @@ mod tests {
         });
         let set = Arc::new(facts::set(set.to_string().as_bytes(), &mut Shared::default()).unwrap());
         let said = |call: &Call| {
-            let request = request(&set, call, String::new(), Duration::from_secs(4)).unwrap();
-            format!("{} {} {:?}", request.method(), request.uri(), request.headers()[CONTENT_TYPE])
+            let request = request_of(&set, call, String::new(), Duration::from_secs(4)).unwrap();
+            format!(
+                "{} {} {:?}",
+                request.method(),
+                request.uri(),
+                request.headers()[http::header::CONTENT_TYPE]
+            )
         };
         let status = Call::PutStatus { of: set.clone(), status: set.status.clone() };
         let create = Call::CreatePod { node: "n".into(), hash: "h".into(), why: Why::NoPodHere };

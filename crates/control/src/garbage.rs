@@ -8,8 +8,6 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, SelectAll};
 use futures::{StreamExt as _, stream};
-use http::Request;
-use http::header::{ACCEPT, CONTENT_TYPE};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::ApiResource;
 use kube::discovery::{Discovery, Scope, verbs};
@@ -22,8 +20,9 @@ use muster_engine::time::Time;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{self, CALL_TIMEOUT, send};
+use crate::call::{CALL_TIMEOUT, send};
 use crate::daemonset::{SLEEP_MAX, now};
+use crate::request::{METADATA, request};
 
 /// Calls at once. Upstream: `concurrent-gc-syncs`.
 const CALLS_MAX: usize = 20;
@@ -266,11 +265,7 @@ impl Shell {
 
 async fn make(client: Client, call: Call) -> (Call, Outcome) {
     let garbage::Request { verb, path, body } = garbage::request(&call);
-    let (method, media_type) = call::method(verb);
-    let body = body.map(|it| it.to_string()).unwrap_or_default().into_bytes();
-    let request = Request::builder().method(method).uri(path);
-    let request = request.header(ACCEPT, call::METADATA).header(CONTENT_TYPE, media_type);
-    let request = request.body(body).expect("a path is made of text that paths may have");
+    let request = request(verb, path, METADATA, body.map(|it| it.to_string()).unwrap_or_default());
     let outcome = match tokio::time::timeout(CALL_TIMEOUT, send(&client, request)).await {
         Err(_) => Outcome::Refused(Refusal::NoAnswer),
         Ok(Err(refusal)) => Outcome::Refused(refusal),

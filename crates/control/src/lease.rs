@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::{AsyncBufReadExt as _, AsyncReadExt as _};
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{Method, Request};
 use kube::Client;
 use muster_engine::facts::Text;
 use muster_engine::lease::{Election, Lost, Next, Record, Terms};
+use muster_engine::manifest::Verb;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::NAME;
 use crate::daemonset::now;
 use crate::monitor::{Monitor, Stage};
+use crate::request::{JSON, request};
 
 /// Which Lease, and in whose name.
 #[derive(Debug, Clone)]
@@ -76,8 +76,6 @@ const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The server ends a watch after this.
 const WATCH_S: u64 = 290;
-
-const JSON: &str = "application/json";
 
 /// Until when this replica may write.
 #[derive(Debug, Clone)]
@@ -255,7 +253,8 @@ impl Elector {
             .append_pair("resourceVersion", version.unwrap_or_default())
             .append_pair("timeoutSeconds", &WATCH_S.to_string())
             .finish();
-        let request = request(Method::GET, format!("{}?{query}", self.lease.collection()), Vec::new());
+        let request =
+            request(Verb::List, format!("{}?{query}", self.lease.collection()), JSON, String::new());
         let opening =
             tokio::time::timeout(self.lease.terms.renew_deadline, self.client.request_stream(request));
         let stream = match opening.await {
@@ -292,7 +291,7 @@ impl Elector {
     }
 
     async fn read(&mut self) -> Result<Next, Failed> {
-        self.object = match self.call(Method::GET, self.lease.path(), None).await {
+        self.object = match self.call(Verb::Get, self.lease.path(), None).await {
             Ok(object) => Some(object),
             Err(Failed::Call(kube::Error::Api(status))) if status.code == 404 => None,
             Err(error) => return Err(error),
@@ -313,20 +312,20 @@ impl Elector {
     }
 
     async fn put(&self, record: &Record) -> Result<Value, Failed> {
-        let (method, path, mut object) = match &self.object {
-            Some(object) => (Method::PUT, self.lease.path(), object.clone()),
+        let (verb, path, mut object) = match &self.object {
+            Some(object) => (Verb::Update, self.lease.path(), object.clone()),
             None => {
                 let metadata = json!({"name": self.lease.name, "namespace": self.lease.namespace});
                 let object = json!({
                     "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {},
                 });
-                (Method::POST, self.lease.collection(), object)
+                (Verb::Create, self.lease.collection(), object)
             }
         };
         let mut spec = object["spec"].as_object().cloned().unwrap_or_else(Map::new);
         record.write(&mut spec);
         object["spec"] = spec.into();
-        match self.call(method, path, Some(&object)).await {
+        match self.call(verb, path, Some(&object)).await {
             Err(Failed::Call(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
                 Err(Failed::Conflict)
             }
@@ -335,9 +334,9 @@ impl Elector {
     }
 
     /// Half the deadline, so that a call that hangs leaves time for another one.
-    async fn call(&self, method: Method, path: String, body: Option<&Value>) -> Result<Value, Failed> {
-        let body = body.map(Value::to_string).unwrap_or_default().into_bytes();
-        let calling = self.client.request_text(request(method, path, body));
+    async fn call(&self, verb: Verb, path: String, body: Option<&Value>) -> Result<Value, Failed> {
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let calling = self.client.request_text(request(verb, path, JSON, body));
         let text = tokio::time::timeout(self.lease.terms.renew_deadline / 2, calling).await;
         Ok(serde_json::from_str(&text.map_err(|_| Failed::Timeout)??)?)
     }
@@ -370,7 +369,7 @@ impl Elector {
             "count": 1,
         });
         let path = format!("/api/v1/namespaces/{namespace}/events");
-        let request = request(Method::POST, path, event.to_string().into_bytes());
+        let request = request(Verb::Create, path, JSON, event.to_string());
         let client = self.client.clone();
         async move {
             match tokio::time::timeout(TELL_TIMEOUT, client.request_text(request)).await {
@@ -380,11 +379,6 @@ impl Elector {
             }
         }
     }
-}
-
-fn request(method: Method, path: String, body: Vec<u8>) -> Request<Vec<u8>> {
-    let request = Request::builder().method(method).uri(path).header(ACCEPT, JSON).header(CONTENT_TYPE, JSON);
-    request.body(body).expect("names of objects make valid paths")
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ mod monitor;
 mod record;
 mod reflect;
 mod release;
+mod request;
 mod rival;
 mod witness;
 

@@ -8,17 +8,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{Method, Request};
+use http::Request;
 use kube::Client;
 use muster_engine::facts::{Set, Text};
+use muster_engine::manifest::{Patch, Verb};
 use muster_engine::plan::Event;
 use muster_engine::time::Time;
 use prometheus_client::metrics::counter::Counter;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::daemonset::now;
+use crate::request::{JSON, request};
 
 /// Events wait here to be written. Upstream: `maxQueuedEvents`.
 const WAITING_MAX: usize = 1000;
@@ -116,24 +117,14 @@ fn create(set: &Set, event: &Event, told: &Told) -> Request<Vec<u8>> {
         "lastTimestamp": told.last.to_rfc3339(),
         "count": told.count,
     });
-    request(
-        Method::POST,
-        format!("/api/v1/namespaces/{}/events", set.key.namespace),
-        "application/json",
-        &body,
-    )
+    let path = format!("/api/v1/namespaces/{}/events", set.key.namespace);
+    request(Verb::Create, path, JSON, body.to_string())
 }
 
 fn count(set: &Set, told: &Told) -> Request<Vec<u8>> {
     let body = json!({"count": told.count, "lastTimestamp": told.last.to_rfc3339(), "message": told.message});
     let path = format!("/api/v1/namespaces/{}/events/{}", set.key.namespace, told.name);
-    request(Method::PATCH, path, "application/merge-patch+json", &body)
-}
-
-fn request(method: Method, path: String, media_type: &str, body: &Value) -> Request<Vec<u8>> {
-    let request = Request::builder().method(method).uri(path).header(ACCEPT, "application/json");
-    let request = request.header(CONTENT_TYPE, media_type).body(body.to_string().into_bytes());
-    request.expect("names of namespaces make valid paths")
+    request(Verb::Patch(Patch::Merge), path, JSON, body.to_string())
 }
 
 /// An event as it is to be written: anew where it is the first of its like, else as a count of it.

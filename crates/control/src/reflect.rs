@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use futures::io::AsyncBufRead;
 use futures::{AsyncBufReadExt as _, FutureExt as _};
-use http::Request;
 use kube::Client;
 use muster_engine::facts::{self, Key, Kind, Malformed, Shared, Watched};
+use muster_engine::manifest::Verb;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::request::{JSON, collection, request};
 
 /// The server ends a watch after this.
 const WATCH_S: u64 = 290;
@@ -60,7 +62,7 @@ pub(crate) async fn reflect(
     let reflector = Reflector {
         client,
         kind,
-        path: path(kind, namespace.as_deref()),
+        path: collection(kind, namespace.as_deref()),
         sender,
         shared: Shared::default(),
         streams: true,
@@ -70,17 +72,6 @@ pub(crate) async fn reflect(
         set_back_after: SET_BACK_AFTER,
     };
     reflector.run(relist).await;
-}
-
-fn path(kind: Kind, namespace: Option<&str>) -> String {
-    let group = match kind.group() {
-        "" => "/api/v1".to_owned(),
-        group => format!("/apis/{group}/v1"),
-    };
-    match namespace.filter(|_| kind != Kind::Nodes) {
-        Some(namespace) => format!("{group}/namespaces/{namespace}/{}", kind.plural()),
-        None => format!("{group}/{}", kind.plural()),
-    }
 }
 
 /// What went wrong, and what is to be done about it.
@@ -269,7 +260,8 @@ impl Reflector {
         let mut items = Vec::new();
         let mut after = String::new();
         loop {
-            let request = get(format!("{}?{}", self.path, page_query(&after)));
+            let path = format!("{}?{}", self.path, page_query(&after));
+            let request = request(Verb::List, path, JSON, String::new());
             let text = timeout(PAGE_TIMEOUT, self.client.request_text(request)).await;
             let text = text.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))?;
             let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
@@ -318,7 +310,8 @@ impl Reflector {
 
     async fn open(&self, options: &str) -> kube::Result<Lines> {
         let (path, common) = (&self.path, format!("allowWatchBookmarks=true&timeoutSeconds={WATCH_S}"));
-        let opening = self.client.request_stream(get(format!("{path}?watch=true&{common}&{options}")));
+        let path = format!("{path}?watch=true&{common}&{options}");
+        let opening = self.client.request_stream(request(Verb::List, path, JSON, String::new()));
         // Headers come at once, whatever there is to tell.
         let stream = timeout(LIST_SILENCE_MAX, opening).await;
         let stream = stream.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))?;
@@ -417,13 +410,6 @@ impl Retry {
         tokio::time::sleep(self.0.mul_f64(0.5 + f64::from(chance) / f64::from(u32::MAX))).await;
         self.0 = (self.0 * 2).min(RETRY_MAX);
     }
-}
-
-fn get(path: String) -> Request<Vec<u8>> {
-    Request::get(path)
-        .header(http::header::ACCEPT, "application/json")
-        .body(Vec::new())
-        .expect("names of namespaces make valid paths")
 }
 
 #[cfg(test)]

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
-use http::header::ACCEPT;
 use kube::Client;
 use muster_engine::act::{Call, Outcome, Refusal};
 use muster_engine::facts::{self, Key, Set, Shared};
 use muster_engine::lease::Record;
+use muster_engine::manifest::Verb;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -18,6 +17,7 @@ use crate::daemonset::now;
 use crate::lanes::Lanes;
 use crate::lease::{self, Term};
 use crate::monitor::Monitor;
+use crate::request::{JSON, request};
 use crate::{Context, Options};
 
 /// DaemonSets read at once.
@@ -147,8 +147,7 @@ async fn page(client: &Client, from: &str) -> Result<(Vec<Set>, String), NotRele
 }
 
 async fn get(client: &Client, path: String) -> Result<String, NotReleased> {
-    let request = Request::get(path).header(ACCEPT, "application/json").body(Vec::new());
-    let request = request.expect("names of objects make valid paths");
+    let request = request(Verb::Get, path, JSON, String::new());
     let answer = tokio::time::timeout(CALL_TIMEOUT * 3, client.request_text(request)).await;
     Ok(answer.map_err(|_| NotReleased::Timeout)??)
 }

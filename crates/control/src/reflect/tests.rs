@@ -24,7 +24,7 @@ async fn check(kind: Kind, namespace: Option<&str>, answers: Vec<Answer>, until:
     let reflector = Reflector {
         client: Client::try_from(config).unwrap(),
         kind,
-        path: path(kind, namespace),
+        path: collection(kind, namespace),
         sender,
         shared: Shared::default(),
         streams: true,

@@ -1,0 +1,40 @@
+//! How a request to an API server is put together.
+
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, Request};
+use muster_engine::facts::Kind;
+use muster_engine::manifest::Verb;
+
+pub(crate) const JSON: &str = "application/json";
+
+/// Of what was written the metadata is read and nothing else, so nothing else is asked for: a pod has some kilobytes.
+pub(crate) const METADATA: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+pub(crate) const METADATA_LIST: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// Asks for `accept`, with a body in the verb's own media type; empty where nothing is sent.
+pub(crate) fn request(verb: Verb, path: String, accept: &str, body: String) -> Request<Vec<u8>> {
+    let (method, media_type) = match verb {
+        Verb::Get | Verb::List => (Method::GET, JSON),
+        Verb::Create => (Method::POST, JSON),
+        Verb::Update => (Method::PUT, JSON),
+        Verb::Delete => (Method::DELETE, JSON),
+        Verb::Patch(patch) => (Method::PATCH, patch.content_type()),
+    };
+    let request =
+        Request::builder().method(method).uri(path).header(ACCEPT, accept).header(CONTENT_TYPE, media_type);
+    request.body(body.into_bytes()).expect("names of objects make valid paths")
+}
+
+/// Where all objects of a kind are, or those of one namespace.
+pub(crate) fn collection(kind: Kind, namespace: Option<&str>) -> String {
+    let group = match kind.group() {
+        "" => "/api/v1".to_owned(),
+        group => format!("/apis/{group}/v1"),
+    };
+    match namespace.filter(|_| kind != Kind::Nodes) {
+        Some(namespace) => format!("{group}/namespaces/{namespace}/{}", kind.plural()),
+        None => format!("{group}/{}", kind.plural()),
+    }
+}
