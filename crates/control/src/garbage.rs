@@ -16,6 +16,7 @@ use kube::{Api, Client};
 use muster_engine::act::Refusal;
 use muster_engine::facts::{Shared, Text};
 use muster_engine::garbage::{self, Call, Event, Graph, Outcome, Raw, Resource};
+use muster_engine::loops::Request;
 use muster_engine::time::Time;
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
@@ -264,7 +265,7 @@ impl Shell {
 }
 
 async fn make(client: Client, call: Call) -> (Call, Outcome) {
-    let garbage::Request { verb, path, body } = garbage::request(&call);
+    let Request { verb, path, body, .. } = garbage::request(&call);
     let request = request(verb, path, METADATA, body.map(|it| it.to_string()).unwrap_or_default());
     let outcome = match tokio::time::timeout(CALL_TIMEOUT, send(&client, request)).await {
         Err(_) => Outcome::Refused(Refusal::NoAnswer),

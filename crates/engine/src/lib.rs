@@ -47,6 +47,7 @@ pub mod garbage;
 mod gate;
 pub mod go_json;
 pub mod lease;
+pub mod loops;
 pub mod manifest;
 pub mod meaning;
 pub mod mutant;

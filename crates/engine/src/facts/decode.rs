@@ -6,7 +6,6 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 use core::time::Duration;
 
 use serde::Deserialize;
@@ -15,29 +14,13 @@ use serde_json::value::RawValue;
 
 use super::{
     Affinity, Condition, ConditionType, Counts, Effect, Fault, GENERATION_ANNOTATION, Key, Kind, LabelOp,
-    Labels, Node, NodeRequirement, Phase, Pod, Ready, Requirement, Revision, Rollout, Selector, Set, Share,
-    Shared, Status, Taint, Template, Term, Text, Toleration, TolerationOp, Truth,
+    Labels, Malformed, Node, NodeRequirement, Phase, Pod, Ready, Requirement, Revision, Rollout, Selector,
+    Set, Share, Shared, Status, Taint, Template, Term, Text, Told, Toleration, TolerationOp, Truth,
 };
 use crate::manifest;
 use crate::meaning;
 use crate::mutant;
 use crate::time::Time;
-
-/// An object that is not of its kind's shape at all. The API server lets none through; one that
-/// comes all the same is reported and left out, and stops nothing else.
-#[derive(Debug)]
-pub struct Malformed {
-    kind: Kind,
-    source: serde_json::Error,
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "read an object of {:?}: {}", self.kind, self.source)
-    }
-}
-
-impl core::error::Error for Malformed {}
 
 /// One line of a watch.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -94,60 +77,18 @@ impl Watched {
 
 /// Reads one line of a watch: `{"type":…,"object":…}`.
 pub fn watched(kind: Kind, line: &[u8], shared: &mut Shared) -> Result<Watched, Malformed> {
-    #[derive(Deserialize)]
-    struct Line<'a> {
-        #[serde(borrow, rename = "type")]
-        kind: Cow<'a, str>,
-        #[serde(borrow)]
-        object: &'a RawValue,
-    }
-    if let Some((event, object)) = split(line)
-        && let Ok(watched) = told(kind, event, object, shared)
-    {
-        return Ok(watched);
-    }
-    let line: Line<'_> = from_slice(kind, line)?;
-    told(kind, line.kind.as_ref(), line.object.get().as_bytes(), shared)
-}
-
-/// A line as API servers spell it is taken apart without being read: to find where an object ends costs as much as to
-/// read it. What is spelled otherwise is read the long way.
-fn split(line: &[u8]) -> Option<(&str, &[u8])> {
-    let rest = line.strip_prefix(br#"{"type":""#)?;
-    let (event, rest) = rest.split_at_checked(rest.iter().position(|it| *it == b'"')?)?;
-    let object = rest.strip_prefix(br#"","object":"#)?;
-    Some((core::str::from_utf8(event).ok()?, object.trim_ascii_end().strip_suffix(b"}")?))
-}
-
-fn told(kind: Kind, event: &str, object: &[u8], shared: &mut Shared) -> Result<Watched, Malformed> {
-    #[derive(Deserialize)]
-    struct Failure {
-        #[serde(default)]
-        code: i64,
-        #[serde(default)]
-        message: String,
-    }
-    match event {
-        "DELETED" => {
+    super::line(kind.plural(), line, |told, object| match told {
+        Told::Put => listed(kind, object, shared),
+        Told::Gone => {
             let meta = from_slice::<Headed<'_>>(kind, object)?.metadata;
             Ok(Watched::Gone { kind, key: meta.key(shared), resource_version: meta.resource_version() })
         }
-        "BOOKMARK" => {
-            let meta = from_slice::<Headed<'_>>(kind, object)?.metadata;
-            let annotations = meta.annotations.as_ref();
-            let ends_list = annotations.is_some_and(|it| it.get(LIST_ENDS).is_some_and(|it| it == "true"));
-            Ok(Watched::Bookmark { resource_version: meta.resource_version(), ends_list })
+        Told::Bookmark { resource_version, ends_list } => {
+            Ok(Watched::Bookmark { resource_version, ends_list })
         }
-        "ERROR" => {
-            let failure: Failure = from_slice(kind, object)?;
-            Ok(Watched::Error { code: failure.code, message: failure.message })
-        }
-        _ => listed(kind, object, shared),
-    }
+        Told::Error { code, message } => Ok(Watched::Error { code, message }),
+    })
 }
-
-/// On the bookmark that ends a list which came as a watch.
-const LIST_ENDS: &str = "k8s.io/initial-events-end";
 
 /// Reads an object that was listed, added or changed.
 pub fn listed(kind: Kind, object: &[u8], shared: &mut Shared) -> Result<Watched, Malformed> {
@@ -256,7 +197,7 @@ pub fn revision(json: &[u8], shared: &mut Shared) -> Result<Option<Revision>, Ma
 }
 
 fn from_slice<'a, T: Deserialize<'a>>(kind: Kind, json: &'a [u8]) -> Result<T, Malformed> {
-    serde_json::from_slice(json).map_err(|source| Malformed { kind, source })
+    serde_json::from_slice(json).map_err(|source| Malformed::new(kind.plural(), source))
 }
 
 fn not_negative(field: &'static str, value: i64, instead: i64, faults: &mut Vec<Fault>) -> u64 {

@@ -5,6 +5,7 @@
 
 pub(crate) mod decode;
 mod labels;
+mod line;
 mod share;
 
 use alloc::string::String;
@@ -12,8 +13,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use decode::{Malformed, Watched, listed, node, pod, revision, set, watched};
+pub use decode::{Watched, listed, node, pod, revision, set, watched};
 pub use labels::{LabelOp, Labels, Requirement, Selector};
+pub use line::{Malformed, Told, line};
 pub use share::Shared;
 
 use crate::meaning::Meaning;
