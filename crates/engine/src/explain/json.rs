@@ -12,7 +12,9 @@ use crate::time::Time;
 use crate::why::Why;
 
 impl Explanation {
-    pub fn to_json(&self) -> Value {
+    /// With all nodes, or one of them.
+    pub fn to_json(&self, only: Option<&str>) -> Value {
+        let shown = self.nodes.iter().filter(|it| only.is_none_or(|only| it.is.node.as_ref() == only));
         let (set, rollout) = (&self.set, &self.rollout);
         let mut counts = Map::new();
         counts.insert("total".to_string(), self.node_count().into());
@@ -46,7 +48,7 @@ impl Explanation {
                 "next": rollout.next,
             },
             "controller": controller(&self.controller),
-            "nodes": self.nodes.iter().map(on_node).collect::<Vec<_>>(),
+            "nodes": shown.map(on_node).collect::<Vec<_>>(),
             "notes": self.notes,
             "at": self.now.to_rfc3339(),
         })

@@ -21,7 +21,7 @@ pub use picture::{Picture, Unread};
 pub(crate) use text::{counted, moment, names, span, wrapped};
 pub use told::{Controller, Told};
 
-use crate::facts::{Key, Set, Text};
+use crate::facts::{Key, Rollout, Set, Text};
 use crate::time::Time;
 use crate::why::Why;
 
@@ -82,17 +82,12 @@ impl Explanation {
         self.nodes.len() - self.count(State::Gone)
     }
 
-    /// The same about one node alone.
-    pub fn only(mut self, node: &str) -> Option<Self> {
-        self.nodes.retain(|it| it.is.node.as_ref() == node);
-        if self.nodes.is_empty() { None } else { Some(self) }
-    }
-
     /// Rule: what a rollout waits for are the nodes that take up its budget and are not up to date: by reason, most nodes
     /// first.
     pub fn waits_for(&self) -> Vec<(&str, Vec<&Text>)> {
         let mut by_reason: BTreeMap<&str, Vec<&Text>> = BTreeMap::new();
-        for node in self.nodes.iter().filter(|it| it.is.charged) {
+        let has_budget = self.set.rollout != Rollout::OnDelete;
+        for node in self.nodes.iter().filter(|it| it.is.charged && has_budget) {
             by_reason.entry(&node.message).or_default().push(&node.is.node);
         }
         let mut all: Vec<(&str, Vec<&Text>)> = by_reason.into_iter().collect();
@@ -112,9 +107,11 @@ fn shared_words(why: &Why) -> String {
         | Why::KeptByTaint { .. }
         | Why::TolerationDropped { .. }
         | Why::NodeInTrouble { .. }
-        | Why::UpdatesWaitForDeletion
-        | Why::NotReady { .. }
-        | Why::UpToDate => why.to_string(),
+        | Why::UpdatesWaitForDeletion => why.to_string(),
+        // The state of the node says the rest.
+        Why::NotReady { reason: Some(reason) } => reason.to_string(),
+        Why::NotReady { reason: None } => "its pod is not ready yet".to_string(),
+        Why::UpToDate => "its pod is available".to_string(),
         _ => why.label().to_string(),
     }
 }

@@ -8,9 +8,11 @@ use alloc::vec::Vec;
 
 use super::{Explanation, OnNode, Told, decode, moment, particulars, shared_words};
 use crate::cache::{Cache, Event, Explained, RolloutState, State};
-use crate::facts::{self, Key, Kind, Malformed, Revision, Selector, Set, Shared, Text, Truth, Watched};
+use crate::facts::{self, Affinity, Key, Labels, Kind, Malformed, Revision, Set, Shared, Text, Truth, Watched};
+use crate::manifest::{self, Binding, Owner};
 use crate::placement::{self, Verdict};
 use crate::plan::Settings;
+use crate::scheduler::{self, Fitting, Scheduler};
 use crate::time::Time;
 use crate::why::Why;
 
@@ -25,6 +27,8 @@ pub struct Picture {
     pub(crate) ailing: BTreeMap<Text, String>,
     pub(crate) revisions: Vec<Arc<Revision>>,
     pub(crate) notes: Vec<String>,
+    /// What each node has to give and who has it, as far as that was read.
+    pub(crate) rooms: Scheduler,
 }
 
 /// Why nothing can be explained.
@@ -44,6 +48,7 @@ impl Picture {
             ailing: BTreeMap::new(),
             revisions: Vec::new(),
             notes: Vec::new(),
+            rooms: Scheduler::default(),
         }
     }
 
@@ -76,6 +81,22 @@ impl Picture {
         Ok(())
     }
 
+    /// Takes in what a node has to give.
+    pub fn take_room(&mut self, node: &[u8]) -> Result<(), serde_json::Error> {
+        let node = scheduler::node(node, &mut self.shared)?;
+        self.rooms.apply(scheduler::Event::Node(Arc::new(node)), Time::default());
+        Ok(())
+    }
+
+    /// Takes in what a pod takes up on its node, whoever's it is.
+    pub fn take_guest(&mut self, pod: &[u8]) -> Result<(), serde_json::Error> {
+        let pod = scheduler::pod(pod, &mut self.shared)?;
+        if pod.node.is_some() {
+            self.rooms.apply(scheduler::Event::Pod(Arc::new(pod)), Time::default());
+        }
+        Ok(())
+    }
+
     /// Something that whoever asks should know beside what is found.
     pub fn note(&mut self, note: String) {
         self.notes.push(note);
@@ -90,10 +111,11 @@ impl Picture {
         }
         let plan = cache.look(&self.key, now);
         let mut notes = self.notes_on(set);
-        // What the selector is wrong about is said by an event alone.
-        notes.extend(plan.iter().flat_map(|it| &it.events).map(|it| it.message.clone()));
-        let explanation = self.found(&cache, controller, notes, now).ok_or(Unread::NoSuchSet)?;
-        Ok(explanation)
+        // What is wrong with the selector is said by an event alone.
+        let events = plan.iter().flat_map(|it| &it.events);
+        let events = events.filter(|it| matches!(it.reason, "SelectingAll" | "InvalidSelector"));
+        notes.extend(events.map(|it| it.message.clone()));
+        self.found(&cache, controller, notes, now).ok_or(Unread::NoSuchSet)
     }
 
     pub(crate) fn cache(&self, set: &Arc<Set>, settings: Settings) -> Cache {
@@ -124,7 +146,10 @@ impl Picture {
             explained = self.verdicts(&set);
         }
         explained.sort_by_key(|it| it.state == State::Gone);
-        let nodes = explained.into_iter().map(|is| self.on_node(cache, &set, &rollout, is, now)).collect();
+        let pod = self.pod_of(&set);
+        let fitting = pod.as_ref().map(|it| self.rooms.fitting(it));
+        let nodes = explained.into_iter();
+        let nodes = nodes.map(|is| self.on_node(cache, (&set, &rollout), is, fitting.as_ref(), now)).collect();
         let current = |it: &&Arc<Revision>| it.hash().is_some() && it.hash() == rollout.hash.as_ref();
         let revision = self.revisions.iter().filter(current).map(|it| it.number).max();
         Some(Explanation {
@@ -158,12 +183,25 @@ impl Picture {
         explained
     }
 
+    /// A pod of the set, as the scheduler sees it.
+    pub(crate) fn pod_of(&self, set: &Set) -> Option<scheduler::Pod> {
+        let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
+        let template = serde_json::from_str(&set.template.raw).ok()?;
+        let pod = manifest::daemon_pod(owner, &template, "", "", None, Binding::Scheduler);
+        let mut pod = scheduler::pod(pod.to_string().as_bytes(), &mut Shared::default()).ok()?;
+        // Which node it is made for is asked node by node, and whether it may be there is the verdict's to say.
+        let mut wants = (*pod.wants).clone();
+        (wants.node_selector, wants.affinity) = (Labels::default(), Affinity::Anywhere);
+        pod.wants = Arc::new(wants);
+        Some(pod)
+    }
+
     fn on_node(
         &self,
         cache: &Cache,
-        set: &Set,
-        rollout: &RolloutState,
+        (set, rollout): (&Set, &RolloutState),
         is: Explained,
+        fitting: Option<&Fitting<'_>>,
         now: Time,
     ) -> OnNode {
         let node = cache.node_of(&is.node);
@@ -191,6 +229,11 @@ impl Picture {
                 format!("out of date, waits for the budget ({} of {} used)", rollout.charged, rollout.budget)
             };
         }
+        let looks_for_room = is.state == State::Pending || is.why == Why::NoPodHere;
+        if let Some(it) = fitting.filter(|_| looks_for_room).and_then(|it| it.obstacle(&is.node, &BTreeSet::new())) {
+            message = it.what;
+            details.extend(it.detail);
+        }
         for pod in cache.pods_on(&self.key, &is.node) {
             if let Some(ailment) = self.ailing.get(&pod.key.name) {
                 details.push(format!("pod {}: {ailment}", pod.key.name));
@@ -213,9 +256,6 @@ impl Picture {
                 "No controller has taken note of generation {} yet (the last one was {}): is one running?",
                 set.generation, set.status.observed_generation
             ));
-        }
-        if let Selector::Unreadable(problem) = &set.selector {
-            notes.push(format!("Its selector cannot be read: {problem}."));
         }
         notes.extend(set.faults.iter().map(|it| format!("{it}.")));
         let strays: BTreeSet<&str> = self.stray_pods(set).collect();

@@ -18,7 +18,7 @@ const COLUMNS: usize = 80;
 const NAMES_MAX: usize = 5;
 
 /// Where the words of a group, and those of the last lines, begin.
-const REASON_AT: usize = 21;
+const REASON_AT: usize = 22;
 const REST_AT: usize = 12;
 
 /// The summary, the groups, the rollout and the controller.
@@ -54,6 +54,26 @@ impl Explanation {
         let mut out = String::new();
         let _ = self.write_wide(&mut out);
         out
+    }
+
+    /// All there is to say of one node; `None` where there is no such node.
+    pub fn of_node(&self, node: &str) -> Option<String> {
+        let it = self.nodes.iter().find(|it| it.is.node.as_ref() == node)?;
+        let mut out = String::new();
+        let (key, state) = (&self.key, it.is.state.as_str());
+        let should = if it.is.state.should_run() { "should" } else { "should not" };
+        let _ = writeln!(out, "DaemonSet {key} on node {node}: {state}, and {should} run there");
+        for line in [&it.message].into_iter().chain(&it.details) {
+            let _ = wrapped(&mut out, 2, line);
+        }
+        if let Some(pod) = &it.is.pod {
+            let _ = wrapped(&mut out, 2, &format!("pod {pod}"));
+        }
+        if it.is.charged {
+            let _ = wrapped(&mut out, 2, "the rollout counts it as down until that is over");
+        }
+        let _ = self.tail(&mut out);
+        Some(out)
     }
 
     fn write_wide(&self, f: &mut String) -> fmt::Result {
@@ -147,10 +167,10 @@ impl Explanation {
         match self.set.rollout {
             Rollout::OnDelete => "OnDelete: old pods are replaced when somebody deletes them".to_string(),
             Rollout::Drain(share) => {
-                format!("maxUnavailable {}: {charged} of {budget} down, {left}", in_words(share))
+                format!("maxUnavailable {}: {charged} down, {left}", of_nodes(share, budget))
             }
             Rollout::Surge(share) => {
-                format!("maxSurge {}: {charged} of {budget} with a second pod, {left}", in_words(share))
+                format!("maxSurge {}: {charged} with a second pod, {left}", of_nodes(share, budget))
             }
         }
     }
@@ -274,6 +294,14 @@ pub(crate) fn span(span: Duration) -> String {
         60..3600 => format!("{}m{}s", s / 60, s % 60),
         3600..86400 => format!("{}h{}m", s / 3600, s % 3600 / 60),
         _ => format!("{}d{}h", s / 86400, s % 86400 / 3600),
+    }
+}
+
+/// `3`, and `10% (200 nodes)`.
+pub(crate) fn of_nodes(share: Share, budget: usize) -> String {
+    match share {
+        Share::Count(_) => in_words(share),
+        Share::Percent(_) => format!("{} ({})", in_words(share), counted(budget, "node")),
     }
 }
 
