@@ -81,6 +81,11 @@ impl Picture {
         Ok(())
     }
 
+    /// The set, once it was taken in.
+    pub fn set(&self) -> Option<&Arc<Set>> {
+        self.sets.last()
+    }
+
     /// Takes in what a node has to give.
     pub fn take_room(&mut self, node: &[u8]) -> Result<(), serde_json::Error> {
         let node = scheduler::node(node, &mut self.shared)?;
