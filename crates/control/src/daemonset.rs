@@ -454,8 +454,15 @@ mod tests {
         let lanes = Lanes::new(options.limits);
         let term = Term::unlimited(Duration::from_secs(1));
         let monitor = Arc::new(Monitor::default());
-        let context =
-            Arc::new(Context { client: client.clone(), options, lanes, term, monitor, inquiries: Inquiries::default(), witness: None });
+        let context = Arc::new(Context {
+            client: client.clone(),
+            options,
+            lanes,
+            term,
+            monitor,
+            inquiries: Inquiries::default(),
+            witness: None,
+        });
         let mut shell = Shell::new(
             context,
             Recorder::new(client, COMPONENT, Default::default()).0,

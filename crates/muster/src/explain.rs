@@ -85,11 +85,12 @@ mod tests {
 
     #[test]
     fn which_set_is_meant() {
-        let said: Vec<String> = ["ds/web", "daemonset/web", "DaemonSets.apps/web", "ds web", "web", "deploy/web", "a b c"]
-            .map(|it| it.split(' ').map(ToOwned::to_owned).collect::<Vec<_>>())
-            .iter()
-            .map(|it| set_name(it).map_or_else(|it| it.to_string(), ToOwned::to_owned))
-            .collect();
+        let said: Vec<String> =
+            ["ds/web", "daemonset/web", "DaemonSets.apps/web", "ds web", "web", "deploy/web", "a b c"]
+                .map(|it| it.split(' ').map(ToOwned::to_owned).collect::<Vec<_>>())
+                .iter()
+                .map(|it| set_name(it).map_or_else(|it| it.to_string(), ToOwned::to_owned))
+                .collect();
         expect_test::expect![[r#"
             web
             web

@@ -16,8 +16,9 @@ pub(super) fn ailment(json: &[u8]) -> Option<String> {
     let status = pod.status;
     let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
     let mut waiting = containers.filter_map(|it| Some((it, it.state.as_ref()?.waiting.as_ref()?)));
-    let stuck = waiting
-        .find(|(_, it)| !matches!(it.reason.as_deref(), None | Some("ContainerCreating" | "PodInitializing")));
+    let stuck = waiting.find(|(_, it)| {
+        !matches!(it.reason.as_deref(), None | Some("ContainerCreating" | "PodInitializing"))
+    });
     if let Some((container, waiting)) = stuck {
         let name = container.name.as_deref().unwrap_or_default();
         let reason = waiting.reason.as_deref().unwrap_or_default();

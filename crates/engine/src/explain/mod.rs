@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 
 pub use crate::cache::{Explained, RolloutState, State};
 pub use picture::{Picture, Unread};
-pub(crate) use text::{counted, moment, names, span, wrapped};
+pub(crate) use text::{counted, moment, names};
 pub use told::{Controller, Told};
 
 use crate::facts::{Key, Rollout, Set, Text};
@@ -96,7 +96,7 @@ impl Explanation {
     }
 }
 
-/// Rule: words for a reason that all nodes share which have it: no names of pods, no times. Those are details.
+/// Words for a reason that all nodes share which have it: no names of pods, no times. Those are details.
 fn shared_words(why: &Why) -> String {
     match why {
         Why::AnotherNodeIsNamed { .. }

@@ -8,7 +8,9 @@ use alloc::vec::Vec;
 
 use super::{Explanation, OnNode, Told, decode, moment, particulars, shared_words};
 use crate::cache::{Cache, Event, Explained, RolloutState, State};
-use crate::facts::{self, Affinity, Key, Labels, Kind, Malformed, Revision, Set, Shared, Text, Truth, Watched};
+use crate::facts::{
+    self, Affinity, Key, Kind, Labels, Malformed, Revision, Set, Shared, Text, Truth, Watched,
+};
 use crate::manifest::{self, Binding, Owner};
 use crate::placement::{self, Verdict};
 use crate::plan::Settings;
@@ -154,19 +156,11 @@ impl Picture {
         let pod = self.pod_of(&set);
         let fitting = pod.as_ref().map(|it| self.rooms.fitting(it));
         let nodes = explained.into_iter();
-        let nodes = nodes.map(|is| self.on_node(cache, (&set, &rollout), is, fitting.as_ref(), now)).collect();
+        let nodes =
+            nodes.map(|is| self.on_node(cache, (&set, &rollout), is, fitting.as_ref(), now)).collect();
         let current = |it: &&Arc<Revision>| it.hash().is_some() && it.hash() == rollout.hash.as_ref();
         let revision = self.revisions.iter().filter(current).map(|it| it.number).max();
-        Some(Explanation {
-            key: self.key.clone(),
-            now,
-            set,
-            revision,
-            nodes,
-            rollout,
-            controller,
-            notes,
-        })
+        Some(Explanation { key: self.key.clone(), now, set, revision, nodes, rollout, controller, notes })
     }
 
     fn verdicts(&self, set: &Set) -> Vec<Explained> {
@@ -213,7 +207,8 @@ impl Picture {
         let mut message = shared_words(&is.why);
         let mut details: Vec<String> = particulars(&is.why, now).into_iter().collect();
         // Who should not have a pod is told all that speaks against it.
-        let objections = node.filter(|_| !is.state.should_run()).map(|it| placement::objections(&set.template, it));
+        let objections =
+            node.filter(|_| !is.state.should_run()).map(|it| placement::objections(&set.template, it));
         let mut objections = objections.unwrap_or_default().into_iter();
         if let Some(first) = objections.next() {
             match is.state {
@@ -235,7 +230,9 @@ impl Picture {
             };
         }
         let looks_for_room = is.state == State::Pending || is.why == Why::NoPodHere;
-        if let Some(it) = fitting.filter(|_| looks_for_room).and_then(|it| it.obstacle(&is.node, &BTreeSet::new())) {
+        if let Some(it) =
+            fitting.filter(|_| looks_for_room).and_then(|it| it.obstacle(&is.node, &BTreeSet::new()))
+        {
             message = it.what;
             details.extend(it.detail);
         }
@@ -273,7 +270,9 @@ impl Picture {
 
     fn stray_pods<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a str> {
         self.items.get(&Kind::Pods).into_iter().flatten().filter_map(|it| match it {
-            Watched::Pod(pod) if pod.owner.is_none() && !pod.deleting && set.selector.matches(&pod.labels) => {
+            Watched::Pod(pod)
+                if pod.owner.is_none() && !pod.deleting && set.selector.matches(&pod.labels) =>
+            {
                 Some(pod.key.name.as_ref())
             }
             _ => None,

@@ -4,6 +4,7 @@ use core::time::Duration;
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
+use super::text::{span, wrapped};
 use super::*;
 use crate::cache::Remembered;
 use crate::daemonset::Backoff;
@@ -71,41 +72,44 @@ const MIXED: &str = "
 
 #[test]
 fn every_node_is_in_one_line() {
-    check(MIXED, expect![[r#"
-        DaemonSet default/web: revision 2, generation 2
-        9 nodes: 4 should run it (1 up to date, 2 outdated, 1 not ready), 5 should not
-        (1 kept, 1 leaving, 3 excluded)
-        and pods on 1 node that no longer exist
+    check(
+        MIXED,
+        expect![[r#"
+            DaemonSet default/web: revision 2, generation 2
+            9 nodes: 4 should run it (1 up to date, 2 outdated, 1 not ready), 5 should not
+            (1 kept, 1 leaving, 3 excluded)
+            and pods on 1 node that no longer exist
 
-          NODES  STATE        WHY
-              1  up to date   its pod is available
-                              n1
-              2  outdated     out of date, waits for the budget (1 of 1 used)
-                              n2, n9
-              1  not ready    ImagePullBackOff
-                              n3
-                              pod web-3: container web: ImagePullBackOff
-              1  kept         kept: taint gpu=yes:NoSchedule lets it stay but none
-                              follow
-                              n7
-                              taint gpu=yes:NoSchedule is not tolerated
-              1  leaving      taint gone:NoExecute is not tolerated
-                              n8
-              2  excluded     the node selector asks for disk=ssd
-                              n5, n6
-              1  excluded     node affinity asks for zone in (a, b)
-                              n4
-                              the node has zone=c
-              1  gone         node is gone
-                              gone
+              NODES  STATE        WHY
+                  1  up to date   its pod is available
+                                  n1
+                  2  outdated     out of date, waits for the budget (1 of 1 used)
+                                  n2, n9
+                  1  not ready    ImagePullBackOff
+                                  n3
+                                  pod web-3: container web: ImagePullBackOff
+                  1  kept         kept: taint gpu=yes:NoSchedule lets it stay but none
+                                  follow
+                                  n7
+                                  taint gpu=yes:NoSchedule is not tolerated
+                  1  leaving      taint gone:NoExecute is not tolerated
+                                  n8
+                  2  excluded     the node selector asks for disk=ssd
+                                  n5, n6
+                  1  excluded     node affinity asks for zone in (a, b)
+                                  n4
+                                  the node has zone=c
+                  1  gone         node is gone
+                                  gone
 
-        rollout     2 of 4 nodes up to date, 3 available
-                    maxUnavailable 1: 1 of 1 down, none left
-                    waits for 1 node: ImagePullBackOff: n3
-                    next: n2, n9
-        controller  not known from outside: this cluster's controller has no endpoint
-                    for it
-    "#]]);
+            rollout     2 of 4 nodes up to date, 3 available
+                        maxUnavailable 1: 1 down, none left
+                        waits for 1 node: ImagePullBackOff: n3
+                        next: n2, n9
+            controller  not known from outside: this cluster's controller has no endpoint
+                        for it
+        "#]],
+    );
 }
 
 #[test]
@@ -129,7 +133,7 @@ fn every_node_has_a_line() {
         gone  gone         web-x  node is gone
 
         rollout     2 of 4 nodes up to date, 3 available
-                    maxUnavailable 1: 1 of 1 down, none left
+                    maxUnavailable 1: 1 down, none left
                     waits for 1 node: ImagePullBackOff: n3
                     next: n2, n9
         controller  not known from outside: this cluster's controller has no endpoint
@@ -148,7 +152,7 @@ fn one_node_is_told_everything() {
           the rollout counts it as down until that is over
 
         rollout     2 of 4 nodes up to date, 3 available
-                    maxUnavailable 1: 1 of 1 down, none left
+                    maxUnavailable 1: 1 down, none left
                     waits for 1 node: ImagePullBackOff: n3
                     next: n2, n9
         controller  not known from outside: this cluster's controller has no endpoint
@@ -160,7 +164,7 @@ fn one_node_is_told_everything() {
           taint gpu=yes:NoSchedule is not tolerated
 
         rollout     2 of 4 nodes up to date, 3 available
-                    maxUnavailable 1: 1 of 1 down, none left
+                    maxUnavailable 1: 1 down, none left
                     waits for 1 node: ImagePullBackOff: n3
                     next: n2, n9
         controller  not known from outside: this cluster's controller has no endpoint
@@ -172,14 +176,17 @@ fn one_node_is_told_everything() {
           pod web-7
 
         rollout     2 of 4 nodes up to date, 3 available
-                    maxUnavailable 1: 1 of 1 down, none left
+                    maxUnavailable 1: 1 down, none left
                     waits for 1 node: ImagePullBackOff: n3
                     next: n2, n9
         controller  not known from outside: this cluster's controller has no endpoint
                     for it
 
         no such node
-    "#]].assert_eq(&["n3", "n6", "n7", "n99"].map(|it| all.of_node(it).unwrap_or("no such node\n".into())).join("\n"));
+    "#]]
+    .assert_eq(
+        &["n3", "n6", "n7", "n99"].map(|it| all.of_node(it).unwrap_or("no such node\n".into())).join("\n"),
+    );
 }
 
 #[test]
@@ -192,7 +199,8 @@ fn for_programs() {
         pod  web-1  on=n1 failed=Evicted
         rev  web-a
     ";
-    let json = serde_json::to_string_pretty(&explanation(world, unknown()).to_json(None)).expect("it is JSON");
+    let json =
+        serde_json::to_string_pretty(&explanation(world, unknown()).to_json(None)).expect("it is JSON");
     expect![[r#"
         {
           "at": "2026-01-01T00:16:40Z",
@@ -265,7 +273,8 @@ fn for_programs() {
               }
             ]
           }
-        }"#]].assert_eq(&json);
+        }"#]]
+    .assert_eq(&json);
 }
 
 #[test]
@@ -315,53 +324,63 @@ fn what_the_controller_remembers() {
                               pod web-1: Evicted
 
         rollout     2 of 2 nodes up to date, 1 available
-                    maxUnavailable 1: 1 of 1 down, none left
+                    maxUnavailable 1: 1 down, none left
                     waits for 1 node: pod failed, waiting to retry: n1
         controller  carries out a plan for it now
                     waits until its watches show 2 own writes
                     3 calls failed in a row, tried again at 00:16:42Z (in 2s)
                     holds failed pods back on 1 node
                     looks again at 00:17:34Z (in 54s), or when something changes
-    "#]].assert_eq(&explanation(world, Told::By(controller)).to_string());
+    "#]]
+    .assert_eq(&explanation(world, Told::By(controller)).to_string());
 }
 
 #[test]
 fn thousands_are_grouped() {
     let mut world = "now 1000\nset web max-unavailable=10% template=2 observed=2\nrev web-a template=1\nrev web-b template=2 number=2\n".to_string();
     for at in 0..3000 {
-        world += &format!("node node-{at:04}{}\n", if at % 3 == 0 { " taint=gpu=yes:NoSchedule" } else { "" });
+        world +=
+            &format!("node node-{at:04}{}\n", if at % 3 == 0 { " taint=gpu=yes:NoSchedule" } else { "" });
         if at % 3 != 0 {
-            world += &format!("pod web-{at} on=node-{at:04} ready since=500 rev={}\n", if at < 2000 { 2 } else { 1 });
+            world += &format!(
+                "pod web-{at} on=node-{at:04} ready since=500 rev={}\n",
+                if at < 2000 { 2 } else { 1 }
+            );
         }
     }
-    check(&world, expect![[r#"
-        DaemonSet default/web: revision 2, generation 2
-        3000 nodes: 2000 should run it (1333 up to date, 667 outdated), 1000 should not
-        (1000 excluded)
+    check(
+        &world,
+        expect![[r#"
+            DaemonSet default/web: revision 2, generation 2
+            3000 nodes: 2000 should run it (1333 up to date, 667 outdated), 1000 should not
+            (1000 excluded)
 
-          NODES  STATE        WHY
-           1333  up to date   its pod is available
-                              node-0001, node-0002, node-0004, node-0005, node-0007 and
-                              1328 more
-            667  outdated     out of date, replaced next
-                              node-2000, node-2002, node-2003, node-2005, node-2006 and
-                              662 more
-           1000  excluded     taint gpu=yes:NoSchedule is not tolerated
-                              node-0000, node-0003, node-0006, node-0009, node-0012 and
-                              995 more
+              NODES  STATE        WHY
+               1333  up to date   its pod is available
+                                  node-0001, node-0002, node-0004, node-0005, node-0007 and
+                                  1328 more
+                667  outdated     out of date, replaced next
+                                  node-2000, node-2002, node-2003, node-2005, node-2006 and
+                                  662 more
+               1000  excluded     taint gpu=yes:NoSchedule is not tolerated
+                                  node-0000, node-0003, node-0006, node-0009, node-0012 and
+                                  995 more
 
-        rollout     1333 of 2000 nodes up to date, 2000 available
-                    maxUnavailable 10%: 0 of 200 down, 200 left
-                    next: node-2924, node-2645, node-2065, node-2180, node-2155 and 662
-                    more
-        controller  not known from outside: this cluster's controller has no endpoint
-                    for it
-    "#]]);
+            rollout     1333 of 2000 nodes up to date, 2000 available
+                        maxUnavailable 10% (200 nodes): 0 down, 200 left
+                        next: node-2924, node-2645, node-2065, node-2180, node-2155 and 662
+                        more
+            controller  not known from outside: this cluster's controller has no endpoint
+                        for it
+        "#]],
+    );
 }
 
 #[test]
 fn a_set_that_no_controller_saw() {
-    check("now 10\nset web observed=0\nnode n1\nnode n2 taint=x:NoSchedule", expect![[r#"
+    check(
+        "now 10\nset web observed=0\nnode n1\nnode n2 taint=x:NoSchedule",
+        expect![[r#"
         DaemonSet default/web: not recorded yet, generation 1
         2 nodes: 1 should run it (1 missing), 1 should not (1 excluded)
 
@@ -377,7 +396,8 @@ fn a_set_that_no_controller_saw() {
                     for it
         note        No controller has taken note of generation 1 yet (the last one was
                     0): is one running?
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -427,7 +447,7 @@ fn strategies() {
                               it counts as available at 00:17:30Z (in 50s)
 
         rollout     1 of 3 nodes up to date, 2 available
-                    maxUnavailable 2: 1 of 2 down, 1 left
+                    maxUnavailable 2: 1 down, 1 left
                     waits for 1 node: pod ready, not yet for minReadySeconds: n3
                     next: n2, n1
         controller  not known from outside: this cluster's controller has no endpoint
@@ -445,23 +465,26 @@ fn strategies() {
                               it counts as available at 00:17:30Z (in 50s)
 
         rollout     1 of 3 nodes up to date, 2 available
-                    maxSurge 50%: 1 of 2 with a second pod, 1 left
+                    maxSurge 50% (2 nodes): 1 with a second pod, 1 left
                     waits for 1 node: pod ready, not yet for minReadySeconds: n3
                     next: n2, n1
         controller  not known from outside: this cluster's controller has no endpoint
                     for it
-    "#]].assert_eq(&["on-delete", "max-unavailable=2", "max-surge=50%"].map(said).join("\n---\n"));
+    "#]]
+    .assert_eq(&["on-delete", "max-unavailable=2", "max-surge=50%"].map(said).join("\n---\n"));
 }
 
 #[test]
 fn words_in_eighty_columns() {
     let mut out = String::new();
-    let words = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen";
+    let words =
+        "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen";
     wrapped(&mut out, 20, words).expect("a string takes everything");
     expect![[r#"
                             one two three four five six seven eight nine ten eleven
                             twelve thirteen fourteen fifteen sixteen
-    "#]].assert_eq(&out);
+    "#]]
+    .assert_eq(&out);
     let spans = [0, 59, 60, 200, 3600, 7500, 90_000].map(|s| span(Duration::from_secs(s)));
     expect!["0s 59s 1m 3m20s 1h0m 2h5m 1d1h"].assert_eq(&spans.join(" "));
     let few = names(["a", "b", "c"], 2);
@@ -537,14 +560,15 @@ fn ports_and_amounts() {
                               the node takes 1 pods
 
         rollout     1 of 4 nodes up to date, 0 available
-                    maxUnavailable 1: 4 of 1 down, none left
+                    maxUnavailable 1: 4 down, none left
                     waits for 1 node: host port 9100/TCP is taken: n2
                     waits for 1 node: no pod yet: n3
                     waits for 1 node: no room for another pod: n4
                     waits for 1 node: too little cpu: n1
         controller  not known from outside: this cluster's controller has no endpoint
                     for it
-    "#]].assert_eq(&said.to_string());
+    "#]]
+    .assert_eq(&said.to_string());
 }
 
 #[test]

@@ -32,7 +32,8 @@ impl fmt::Display for Explanation {
             below(f, REASON_AT, &named)?;
             // What ails one of them ails most of them.
             if let Some(first) = group.nodes.iter().find(|it| !it.details.is_empty()) {
-                let which = if 1 < group.nodes.len() { format!("{}: ", first.is.node) } else { String::new() };
+                let which =
+                    if 1 < group.nodes.len() { format!("{}: ", first.is.node) } else { String::new() };
                 let more = if is_plain(&group) { &[] } else { first.details.as_slice() };
                 for detail in more {
                     below(f, REASON_AT, &format!("{which}{detail}"))?;
@@ -125,13 +126,15 @@ impl Explanation {
         Ok(())
     }
 
-    /// Rule: a rollout is told by how far it has come, what it may do, what it waits for, and who comes next.
+    /// A rollout is told by how far it has come, what it may do, what it waits for, and who comes next.
     fn rollout_words(&self) -> Vec<String> {
         let rollout = &self.rollout;
         let (updated, desired) = (rollout.counts.updated, rollout.counts.desired);
         let mut words = Vec::new();
         if rollout.hash.is_none() {
-            words.push("the template is not recorded as a revision yet: no pod is made before it is".to_string());
+            words.push(
+                "the template is not recorded as a revision yet: no pod is made before it is".to_string(),
+            );
             return words;
         }
         if rollout.complete {
@@ -139,11 +142,15 @@ impl Explanation {
             words.push(format!("complete: {nodes} with an available pod of this revision"));
             return words;
         }
-        words.push(format!("{updated} of {desired} nodes up to date, {} available", rollout.counts.available));
+        words
+            .push(format!("{updated} of {desired} nodes up to date, {} available", rollout.counts.available));
         words.push(self.budget_words());
         for (message, nodes) in self.waits_for() {
             let count = counted(nodes.len(), "node");
-            words.push(format!("waits for {count}: {message}: {}", names(nodes.iter().map(|it| it.as_ref()), 3)));
+            words.push(format!(
+                "waits for {count}: {message}: {}",
+                names(nodes.iter().map(|it| it.as_ref()), 3)
+            ));
         }
         if !rollout.next.is_empty() {
             words.push(format!("next: {}", names(rollout.next.iter().map(Text::as_ref), NAMES_MAX)));
@@ -184,7 +191,7 @@ impl Explanation {
 }
 
 impl Controller {
-    /// Rule: what the controller knows is told by what it does, what it waits for, and when it looks again.
+    /// What the controller knows is told by what it does, what it waits for, and when it looks again.
     fn words(&self, now: Time) -> Vec<String> {
         let mut words = Vec::new();
         if self.acts {
@@ -290,7 +297,7 @@ pub(crate) fn span(span: Duration) -> String {
     let s = span.as_secs() + u64::from(500 <= span.subsec_millis());
     match s {
         0..60 => format!("{s}s"),
-        60..3600 if s % 60 == 0 => format!("{}m", s / 60),
+        60..3600 if s.is_multiple_of(60) => format!("{}m", s / 60),
         60..3600 => format!("{}m{}s", s / 60, s % 60),
         3600..86400 => format!("{}h{}m", s / 3600, s % 3600 / 60),
         _ => format!("{}d{}h", s / 86400, s % 86400 / 3600),
