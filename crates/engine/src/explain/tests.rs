@@ -476,11 +476,12 @@ fn strategies() {
 
 #[test]
 fn words_in_eighty_columns() {
-    let mut out = String::new();
+    let mut out = "begins\n".to_string();
     let words =
         "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen";
     wrapped(&mut out, 20, words).expect("a string takes everything");
     expect![[r#"
+        begins
                             one two three four five six seven eight nine ten eleven
                             twelve thirteen fourteen fifteen sixteen
     "#]]
