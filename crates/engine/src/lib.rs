@@ -44,6 +44,7 @@ pub mod cache;
 pub mod daemonset;
 pub mod explain;
 pub mod facts;
+pub mod forecast;
 pub mod garbage;
 mod gate;
 pub mod go_json;
