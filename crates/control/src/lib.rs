@@ -11,6 +11,7 @@
 mod call;
 mod daemonset;
 mod explain;
+mod forecast;
 mod garbage;
 mod inquiry;
 mod lanes;
@@ -38,6 +39,7 @@ use crate::lanes::Lanes;
 use crate::lease::{Elector, Term};
 
 pub use crate::explain::{NotExplained, explain};
+pub use crate::forecast::{How, NotPlanned, Planned, forecast};
 pub use crate::garbage::garbage;
 pub use crate::inquiry::{Inquiries, NotAnswered};
 pub use crate::lanes::Limits;
@@ -46,6 +48,7 @@ pub use crate::monitor::Monitor;
 pub use crate::read::NotRead;
 pub use crate::release::{NotReleased, Released, release};
 pub use muster_engine::explain::Explanation;
+pub use muster_engine::forecast::Forecast;
 pub use muster_engine::lease::{Lost, Terms};
 pub use muster_engine::manifest::Binding;
 pub use muster_engine::plan::Settings;

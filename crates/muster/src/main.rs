@@ -5,6 +5,7 @@ mod controller;
 mod explain;
 mod logging;
 mod parts;
+mod plan;
 mod server;
 mod serving;
 mod span;
@@ -34,6 +35,7 @@ enum Command {
     Server(server::Args),
     Controller(Box<controller::Args>),
     Explain(explain::Args),
+    Plan(plan::Args),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
     /// Tokens with which new nodes join
@@ -65,6 +67,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Server(args) => server::run(args).await,
         Command::Controller(args) => controller::run(*args).await,
         Command::Explain(args) => explain::run(&args).await,
+        Command::Plan(args) => plan::run(&args).await,
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
         Command::Token(args) => token::run(args).await,

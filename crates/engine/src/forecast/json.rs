@@ -1,5 +1,6 @@
 //! A forecast for programs. The shape is documented in docs/explain.md, and only grows.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use serde_json::{Value, json};
@@ -11,8 +12,8 @@ use crate::facts::Text;
 impl Forecast {
     pub fn to_json(&self) -> Value {
         let nodes = self.after.nodes.iter();
-        let lost: Vec<Value> =
-            nodes.clone().filter(|it| self.loses.contains(&it.is.node)).map(on_node).collect();
+        let loses: BTreeSet<&Text> = self.loses.iter().collect();
+        let lost: Vec<Value> = nodes.clone().filter(|it| loses.contains(&it.is.node)).map(on_node).collect();
         let batches: Vec<Value> = self
             .batches
             .iter()

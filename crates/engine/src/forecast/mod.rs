@@ -99,14 +99,33 @@ impl Picture {
     }
 }
 
+impl Forecast {
+    /// Rule: whether a new pod fits is asked where one comes that was not there; and where an old one gives way, only if the
+    /// new one asks for something else, or has to stand beside it.
+    pub fn looks_for_room(&self, picture: &Picture) -> BTreeSet<Text> {
+        let mut nodes: BTreeSet<Text> = self.gains.iter().cloned().collect();
+        let live = picture.sets.iter().rev().nth(1);
+        let asks = |set: &Arc<Set>| {
+            let wants = picture.pod_of(set)?.wants;
+            Some((wants.amounts.clone(), wants.ports.clone(), wants.near.clone(), wants.apart.clone()))
+        };
+        let asks_the_same = live.is_some_and(|it| asks(it) == asks(&self.set));
+        if !asks_the_same || matches!(self.set.rollout, Rollout::Surge(_)) {
+            nodes.extend(self.batches.iter().flat_map(|it| &it.nodes).cloned());
+        }
+        nodes
+    }
+}
+
 /// A rollout as it goes.
 struct Course<'a> {
     picture: &'a Picture,
     set: &'a Arc<Set>,
     fitting: Option<&'a Fitting<'a>>,
     cache: Cache,
-    /// Pods of the set by node, as they were.
+    /// Pods of the set by node, as they were; and the names of those that were made.
     had: BTreeMap<Text, Vec<Arc<Pod>>>,
+    made: BTreeSet<Text>,
     began: Time,
     now: Time,
     batches: Vec<Batch>,
@@ -115,20 +134,24 @@ struct Course<'a> {
 
 impl<'a> Course<'a> {
     fn new(picture: &'a Picture, set: &'a Arc<Set>, fitting: Option<&'a Fitting<'a>>, now: Time) -> Self {
-        let mut had: BTreeMap<Text, Vec<Arc<Pod>>> = BTreeMap::new();
-        for item in picture.items.get(&Kind::Pods).into_iter().flatten() {
-            if let Watched::Pod(pod) = item
-                && let Some(node) = pod.target.as_ref().filter(|_| pod.owner.as_ref() == Some(&set.uid))
-            {
-                had.entry(node.clone()).or_default().push(pod.clone());
-            }
-        }
+        let had = picture.own_pods(set);
         // A burst would cut batches short; conditions have timers that mean nothing here.
         let desired = picture.items.get(&Kind::Nodes).map_or(0, Vec::len);
         let budget = crate::daemonset::budget(set, i64::try_from(desired).unwrap_or(i64::MAX));
         let settings = Settings { burst: budget.max(250), conditions: false, ..Settings::default() };
         let cache = picture.cache(set, settings);
-        Self { picture, set, fitting, cache, had, began: now, now, batches: Vec::new(), resource_version: 1 }
+        Self {
+            picture,
+            set,
+            fitting,
+            cache,
+            had,
+            made: BTreeSet::new(),
+            began: now,
+            now,
+            batches: Vec::new(),
+            resource_version: 1,
+        }
     }
 
     /// Carries out one plan after the other until nothing is left to do; gives what was first done to the history.
@@ -167,6 +190,8 @@ impl<'a> Course<'a> {
             let labels = with_label(&pod.labels, HASH_LABEL, hash);
             self.put(Watched::Pod(Arc::new(Pod { labels, ..Pod::clone(pod) })));
         }
+        // New pods are up before the next old ones go, so that a batch is what the budget allows.
+        let fills = plan.create.iter().any(|(_, why)| !is_replacement(why));
         for (pod, why) in &plan.delete {
             let gives_way = matches!(
                 why,
@@ -175,11 +200,17 @@ impl<'a> Course<'a> {
                     | Why::TolerationDropped { .. }
                     | Why::NodeInTrouble { .. }
             );
+            if gives_way && fills {
+                continue;
+            }
             replaced.extend(pod.target.clone().filter(|_| gives_way));
             self.drop(pod);
         }
         for (node, why) in &plan.create {
-            if matches!(why, Why::OutOfDate | Why::OutOfDateAndNotReady) {
+            if is_replacement(why) && fills {
+                continue;
+            }
+            if is_replacement(why) {
                 replaced.push(node.clone());
             }
             self.create(node, &plan.hash);
@@ -241,6 +272,7 @@ impl<'a> Course<'a> {
         let is_ready = self.cache.node_of(node).is_some_and(|it| it.ready.status == Truth::True);
         self.resource_version += 1;
         let name: Text = format!("{} (new {})", self.picture.key.name, self.resource_version).into();
+        self.made.insert(name.clone());
         let pod = Pod {
             key: Key::new(self.picture.key.namespace.clone(), name.clone()),
             uid: name,
@@ -299,7 +331,10 @@ impl<'a> Course<'a> {
 
     fn tell(self, live: Option<&Arc<Set>>, steps: &[Step]) -> Option<Forecast> {
         let told = Told::NotKnown(String::new());
-        let after = self.picture.found(&self.cache, told, self.picture.notes.clone(), self.now)?;
+        let mut after = self.picture.found(&self.cache, told, self.picture.notes.clone(), self.now)?;
+        for node in &mut after.nodes {
+            node.is.pod = node.is.pod.take().filter(|it| !self.made.contains(it));
+        }
         let is_there = |it: &&Arc<Pod>| it.live();
         let (mut gains, mut loses, mut keeps) = (Vec::new(), Vec::new(), Vec::new());
         for node in after.nodes.iter().filter(|it| it.is.state != State::Gone) {
@@ -316,8 +351,9 @@ impl<'a> Course<'a> {
             }
         }
         let mut batches = self.batches;
+        let others: BTreeSet<&Text> = gains.iter().chain(&loses).collect();
         for batch in &mut batches {
-            batch.nodes.retain(|it| !loses.contains(it) && !gains.contains(it));
+            batch.nodes.retain(|it| !others.contains(it));
         }
         batches.retain(|it| !it.nodes.is_empty());
         let is_old = |it: &&crate::explain::OnNode| it.is.state == State::Outdated;
@@ -339,6 +375,10 @@ impl<'a> Course<'a> {
             after,
         })
     }
+}
+
+fn is_replacement(why: &Why) -> bool {
+    matches!(why, Why::OutOfDate | Why::OutOfDateAndNotReady)
 }
 
 fn owned(waits_for: Vec<(&str, Vec<&Text>)>) -> Vec<(String, Vec<Text>)> {

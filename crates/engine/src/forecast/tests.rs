@@ -61,11 +61,11 @@ fn a_new_set() {
         "now 10\nnode n1\nnode n2 taint=gpu=yes:NoSchedule\nnode n3 not-ready since=1",
         "set web",
         expect![[r#"
-            DaemonSet default/web: it is new
+            DaemonSet default/web: a new one
             3 nodes: 2 gain a pod, 0 lose it, 0 get a new one, 0 keep theirs, 1 without
 
             gains       n1, n3
-            stops       waits for 1 node: its pod is not ready yet: n3
+            waits       waits for 1 node: its pod is not ready yet: n3
             without     1 node: taint gpu=yes:NoSchedule is not tolerated: n2
 
             Nothing was changed. It will go so if each new pod becomes available, and
@@ -96,20 +96,20 @@ fn a_new_revision_goes_in_batches() {
         FIVE,
         "set web template=2 max-unavailable=1 min-ready=30 gen=2",
         expect![[r#"
-        DaemonSet default/web: a new revision, number 4
-        5 nodes: 0 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 1 without
+            DaemonSet default/web: a new revision, number 4
+            5 nodes: 0 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 1 without
 
-        replaces    4 nodes in 4 batches, maxUnavailable 1, minReadySeconds 30s: 2m at
-                    least
-                    1. n4
-                    2. n3
-                    3. n2
-                    4. n1
-        without     1 node: taint gpu=yes:NoSchedule is not tolerated: n5
+            replaces    4 nodes in 4 batches, maxUnavailable 1, minReadySeconds 30: 2m at
+                        least
+                        1. n4
+                        2. n3
+                        3. n2
+                        4. n1
+            without     1 node: taint gpu=yes:NoSchedule is not tolerated: n5
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
-    "#]],
+            Nothing was changed. It will go so if each new pod becomes available, and
+            nothing else happens.
+        "#]],
     );
     check(
         FIVE,
@@ -198,19 +198,17 @@ fn a_set_that_moves() {
         FIVE,
         "set web template=1 max-unavailable=2 gen=2 tolerate=gpu:NoSchedule",
         expect![[r#"
-        DaemonSet default/web: a new revision, number 4
-        5 nodes: 1 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 0 without
+            DaemonSet default/web: a new revision, number 4
+            5 nodes: 1 gain a pod, 0 lose it, 4 get a new one, 0 keep theirs, 0 without
 
-        gains       n5
-        replaces    4 nodes in 4 batches, maxUnavailable 2
-                    1. n3
-                    2. n1
-                    3. n2
-                    4. n4
+            gains       n5
+            replaces    4 nodes in 2 batches, maxUnavailable 2
+                        1. n3, n1
+                        2. n2, n4
 
-        Nothing was changed. It will go so if each new pod becomes available, and
-        nothing else happens.
-    "#]],
+            Nothing was changed. It will go so if each new pod becomes available, and
+            nothing else happens.
+        "#]],
     );
     check(
         &format!("{FIVE}\nnode n6"),
@@ -283,12 +281,12 @@ fn what_does_not_fit_stops_it() {
     let said = forecast_of(&live, "set web template=2 max-surge=1 gen=2", port);
     expect![[r#"
         DaemonSet default/web: a new revision, number 4
-        5 nodes: 0 gain a pod, 0 lose it, 1 get a new one, 4 keep theirs, 1 without
+        5 nodes: 0 gain a pod, 0 lose it, 0 get a new one, 4 keep theirs, 1 without
 
         replaces    1 node in 1 batch, maxSurge 1
                     1. n1
         stops       with the old pod on 4 nodes: n1, n2, n3, n4
-                    waits for 1 node: Unschedulable: n1
+                    waits for 1 node: host port 80/TCP is taken: n1
         without     1 node: taint gpu=yes:NoSchedule is not tolerated: n5
 
         Nothing was changed. It will go so if each new pod becomes available, and
@@ -383,7 +381,7 @@ fn for_programs() {
             "details": [],
             "message": "its pod is available",
             "node": "n1",
-            "pod": "web (new 13)",
+            "pod": null,
             "reason": "UpToDate",
             "shouldRun": true,
             "state": "upToDate",

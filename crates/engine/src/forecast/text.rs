@@ -1,5 +1,6 @@
 //! A forecast for people, in 80 columns.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -20,13 +21,12 @@ impl fmt::Display for Forecast {
         wrapped(f, 0, &format!("DaemonSet {}: {}", self.key, self.change))?;
         wrapped(f, 0, &self.counts())?;
         f.write_str("\n")?;
+        let loses: BTreeSet<&Text> = self.loses.iter().collect();
         let all = |nodes: &[Text]| names(nodes.iter().map(Text::as_ref), NAMES_MAX);
         if !self.gains.is_empty() {
             labelled(f, "gains", &[all(&self.gains)])?;
         }
-        if !self.loses.is_empty() {
-            labelled(f, "loses", &self.reasons(|node, _| self.loses.contains(node)))?;
-        }
+        labelled(f, "loses", &self.reasons(|node, _| loses.contains(node)))?;
         if !self.batches.is_empty() {
             labelled(f, "replaces", &self.order())?;
         }
@@ -42,11 +42,12 @@ impl fmt::Display for Forecast {
                 words.push(format!("with the old pod on {nodes}: {}", all(&stops.left)));
             }
             for (why, nodes) in &stops.waits_for {
-                words.push(format!("waits for {}: {why}: {}", counted(nodes.len(), "node"), all(nodes)));
+                let waits = if stops.left.is_empty() { "for" } else { "waits for" };
+                words.push(format!("{waits} {}: {why}: {}", counted(nodes.len(), "node"), all(nodes)));
             }
-            labelled(f, "stops", &words)?;
+            labelled(f, if stops.left.is_empty() { "waits" } else { "stops" }, &words)?;
         }
-        labelled(f, "without", &self.reasons(|node, state| is_without(state) && !self.loses.contains(node)))?;
+        labelled(f, "without", &self.reasons(|node, state| is_without(state) && !loses.contains(node)))?;
         for note in &self.after.notes {
             labelled(f, "note", core::slice::from_ref(note))?;
         }
@@ -62,14 +63,16 @@ fn is_without(state: State) -> bool {
 }
 
 impl Forecast {
+    /// How many nodes get a new pod for their old one.
     pub fn replaced(&self) -> usize {
-        self.batches.iter().map(|it| it.nodes.len()).sum()
+        let keeps: BTreeSet<&Text> = self.keeps.iter().collect();
+        self.batches.iter().flat_map(|it| &it.nodes).filter(|it| !keeps.contains(it)).count()
     }
 
     /// Nodes that have no pod and get none.
     pub fn without(&self) -> usize {
-        let without = self.after.nodes.iter().filter(|it| is_without(it.is.state));
-        without.filter(|it| !self.loses.contains(&it.is.node)).count()
+        let without = self.after.nodes.iter().filter(|it| is_without(it.is.state)).count();
+        without.saturating_sub(self.loses.len())
     }
 
     fn counts(&self) -> String {
@@ -104,15 +107,15 @@ impl Forecast {
         let takes = if self.at_least.is_zero() {
             String::new()
         } else {
-            let settle = span(self.set.min_ready);
-            format!(", minReadySeconds {settle}: {} at least", span(self.at_least))
+            format!(", minReadySeconds {}: {} at least", self.set.min_ready.as_secs(), span(self.at_least))
         };
         let batches = match self.batches.len() {
             1 => "1 batch".to_string(),
             count => format!("{count} batches"),
         };
         let mut words = Vec::new();
-        words.push(format!("{} in {batches}{within}{takes}", counted(self.replaced(), "node")));
+        let nodes = self.batches.iter().map(|it| it.nodes.len()).sum();
+        words.push(format!("{} in {batches}{within}{takes}", counted(nodes, "node")));
         let width = self.batches.len().to_string().len();
         for (at, batch) in (1..).zip(&self.batches).take(BATCHES_MAX) {
             let nodes = names(batch.nodes.iter().map(Text::as_ref), NAMES_MAX);
@@ -133,7 +136,7 @@ impl Forecast {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Create => f.write_str("it is new"),
+            Self::Create => f.write_str("new"),
             Self::Nothing => f.write_str("nothing changes"),
             Self::NoRestart => f.write_str("a change that replaces no pod by itself"),
             Self::NewRevision { number } => write!(f, "a new revision, number {number}"),
