@@ -65,18 +65,26 @@ impl Attempt {
     /// Something was written on `version`: nothing more follows before the watch has shown it. What is not there any more
     /// is as good as written.
     pub(crate) fn wrote(&mut self, version: u64, outcome: &Outcome, now: Time) {
-        let written = match outcome {
-            Outcome::Done(answer) => version_of(answer),
-            Outcome::Refused(Refusal::NotFound) => None,
-            Outcome::Refused(refusal) => return self.refuse(refusal, now),
-        };
-        let version = written.unwrap_or(version.saturating_add(1));
+        match outcome {
+            Outcome::Done(answer) => {
+                self.shown_by(version_of(answer).unwrap_or(version.saturating_add(1)), now)
+            }
+            Outcome::Refused(Refusal::NotFound) => self.shown_by(version.saturating_add(1), now),
+            Outcome::Refused(refusal) => self.refuse(refusal, now),
+        }
+    }
+
+    /// Something was written that the watch shows with `version`.
+    pub(crate) fn shown_by(&mut self, version: u64, now: Time) {
         *self = Self::Done { version, again_at: now + WRITE_SHOWN_WITHIN };
     }
 
     /// Rule: a refused call is made again after a wait that doubles each time.
     pub(crate) fn refuse(&mut self, refusal: &Refusal, now: Time) {
-        let before = if let Self::UnderWay { refused } = self { *refused } else { 0 };
+        let before = match self {
+            Self::UnderWay { refused: times } | Self::Refused { times, .. } => *times,
+            Self::None | Self::Done { .. } => 0,
+        };
         let wait = (RETRY_MIN * 2_u32.saturating_pow(before.min(16))).min(RETRY_MAX);
         let wait = wait.max(refusal.asks_to_wait());
         *self = Self::Refused { times: before.saturating_add(1), again_at: now + wait };

@@ -574,12 +574,12 @@ fn a_large_zone_that_is_partly_down_slows_down() {
     }
     scene.run(309);
     let sent_off = scene.story.lines().filter(|it| it.contains("NoExecute"));
-    let sent_off: Vec<&str> = sent_off.map(|it| it.split(" has").next().unwrap_or_default()).collect();
+    let sent_off: Vec<&str> = sent_off.map(|it| it.split(" has").next().unwrap_or_default().trim()).collect();
     expect![[r#"
-           9 node n00
-         109 node n01
-         209 node n02
-         309 node n03"#]]
+        9 node n00
+        109 node n01
+        209 node n02
+        309 node n03"#]]
     .assert_eq(&sent_off.join("\n"));
 }
 
