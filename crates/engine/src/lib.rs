@@ -43,6 +43,7 @@ pub mod act;
 mod attempt;
 pub mod cache;
 pub mod daemonset;
+pub mod explain;
 pub mod facts;
 pub mod garbage;
 mod gate;
