@@ -209,17 +209,24 @@ fn not_negative(field: &'static str, value: i64, instead: i64, faults: &mut Vec<
 
 fn selector(raw: Option<RawSelector<'_>>) -> Selector {
     let Some(raw) = raw else { return Selector::Unreadable("spec.selector is missing".into()) };
+    match requirements(raw) {
+        Ok(all) if all.is_empty() => Selector::Everything,
+        Ok(all) => Selector::AllOf(all),
+        Err(problem) => Selector::Unreadable(problem.into()),
+    }
+}
+
+/// All of them must hold.
+pub(crate) fn requirements(raw: RawSelector<'_>) -> Result<Vec<Requirement>, String> {
     let mut all = Vec::new();
     for (key, value) in raw.match_labels.into_iter().flatten() {
         all.push(Requirement { key: key.as_ref().into(), op: LabelOp::In([value.as_ref().into()].into()) });
     }
     for it in raw.match_expressions.into_iter().flatten() {
-        match it.label_op() {
-            Ok(op) => all.push(Requirement { key: it.key.unwrap_or_default().as_ref().into(), op }),
-            Err(problem) => return Selector::Unreadable(problem.into()),
-        }
+        let op = it.label_op()?;
+        all.push(Requirement { key: it.key.unwrap_or_default().as_ref().into(), op });
     }
-    if all.is_empty() { Selector::Everything } else { Selector::AllOf(all) }
+    Ok(all)
 }
 
 /// Rule: maxSurge, where it is set, makes it a surge; else maxUnavailable nodes may be down; both zero means one.
@@ -330,7 +337,7 @@ fn node_affinity(raw: Option<RawAffinity<'_>>) -> Affinity {
     Affinity::AnyOf(required.terms.into_iter().flatten().map(term).collect())
 }
 
-fn term(raw: RawTerm<'_>) -> Term {
+pub(crate) fn term(raw: RawTerm<'_>) -> Term {
     let mut all = Vec::new();
     for it in raw.match_expressions.into_iter().flatten() {
         match it.node_requirement() {
@@ -378,8 +385,8 @@ fn status(raw: Option<&RawValue>) -> Result<Status, Malformed> {
     })
 }
 
-type Str<'a> = Cow<'a, str>;
-type Pairs<'a> = BTreeMap<Str<'a>, Str<'a>>;
+pub(crate) type Str<'a> = Cow<'a, str>;
+pub(crate) type Pairs<'a> = BTreeMap<Str<'a>, Str<'a>>;
 
 #[derive(Deserialize)]
 struct Headed<'a> {
@@ -389,7 +396,7 @@ struct Headed<'a> {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Meta<'a> {
+pub(crate) struct Meta<'a> {
     #[serde(borrow)]
     name: Option<Str<'a>>,
     #[serde(borrow)]
@@ -402,7 +409,7 @@ struct Meta<'a> {
     #[serde(borrow)]
     creation_timestamp: Option<Str<'a>>,
     #[serde(borrow)]
-    deletion_timestamp: Option<Str<'a>>,
+    pub(crate) deletion_timestamp: Option<Str<'a>>,
     #[serde(borrow)]
     labels: Option<Pairs<'a>>,
     #[serde(borrow)]
@@ -426,26 +433,26 @@ impl Meta<'_> {
         self.annotations.as_ref()?.get(GENERATION_ANNOTATION)?.parse().ok()
     }
 
-    fn key(&self, shared: &mut Shared) -> Key {
+    pub(crate) fn key(&self, shared: &mut Shared) -> Key {
         Key {
             namespace: shared.text(self.namespace.as_deref().unwrap_or_default()),
             name: self.name.as_deref().unwrap_or_default().into(),
         }
     }
 
-    fn uid(&self) -> Text {
+    pub(crate) fn uid(&self) -> Text {
         self.uid.as_deref().unwrap_or_default().into()
     }
 
-    fn resource_version(&self) -> u64 {
+    pub(crate) fn resource_version(&self) -> u64 {
         self.resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
     }
 
-    fn created(&self) -> Time {
+    pub(crate) fn created(&self) -> Time {
         self.creation_timestamp.as_deref().and_then(Time::parse).unwrap_or_default()
     }
 
-    fn labels(&self, shared: &mut Shared) -> Labels {
+    pub(crate) fn labels(&self, shared: &mut Shared) -> Labels {
         shared.labels(self.labels.iter().flatten().map(|(key, value)| (key.as_ref(), value.as_ref())))
     }
 
@@ -487,7 +494,7 @@ struct RawSetSpec<'a> {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct RawSelector<'a> {
+pub(crate) struct RawSelector<'a> {
     #[serde(borrow)]
     match_labels: Option<Pairs<'a>>,
     #[serde(borrow)]
@@ -496,7 +503,7 @@ struct RawSelector<'a> {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct RawRequirement<'a> {
+pub(crate) struct RawRequirement<'a> {
     #[serde(borrow)]
     key: Option<Str<'a>>,
     #[serde(borrow)]
@@ -637,7 +644,7 @@ struct RawRequired<'a> {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct RawTerm<'a> {
+pub(crate) struct RawTerm<'a> {
     #[serde(borrow)]
     match_expressions: Option<Vec<RawRequirement<'a>>>,
     #[serde(borrow)]
@@ -646,7 +653,7 @@ struct RawTerm<'a> {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct RawToleration<'a> {
+pub(crate) struct RawToleration<'a> {
     #[serde(borrow)]
     key: Option<Str<'a>>,
     #[serde(borrow)]
@@ -658,7 +665,7 @@ struct RawToleration<'a> {
 }
 
 impl RawToleration<'_> {
-    fn into_fact(self, shared: &mut Shared) -> Toleration {
+    pub(crate) fn into_fact(self, shared: &mut Shared) -> Toleration {
         Toleration {
             key: shared.text(&self.key.unwrap_or_default()),
             op: match self.operator.as_deref() {

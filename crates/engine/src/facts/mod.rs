@@ -3,7 +3,7 @@
 //! What is malformed is settled here, once: a fact either has a usable value, or it says in a
 //! [`Fault`] what was wrong and what was taken instead. Rules never parse.
 
-mod decode;
+pub(crate) mod decode;
 mod labels;
 mod line;
 mod share;
@@ -116,9 +116,10 @@ pub struct Template {
 }
 
 /// Required node affinity.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Affinity {
     /// None asked for.
+    #[default]
     Anywhere,
     /// One term must hold; an empty list holds nowhere.
     AnyOf(Vec<Term>),
