@@ -171,12 +171,19 @@ async fn dry_run(
         }
         NotRead::Call { source, .. } => match *source {
             kube::Error::Api(status) if (400..500).contains(&status.code) => {
-                NotPlanned::Refused { message: status.message.clone() }
+                NotPlanned::Refused { message: short(&status.message) }
             }
             source => NotRead::Call { what: "dry run".to_owned(), source: Box::new(source) }.into(),
         },
         error => error.into(),
     })
+}
+
+/// A field that is not known is told after the whole object, which nobody reads.
+fn short(message: &str) -> String {
+    const CHARS_MAX: usize = 1000;
+    let from = message.find("strict decoding error").unwrap_or(0);
+    message.get(from..).unwrap_or(message).chars().take(CHARS_MAX).collect()
 }
 
 #[cfg(test)]
@@ -200,6 +207,16 @@ mod tests {
             json!(null),
         ]
         .map(|it| Planned::read(it, "a").map_or_else(|it| it.to_string(), |it| it.to_string()));
-        expect![[""]].assert_eq(&said.join("\n"));
+        expect![[r#"
+            a/web
+            b/web
+            v1 has no DaemonSet: write apps/v1
+            a Deployment is no DaemonSet
+            it has no metadata.name
+            it has no metadata.name
+            a document without a kind is no DaemonSet
+            a document without a kind is no DaemonSet
+            a document without a kind is no DaemonSet"#]]
+        .assert_eq(&said.join("\n"));
     }
 }

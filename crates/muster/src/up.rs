@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, bail};
 use muster_agent::sim;
-use muster_control::{Binding, Controller, Options, Settings};
+use muster_control::{Binding, Controller, Inquiries, Options, Settings};
 use muster_server::Who;
 
 use crate::parts::Parts;
@@ -34,7 +34,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
-    let server = args.serving.bind().await?;
+    let mut server = args.serving.bind().await?;
+    let inquiries = Inquiries::default();
+    let asked = inquiries.clone();
+    server.explained_by(move |namespace, name| {
+        let asked = asked.clone();
+        async move { asked.ask(&namespace, &name).await.map_err(|it| it.to_string()) }
+    });
     let controller = client(&server, Who::Controller, "controller");
     let simulated = client(&server, Who::SimulatedNodes, "simulated-nodes");
     let export = args.serving.serve(server, &[], parts)?;
@@ -54,7 +60,8 @@ async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
     let options = Options { settings, ..Options::default() };
     let stop = parts.stop();
     parts.keep("DaemonSet controller", move || {
-        let controlling = Controller::new(controller.clone(), options.clone()).run(stop.clone());
+        let controlling = Controller::new(controller.clone(), options.clone());
+        let controlling = controlling.answers(inquiries.clone()).run(stop.clone());
         async move { Ok(controlling.await?) }
     });
     println!("ready: {} simulated nodes; {export}", args.sim_nodes);

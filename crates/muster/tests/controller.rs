@@ -161,7 +161,7 @@ muster_lists_total{resource=\"pods\"} 1";
     expect![[r#"
         /healthz 200 ok
         /readyz 200 ok
-        / 404 /metrics, /healthz or /readyz"#]]
+        / 404 /metrics, /healthz, /readyz or /debug/explain"#]]
     .assert_eq(&["/healthz", "/readyz", "/"].map(asked).join("\n"));
     controller.signal("-INT");
     assert_eq!(controller.ended().0, Some(0));

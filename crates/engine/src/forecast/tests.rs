@@ -61,11 +61,11 @@ fn a_new_set() {
         "now 10\nnode n1\nnode n2 taint=gpu=yes:NoSchedule\nnode n3 not-ready since=1",
         "set web",
         expect![[r#"
-            DaemonSet default/web: a new one
+            DaemonSet default/web: new
             3 nodes: 2 gain a pod, 0 lose it, 0 get a new one, 0 keep theirs, 1 without
 
             gains       n1, n3
-            waits       waits for 1 node: its pod is not ready yet: n3
+            waits       for 1 node: its node is not ready: n3
             without     1 node: taint gpu=yes:NoSchedule is not tolerated: n2
 
             Nothing was changed. It will go so if each new pod becomes available, and
