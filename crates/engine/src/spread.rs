@@ -30,6 +30,19 @@ impl Name for Key {
     }
 }
 
+/// A number for two names together: an order without a meaning, the same every time.
+pub(crate) fn order(a: &str, b: &str) -> u64 {
+    let sum =
+        a.bytes().chain([0]).chain(b.bytes()).fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
+            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+    // The last letters of a name do not reach the highest bits of that sum, by which the order goes: neighbours would
+    // stay neighbours. This brings every bit to every other (the finish of MurmurHash3).
+    let sum = (sum ^ (sum >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let sum = (sum ^ (sum >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    sum ^ (sum >> 33)
+}
+
 /// Eight letters at a time; the multiplication carries every one of them into the highest bits.
 fn mix(sum: u64, text: &str) -> u64 {
     text.as_bytes().chunks(8).fold(sum, |sum, letters| {

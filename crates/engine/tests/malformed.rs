@@ -159,7 +159,7 @@ fn what_cannot_be_read_is_left_out_and_says_what_it_is() {
     let mut shared = Shared::default();
     let line = br#"{"type":"ADDED","object":{"metadata":{"name":"x","labels":{"a":1}}}}"#;
     let error = facts::watched(Kind::Pods, line, &mut shared).expect_err("a label that is no text");
-    assert!(error.to_string().starts_with("read an object of Pods: invalid type"), "{error}");
+    assert!(error.to_string().starts_with("read an object of pods: invalid type"), "{error}");
 }
 
 #[test]

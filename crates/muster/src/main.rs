@@ -3,6 +3,7 @@
 mod backup;
 mod controller;
 mod logging;
+mod parts;
 mod server;
 mod serving;
 mod span;

@@ -10,13 +10,12 @@ use anyhow::{Context as _, bail};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_server::{Server, Who, write_private};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use crate::parts::{self, Parts};
 
 /// The server gives its answers five seconds to end; whatever hangs longer is left behind.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
-
-pub(crate) type Tasks = JoinSet<anyhow::Result<()>>;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serving {
@@ -35,10 +34,10 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Does `work` until a signal comes or something fails, and then ends every task.
+    /// Does `start` and waits until a signal comes or something fails, and then ends every part.
     pub(crate) async fn run(
         &self,
-        work: impl AsyncFnOnce(&CancellationToken, &mut Tasks) -> anyhow::Result<()>,
+        start: impl AsyncFnOnce(&mut Parts) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         // Asked for before anything is started, so that a Ctrl-C is never lost.
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -52,24 +51,18 @@ impl Serving {
 
         let _lock = lock(&self.data_dir)?;
         let stop = CancellationToken::new();
-        let mut tasks = JoinSet::new();
+        let mut parts = Parts::new(stop.clone());
         let working = async {
-            work(&stop, &mut tasks).await?;
-            match tasks.join_next().await {
-                Some(ended) => ended
-                    .context("a part of the server panicked")?
-                    .and(Err(anyhow::anyhow!("a part of the server ended"))),
-                None => unreachable!("the server is a task"),
-            }
+            start(&mut parts).await?;
+            Err(parts.ended().await)
         };
         let ended = tokio::select! {
             () = asked => Ok(()),
             ended = working => ended,
         };
         stop.cancel();
-        let all = async { while tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(STOP_TIMEOUT, all).await.is_err() {
-            tracing::warn!("some tasks did not end in time");
+        if tokio::time::timeout(STOP_TIMEOUT, parts.all_ended()).await.is_err() {
+            tracing::warn!("did not end in time: {}", parts.still_running());
         }
         ended
     }
@@ -82,30 +75,31 @@ impl Serving {
         Ok(server)
     }
 
-    /// Starts the server as a task, and its garbage collector as another if it has one; writes the administrator's
-    /// kubeconfig. Gives the line that the administrator's shell needs.
+    /// Starts the server and the loops beside it, and writes the administrator's kubeconfig. Gives the line that the
+    /// administrator's shell needs.
     pub(crate) fn serve(
         &self,
         server: Server,
-        collects_garbage: bool,
-        stop: &CancellationToken,
-        tasks: &mut Tasks,
+        without: &[String],
+        parts: &mut Parts,
     ) -> anyhow::Result<String> {
         let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("kubeconfig"));
         let path = std::path::absolute(&path)?;
         write_private(&path, server.kubeconfig(Who::Admin)?.as_bytes())
             .with_context(|| format!("write the kubeconfig to {}", path.display()))?;
-        let collector = server.kubeconfig(Who::GarbageCollector)?;
-        let serving = server.serve(stop.clone());
-        tasks.spawn(async move { Ok(serving.await?) });
-        if collects_garbage {
-            let stop = stop.clone();
-            tasks.spawn(async move {
-                let client = kube::Client::try_from(config(&collector).await?)?;
-                muster_control::garbage(client, stop).await;
-                Ok(())
+        for it in parts::loops(without) {
+            let (kubeconfig, stop) = (server.kubeconfig(it.who)?, parts.stop());
+            parts.keep(it.name, move || {
+                let (kubeconfig, stop) = (kubeconfig.clone(), stop.clone());
+                async move {
+                    let client = kube::Client::try_from(config(&kubeconfig).await?)?;
+                    (it.run)(client, stop).await;
+                    Ok(())
+                }
             });
         }
+        let serving = server.serve(parts.stop());
+        parts.need("server", async move { Ok(serving.await?) });
         Ok(format!("export KUBECONFIG={}", shell_word(&path)))
     }
 }

@@ -4,9 +4,9 @@ use anyhow::{Context as _, bail};
 use muster_agent::sim;
 use muster_control::{Binding, Controller, Options, Settings};
 use muster_server::Who;
-use tokio_util::sync::CancellationToken;
 
-use crate::serving::{Serving, Tasks, config};
+use crate::parts::Parts;
+use crate::serving::{Serving, config};
 
 /// Run an API server, the controllers and simulated nodes on this machine, until Ctrl-C
 ///
@@ -30,19 +30,19 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     if args.nodes.is_some_and(|it| 0 < it) {
         bail!("real nodes are not there yet: leave --nodes away, and use --sim-nodes N");
     }
-    args.serving.run(async |stop, tasks| start(&args, stop, tasks).await).await
+    args.serving.run(async |parts| start(&args, parts).await).await
 }
 
-async fn start(args: &Args, stop: &CancellationToken, tasks: &mut Tasks) -> anyhow::Result<()> {
+async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
     let server = args.serving.bind().await?;
     let controller = server.kubeconfig(Who::Controller)?;
     let simulated = server.kubeconfig(Who::SimulatedNodes)?;
-    let export = args.serving.serve(server, true, stop, tasks)?;
+    let export = args.serving.serve(server, &[], parts)?;
 
     let nodes = kube::Client::try_from(config(&simulated).await?)?;
     let nodes = sim::register(nodes, args.sim_nodes).await.context("register the simulated nodes")?;
-    let running = nodes.run(stop.clone());
-    tasks.spawn(async move {
+    let running = nodes.run(parts.stop());
+    parts.need("simulated nodes", async move {
         running.await;
         Ok(())
     });
@@ -51,8 +51,11 @@ async fn start(args: &Args, stop: &CancellationToken, tasks: &mut Tasks) -> anyh
     let settings = Settings { binding: Binding::Direct, ..Settings::default() };
     let options = Options { settings, ..Options::default() };
     let client = muster_control::client(config(&controller).await?)?;
-    let controlling = Controller::new(client, options).run(stop.clone());
-    tasks.spawn(async move { Ok(controlling.await?) });
+    let stop = parts.stop();
+    parts.keep("DaemonSet controller", move || {
+        let controlling = Controller::new(client.clone(), options.clone()).run(stop.clone());
+        async move { Ok(controlling.await?) }
+    });
     println!("ready: {} simulated nodes; {export}", args.sim_nodes);
     Ok(())
 }

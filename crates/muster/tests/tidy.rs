@@ -13,7 +13,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("control", &["engine"]),
     ("engine", &[]),
     ("muster", &["agent", "control", "server"]),
-    ("server", &["store"]),
+    ("server", &["engine", "store"]),
     ("sim", &["engine", "store"]),
     ("store", &[]),
 ];
@@ -21,6 +21,11 @@ const CRATES: &[(&str, &[&str])] = &[
 #[test]
 fn crates_know_only_whom_they_should() {
     nothing_wrong(crates(&repository(), CRATES));
+}
+
+#[test]
+fn the_server_takes_amounts_of_the_engine_and_nothing_else() {
+    nothing_wrong(server_takes_amounts_alone(&repository()));
 }
 
 #[test]
@@ -161,6 +166,21 @@ fn crates(tree: &Tree, table: &[(&str, &[&str])]) -> Vec<String> {
         for (place, says) in [("Cargo.toml", built.get(name)), ("ARCHITECTURE.md", drawn.get(name))] {
             if wanted != says {
                 complaints.push(format!("{name}: the table here says {wanted:?}, {place} says {says:?}"));
+            }
+        }
+    }
+    complaints
+}
+
+/// What a quantity is and what a pod asks for are the same for all; decisions are the controllers' alone.
+fn server_takes_amounts_alone(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (path, text) in tree.under("crates/server/src/") {
+        for taken in text.split("muster_engine::").skip(1) {
+            if !taken.starts_with("quantity::") && !taken.starts_with("resources::") {
+                let what: String =
+                    taken.chars().take_while(|it| it.is_alphanumeric() || *it == '_').collect();
+                complaints.push(format!("{path} takes `{what}` of the engine, which is for its controllers"));
             }
         }
     }
@@ -616,6 +636,14 @@ mod can_fail {
                 r#"server: the table here says Some({}), ARCHITECTURE.md says Some({"agent"})"#,
             ],
         );
+    }
+
+    #[test]
+    fn a_server_that_decides() {
+        let code = "use muster_engine::quantity::Quantity;\nuse muster_engine::daemonset::decide;\n";
+        let tree = Tree::of(&[("crates/server/src/a.rs", code)]);
+        let why = "crates/server/src/a.rs takes `daemonset` of the engine, which is for its controllers";
+        finds(server_takes_amounts_alone(&tree), &[why]);
     }
 
     #[test]

@@ -23,7 +23,9 @@ use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, WebPkiClient
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto::ring};
 
-use crate::auth::{CONTROLLER, GARBAGE_COLLECTOR, MASTERS, SIMULATED_NODES};
+use crate::auth::{
+    CONTROLLER, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, MASTERS, NODE_LIFECYCLE, SCHEDULER, SIMULATED_NODES,
+};
 
 pub(crate) use self::sign::{Request, Usage};
 
@@ -61,7 +63,11 @@ pub enum PkiError {
 pub enum Who {
     Admin,
     Controller,
+    Disruption,
+    Endpoints,
     GarbageCollector,
+    NodeLifecycle,
+    Scheduler,
     SimulatedNodes,
 }
 
@@ -130,7 +136,11 @@ impl Pki {
         let (name, group, years) = match who {
             Who::Admin => ("kubernetes-admin", Some(MASTERS), ADMIN_YEARS),
             Who::Controller => (CONTROLLER, None, PART_YEARS),
+            Who::Disruption => (DISRUPTION, None, PART_YEARS),
+            Who::Endpoints => (ENDPOINTS, None, PART_YEARS),
             Who::GarbageCollector => (GARBAGE_COLLECTOR, None, PART_YEARS),
+            Who::NodeLifecycle => (NODE_LIFECYCLE, None, PART_YEARS),
+            Who::Scheduler => (SCHEDULER, None, PART_YEARS),
             Who::SimulatedNodes => (SIMULATED_NODES, None, PART_YEARS),
         };
         let mut params = leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, years)?;

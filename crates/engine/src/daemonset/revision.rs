@@ -9,6 +9,7 @@ use core::time::Duration;
 use crate::facts::{GENERATION_LABEL, Pod, Revision, Set, Text};
 use crate::manifest;
 use crate::mutant;
+use crate::spread;
 use crate::time::{Time, earliest};
 
 /// The current revision, as far as pods are concerned.
@@ -40,15 +41,7 @@ impl Current {
     /// Rule: nodes are updated in the order of this number, the same every time for one revision, another for the next:
     /// spread over racks and zones, and not always the same victims first.
     pub(crate) fn order(&self, node: &str) -> u64 {
-        let bytes = self.hash.bytes().chain([0]).chain(node.bytes());
-        let sum = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| {
-            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        // The last letters of a name do not reach the highest bits of that sum, by which the order goes: neighbours would
-        // stay neighbours. This brings every bit to every other (the finish of MurmurHash3).
-        let sum = (sum ^ (sum >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        let sum = (sum ^ (sum >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-        sum ^ (sum >> 33)
+        spread::order(&self.hash, node)
     }
 }
 

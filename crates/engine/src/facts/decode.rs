@@ -6,7 +6,6 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 use core::time::Duration;
 
 use serde::Deserialize;
@@ -15,29 +14,13 @@ use serde_json::value::RawValue;
 
 use super::{
     Affinity, Condition, ConditionType, Counts, Effect, Fault, GENERATION_ANNOTATION, Key, Kind, LabelOp,
-    Labels, Node, NodeRequirement, Phase, Pod, Ready, Requirement, Revision, Rollout, Selector, Set, Share,
-    Shared, Status, Taint, Template, Term, Text, Toleration, TolerationOp, Truth,
+    Labels, Malformed, Node, NodeRequirement, Phase, Pod, Ready, Requirement, Revision, Rollout, Selector,
+    Set, Share, Shared, Status, Taint, Template, Term, Text, Told, Toleration, TolerationOp, Truth,
 };
 use crate::manifest;
 use crate::meaning;
 use crate::mutant;
 use crate::time::Time;
-
-/// An object that is not of its kind's shape at all. The API server lets none through; one that
-/// comes all the same is reported and left out, and stops nothing else.
-#[derive(Debug)]
-pub struct Malformed {
-    kind: Kind,
-    source: serde_json::Error,
-}
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "read an object of {:?}: {}", self.kind, self.source)
-    }
-}
-
-impl core::error::Error for Malformed {}
 
 /// One line of a watch.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -94,60 +77,18 @@ impl Watched {
 
 /// Reads one line of a watch: `{"type":…,"object":…}`.
 pub fn watched(kind: Kind, line: &[u8], shared: &mut Shared) -> Result<Watched, Malformed> {
-    #[derive(Deserialize)]
-    struct Line<'a> {
-        #[serde(borrow, rename = "type")]
-        kind: Cow<'a, str>,
-        #[serde(borrow)]
-        object: &'a RawValue,
-    }
-    if let Some((event, object)) = split(line)
-        && let Ok(watched) = told(kind, event, object, shared)
-    {
-        return Ok(watched);
-    }
-    let line: Line<'_> = from_slice(kind, line)?;
-    told(kind, line.kind.as_ref(), line.object.get().as_bytes(), shared)
-}
-
-/// A line as API servers spell it is taken apart without being read: to find where an object ends costs as much as to
-/// read it. What is spelled otherwise is read the long way.
-fn split(line: &[u8]) -> Option<(&str, &[u8])> {
-    let rest = line.strip_prefix(br#"{"type":""#)?;
-    let (event, rest) = rest.split_at_checked(rest.iter().position(|it| *it == b'"')?)?;
-    let object = rest.strip_prefix(br#"","object":"#)?;
-    Some((core::str::from_utf8(event).ok()?, object.trim_ascii_end().strip_suffix(b"}")?))
-}
-
-fn told(kind: Kind, event: &str, object: &[u8], shared: &mut Shared) -> Result<Watched, Malformed> {
-    #[derive(Deserialize)]
-    struct Failure {
-        #[serde(default)]
-        code: i64,
-        #[serde(default)]
-        message: String,
-    }
-    match event {
-        "DELETED" => {
+    super::line(kind.plural(), line, |told, object| match told {
+        Told::Put => listed(kind, object, shared),
+        Told::Gone => {
             let meta = from_slice::<Headed<'_>>(kind, object)?.metadata;
             Ok(Watched::Gone { kind, key: meta.key(shared), resource_version: meta.resource_version() })
         }
-        "BOOKMARK" => {
-            let meta = from_slice::<Headed<'_>>(kind, object)?.metadata;
-            let annotations = meta.annotations.as_ref();
-            let ends_list = annotations.is_some_and(|it| it.get(LIST_ENDS).is_some_and(|it| it == "true"));
-            Ok(Watched::Bookmark { resource_version: meta.resource_version(), ends_list })
+        Told::Bookmark { resource_version, ends_list } => {
+            Ok(Watched::Bookmark { resource_version, ends_list })
         }
-        "ERROR" => {
-            let failure: Failure = from_slice(kind, object)?;
-            Ok(Watched::Error { code: failure.code, message: failure.message })
-        }
-        _ => listed(kind, object, shared),
-    }
+        Told::Error { code, message } => Ok(Watched::Error { code, message }),
+    })
 }
-
-/// On the bookmark that ends a list which came as a watch.
-const LIST_ENDS: &str = "k8s.io/initial-events-end";
 
 /// Reads an object that was listed, added or changed.
 pub fn listed(kind: Kind, object: &[u8], shared: &mut Shared) -> Result<Watched, Malformed> {
@@ -256,7 +197,7 @@ pub fn revision(json: &[u8], shared: &mut Shared) -> Result<Option<Revision>, Ma
 }
 
 fn from_slice<'a, T: Deserialize<'a>>(kind: Kind, json: &'a [u8]) -> Result<T, Malformed> {
-    serde_json::from_slice(json).map_err(|source| Malformed { kind, source })
+    serde_json::from_slice(json).map_err(|source| Malformed::new(kind.plural(), source))
 }
 
 fn not_negative(field: &'static str, value: i64, instead: i64, faults: &mut Vec<Fault>) -> u64 {
@@ -268,17 +209,24 @@ fn not_negative(field: &'static str, value: i64, instead: i64, faults: &mut Vec<
 
 fn selector(raw: Option<RawSelector<'_>>) -> Selector {
     let Some(raw) = raw else { return Selector::Unreadable("spec.selector is missing".into()) };
+    match requirements(raw) {
+        Ok(all) if all.is_empty() => Selector::Everything,
+        Ok(all) => Selector::AllOf(all),
+        Err(problem) => Selector::Unreadable(problem.into()),
+    }
+}
+
+/// All of them must hold.
+pub(crate) fn requirements(raw: RawSelector<'_>) -> Result<Vec<Requirement>, String> {
     let mut all = Vec::new();
     for (key, value) in raw.match_labels.into_iter().flatten() {
         all.push(Requirement { key: key.as_ref().into(), op: LabelOp::In([value.as_ref().into()].into()) });
     }
     for it in raw.match_expressions.into_iter().flatten() {
-        match it.label_op() {
-            Ok(op) => all.push(Requirement { key: it.key.unwrap_or_default().as_ref().into(), op }),
-            Err(problem) => return Selector::Unreadable(problem.into()),
-        }
+        let op = it.label_op()?;
+        all.push(Requirement { key: it.key.unwrap_or_default().as_ref().into(), op });
     }
-    if all.is_empty() { Selector::Everything } else { Selector::AllOf(all) }
+    Ok(all)
 }
 
 /// Rule: maxSurge, where it is set, makes it a surge; else maxUnavailable nodes may be down; both zero means one.
@@ -389,7 +337,7 @@ fn node_affinity(raw: Option<RawAffinity<'_>>) -> Affinity {
     Affinity::AnyOf(required.terms.into_iter().flatten().map(term).collect())
 }
 
-fn term(raw: RawTerm<'_>) -> Term {
+pub(crate) fn term(raw: RawTerm<'_>) -> Term {
     let mut all = Vec::new();
     for it in raw.match_expressions.into_iter().flatten() {
         match it.node_requirement() {
@@ -437,8 +385,8 @@ fn status(raw: Option<&RawValue>) -> Result<Status, Malformed> {
     })
 }
 
-type Str<'a> = Cow<'a, str>;
-type Pairs<'a> = BTreeMap<Str<'a>, Str<'a>>;
+pub(crate) type Str<'a> = Cow<'a, str>;
+pub(crate) type Pairs<'a> = BTreeMap<Str<'a>, Str<'a>>;
 
 #[derive(Deserialize)]
 struct Headed<'a> {
@@ -448,7 +396,7 @@ struct Headed<'a> {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Meta<'a> {
+pub(crate) struct Meta<'a> {
     #[serde(borrow)]
     name: Option<Str<'a>>,
     #[serde(borrow)]
@@ -461,7 +409,7 @@ struct Meta<'a> {
     #[serde(borrow)]
     creation_timestamp: Option<Str<'a>>,
     #[serde(borrow)]
-    deletion_timestamp: Option<Str<'a>>,
+    pub(crate) deletion_timestamp: Option<Str<'a>>,
     #[serde(borrow)]
     labels: Option<Pairs<'a>>,
     #[serde(borrow)]
@@ -485,26 +433,26 @@ impl Meta<'_> {
         self.annotations.as_ref()?.get(GENERATION_ANNOTATION)?.parse().ok()
     }
 
-    fn key(&self, shared: &mut Shared) -> Key {
+    pub(crate) fn key(&self, shared: &mut Shared) -> Key {
         Key {
             namespace: shared.text(self.namespace.as_deref().unwrap_or_default()),
             name: self.name.as_deref().unwrap_or_default().into(),
         }
     }
 
-    fn uid(&self) -> Text {
+    pub(crate) fn uid(&self) -> Text {
         self.uid.as_deref().unwrap_or_default().into()
     }
 
-    fn resource_version(&self) -> u64 {
+    pub(crate) fn resource_version(&self) -> u64 {
         self.resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
     }
 
-    fn created(&self) -> Time {
+    pub(crate) fn created(&self) -> Time {
         self.creation_timestamp.as_deref().and_then(Time::parse).unwrap_or_default()
     }
 
-    fn labels(&self, shared: &mut Shared) -> Labels {
+    pub(crate) fn labels(&self, shared: &mut Shared) -> Labels {
         shared.labels(self.labels.iter().flatten().map(|(key, value)| (key.as_ref(), value.as_ref())))
     }
 
@@ -546,7 +494,7 @@ struct RawSetSpec<'a> {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct RawSelector<'a> {
+pub(crate) struct RawSelector<'a> {
     #[serde(borrow)]
     match_labels: Option<Pairs<'a>>,
     #[serde(borrow)]
@@ -555,7 +503,7 @@ struct RawSelector<'a> {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct RawRequirement<'a> {
+pub(crate) struct RawRequirement<'a> {
     #[serde(borrow)]
     key: Option<Str<'a>>,
     #[serde(borrow)]
@@ -696,7 +644,7 @@ struct RawRequired<'a> {
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct RawTerm<'a> {
+pub(crate) struct RawTerm<'a> {
     #[serde(borrow)]
     match_expressions: Option<Vec<RawRequirement<'a>>>,
     #[serde(borrow)]
@@ -705,7 +653,7 @@ struct RawTerm<'a> {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct RawToleration<'a> {
+pub(crate) struct RawToleration<'a> {
     #[serde(borrow)]
     key: Option<Str<'a>>,
     #[serde(borrow)]
@@ -717,7 +665,7 @@ struct RawToleration<'a> {
 }
 
 impl RawToleration<'_> {
-    fn into_fact(self, shared: &mut Shared) -> Toleration {
+    pub(crate) fn into_fact(self, shared: &mut Shared) -> Toleration {
         Toleration {
             key: shared.text(&self.key.unwrap_or_default()),
             op: match self.operator.as_deref() {

@@ -3,8 +3,9 @@
 //! What is malformed is settled here, once: a fact either has a usable value, or it says in a
 //! [`Fault`] what was wrong and what was taken instead. Rules never parse.
 
-mod decode;
+pub(crate) mod decode;
 mod labels;
+mod line;
 mod share;
 
 use alloc::string::String;
@@ -12,8 +13,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use decode::{Malformed, Watched, listed, node, pod, revision, set, watched};
+pub use decode::{Watched, listed, node, pod, revision, set, watched};
 pub use labels::{LabelOp, Labels, Requirement, Selector};
+pub use line::{Malformed, Told, line};
 pub use share::Shared;
 
 use crate::meaning::Meaning;
@@ -114,9 +116,10 @@ pub struct Template {
 }
 
 /// Required node affinity.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Affinity {
     /// None asked for.
+    #[default]
     Anywhere,
     /// One term must hold; an empty list holds nowhere.
     AnyOf(Vec<Term>),

@@ -1,6 +1,5 @@
 //! The calls about objects that belong to others, and what goes over the wire for each.
 
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -8,8 +7,9 @@ use core::fmt;
 
 use serde_json::{Value, json};
 
-use super::{Identity, Object, Resource};
+use super::{Identity, Object};
 use crate::facts::{Key, Text};
+use crate::loops::Request;
 use crate::manifest::{Patch, Verb};
 use crate::time::Time;
 use crate::why::Why;
@@ -67,18 +67,11 @@ impl Propagation {
     }
 }
 
-/// A call, ready to be sent.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Request {
-    pub verb: Verb,
-    pub path: String,
-    /// `None` where a call only reads.
-    pub body: Option<Value>,
-}
-
 pub fn request(call: &Call) -> Request {
     match call {
-        Call::Read(it) => Request { verb: Verb::Get, path: path(&it.resource, &it.key), body: None },
+        Call::Read(it) => {
+            Request { verb: Verb::Get, path: it.resource.path(&it.key), body: None, metadata_only: true }
+        }
         Call::Delete { object, propagation, .. } => {
             let body = json!({
                 "apiVersion": "v1",
@@ -137,31 +130,7 @@ pub fn request(call: &Call) -> Request {
 }
 
 fn write(object: &Object, verb: Verb, body: Value) -> Request {
-    Request { verb, path: path(&object.resource, &object.key), body: Some(body) }
-}
-
-fn path(resource: &Resource, key: &Key) -> String {
-    let (group, version, plural) = (&resource.group, &resource.version, &resource.plural);
-    let mut path =
-        if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-    if resource.namespaced {
-        path = format!("{path}/namespaces/{}", key.namespace);
-    }
-    format!("{path}/{plural}/{}", segment(&key.name))
-}
-
-/// A name as a path has it. What a reference calls its owner may be any text.
-fn segment(name: &str) -> String {
-    let mut text = String::new();
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b':' => {
-                text.push(char::from(byte))
-            }
-            _ => text += &format!("%{byte:02X}"),
-        }
-    }
-    text
+    Request { verb, path: object.resource.path(&object.key), body: Some(body), metadata_only: true }
 }
 
 /// As tests and logs show it.

@@ -15,45 +15,26 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use call::{Call, Propagation, Request, request};
+pub use call::{Call, Propagation, request};
 pub use decode::Raw;
 pub use pods::Pod;
 
 use self::pods::{ENDED_MAX, Fate, Pods};
 use crate::act::Refusal;
 use crate::facts::{Key, Text};
+pub use crate::loops::Resource;
 use crate::time::Time;
 use crate::why::Why;
 
 mod call;
 mod decode;
+mod driven;
 mod pods;
 
 /// The owner waits until its dependents are gone.
 pub const FOREGROUND: &str = "foregroundDeletion";
 /// The owner waits until its dependents have let go of it.
 pub const ORPHAN: &str = "orphan";
-
-/// A kind, as the API server serves it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Resource {
-    /// Empty for the core group.
-    pub group: Text,
-    pub version: Text,
-    pub kind: Text,
-    pub plural: Text,
-    pub namespaced: bool,
-}
-
-impl Resource {
-    /// Whether this is what an owner reference calls `group/version`.
-    fn is_version(&self, api_version: &str) -> bool {
-        match api_version.split_once('/') {
-            Some((group, version)) => *self.group == *group && *self.version == *version,
-            None => self.group.is_empty() && *self.version == *api_version,
-        }
-    }
-}
 
 /// What is kept of an object, of whatever kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -183,6 +164,8 @@ const ORPHANS_SHOWN_WITHIN: Duration = Duration::from_millis(250);
 /// Who names whom, over all kinds.
 #[derive(Debug)]
 pub struct Graph {
+    /// The kinds whose events come.
+    watched: Vec<Arc<Resource>>,
     /// All that an owner may be of.
     resources: Vec<Arc<Resource>>,
     /// Kinds whose first list has not come: until then nothing is decided.
@@ -227,9 +210,11 @@ enum Verdict {
 impl Graph {
     /// `watched` are the kinds whose events will come; owners may be of any that is served.
     pub fn new(served: Vec<Arc<Resource>>, watched: impl IntoIterator<Item = Arc<Resource>>) -> Self {
+        let watched: Vec<_> = watched.into_iter().collect();
         Self {
             resources: served,
-            missing: watched.into_iter().collect(),
+            missing: watched.iter().cloned().collect(),
+            watched,
             objects: BTreeMap::new(),
             dependents: BTreeMap::new(),
             answers: BTreeMap::new(),

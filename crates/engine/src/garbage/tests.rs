@@ -693,7 +693,7 @@ fn what_goes_over_the_wire() {
     ];
     let mut said = String::new();
     for call in &calls {
-        let Request { verb, path, body } = request(call);
+        let crate::loops::Request { verb, path, body, .. } = request(call);
         let body = body.map(|it| it.to_string()).unwrap_or_default();
         said += &format!("{} {path} {body}\n", verb.as_str());
     }

@@ -1,17 +1,11 @@
-use crate::facts::{Affinity, Node, NodeRequirement, Template, Term};
+use crate::facts::{Affinity, Node, NodeRequirement, Term};
 use crate::why::Why;
 
 /// Rule: one term of the required node affinity must hold, whole; an empty term, an empty list and a term that cannot
 /// be read hold nowhere. Preferred affinity is the scheduler's business.
-pub(super) fn attracted(template: &Template, node: &Node) -> Result<(), Why> {
-    let Affinity::AnyOf(terms) = &template.affinity else { return Ok(()) };
-    let holds = |term: &Term| match term {
-        Term::AllOf(requirements) => {
-            !requirements.is_empty() && requirements.iter().all(|it| required(it, node))
-        }
-        Term::Unreadable(_) => false,
-    };
-    if terms.iter().any(holds) {
+pub(super) fn attracted(affinity: &Affinity, node: &Node) -> Result<(), Why> {
+    let Affinity::AnyOf(terms) = affinity else { return Ok(()) };
+    if terms.iter().any(|it| holds(it, node)) {
         return Ok(());
     }
     let unreadable = terms.iter().find_map(|term| match term {
@@ -19,6 +13,16 @@ pub(super) fn attracted(template: &Template, node: &Node) -> Result<(), Why> {
         Term::AllOf(_) => None,
     });
     Err(unreadable.map_or(Why::AffinityMatchesNotThisNode, |problem| Why::AffinityCannotBeRead { problem }))
+}
+
+/// Whether a node is one that a term describes.
+pub(crate) fn holds(term: &Term, node: &Node) -> bool {
+    match term {
+        Term::AllOf(requirements) => {
+            !requirements.is_empty() && requirements.iter().all(|it| required(it, node))
+        }
+        Term::Unreadable(_) => false,
+    }
 }
 
 /// Rule: `Gt` and `Lt` compare whole numbers; a label that is missing or no number satisfies neither.

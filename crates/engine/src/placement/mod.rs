@@ -1,11 +1,11 @@
-//! May a pod of this template be on this node? Asked by the DaemonSet rules, and by whoever explains them.
+//! May such a pod be on this node? Asked by the DaemonSet rules, by the scheduler, and by whoever explains them.
 
-mod affinity;
+pub(crate) mod affinity;
 mod node_name;
 mod selector;
 pub(crate) mod taints;
 
-use crate::facts::{Node, Template, Truth};
+use crate::facts::{Affinity, Labels, Node, Template, Truth};
 use crate::mutant;
 use crate::why::Why;
 
@@ -25,8 +25,7 @@ pub enum Verdict {
 /// removes nothing. Upstream: `NodeShouldRunDaemonPod`.
 pub fn verdict(template: &Template, node: &Node) -> Verdict {
     let asked = node_name::named(template, node)
-        .and_then(|()| selector::selected(template, node))
-        .and_then(|()| affinity::attracted(template, node));
+        .and_then(|()| wanted(&template.node_selector, &template.affinity, node));
     match asked {
         Err(why) => Verdict::Leave(why),
         Ok(()) if mutant::is("B23") && node.ready.status != Truth::True => {
@@ -34,4 +33,9 @@ pub fn verdict(template: &Template, node: &Node) -> Verdict {
         }
         Ok(()) => taints::weigh(&template.tolerations, node),
     }
+}
+
+/// Whether a node has what is asked of its labels.
+pub(crate) fn wanted(node_selector: &Labels, affinity: &Affinity, node: &Node) -> Result<(), Why> {
+    selector::selected(node_selector, node).and_then(|()| affinity::attracted(affinity, node))
 }

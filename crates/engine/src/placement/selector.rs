@@ -1,12 +1,11 @@
 use alloc::format;
 
-use crate::facts::{Node, Template};
+use crate::facts::{Labels, Node};
 use crate::why::Why;
 
 /// Rule: every pair of the node selector must be among the node's labels.
-pub(super) fn selected(template: &Template, node: &Node) -> Result<(), Why> {
-    let missing = template
-        .node_selector
+pub(super) fn selected(selector: &Labels, node: &Node) -> Result<(), Why> {
+    let missing = selector
         .iter()
         .find(|(key, value)| node.labels.get(key).is_none_or(|label| label.as_ref() != *value));
     match missing {

@@ -66,7 +66,7 @@ impl Muster {
     pub(crate) async fn start(dir: &Path) -> (Self, Duration) {
         let began = Instant::now();
         let mut child = Command::new(env!("CARGO_BIN_EXE_muster"))
-            .args(["server", "--garbage-collector=false", "--listen", "127.0.0.1:0", "--data-dir"])
+            .args(["server", "--without", "all", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(dir)
             .stdout(Stdio::piped())
             .spawn()

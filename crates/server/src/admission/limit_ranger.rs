@@ -4,12 +4,12 @@ use serde_json::{Map, Value, json};
 
 use super::Attempt;
 use super::resources::{self, Amounts, amounts};
-use crate::admit::quantity::Quantity;
 use crate::kinds::Kind;
 use crate::object::{self, list, map_mut, str_at};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::selector::Selector;
+use muster_engine::quantity::Quantity;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 

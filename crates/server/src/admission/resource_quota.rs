@@ -13,7 +13,6 @@ use tokio::sync::Notify;
 
 use super::resources::{self, Amounts, add, amounts, is_best_effort};
 use super::{Attempt, Operation};
-use crate::admit::quantity::Quantity;
 use crate::context::Context;
 use crate::kinds::{KINDS, Kind};
 use crate::object::{self, is_set, list, str_at};
@@ -21,6 +20,7 @@ use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::route::{Part, Target};
 use crate::selector::Selector;
+use muster_engine::quantity::Quantity;
 
 /// Charges whose writes are not in the store yet.
 #[derive(Debug, Default, Clone)]

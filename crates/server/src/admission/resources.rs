@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::admit::quantity::Quantity;
 use crate::object::{is_set, list};
+use muster_engine::quantity::Quantity;
 
 /// Amounts by the name of their resource.
 pub(super) type Amounts = BTreeMap<String, Quantity>;

@@ -9,7 +9,6 @@ pub(crate) mod default;
 mod labels;
 mod metadata;
 pub(crate) mod names;
-pub(crate) mod quantity;
 pub(crate) mod resources;
 pub(crate) mod warn;
 

@@ -6,45 +6,21 @@ use serde_json::Value;
 
 use super::cause::{Causes, Path};
 use super::names;
-use super::quantity::Quantity;
 use crate::object::list;
+use muster_engine::quantity::Quantity;
+use muster_engine::resources::{self, Amounts};
 
-/// What the containers of a pod need at once: all regular ones and sidecars together, or the largest init
-/// container with the sidecars that run before it, whichever is more.
-///
-/// `part` is `requests` or `limits`. Upstream: `AggregateContainerRequests`.
-pub(crate) fn of_containers(spec: &Value, part: &str) -> BTreeMap<String, Quantity> {
-    let mut running = BTreeMap::new();
-    for container in list(spec, "containers") {
-        add(&mut running, &container["resources"][part]);
-    }
-    let (mut sidecars, mut at_start) = (BTreeMap::new(), BTreeMap::new());
-    for container in list(spec, "initContainers") {
-        let amounts = &container["resources"][part];
-        let mut now = sidecars.clone();
-        add(&mut now, amounts);
-        if container["restartPolicy"] == "Always" {
-            add(&mut running, amounts);
-            sidecars.clone_from(&now);
-        }
-        keep_larger(&mut at_start, now);
-    }
-    keep_larger(&mut running, at_start);
-    running
-}
-
-fn add(sums: &mut BTreeMap<String, Quantity>, amounts: &Value) {
-    for (name, amount) in amounts.as_object().into_iter().flatten() {
-        let sum = sums.entry(name.clone()).or_insert(Quantity::ZERO);
-        *sum = sum.plus(Quantity::of(amount));
-    }
-}
-
-fn keep_larger(sums: &mut BTreeMap<String, Quantity>, others: BTreeMap<String, Quantity>) {
-    for (name, amount) in others {
-        let sum = sums.entry(name).or_insert(amount);
-        *sum = amount.max(*sum);
-    }
+/// What the containers of a pod need at once. `part` is `requests` or `limits`.
+pub(crate) fn of_containers(spec: &Value, part: &str) -> Amounts {
+    let amounts = |container: &Value| -> Amounts {
+        let said = container["resources"][part].as_object().into_iter().flatten();
+        said.map(|(name, amount)| (name.clone(), Quantity::of(amount))).collect()
+    };
+    let init_containers = list(spec, "initContainers");
+    resources::at_once(
+        list(spec, "containers").iter().map(amounts),
+        init_containers.iter().map(|it| (it["restartPolicy"] == "Always", amounts(it))),
+    )
 }
 
 /// How soon a pod goes when a node runs short: one that says its limits goes last, one that says nothing first.

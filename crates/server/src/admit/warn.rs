@@ -10,9 +10,9 @@ use serde_json::Value;
 use super::cause::Path;
 use super::check::Write;
 use super::names;
-use super::quantity::Quantity;
 use crate::object::{is_set, list, str_at};
 use crate::route::Part;
+use muster_engine::quantity::Quantity;
 
 pub(crate) fn nothing(_: &Write) -> Vec<String> {
     Vec::new()

@@ -9,7 +9,11 @@ use crate::kinds::KINDS;
 
 /// Who the parts of Muster are. None of them is an administrator.
 pub(crate) const CONTROLLER: &str = "system:muster-controller";
+pub(crate) const DISRUPTION: &str = "system:muster-disruption";
+pub(crate) const ENDPOINTS: &str = "system:muster-endpoints";
 pub(crate) const GARBAGE_COLLECTOR: &str = "system:muster-garbage-collector";
+pub(crate) const NODE_LIFECYCLE: &str = "system:muster-node-lifecycle";
+pub(crate) const SCHEDULER: &str = "system:muster-scheduler";
 pub(crate) const SIMULATED_NODES: &str = "system:muster-simulated-nodes";
 
 /// Nodes that join with a bootstrap token are in this group until they have a certificate.
@@ -23,6 +27,8 @@ const LEASES: &str = "coordination.k8s.io";
 /// The core group, and that of events, which is another door to the same objects.
 const CORE: &str = "core";
 const EVENTS: &str = "core events.k8s.io";
+const POLICY: &str = "policy";
+const DISCOVERY: &str = "discovery.k8s.io";
 /// DaemonSets have two doors too.
 const APPS: &str = "apps extensions";
 
@@ -79,7 +85,7 @@ pub(crate) fn cluster_roles() -> Vec<Value> {
                 on("create", CORE, "serviceaccounts/token"),
                 on(WRITE, EVENTS, "events"),
                 on(WRITE, APPS, "daemonsets"),
-                on(WRITE, "policy", "poddisruptionbudgets"),
+                on(WRITE, POLICY, "poddisruptionbudgets"),
                 on(READ_WRITE, LEASES, "leases"),
             ],
         ),
@@ -94,10 +100,10 @@ pub(crate) fn cluster_roles() -> Vec<Value> {
                 ),
                 on(READ, CORE, "namespaces"),
                 on(READ, EVENTS, "events"),
-                on(READ, "discovery.k8s.io", "endpointslices"),
+                on(READ, DISCOVERY, "endpointslices"),
                 on(READ, APPS, "daemonsets daemonsets/status"),
                 on(READ, "apps", "controllerrevisions"),
-                on(READ, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
+                on(READ, POLICY, "poddisruptionbudgets poddisruptionbudgets/status"),
             ],
         ),
         role(
@@ -142,7 +148,50 @@ pub(crate) fn cluster_roles() -> Vec<Value> {
                 on("create patch update", EVENTS, "events"),
             ],
         ),
+        role(
+            DISRUPTION,
+            [
+                on(READ, CORE, "pods"),
+                on("patch update", CORE, "pods/status"),
+                on(READ, "apps", "daemonsets"),
+                on(READ, POLICY, "poddisruptionbudgets"),
+                on("patch update", POLICY, "poddisruptionbudgets/status"),
+                on("create patch update", EVENTS, "events"),
+            ],
+        ),
+        role(
+            ENDPOINTS,
+            [
+                on(READ, CORE, "nodes pods services"),
+                // What is made for a Service keeps it from going first, which takes the right to its finalizers.
+                on("update", CORE, "services/finalizers"),
+                on("create delete get list patch update watch", CORE, "endpoints"),
+                on("create delete get list patch update watch", DISCOVERY, "endpointslices"),
+                on("create patch update", EVENTS, "events"),
+            ],
+        ),
         with_rules(GARBAGE_COLLECTOR, garbage_rules()),
+        role(
+            NODE_LIFECYCLE,
+            [
+                on("get list patch update watch", CORE, "nodes"),
+                on("patch update", CORE, "nodes/status pods/status"),
+                on("delete get list watch", CORE, "pods"),
+                on(READ, LEASES, "leases"),
+                on("create patch update", EVENTS, "events"),
+            ],
+        ),
+        role(
+            SCHEDULER,
+            [
+                on(READ, CORE, "namespaces nodes"),
+                on("delete get list watch", CORE, "pods"),
+                on("create", CORE, "bindings pods/binding"),
+                on("patch update", CORE, "pods/status"),
+                on(READ, POLICY, "poddisruptionbudgets"),
+                on("create patch update", EVENTS, "events"),
+            ],
+        ),
         role(
             SIMULATED_NODES,
             [
@@ -190,7 +239,11 @@ pub(crate) fn cluster_role_bindings() -> Vec<Value> {
             vec![group("system:serviceaccounts")],
         ),
         binding(CONTROLLER, CONTROLLER, vec![user(CONTROLLER)]),
+        binding(DISRUPTION, DISRUPTION, vec![user(DISRUPTION)]),
+        binding(ENDPOINTS, ENDPOINTS, vec![user(ENDPOINTS)]),
         binding(GARBAGE_COLLECTOR, GARBAGE_COLLECTOR, vec![user(GARBAGE_COLLECTOR)]),
+        binding(NODE_LIFECYCLE, NODE_LIFECYCLE, vec![user(NODE_LIFECYCLE)]),
+        binding(SCHEDULER, SCHEDULER, vec![user(SCHEDULER)]),
         binding(SIMULATED_NODES, SIMULATED_NODES, vec![user(SIMULATED_NODES)]),
         // A node joins with a token, is given a certificate, and renews it by itself.
         binding("muster:node-bootstrappers", "system:node-bootstrapper", vec![group(BOOTSTRAPPERS)]),

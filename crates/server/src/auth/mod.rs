@@ -34,7 +34,9 @@ use serde_json::Value;
 pub(crate) use self::certificate::Peer;
 pub(crate) use self::csr::keep as keep_signing_requests;
 pub(crate) use self::deed::{Deed, On, Resource};
-pub(crate) use self::defaults::{CONTROLLER, GARBAGE_COLLECTOR, SIMULATED_NODES};
+pub(crate) use self::defaults::{
+    CONTROLLER, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, NODE_LIFECYCLE, SCHEDULER, SIMULATED_NODES,
+};
 pub(crate) use self::impersonate::impersonated;
 use self::roles::{Held, Roles};
 pub(crate) use self::standing::make as make_default_roles;

@@ -5,9 +5,9 @@ use serde_json::Value;
 use super::pod::Spec;
 use super::{check_choice, check_name, downward, file, has, probe, required, security};
 use crate::admit::cause::{Causes, Path};
-use crate::admit::quantity::Quantity;
 use crate::admit::{names, resources};
 use crate::object::{is_set, list, str_at};
+use muster_engine::quantity::Quantity;
 
 const RULES_NEED_POLICY: &str = "must specify restartPolicy when restart rules are used";
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::required;
 use crate::admit::cause::{Causes, Path};
 use crate::admit::names;
-use crate::admit::quantity::Quantity;
 use crate::object::str_at;
+use muster_engine::quantity::Quantity;
 
 /// As variables of the environment.
 pub(super) const ENV_FIELDS: &[&str] = &[

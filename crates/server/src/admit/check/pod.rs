@@ -7,10 +7,10 @@ use super::container::{
 };
 use super::{Write, check_choice, check_reference, has, pod_change, required, scheduling, security, volume};
 use crate::admit::cause::{Causes, Path};
-use crate::admit::quantity::Quantity;
 use crate::admit::{address, labels, metadata, names, resources};
 use crate::object::{is_set, list, str_at};
 use crate::route::Part;
+use muster_engine::quantity::Quantity;
 
 pub(crate) fn pod(write: &Write, out: &mut Causes) {
     let (new, at) = (write.new, Path::new("spec"));

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::Write;
 use crate::admit::cause::{Bad, Causes, Path};
-use crate::admit::quantity::Quantity;
 use crate::admit::{metadata::IMMUTABLE, names, resources};
 use crate::object::{is_set, list, str_at};
+use muster_engine::quantity::Quantity;
 
 pub(crate) fn limit_range(write: &Write, out: &mut Causes) {
     let limits = list(&write.new["spec"], "limits");

@@ -5,9 +5,9 @@ use serde_json::Value;
 use super::file::{check_descending, check_local_path, check_no_backsteps};
 use super::{downward, has, required};
 use crate::admit::cause::{Causes, Path};
-use crate::admit::quantity::Quantity;
 use crate::admit::{labels, metadata, names, resources};
 use crate::object::{is_set, list, str_at};
+use muster_engine::quantity::Quantity;
 
 type Check = fn(&Value, &Path, &mut Causes);
 

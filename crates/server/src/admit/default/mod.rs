@@ -20,8 +20,8 @@ pub(crate) use self::cluster::{
 pub(crate) use self::daemonset::daemonset;
 pub(crate) use self::pod::{pod, pod_template};
 pub(crate) use self::service::{endpoints, service};
-use super::quantity::Quantity;
 use crate::object::is_set;
+use muster_engine::quantity::Quantity;
 
 pub(crate) fn nothing(_: &mut Value) {}
 

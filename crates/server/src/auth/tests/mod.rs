@@ -295,6 +295,97 @@ async fn parts_of_muster_may_do_their_work_and_no_more() {
         "#]],
     );
     world.check(
+        &someone(SCHEDULER),
+        &[
+            "GET /api/v1/pods?watch=true",
+            "POST /api/v1/namespaces/default/pods/p/binding",
+            "PATCH /api/v1/namespaces/default/pods/p/status",
+            "DELETE /api/v1/namespaces/default/pods/p",
+            "PATCH /api/v1/namespaces/default/pods/p",
+            "PATCH /api/v1/nodes/n",
+        ],
+        &expect![[r#"
+            GET /api/v1/pods?watch=true
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-scheduler" of ClusterRole "system:muster-scheduler" to User "system:muster-scheduler"
+            POST /api/v1/namespaces/default/pods/p/binding
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-scheduler" of ClusterRole "system:muster-scheduler" to User "system:muster-scheduler"
+            PATCH /api/v1/namespaces/default/pods/p/status
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-scheduler" of ClusterRole "system:muster-scheduler" to User "system:muster-scheduler"
+            DELETE /api/v1/namespaces/default/pods/p
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-scheduler" of ClusterRole "system:muster-scheduler" to User "system:muster-scheduler"
+            PATCH /api/v1/namespaces/default/pods/p
+                no: pods "p" is forbidden: User "system:muster-scheduler" cannot patch resource "pods" in API group "" in the namespace "default"
+            PATCH /api/v1/nodes/n
+                no: nodes "n" is forbidden: User "system:muster-scheduler" cannot patch resource "nodes" in API group "" at the cluster scope
+        "#]],
+    );
+    world.check(
+        &someone(NODE_LIFECYCLE),
+        &[
+            "GET /apis/coordination.k8s.io/v1/leases?watch=true",
+            "PATCH /api/v1/nodes/n",
+            "PATCH /api/v1/nodes/n/status",
+            "DELETE /api/v1/namespaces/default/pods/p",
+            "DELETE /api/v1/nodes/n",
+            "POST /api/v1/namespaces/default/pods/p/binding",
+        ],
+        &expect![[r#"
+            GET /apis/coordination.k8s.io/v1/leases?watch=true
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-node-lifecycle" of ClusterRole "system:muster-node-lifecycle" to User "system:muster-node-lifecycle"
+            PATCH /api/v1/nodes/n
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-node-lifecycle" of ClusterRole "system:muster-node-lifecycle" to User "system:muster-node-lifecycle"
+            PATCH /api/v1/nodes/n/status
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-node-lifecycle" of ClusterRole "system:muster-node-lifecycle" to User "system:muster-node-lifecycle"
+            DELETE /api/v1/namespaces/default/pods/p
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-node-lifecycle" of ClusterRole "system:muster-node-lifecycle" to User "system:muster-node-lifecycle"
+            DELETE /api/v1/nodes/n
+                no: nodes "n" is forbidden: User "system:muster-node-lifecycle" cannot delete resource "nodes" in API group "" at the cluster scope
+            POST /api/v1/namespaces/default/pods/p/binding
+                no: pods "p" is forbidden: User "system:muster-node-lifecycle" cannot create resource "pods/binding" in API group "" in the namespace "default"
+        "#]],
+    );
+    world.check(
+        &someone(DISRUPTION),
+        &[
+            "GET /apis/policy/v1/poddisruptionbudgets?watch=true",
+            "PUT /apis/policy/v1/namespaces/default/poddisruptionbudgets/b/status",
+            "PUT /apis/policy/v1/namespaces/default/poddisruptionbudgets/b",
+            "DELETE /api/v1/namespaces/default/pods/p",
+        ],
+        &expect![[r#"
+            GET /apis/policy/v1/poddisruptionbudgets?watch=true
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-disruption" of ClusterRole "system:muster-disruption" to User "system:muster-disruption"
+            PUT /apis/policy/v1/namespaces/default/poddisruptionbudgets/b/status
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-disruption" of ClusterRole "system:muster-disruption" to User "system:muster-disruption"
+            PUT /apis/policy/v1/namespaces/default/poddisruptionbudgets/b
+                no: poddisruptionbudgets.policy "b" is forbidden: User "system:muster-disruption" cannot update resource "poddisruptionbudgets" in API group "policy" in the namespace "default"
+            DELETE /api/v1/namespaces/default/pods/p
+                no: pods "p" is forbidden: User "system:muster-disruption" cannot delete resource "pods" in API group "" in the namespace "default"
+        "#]],
+    );
+    world.check(
+        &someone(ENDPOINTS),
+        &[
+            "GET /api/v1/services?watch=true",
+            "POST /apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+            "PUT /api/v1/namespaces/default/endpoints/e",
+            "PUT /api/v1/namespaces/default/services/s",
+            "PATCH /api/v1/namespaces/default/pods/p/status",
+        ],
+        &expect![[r#"
+            GET /api/v1/services?watch=true
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-endpoints" of ClusterRole "system:muster-endpoints" to User "system:muster-endpoints"
+            POST /apis/discovery.k8s.io/v1/namespaces/default/endpointslices
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-endpoints" of ClusterRole "system:muster-endpoints" to User "system:muster-endpoints"
+            PUT /api/v1/namespaces/default/endpoints/e
+                yes: RBAC: allowed by ClusterRoleBinding "system:muster-endpoints" of ClusterRole "system:muster-endpoints" to User "system:muster-endpoints"
+            PUT /api/v1/namespaces/default/services/s
+                no: services "s" is forbidden: User "system:muster-endpoints" cannot update resource "services" in API group "" in the namespace "default"
+            PATCH /api/v1/namespaces/default/pods/p/status
+                no: pods "p" is forbidden: User "system:muster-endpoints" cannot patch resource "pods/status" in API group "" in the namespace "default"
+        "#]],
+    );
+    world.check(
         &someone(SIMULATED_NODES),
         &[
             "POST /api/v1/nodes",

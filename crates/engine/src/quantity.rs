@@ -3,13 +3,15 @@
 //! Upstream: `apimachinery/pkg/api/resource/quantity.go`. Ours holds whole billionths in 128 bits, so an amount
 //! above some 10²⁹ is refused where upstream's grows without bound.
 
-use std::borrow::Cow;
-use std::cmp::Ordering;
-use std::fmt;
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::ToString as _;
+use core::cmp::Ordering;
+use core::fmt;
 
 /// An amount, and the family of suffixes that it is written with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Quantity {
+pub struct Quantity {
     nanos: i128,
     form: Form,
 }
@@ -24,35 +26,46 @@ enum Form {
     Exponent,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum QuantityError {
-    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuantityError {
     Format,
-    #[error("unable to parse numeric part of quantity")]
     Number,
-    #[error("unable to parse quantity's suffix")]
     Suffix,
 }
+
+impl fmt::Display for QuantityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Format => {
+                "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+            }
+            Self::Number => "unable to parse numeric part of quantity",
+            Self::Suffix => "unable to parse quantity's suffix",
+        })
+    }
+}
+
+impl core::error::Error for QuantityError {}
 
 const ONE: i128 = 1_000_000_000;
 const MILLI: i128 = ONE / 1_000;
 
 /// What upstream stores when it was sent this text.
-pub(crate) fn canonical(text: &str) -> Result<Cow<'_, str>, QuantityError> {
+pub fn canonical(text: &str) -> Result<Cow<'_, str>, QuantityError> {
     let parts = Parts::of(text)?;
     let quantity = parts.quantity()?;
     Ok(if parts.is_kept() { text.into() } else { quantity.to_string().into() })
 }
 
 impl Quantity {
-    pub(crate) const ZERO: Self = Self { nanos: 0, form: Form::Decimal };
+    pub const ZERO: Self = Self { nanos: 0, form: Form::Decimal };
 
-    pub(crate) fn parse(text: &str) -> Result<Self, QuantityError> {
+    pub fn parse(text: &str) -> Result<Self, QuantityError> {
         Parts::of(text)?.quantity()
     }
 
     /// The amount that a JSON value states. What the decoder let through parses; all else counts as nothing.
-    pub(crate) fn of(value: &serde_json::Value) -> Self {
+    pub fn of(value: &serde_json::Value) -> Self {
         let read = match value {
             serde_json::Value::String(text) => Self::parse(text),
             serde_json::Value::Number(number) => Self::parse(&number.to_string()),
@@ -61,45 +74,45 @@ impl Quantity {
         read.unwrap_or(Self::ZERO)
     }
 
-    pub(crate) fn whole(count: i64) -> Self {
+    pub fn whole(count: i64) -> Self {
         Self { nanos: i128::from(count) * ONE, form: Form::Decimal }
     }
 
-    pub(crate) fn is_zero(self) -> bool {
+    pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
 
-    pub(crate) fn is_negative(self) -> bool {
+    pub fn is_negative(self) -> bool {
         self.nanos < 0
     }
 
-    pub(crate) fn is_whole(self) -> bool {
+    pub fn is_whole(self) -> bool {
         self.nanos % ONE == 0
     }
 
     /// Whole units, a part of one counted as one.
-    pub(crate) fn units(self) -> i128 {
+    pub fn units(self) -> i128 {
         round_away(self.nanos, ONE)
     }
 
     /// Thousandths, a part of one counted as one.
-    pub(crate) fn millis(self) -> i128 {
+    pub fn millis(self) -> i128 {
         round_away(self.nanos, MILLI)
     }
 
-    pub(crate) fn plus(self, other: Self) -> Self {
+    pub fn plus(self, other: Self) -> Self {
         // Nothing takes the form of what is added to it.
         let form = if self.is_zero() { other.form } else { self.form };
         Self { nanos: self.nanos.saturating_add(other.nanos), form }
     }
 
-    pub(crate) fn minus(self, other: Self) -> Self {
+    pub fn minus(self, other: Self) -> Self {
         let form = if self.is_zero() { other.form } else { self.form };
         Self { nanos: self.nanos.saturating_sub(other.nanos), form }
     }
 
     /// Nothing finer than a thousandth is kept of a resource.
-    pub(crate) fn rounded_to_millis(self) -> Self {
+    pub fn rounded_to_millis(self) -> Self {
         Self { nanos: self.millis().saturating_mul(MILLI), form: self.form }
     }
 }
@@ -286,6 +299,8 @@ fn round_away(number: i128, by: i128) -> i128 {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use expect_test::{Expect, expect};
     use proptest::prelude::*;
 

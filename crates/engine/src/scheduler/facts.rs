@@ -1,0 +1,390 @@
+//! What the scheduler reads of pods and nodes.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::facts::decode::{Meta, Pairs, RawSelector, RawTerm, RawToleration, Str, requirements, term};
+use crate::facts::{self, Affinity, Key, Labels, Requirement, Shared, Term, Text, Toleration};
+use crate::quantity::Quantity;
+use crate::resources;
+use crate::time::Time;
+
+/// The name that pods without a scheduler of their own carry.
+pub const SCHEDULER_NAME: &str = "default-scheduler";
+
+/// A pod, as far as it takes up room on a node or looks for some.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pod {
+    pub key: Key,
+    pub uid: Text,
+    pub resource_version: u64,
+    pub labels: Labels,
+    /// The node it is bound to.
+    pub node: Option<Text>,
+    /// The node that was made free for it.
+    pub nominated: Option<Text>,
+    pub created: Time,
+    pub deleting: bool,
+    /// Succeeded or failed: it takes up nothing.
+    pub finished: bool,
+    /// Whether it is ours to bind: it names our scheduler, and no gate is left.
+    pub ours: bool,
+    pub priority: i32,
+    /// Whether others of lower priority may be removed for it.
+    pub preempts: bool,
+    pub wants: Arc<Wants>,
+    /// What its condition `PodScheduled` says while it is False.
+    pub told: Option<Text>,
+}
+
+/// What a pod asks of a node.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Wants {
+    pub node_selector: Labels,
+    pub affinity: Affinity,
+    pub preferred: Vec<(i64, Term)>,
+    pub tolerations: Arc<[Toleration]>,
+    /// Thousandths of a core for `cpu`, whole units for all else; without what is zero.
+    pub amounts: Vec<(Text, i64)>,
+    pub ports: Vec<Port>,
+    pub near: Vec<PodTerm>,
+    pub apart: Vec<PodTerm>,
+    /// The same as a wish; a negative weight wishes them apart.
+    pub rather: Vec<(i64, PodTerm)>,
+}
+
+/// A port of the node's own.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Port {
+    pub protocol: Text,
+    /// `0.0.0.0`: every address.
+    pub ip: Text,
+    pub number: i64,
+}
+
+impl Port {
+    /// Rule: two ports meet if protocol and number are the same and the addresses are, or one of them is every address.
+    pub fn meets(&self, other: &Self) -> bool {
+        const EVERY: &str = "0.0.0.0";
+        self.number == other.number
+            && self.protocol == other.protocol
+            && (self.ip == other.ip || self.ip.as_ref() == EVERY || other.ip.as_ref() == EVERY)
+    }
+}
+
+/// Which pods it is about, and how far around them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PodTerm {
+    /// `None` matches no pod, an empty list every one.
+    pub selector: Option<Vec<Requirement>>,
+    pub namespaces: Vec<Text>,
+    pub namespace_selector: Option<Vec<Requirement>>,
+    /// The label that nodes of one place share.
+    pub topology: Text,
+}
+
+/// A node: what the DaemonSet rules read of it, and what fits on it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    pub fact: facts::Node,
+    pub unschedulable: bool,
+    /// As in [`Wants::amounts`].
+    pub allocatable: BTreeMap<Text, i64>,
+}
+
+pub fn pod(json: &[u8], shared: &mut Shared) -> Result<Pod, serde_json::Error> {
+    let raw: RawPod<'_> = serde_json::from_slice(json)?;
+    let (meta, spec, status) = (raw.metadata, raw.spec, raw.status);
+    let text = |it: &Option<Str<'_>>| it.as_deref().filter(|it| !it.is_empty()).map(Text::from);
+    let told =
+        status.conditions.iter().flatten().find(|it| it.kind == "PodScheduled" && it.status == "False");
+    let is_ours = spec.scheduler_name.as_deref().is_none_or(|it| it.is_empty() || it == SCHEDULER_NAME);
+    let key = meta.key(shared);
+    Ok(Pod {
+        uid: meta.uid(),
+        resource_version: meta.resource_version(),
+        labels: meta.labels(shared),
+        node: spec.node_name.as_deref().filter(|it| !it.is_empty()).map(|it| shared.text(it)),
+        nominated: text(&status.nominated_node_name),
+        created: meta.created(),
+        deleting: meta.deletion_timestamp.is_some(),
+        finished: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
+        ours: is_ours && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty),
+        priority: spec.priority.unwrap_or_default(),
+        preempts: spec.preemption_policy.as_deref() != Some("Never"),
+        wants: Arc::new(wants(spec, &key.namespace, shared)),
+        told: told.and_then(|it| text(&it.message)),
+        key,
+    })
+}
+
+pub fn node(json: &[u8], shared: &mut Shared) -> Result<Node, serde_json::Error> {
+    let raw: RawNode<'_> = serde_json::from_slice(json)?;
+    let allocatable = raw.status.allocatable.iter().flatten();
+    let allocatable = allocatable.map(|(name, amount)| {
+        let amount = in_units(name, Quantity::of(amount));
+        (shared.text(name), amount)
+    });
+    let allocatable = allocatable.collect();
+    let fact = facts::node(json, shared).map_err(serde::de::Error::custom)?;
+    Ok(Node { fact, unschedulable: raw.spec.unschedulable.unwrap_or(false), allocatable })
+}
+
+fn wants(spec: RawSpec<'_>, namespace: &Text, shared: &mut Shared) -> Wants {
+    let amounts_of = |it: &RawContainer<'_>| read_amounts(it.resources.requests.as_ref());
+    let mut amounts = resources::at_once(
+        spec.containers.iter().flatten().map(amounts_of),
+        spec.init_containers.iter().flatten().map(|it| (it.is_sidecar(), amounts_of(it))),
+    );
+    // What is said of the pod as a whole stands for what its containers say.
+    amounts.extend(read_amounts(spec.resources.requests.as_ref()));
+    resources::add(&mut amounts, &read_amounts(spec.overhead.as_ref()));
+    let amounts = amounts.iter().map(|(name, amount)| (shared.text(name), in_units(name, *amount)));
+    let amounts = amounts.filter(|(_, amount)| *amount != 0).collect();
+
+    let restarted = spec.init_containers.iter().flatten().filter(|it| it.is_sidecar());
+    let ports = spec.containers.iter().flatten().chain(restarted).flat_map(|it| it.ports.iter().flatten());
+    let ports = ports.filter(|it| it.host_port != 0).map(|it| Port {
+        protocol: shared.text(it.protocol.as_deref().filter(|it| !it.is_empty()).unwrap_or("TCP")),
+        ip: shared.text(it.host_ip.as_deref().filter(|it| !it.is_empty()).unwrap_or("0.0.0.0")),
+        number: it.host_port,
+    });
+    let ports = ports.collect();
+
+    let tolerations = spec.tolerations.into_iter().flatten().map(|it| it.into_fact(shared)).collect();
+    let pairs = spec.node_selector.unwrap_or_default();
+    let affinity = spec.affinity;
+    let preferred = affinity.node.preferred.into_iter().flatten();
+    let mut rather = Vec::new();
+    for (sign, wishes) in [(1, affinity.pod.preferred), (-1, affinity.anti.preferred)] {
+        rather.extend(
+            wishes
+                .into_iter()
+                .flatten()
+                .map(|it| (sign * it.weight, pod_term(it.pod_affinity_term, namespace, shared))),
+        );
+    }
+    let mut terms = |list: Option<Vec<RawPodTerm<'_>>>| {
+        list.into_iter().flatten().map(|it| pod_term(it, namespace, shared)).collect()
+    };
+    Wants {
+        near: terms(affinity.pod.required),
+        apart: terms(affinity.anti.required),
+        rather,
+        node_selector: shared.labels(pairs.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))),
+        affinity: match affinity.node.required {
+            None => Affinity::Anywhere,
+            Some(it) => Affinity::AnyOf(it.terms.into_iter().flatten().map(term).collect()),
+        },
+        preferred: preferred.map(|it| (it.weight, term(it.preference))).collect(),
+        tolerations: shared.tolerations(tolerations),
+        amounts,
+        ports,
+    }
+}
+
+fn pod_term(raw: RawPodTerm<'_>, namespace: &Text, shared: &mut Shared) -> PodTerm {
+    // A selector that cannot be read matches nothing.
+    let read = |it: Option<RawSelector<'_>>| it.and_then(|it| requirements(it).ok());
+    let mut namespaces: Vec<Text> = raw.namespaces.into_iter().flatten().map(|it| shared.text(&it)).collect();
+    let namespace_selector = read(raw.namespace_selector);
+    if namespaces.is_empty() && namespace_selector.is_none() {
+        namespaces.push(namespace.clone());
+    }
+    PodTerm {
+        selector: read(raw.label_selector),
+        namespaces,
+        namespace_selector,
+        topology: shared.text(raw.topology_key.as_deref().unwrap_or_default()),
+    }
+}
+
+fn read_amounts(raw: Option<&BTreeMap<String, Value>>) -> resources::Amounts {
+    raw.into_iter().flatten().map(|(name, amount)| (name.clone(), Quantity::of(amount))).collect()
+}
+
+/// Rule: `cpu` is counted in thousandths, rounded up; all else in whole units, rounded up.
+fn in_units(name: &str, amount: Quantity) -> i64 {
+    let units = if name == "cpu" { amount.millis() } else { amount.units() };
+    i64::try_from(units).unwrap_or(i64::MAX)
+}
+
+#[derive(Deserialize)]
+struct RawPod<'a> {
+    #[serde(borrow, default)]
+    metadata: Meta<'a>,
+    #[serde(borrow, default)]
+    spec: RawSpec<'a>,
+    #[serde(borrow, default)]
+    status: RawStatus<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawSpec<'a> {
+    #[serde(borrow)]
+    node_name: Option<Str<'a>>,
+    #[serde(borrow)]
+    scheduler_name: Option<Str<'a>>,
+    scheduling_gates: Option<Vec<Value>>,
+    priority: Option<i32>,
+    #[serde(borrow)]
+    preemption_policy: Option<Str<'a>>,
+    #[serde(borrow)]
+    node_selector: Option<Pairs<'a>>,
+    #[serde(borrow)]
+    affinity: RawAffinities<'a>,
+    #[serde(borrow)]
+    tolerations: Option<Vec<RawToleration<'a>>>,
+    #[serde(borrow)]
+    containers: Option<Vec<RawContainer<'a>>>,
+    #[serde(borrow)]
+    init_containers: Option<Vec<RawContainer<'a>>>,
+    resources: RawResources,
+    overhead: Option<BTreeMap<String, Value>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawAffinities<'a> {
+    #[serde(borrow, rename = "nodeAffinity")]
+    node: RawNodeAffinity<'a>,
+    #[serde(borrow, rename = "podAffinity")]
+    pod: RawPodAffinity<'a>,
+    #[serde(borrow, rename = "podAntiAffinity")]
+    anti: RawPodAffinity<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawNodeAffinity<'a> {
+    #[serde(borrow, rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    required: Option<RawRequired<'a>>,
+    #[serde(borrow, rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+    preferred: Option<Vec<RawPreferred<'a>>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawRequired<'a> {
+    #[serde(borrow, rename = "nodeSelectorTerms")]
+    terms: Option<Vec<RawTerm<'a>>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawPreferred<'a> {
+    weight: i64,
+    #[serde(borrow)]
+    preference: RawTerm<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawPodAffinity<'a> {
+    #[serde(borrow, rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    required: Option<Vec<RawPodTerm<'a>>>,
+    #[serde(borrow, rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+    preferred: Option<Vec<RawPodWish<'a>>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawPodWish<'a> {
+    weight: i64,
+    #[serde(borrow)]
+    pod_affinity_term: RawPodTerm<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawPodTerm<'a> {
+    #[serde(borrow)]
+    label_selector: Option<RawSelector<'a>>,
+    #[serde(borrow)]
+    namespaces: Option<Vec<Str<'a>>>,
+    #[serde(borrow)]
+    namespace_selector: Option<RawSelector<'a>>,
+    #[serde(borrow)]
+    topology_key: Option<Str<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawContainer<'a> {
+    resources: RawResources,
+    #[serde(borrow)]
+    ports: Option<Vec<RawPort<'a>>>,
+    #[serde(borrow)]
+    restart_policy: Option<Str<'a>>,
+}
+
+impl RawContainer<'_> {
+    fn is_sidecar(&self) -> bool {
+        self.restart_policy.as_deref() == Some("Always")
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawResources {
+    requests: Option<BTreeMap<String, Value>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawPort<'a> {
+    host_port: i64,
+    #[serde(borrow, rename = "hostIP")]
+    host_ip: Option<Str<'a>>,
+    #[serde(borrow)]
+    protocol: Option<Str<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawStatus<'a> {
+    #[serde(borrow)]
+    phase: Option<Str<'a>>,
+    #[serde(borrow)]
+    nominated_node_name: Option<Str<'a>>,
+    #[serde(borrow)]
+    conditions: Option<Vec<RawTold<'a>>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawTold<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Str<'a>,
+    #[serde(borrow)]
+    status: Str<'a>,
+    #[serde(borrow)]
+    message: Option<Str<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawNode<'a> {
+    spec: RawNodeSpec,
+    #[serde(borrow)]
+    status: RawNodeStatus<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawNodeSpec {
+    unschedulable: Option<bool>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawNodeStatus<'a> {
+    #[serde(borrow)]
+    allocatable: Option<BTreeMap<Str<'a>, Value>>,
+}
