@@ -7,6 +7,7 @@ use muster_server::Who;
 
 use crate::parts::Parts;
 use crate::serving::{Serving, config};
+use crate::sim_nodes::{FLEET_OF_UP, SimFlags};
 
 /// Run an API server, the controllers and simulated nodes on this machine, until Ctrl-C
 ///
@@ -19,9 +20,11 @@ pub(crate) struct Args {
     /// Real nodes, on containerd (not there yet)
     #[arg(long, value_name = "N")]
     nodes: Option<u16>,
-    /// Simulated nodes: they run nothing, and answer as nodes do (an image named `non-existent` never starts)
+    /// Simulated nodes: they run nothing, and answer as nodes do (docs/simulated-nodes.md has what they can be told)
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=i64::from(sim::NODES_MAX)))]
     sim_nodes: u16,
+    #[command(flatten)]
+    sim: SimFlags,
     #[command(flatten)]
     serving: Serving,
 }
@@ -39,8 +42,9 @@ async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
     let simulated = server.kubeconfig(Who::SimulatedNodes)?;
     let export = args.serving.serve(server, &[], parts)?;
 
+    let fleet = args.sim.options(FLEET_OF_UP, args.sim_nodes, "sim");
     let nodes = kube::Client::try_from(config(&simulated).await?)?;
-    let nodes = sim::register(nodes, args.sim_nodes).await.context("register the simulated nodes")?;
+    let nodes = sim::Fleet::register(nodes, fleet).await.context("register the simulated nodes")?;
     let running = nodes.run(parts.stop());
     parts.need("simulated nodes", async move {
         running.await;

@@ -133,6 +133,14 @@ pub async fn free(client: &Client) -> kube::Result<impl Iterator<Item = u16>> {
     Ok((1..=node::NODES_MAX).filter(move |it| !taken.contains(it)))
 }
 
+/// Deletes every node of a fleet.
+pub async fn remove_all(client: &Client, fleet: &str) -> kube::Result<()> {
+    let delete =
+        |it: seen::Node| request(Method::DELETE, format!("{NODES}/{}", it.name_any()), JSON, &json!({}));
+    let calls = list(client, fleet).await?.into_iter().map(delete).collect();
+    all(client, calls).await
+}
+
 async fn list(client: &Client, fleet: &str) -> kube::Result<Vec<seen::Node>> {
     let nodes: Api<seen::Node> = Api::all(client.clone());
     Ok(nodes.list(&ListParams::default().labels(&format!("{FLEET}={fleet}"))).await?.items)

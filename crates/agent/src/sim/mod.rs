@@ -17,6 +17,6 @@ mod told;
 #[cfg(test)]
 mod tests;
 
-pub use fleet::{Fleet, Options, add, free};
+pub use fleet::{Fleet, Options, add, free, remove_all};
 pub use node::{NODES_MAX, New};
 pub use told::{FAIL, FLEET, Pace, Trouble, WORDS, span};

@@ -271,14 +271,12 @@ fn init_containers_go_first_and_those_that_stay_go_last() {
 fn probes_pass_after_their_delay() {
     let container = json!({"name": "c", "image": "web", "startupProbe": {"initialDelaySeconds": 5},
         "readinessProbe": {"initialDelaySeconds": 10}});
-    World::new(json!({}), json!({"nodeName": "n", "containers": [container]}))
-        .run(60)
-        .check(&expect![[r#"
-               0 Pending [Initialized]; c ContainerCreating
-               1 Running [sandbox Initialized]; c running
-               6 Running [sandbox Initialized]; c running started
-              16 Running [sandbox Initialized Ready containers]; c running started ready
-        "#]]);
+    World::new(json!({}), json!({"nodeName": "n", "containers": [container]})).run(60).check(&expect![[r#"
+           0 Pending [Initialized]; c ContainerCreating
+           1 Running [sandbox Initialized]; c running
+           6 Running [sandbox Initialized]; c running started
+          16 Running [sandbox Initialized Ready containers]; c running started ready
+    "#]]);
     World::new(json!({"sim.muster.dev/never-ready": "true"}), one("web")).run(60).check(&expect![[r#"
            0 Pending [Initialized]; c ContainerCreating
            1 Running [sandbox Initialized]; c running started
@@ -292,7 +290,10 @@ fn a_gate_holds_a_pod_back() {
     let world = World::new(json!({}), spec).run(10);
     let conditions = world.object["status"]["conditions"].clone();
     let ready = conditions.as_array().unwrap().iter().find(|it| it["type"] == "Ready").unwrap();
-    expect![[r#""ReadinessGatesNotReady" "corresponding condition of pod readiness gate \"lb\" does not exist.""#]].assert_eq(&format!("{} {}", ready["reason"], ready["message"]));
+    expect![[
+        r#""ReadinessGatesNotReady" "corresponding condition of pod readiness gate \"lb\" does not exist.""#
+    ]]
+    .assert_eq(&format!("{} {}", ready["reason"], ready["message"]));
     let mut conditions = conditions;
     conditions.as_array_mut().unwrap().push(json!({"type": "lb", "status": "True"}));
     world.change("/status/conditions", conditions).run(10).check(&expect![[r#"
@@ -485,7 +486,7 @@ fn a_status_in_full() {
               "imageID": "sim://crash-loop",
               "lastState": {
                 "terminated": {
-                  "containerID": "sim://u/c/1",
+                  "containerID": "sim://u/c/0",
                   "exitCode": 1,
                   "finishedAt": "2026-01-01T00:00:02Z",
                   "reason": "Error",
@@ -522,7 +523,8 @@ fn a_status_in_full() {
             }
           ],
           "startTime": "2026-01-01T00:00:00Z"
-        }"#]].assert_eq(&serde_json::to_string_pretty(&world.object["status"]).unwrap());
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(&world.object["status"]).unwrap());
 }
 
 #[test]
@@ -569,7 +571,8 @@ fn spans() {
         Err("\"s\" is not a time such as 0, 300ms, 30s, 5m or 1h")
         Err("\"\" is not a time such as 0, 300ms, 30s, 5m or 1h")
         Err("\"1d\" is not a time such as 0, 300ms, 30s, 5m or 1h")
-        Err("\"-1s\" is not a time such as 0, 300ms, 30s, 5m or 1h")"#]].assert_eq(&said);
+        Err("\"-1s\" is not a time such as 0, 300ms, 30s, 5m or 1h")"#]]
+    .assert_eq(&said);
 }
 
 #[test]
@@ -627,7 +630,8 @@ fn a_node_says_what_is_wrong_with_it() {
           PIDPressure=False KubeletHasSufficientPID since 4Z
           Ready=True KubeletReady since 2Z
           NetworkUnavailable=False RouteCreated since 5Z
-    "#]].assert_eq(&said);
+    "#]]
+    .assert_eq(&said);
 }
 
 #[test]
@@ -648,7 +652,8 @@ fn which_troubles_stop_what() {
         silent: speaks false, works false, Pace { start: 1s, stop: 2s }
         vanish: speaks false, works false, Pace { start: 1s, stop: 2s }
         slow-start: speaks true, works true, Pace { start: 30s, stop: 2s }
-    "#]].assert_eq(&said);
+    "#]]
+    .assert_eq(&said);
 }
 
 #[test]
