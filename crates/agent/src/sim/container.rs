@@ -275,6 +275,7 @@ impl Container {
         }
     }
 
+    /// Rule: as the pod's policy says; an init container that is done does not, and a sidecar always does.
     pub(super) fn comes_again(&self, code: i32, policy: RestartPolicy) -> bool {
         match (self.role, policy) {
             (Role::Sidecar, _) | (Role::Main, RestartPolicy::Always) => true,
@@ -353,7 +354,7 @@ enum Next {
     Restart,
 }
 
-/// Nothing before the first time that it comes again.
+/// Rule: a container comes again at once the first time, then after 10 s, and after twice as long each time, up to 5 min.
 pub(super) fn backoff(crashes: u32) -> Duration {
     match crashes {
         0 => Duration::ZERO,

@@ -285,7 +285,8 @@ impl Pod {
         changed && self.start_time.is_some()
     }
 
-    /// As the kubelet: a container that has ended and comes again counts as one that runs.
+    /// Rule: a container that has ended and comes again counts as one that runs, as with the kubelet; a pod ends with the last
+    /// of its containers that does not, or that is stopped because the pod is deleted.
     pub(super) fn phase(&self) -> Phase {
         if let Some(over) = self.over {
             return over;

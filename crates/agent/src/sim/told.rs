@@ -150,12 +150,12 @@ impl ToNode {
         self.troubles.contains(&trouble)
     }
 
-    /// Whether it starts and stops what it is asked to.
+    /// Rule: a node that is not ready, silent or gone starts and stops nothing; with anything else it does.
     pub(super) fn works(&self) -> bool {
         ![Trouble::NotReady, Trouble::Silent, Trouble::Vanish].into_iter().any(|it| self.has(it))
     }
 
-    /// Whether the API server hears of it.
+    /// Rule: of a node that is silent or gone the API server hears nothing; with anything else it does.
     pub(super) fn speaks(&self) -> bool {
         ![Trouble::Silent, Trouble::Vanish].into_iter().any(|it| self.has(it))
     }
