@@ -42,6 +42,7 @@ extern crate alloc;
 pub mod act;
 pub mod cache;
 pub mod daemonset;
+pub mod explain;
 pub mod facts;
 pub mod garbage;
 mod gate;
