@@ -1,5 +1,7 @@
 //! What the benches share: a server of our own, clients, load, and a table of what came out.
 
+#![allow(dead_code, reason = "each bench takes a part of it")]
+
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
