@@ -87,7 +87,7 @@ async fn measure(table: &mut Table, nodes: usize) -> Duration {
     table.row("… peak memory", &format!("{peak:.0} MiB"), "");
 
     if nodes == UPSTREAM_NODES {
-        let mut beside = |what: &str, ours: f64, theirs: f64, unit: &str| {
+        let beside = |what: &str, ours: f64, theirs: f64, unit: &str| {
             let note = format!("upstream {theirs} {unit}; aim: a fifth");
             table.row(
                 &format!("… {what}, in fifths of upstream's"),
