@@ -8,6 +8,8 @@ mod parts;
 mod plan;
 mod server;
 mod serving;
+mod sim_node;
+mod sim_nodes;
 mod span;
 mod token;
 mod up;
@@ -40,6 +42,8 @@ enum Command {
     Restore(backup::RestoreArgs),
     /// Tokens with which new nodes join
     Token(token::Args),
+    SimNodes(sim_nodes::Args),
+    SimNode(sim_node::Args),
 }
 
 fn main() -> ExitCode {
@@ -71,6 +75,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
         Command::Token(args) => token::run(args).await,
+        Command::SimNodes(args) => sim_nodes::run(args).await,
+        Command::SimNode(args) => sim_node::run(args).await,
     }
 }
 
