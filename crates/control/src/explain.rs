@@ -74,7 +74,7 @@ pub(crate) async fn read_set(
     let right = Right { verb: "get", kind: Kind::Sets, namespace: Some(namespace) };
     let path = format!("{}/{name}", collection(Kind::Sets, Some(namespace)));
     match get(client, right, path).await {
-        Err(NotRead::NotFound { .. }) => Ok(None),
+        Err(NotRead::Refused { code: 404, .. }) => Ok(None),
         read => read.map(Some),
     }
 }

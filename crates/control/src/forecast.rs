@@ -166,15 +166,10 @@ async fn dry_run(
     };
     let right = planned.right(verb.as_str());
     send(client, right, request(verb, path, JSON, body)).await.map_err(|error| match error {
-        NotRead::NotFound { source, .. } if source.to_string().contains("namespaces") => {
+        NotRead::Refused { code: 404, message, .. } if message.contains("namespaces") => {
             NotPlanned::NoNamespace { namespace: planned.namespace.clone() }
         }
-        NotRead::Call { source, .. } => match *source {
-            kube::Error::Api(status) if (400..500).contains(&status.code) => {
-                NotPlanned::Refused { message: short(&status.message) }
-            }
-            source => NotRead::Call { what: "dry run".to_owned(), source: Box::new(source) }.into(),
-        },
+        NotRead::Refused { code: 400..500, message, .. } => NotPlanned::Refused { message: short(&message) },
         error => error.into(),
     })
 }

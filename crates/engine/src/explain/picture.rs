@@ -33,6 +33,9 @@ pub struct Picture {
     pub(crate) rooms: Scheduler,
 }
 
+/// The set's pods by node.
+pub(crate) type OwnPods = BTreeMap<Text, Vec<Arc<Pod>>>;
+
 /// Why nothing can be explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unread {
@@ -184,8 +187,8 @@ impl Picture {
     }
 
     /// The set's pods by node, as they were read.
-    pub(crate) fn own_pods(&self, set: &Set) -> BTreeMap<Text, Vec<Arc<Pod>>> {
-        let mut own: BTreeMap<Text, Vec<Arc<Pod>>> = BTreeMap::new();
+    pub(crate) fn own_pods(&self, set: &Set) -> OwnPods {
+        let mut own: OwnPods = BTreeMap::new();
         for item in self.items.get(&Kind::Pods).into_iter().flatten() {
             if let Watched::Pod(pod) = item
                 && let Some(node) = pod.target.as_ref().filter(|_| pod.owner.as_ref() == Some(&set.uid))
@@ -214,7 +217,7 @@ impl Picture {
         cache: &Cache,
         (set, rollout): (&Set, &RolloutState),
         is: Explained,
-        fitting: Option<(&Fitting<'_>, &BTreeMap<Text, Vec<Arc<Pod>>>)>,
+        fitting: Option<(&Fitting<'_>, &OwnPods)>,
         now: Time,
     ) -> OnNode {
         let node = cache.node_of(&is.node);
