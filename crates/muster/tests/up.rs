@@ -232,7 +232,8 @@ fn it_says_how_many_nodes_there_will_be_if_nobody_does() {
     expect![[r#"
         ready: 3 simulated nodes; export KUBECONFIG=DIR/kubeconfig
         0 muster: neither --nodes nor --sim-nodes is given: there will be 3 simulated nodes
-    "#]].assert_eq(&told.replace(root.0.to_str().unwrap(), "DIR"));
+    "#]]
+    .assert_eq(&told.replace(root.0.to_str().unwrap(), "DIR"));
 }
 
 async fn client(dir: &Path) -> Client {
