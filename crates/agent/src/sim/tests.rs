@@ -114,7 +114,7 @@ impl World {
 
     fn line(&mut self, text: &str) {
         let at = self.now.as_second() - 1_767_225_600;
-        writeln!(self.told, "{at:>4} {text}").unwrap();
+        writeln!(self.told, "{at:<4} {text}").unwrap();
     }
 
     fn check(self, expect: &Expect) {
@@ -170,16 +170,16 @@ fn one(image: &str) -> Value {
 #[test]
 fn a_pod_starts_and_stops() {
     World::new(json!({}), one("web")).run(60).delete(30).run(60).check(&expect![[r#"
-           0 Pending [Initialized]; c ContainerCreating
-           1 Running [sandbox Initialized Ready containers]; c running started ready
-          60 deleted, with 30 s
-          62 Succeeded [Initialized]; c Completed 0
-          62 removed
+        0    Pending [Initialized]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers]; c running started ready
+        60   deleted, with 30 s
+        62   Succeeded [Initialized]; c Completed 0
+        62   removed
     "#]]);
     World::new(json!({}), one("web")).delete(30).run(60).check(&expect![[r#"
-           0 deleted, with 30 s
-           0 Pending [Initialized]; c ContainerCreating
-           0 removed
+        0    deleted, with 30 s
+        0    Pending [Initialized]; c ContainerCreating
+        0    removed
     "#]]);
 }
 
@@ -188,44 +188,44 @@ fn what_takes_no_time_is_told_at_once() {
     let mut world = World::new(json!({}), one("web"));
     world.pace = Pace { start: Duration::ZERO, stop: Duration::ZERO };
     world.run(60).delete(30).run(60).check(&expect![[r#"
-           0 Running [sandbox Initialized Ready containers]; c running started ready
-          60 deleted, with 30 s
-          60 Succeeded [Initialized]; c Completed 0
-          60 removed
+        0    Running [sandbox Initialized Ready containers]; c running started ready
+        60   deleted, with 30 s
+        60   Succeeded [Initialized]; c Completed 0
+        60   removed
     "#]]);
 }
 
 #[test]
 fn a_restarted_node_goes_on_where_it_was() {
     World::new(json!({}), one("web")).run(60).restart().run(60).check(&expect![[r#"
-           0 Pending [Initialized]; c ContainerCreating
-           1 Running [sandbox Initialized Ready containers]; c running started ready
-          60 restart
+        0    Pending [Initialized]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers]; c running started ready
+        60   restart
     "#]]);
     let crashes = json!({"sim.muster.dev/exit-after": "2s", "sim.muster.dev/exit-code": "1"});
     World::new(crashes, one("web")).run(20).restart().run(60).check(&expect![[r#"
-           0 Pending [Initialized]; c ContainerCreating
-           1 Running [sandbox Initialized Ready containers]; c running started ready
-           3 Running [sandbox Initialized]; c Error 1
-           4 Running [sandbox Initialized Ready containers]; c running started ready x1 after Error 1
-           6 Running [sandbox Initialized]; c Error 1 x1 after Error 1
-           7 Running [sandbox Initialized]; c CrashLoopBackOff x1 after Error 1
-          16 Running [sandbox Initialized Ready containers]; c running started ready x2 after Error 1
-          18 Running [sandbox Initialized]; c Error 1 x2 after Error 1
-          19 Running [sandbox Initialized]; c CrashLoopBackOff x2 after Error 1
-          20 restart
-          38 Running [sandbox Initialized Ready containers]; c running started ready x3 after Error 1
-          40 Running [sandbox Initialized]; c Error 1 x3 after Error 1
-          41 Running [sandbox Initialized]; c CrashLoopBackOff x3 after Error 1
-          80 Running [sandbox Initialized Ready containers]; c running started ready x4 after Error 1
+        0    Pending [Initialized]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers]; c running started ready
+        3    Running [sandbox Initialized]; c Error 1
+        4    Running [sandbox Initialized Ready containers]; c running started ready x1 after Error 1
+        6    Running [sandbox Initialized]; c Error 1 x1 after Error 1
+        7    Running [sandbox Initialized]; c CrashLoopBackOff x1 after Error 1
+        16   Running [sandbox Initialized Ready containers]; c running started ready x2 after Error 1
+        18   Running [sandbox Initialized]; c Error 1 x2 after Error 1
+        19   Running [sandbox Initialized]; c CrashLoopBackOff x2 after Error 1
+        20   restart
+        38   Running [sandbox Initialized Ready containers]; c running started ready x3 after Error 1
+        40   Running [sandbox Initialized]; c Error 1 x3 after Error 1
+        41   Running [sandbox Initialized]; c CrashLoopBackOff x3 after Error 1
+        80   Running [sandbox Initialized Ready containers]; c running started ready x4 after Error 1
     "#]]);
     World::new(json!({}), one("web")).run(60).delete(30).run(1).restart().run(9).check(&expect![[r#"
-           0 Pending [Initialized]; c ContainerCreating
-           1 Running [sandbox Initialized Ready containers]; c running started ready
-          60 deleted, with 30 s
-          61 restart
-          63 Succeeded [Initialized]; c Completed 0
-          63 removed
+        0    Pending [Initialized]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers]; c running started ready
+        60   deleted, with 30 s
+        61   restart
+        63   Succeeded [Initialized]; c Completed 0
+        63   removed
     "#]]);
 }
 
@@ -241,29 +241,29 @@ fn init_containers_go_first_and_those_that_stay_go_last() {
         "containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}],
     });
     World::new(json!({}), spec.clone()).run(60).delete(30).run(60).check(&expect![[r#"
-           0 Pending []; first PodInitializing; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
-           1 Pending [sandbox]; first running; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
-           2 Pending [sandbox]; first Completed 0 ready; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
-           3 Pending [sandbox]; first Completed 0 ready; proxy running; last PodInitializing; a PodInitializing; b PodInitializing
-           6 Pending [sandbox]; first Completed 0 ready; proxy running started ready; last PodInitializing; a PodInitializing; b PodInitializing
-           7 Pending [sandbox]; first Completed 0 ready; proxy running started ready; last running; a PodInitializing; b PodInitializing
-           8 Pending [sandbox Initialized]; first Completed 0 ready; proxy running started ready; last Completed 0 ready; a PodInitializing; b PodInitializing
-           9 Running [sandbox Initialized Ready containers]; first Completed 0 ready; proxy running started ready; last Completed 0 ready; a running started ready; b running started ready
-          60 deleted, with 30 s
-          62 Succeeded [Initialized]; first Completed 0 ready; proxy Completed 0; last Completed 0 ready; a Completed 0; b Completed 0
-          62 removed
+        0    Pending []; first PodInitializing; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
+        1    Pending [sandbox]; first running; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
+        2    Pending [sandbox]; first Completed 0 ready; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
+        3    Pending [sandbox]; first Completed 0 ready; proxy running; last PodInitializing; a PodInitializing; b PodInitializing
+        6    Pending [sandbox]; first Completed 0 ready; proxy running started ready; last PodInitializing; a PodInitializing; b PodInitializing
+        7    Pending [sandbox]; first Completed 0 ready; proxy running started ready; last running; a PodInitializing; b PodInitializing
+        8    Pending [sandbox Initialized]; first Completed 0 ready; proxy running started ready; last Completed 0 ready; a PodInitializing; b PodInitializing
+        9    Running [sandbox Initialized Ready containers]; first Completed 0 ready; proxy running started ready; last Completed 0 ready; a running started ready; b running started ready
+        60   deleted, with 30 s
+        62   Succeeded [Initialized]; first Completed 0 ready; proxy Completed 0; last Completed 0 ready; a Completed 0; b Completed 0
+        62   removed
     "#]]);
     let mut never = spec;
     never["restartPolicy"] = "Never".into();
     never["initContainers"][2]["image"] = "crash-loop".into();
     World::new(json!({}), never).run(60).check(&expect![[r#"
-           0 Pending []; first PodInitializing; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
-           1 Pending [sandbox]; first running; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
-           2 Pending [sandbox]; first Completed 0 ready; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
-           3 Pending [sandbox]; first Completed 0 ready; proxy running; last PodInitializing; a PodInitializing; b PodInitializing
-           6 Pending [sandbox]; first Completed 0 ready; proxy running started ready; last PodInitializing; a PodInitializing; b PodInitializing
-           7 Pending [sandbox]; first Completed 0 ready; proxy running started ready; last running; a PodInitializing; b PodInitializing
-           8 Failed []; first Completed 0 ready; proxy Completed 0; last Error 1; a PodInitializing; b PodInitializing
+        0    Pending []; first PodInitializing; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
+        1    Pending [sandbox]; first running; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
+        2    Pending [sandbox]; first Completed 0 ready; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
+        3    Pending [sandbox]; first Completed 0 ready; proxy running; last PodInitializing; a PodInitializing; b PodInitializing
+        6    Pending [sandbox]; first Completed 0 ready; proxy running started ready; last PodInitializing; a PodInitializing; b PodInitializing
+        7    Pending [sandbox]; first Completed 0 ready; proxy running started ready; last running; a PodInitializing; b PodInitializing
+        8    Failed []; first Completed 0 ready; proxy Completed 0; last Error 1; a PodInitializing; b PodInitializing
     "#]]);
 }
 
@@ -272,14 +272,14 @@ fn probes_pass_after_their_delay() {
     let container = json!({"name": "c", "image": "web", "startupProbe": {"initialDelaySeconds": 5},
         "readinessProbe": {"initialDelaySeconds": 10}});
     World::new(json!({}), json!({"nodeName": "n", "containers": [container]})).run(60).check(&expect![[r#"
-           0 Pending [Initialized]; c ContainerCreating
-           1 Running [sandbox Initialized]; c running
-           6 Running [sandbox Initialized]; c running started
-          16 Running [sandbox Initialized Ready containers]; c running started ready
+        0    Pending [Initialized]; c ContainerCreating
+        1    Running [sandbox Initialized]; c running
+        6    Running [sandbox Initialized]; c running started
+        16   Running [sandbox Initialized Ready containers]; c running started ready
     "#]]);
     World::new(json!({"sim.muster.dev/never-ready": "true"}), one("web")).run(60).check(&expect![[r#"
-           0 Pending [Initialized]; c ContainerCreating
-           1 Running [sandbox Initialized]; c running started
+        0    Pending [Initialized]; c ContainerCreating
+        1    Running [sandbox Initialized]; c running started
     "#]]);
 }
 
@@ -297,9 +297,9 @@ fn a_gate_holds_a_pod_back() {
     let mut conditions = conditions;
     conditions.as_array_mut().unwrap().push(json!({"type": "lb", "status": "True"}));
     world.change("/status/conditions", conditions).run(10).check(&expect![[r#"
-           0 Pending [Initialized]; c ContainerCreating
-           1 Running [sandbox Initialized containers]; c running started ready
-          10 Running [sandbox Initialized Ready containers]; c running started ready
+        0    Pending [Initialized]; c ContainerCreating
+        1    Running [sandbox Initialized containers]; c running started ready
+        10   Running [sandbox Initialized Ready containers]; c running started ready
     "#]]);
 }
 
@@ -308,9 +308,9 @@ fn who_else_calls_it_not_ready_is_corrected() {
     let world = World::new(json!({}), one("web")).run(10);
     let lost = json!([{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}]);
     world.change("/status/conditions", lost).run(10).check(&expect![[r#"
-           0 Pending [Initialized]; c ContainerCreating
-           1 Running [sandbox Initialized Ready containers]; c running started ready
-          10 Running [sandbox Initialized Ready containers]; c running started ready
+        0    Pending [Initialized]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers]; c running started ready
+        10   Running [sandbox Initialized Ready containers]; c running started ready
     "#]]);
 }
 
@@ -318,52 +318,52 @@ fn who_else_calls_it_not_ready_is_corrected() {
 fn who_else_ends_it_is_believed() {
     let world = World::new(json!({}), one("web")).run(10);
     world.change("/status/phase", "Failed".into()).run(10).delete(30).run(10).check(&expect![[r#"
-           0 Pending [Initialized]; c ContainerCreating
-           1 Running [sandbox Initialized Ready containers]; c running started ready
-          10 Failed [Initialized]; c running started ready
-          20 deleted, with 30 s
-          22 Failed [Initialized]; c Completed 0
-          22 removed
+        0    Pending [Initialized]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers]; c running started ready
+        10   Failed [Initialized]; c running started ready
+        20   deleted, with 30 s
+        22   Failed [Initialized]; c Completed 0
+        22   removed
     "#]]);
 }
 
 #[test]
 fn a_container_that_ends_comes_again_later_each_time() {
     World::new(json!({}), one("crash-loop")).run(900).delete(30).run(60).check(&expect![[r#"
-           0 Pending [Initialized]; c ContainerCreating
-           1 Running [sandbox Initialized Ready containers]; c running started ready
-           2 Running [sandbox Initialized]; c Error 1
-           3 Running [sandbox Initialized Ready containers]; c running started ready x1 after Error 1
-           4 Running [sandbox Initialized]; c Error 1 x1 after Error 1
-           5 Running [sandbox Initialized]; c CrashLoopBackOff x1 after Error 1
-          14 Running [sandbox Initialized Ready containers]; c running started ready x2 after Error 1
-          15 Running [sandbox Initialized]; c Error 1 x2 after Error 1
-          16 Running [sandbox Initialized]; c CrashLoopBackOff x2 after Error 1
-          35 Running [sandbox Initialized Ready containers]; c running started ready x3 after Error 1
-          36 Running [sandbox Initialized]; c Error 1 x3 after Error 1
-          37 Running [sandbox Initialized]; c CrashLoopBackOff x3 after Error 1
-          76 Running [sandbox Initialized Ready containers]; c running started ready x4 after Error 1
-          77 Running [sandbox Initialized]; c Error 1 x4 after Error 1
-          78 Running [sandbox Initialized]; c CrashLoopBackOff x4 after Error 1
-         157 Running [sandbox Initialized Ready containers]; c running started ready x5 after Error 1
-         158 Running [sandbox Initialized]; c Error 1 x5 after Error 1
-         159 Running [sandbox Initialized]; c CrashLoopBackOff x5 after Error 1
-         318 Running [sandbox Initialized Ready containers]; c running started ready x6 after Error 1
-         319 Running [sandbox Initialized]; c Error 1 x6 after Error 1
-         320 Running [sandbox Initialized]; c CrashLoopBackOff x6 after Error 1
-         619 Running [sandbox Initialized Ready containers]; c running started ready x7 after Error 1
-         620 Running [sandbox Initialized]; c Error 1 x7 after Error 1
-         621 Running [sandbox Initialized]; c CrashLoopBackOff x7 after Error 1
-         900 deleted, with 30 s
-         900 removed
+        0    Pending [Initialized]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers]; c running started ready
+        2    Running [sandbox Initialized]; c Error 1
+        3    Running [sandbox Initialized Ready containers]; c running started ready x1 after Error 1
+        4    Running [sandbox Initialized]; c Error 1 x1 after Error 1
+        5    Running [sandbox Initialized]; c CrashLoopBackOff x1 after Error 1
+        14   Running [sandbox Initialized Ready containers]; c running started ready x2 after Error 1
+        15   Running [sandbox Initialized]; c Error 1 x2 after Error 1
+        16   Running [sandbox Initialized]; c CrashLoopBackOff x2 after Error 1
+        35   Running [sandbox Initialized Ready containers]; c running started ready x3 after Error 1
+        36   Running [sandbox Initialized]; c Error 1 x3 after Error 1
+        37   Running [sandbox Initialized]; c CrashLoopBackOff x3 after Error 1
+        76   Running [sandbox Initialized Ready containers]; c running started ready x4 after Error 1
+        77   Running [sandbox Initialized]; c Error 1 x4 after Error 1
+        78   Running [sandbox Initialized]; c CrashLoopBackOff x4 after Error 1
+        157  Running [sandbox Initialized Ready containers]; c running started ready x5 after Error 1
+        158  Running [sandbox Initialized]; c Error 1 x5 after Error 1
+        159  Running [sandbox Initialized]; c CrashLoopBackOff x5 after Error 1
+        318  Running [sandbox Initialized Ready containers]; c running started ready x6 after Error 1
+        319  Running [sandbox Initialized]; c Error 1 x6 after Error 1
+        320  Running [sandbox Initialized]; c CrashLoopBackOff x6 after Error 1
+        619  Running [sandbox Initialized Ready containers]; c running started ready x7 after Error 1
+        620  Running [sandbox Initialized]; c Error 1 x7 after Error 1
+        621  Running [sandbox Initialized]; c CrashLoopBackOff x7 after Error 1
+        900  deleted, with 30 s
+        900  removed
     "#]]);
     World::new(json!({}), one("out-of-memory")).run(5).check(&expect![[r#"
-           0 Pending [Initialized]; c ContainerCreating
-           1 Running [sandbox Initialized Ready containers]; c running started ready
-           2 Running [sandbox Initialized]; c OOMKilled 137
-           3 Running [sandbox Initialized Ready containers]; c running started ready x1 after OOMKilled 137
-           4 Running [sandbox Initialized]; c OOMKilled 137 x1 after OOMKilled 137
-           5 Running [sandbox Initialized]; c CrashLoopBackOff x1 after OOMKilled 137
+        0    Pending [Initialized]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers]; c running started ready
+        2    Running [sandbox Initialized]; c OOMKilled 137
+        3    Running [sandbox Initialized Ready containers]; c running started ready x1 after OOMKilled 137
+        4    Running [sandbox Initialized]; c OOMKilled 137 x1 after OOMKilled 137
+        5    Running [sandbox Initialized]; c CrashLoopBackOff x1 after OOMKilled 137
     "#]]);
 }
 
@@ -376,25 +376,25 @@ fn a_run_of_some_length_ends_as_the_policy_says() {
         let world = World::new(told, spec).run(10);
         match (policy, code) {
             ("Never", "0") => world.check(&expect![[r#"
-                   0 Pending [Initialized]; c ContainerCreating
-                   1 Running [sandbox Initialized Ready containers]; c running started ready
-                   6 Succeeded [Initialized]; c Completed 0
+                0    Pending [Initialized]; c ContainerCreating
+                1    Running [sandbox Initialized Ready containers]; c running started ready
+                6    Succeeded [Initialized]; c Completed 0
             "#]]),
             ("Never", _) => world.check(&expect![[r#"
-                   0 Pending [Initialized]; c ContainerCreating
-                   1 Running [sandbox Initialized Ready containers]; c running started ready
-                   6 Failed [Initialized]; c Error 3
+                0    Pending [Initialized]; c ContainerCreating
+                1    Running [sandbox Initialized Ready containers]; c running started ready
+                6    Failed [Initialized]; c Error 3
             "#]]),
             (_, "0") => world.check(&expect![[r#"
-                   0 Pending [Initialized]; c ContainerCreating
-                   1 Running [sandbox Initialized Ready containers]; c running started ready
-                   6 Succeeded [Initialized]; c Completed 0
+                0    Pending [Initialized]; c ContainerCreating
+                1    Running [sandbox Initialized Ready containers]; c running started ready
+                6    Succeeded [Initialized]; c Completed 0
             "#]]),
             _ => world.check(&expect![[r#"
-                   0 Pending [Initialized]; c ContainerCreating
-                   1 Running [sandbox Initialized Ready containers]; c running started ready
-                   6 Running [sandbox Initialized]; c Error 3
-                   7 Running [sandbox Initialized Ready containers]; c running started ready x1 after Error 3
+                0    Pending [Initialized]; c ContainerCreating
+                1    Running [sandbox Initialized Ready containers]; c running started ready
+                6    Running [sandbox Initialized]; c Error 3
+                7    Running [sandbox Initialized Ready containers]; c running started ready x1 after Error 3
             "#]]),
         }
     }
@@ -405,15 +405,15 @@ fn an_image_that_is_nowhere_is_tried_again() {
     let world = World::new(json!({}), one("web:non-existent")).run(60);
     let world = world.change("/spec/containers/0/image", "web:2".into()).run(10);
     world.check(&expect![[r#"
-           0 Pending [Initialized]; c ContainerCreating
-           1 Pending [sandbox Initialized]; c ErrImagePull
-           2 Pending [sandbox Initialized]; c ImagePullBackOff
-          11 Pending [sandbox Initialized]; c ErrImagePull
-          12 Pending [sandbox Initialized]; c ImagePullBackOff
-          31 Pending [sandbox Initialized]; c ErrImagePull
-          32 Pending [sandbox Initialized]; c ImagePullBackOff
-          60 Pending [Initialized]; c ContainerCreating
-          61 Running [sandbox Initialized Ready containers]; c running started ready
+        0    Pending [Initialized]; c ContainerCreating
+        1    Pending [sandbox Initialized]; c ErrImagePull
+        2    Pending [sandbox Initialized]; c ImagePullBackOff
+        11   Pending [sandbox Initialized]; c ErrImagePull
+        12   Pending [sandbox Initialized]; c ImagePullBackOff
+        31   Pending [sandbox Initialized]; c ErrImagePull
+        32   Pending [sandbox Initialized]; c ImagePullBackOff
+        60   Pending [Initialized]; c ContainerCreating
+        61   Running [sandbox Initialized Ready containers]; c running started ready
     "#]]);
 }
 
@@ -421,16 +421,16 @@ fn an_image_that_is_nowhere_is_tried_again() {
 fn a_container_that_takes_too_long_to_stop_is_killed_and_one_that_hangs_stays() {
     let slow = json!({"sim.muster.dev/stop-delay": "1m"});
     World::new(slow, one("web")).run(5).delete(10).run(60).check(&expect![[r#"
-           0 Pending [Initialized]; c ContainerCreating
-           1 Running [sandbox Initialized Ready containers]; c running started ready
-           5 deleted, with 10 s
-          15 Failed [Initialized]; c Error 137
-          15 removed
+        0    Pending [Initialized]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers]; c running started ready
+        5    deleted, with 10 s
+        15   Failed [Initialized]; c Error 137
+        15   removed
     "#]]);
     World::new(json!({}), one("hangs")).run(5).delete(10).run(600).check(&expect![[r#"
-           0 Pending [Initialized]; c ContainerCreating
-           1 Running [sandbox Initialized Ready containers]; c running started ready
-           5 deleted, with 10 s
+        0    Pending [Initialized]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers]; c running started ready
+        5    deleted, with 10 s
     "#]]);
 }
 
