@@ -40,6 +40,7 @@
 extern crate alloc;
 
 pub mod act;
+mod attempt;
 pub mod cache;
 pub mod daemonset;
 pub mod explain;
@@ -52,6 +53,7 @@ pub mod loops;
 pub mod manifest;
 pub mod meaning;
 pub mod mutant;
+pub mod node_lifecycle;
 pub mod placement;
 pub mod plan;
 pub mod quantity;

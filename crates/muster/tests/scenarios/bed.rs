@@ -98,7 +98,8 @@ impl Bed {
             )
         };
         let kubelets = over_line(&simulated, Actor::Kubelet).await;
-        let kubelets = muster_agent::sim::register(kubelets, nodes).await.unwrap();
+        let fleet = muster_agent::sim::Options { count: nodes, ..muster_agent::sim::Options::default() };
+        let kubelets = muster_agent::sim::Fleet::register(kubelets, fleet).await.unwrap();
         tokio::spawn(kubelets.run(stop.clone()));
         tokio::spawn(muster_control::garbage(over_line(&collector, Actor::Garbage).await, stop.clone()));
         tokio::spawn(schedule(over_line(&admin, Actor::Scheduler).await, stop.clone()));
