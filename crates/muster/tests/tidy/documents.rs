@@ -80,6 +80,8 @@ fn kubectl(tree: &Tree) -> Vec<String> {
     if shown == wanted { Vec::new() } else { vec![format!("{DOCUMENT}: the table should be\n{wanted}")] }
 }
 
+const YES: &str = "yes";
+
 /// What came of one command, by the first version that it came of.
 type Outcomes<'a> = BTreeMap<u32, Vec<&'a str>>;
 
@@ -105,7 +107,12 @@ fn kubectl_table(tree: &Tree) -> String {
     }
     let mut table = vec!["| command | 1.20 | 1.27 to 1.33 |".to_owned(), "|---|---|---|".to_owned()];
     for (verb, entries) in &verbs {
-        let [old, new] = [20, 33].map(|version| verdict(verb, entries, version));
+        let old = verdict(verb, entries, 20);
+        let new = match (27..=33).find(|version| verdict(verb, entries, *version) == YES) {
+            Some(27) => YES.to_owned(),
+            Some(first) => format!("from 1.{first}"),
+            None => verdict(verb, entries, 33),
+        };
         table.push(format!("| `kubectl {verb}` | {old} | {new} |"));
     }
     table.join("\n")
@@ -122,21 +129,22 @@ fn verb(command: &str) -> String {
 
 /// Whether any of them works with this version; or else, what the last of them says.
 fn verdict(verb: &str, entries: &[(bool, Outcomes<'_>)], version: u32) -> String {
-    let said = |outcomes: &Outcomes<'_>| {
-        outcomes.range(..=version).next_back().map(|(_, lines)| lines.clone()).unwrap_or_default()
+    let said = |(_, outcomes): &(bool, Outcomes<'_>)| -> Vec<String> {
+        let lines = outcomes.range(..=version).next_back().map(|(_, lines)| lines.as_slice());
+        lines.unwrap_or_default().iter().map(|it| (*it).to_owned()).collect()
     };
     // `kubectl diff` ends with 1 where it finds a difference.
-    let works = |lines: &[&str]| {
+    let works = |lines: &[String]| {
         let exit = lines.last().and_then(|it| it.strip_prefix("  exit "));
         exit.is_none_or(|it| verb == "diff" && it == "1")
     };
     if entries.iter().all(|(needs_agent, _)| *needs_agent) {
         return "no: needs a node that runs containers".to_owned();
     }
-    if entries.iter().any(|(_, outcomes)| works(&said(outcomes))) {
-        return "yes".to_owned();
+    if entries.iter().any(|it| works(&said(it))) {
+        return YES.to_owned();
     }
-    let last = entries.last().map(|(_, outcomes)| said(outcomes)).unwrap_or_default();
+    let last = entries.last().map(said).unwrap_or_default();
     let error = last.iter().find_map(|it| it.strip_prefix("  ! ")).unwrap_or_default();
     let error = error.strip_prefix("error: ").unwrap_or(error);
     format!("no: {}", error.replace('|', "\\|"))
@@ -237,7 +245,7 @@ mod can_fail {
         let transcript = "$ kubectl auth whoami\n  ! error: unknown\n  exit 1\n  -- kubectl 1.28\n    me\n\
             # needs a node's agent\n$ kubectl logs x\n  ! no\n  exit 1\n$ kubectl diff -f x\n    a\n  exit 1\n";
         let table = "| command | 1.20 | 1.27 to 1.33 |\n|---|---|---|\n\
-            | `kubectl auth whoami` | no: unknown | yes |\n\
+            | `kubectl auth whoami` | no: unknown | from 1.28 |\n\
             | `kubectl diff` | yes | yes |\n\
             | `kubectl logs` | no: needs a node that runs containers | no: needs a node that runs containers |";
         let matrix = ("crates/muster/tests/matrix/1.txt", transcript);
