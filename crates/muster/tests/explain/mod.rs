@@ -173,7 +173,17 @@ async fn what_a_rollout_waits_for() {
         let args = [&["explain", "ds/web", "--controller", &endpoint], more].concat();
         without_times(&said(&cluster, &args))
     };
-    cluster.until("true", async || explain(&[]).contains("rollout     complete").to_string()).await;
+    let once = async |wanted: &str| {
+        let began = Instant::now();
+        loop {
+            let shown = explain(&[]);
+            if shown.contains(wanted) && is_quiet(&shown) {
+                return shown;
+            }
+            assert!(began.elapsed() < PATIENCE, "{shown}");
+        }
+    };
+    let shown = once("rollout     complete").await;
     expect![[r#"
         [0] DaemonSet default/web: revision 1, generation 1
         3 nodes: 3 should run it (3 up to date), 0 should not
@@ -185,7 +195,7 @@ async fn what_a_rollout_waits_for() {
         rollout     complete: 3 nodes with an available pod of this revision
         controller  looks again when something changes
     "#]]
-    .assert_eq(&explain(&[]));
+    .assert_eq(&shown);
 
     // An image that nobody has.
     let mut web = cluster.get(&format!("{SETS}/web")).await;
@@ -198,8 +208,7 @@ async fn what_a_rollout_waits_for() {
         "name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": {"waiting": waiting},
     }]});
     write_status(&cluster, &broken, status).await;
-    cluster.until("true", async || explain(&[]).contains("ImagePullBackOff: Back-off").to_string()).await;
-    let shown = explain(&[]);
+    let shown = once("ImagePullBackOff: Back-off").await;
     let node = broken["spec"]["nodeName"].as_str().unwrap();
     assert!(shown.contains(&format!("waits for 1 node: ImagePullBackOff: {node}\n")), "{shown}");
     expect![[r#"
@@ -236,7 +245,7 @@ async fn what_a_rollout_waits_for() {
     let began = Instant::now();
     let held_back = loop {
         let shown = explain(&["--node", node]);
-        if shown.contains("is replaced at") {
+        if shown.contains("is replaced at") && is_quiet(&shown) {
             break shown;
         }
         assert!(began.elapsed() < PATIENCE, "{shown}");
@@ -390,6 +399,13 @@ fn said(cluster: &Cluster, args: &[&str]) -> String {
 fn without_times(shown: &str) -> String {
     let time = regex::Regex::new(r"\d\d:\d\d:\d\dZ\s+\(\S+\s\S+?\)").unwrap();
     time.replace_all(shown, "TIME").into_owned()
+}
+
+/// Whether the controller has done what it had to do, as far as it can.
+fn is_quiet(shown: &str) -> bool {
+    !["carries out a plan", "own write", "looks at it next", "failed in a row"]
+        .iter()
+        .any(|it| shown.contains(it))
 }
 
 /// Without the names that are made up, and without which of three nodes it is.
