@@ -52,6 +52,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let (format, level) = match &cli.command {
         Command::Controller(args) => args.logs(),
+        // Whoever reads an answer wants nothing else.
+        Command::Explain(_) | Command::Plan(_) => (logging::Format::Text, "error"),
         _ => (logging::Format::Text, "warn"),
     };
     if let Err(error) = logging::init(format, level) {

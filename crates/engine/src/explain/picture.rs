@@ -246,6 +246,15 @@ impl Picture {
                 format!("out of date, waits for the budget ({} of {} used)", rollout.charged, rollout.budget)
             };
         }
+        match &is.why {
+            Why::NotReady { reason: None } if is.state == State::Pending => {
+                message = "waits for the scheduler".to_string();
+            }
+            Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable" => {
+                message = "the scheduler finds no place for it".to_string();
+            }
+            _ => {}
+        }
         let waits_for_scheduler =
             matches!(&is.why, Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable");
         let looks_for_room = is.state == State::Pending || is.why == Why::NoPodHere || waits_for_scheduler;
