@@ -20,6 +20,7 @@ mod reflect;
 mod release;
 mod request;
 mod rival;
+mod scheduler;
 mod witness;
 
 use std::fmt;
@@ -39,6 +40,7 @@ pub use crate::lanes::Limits;
 pub use crate::lease::Lease;
 pub use crate::monitor::Monitor;
 pub use crate::release::{NotReleased, Released, release};
+pub use crate::scheduler::scheduler;
 pub use muster_engine::lease::{Lost, Terms};
 pub use muster_engine::manifest::Binding;
 pub use muster_engine::plan::Settings;

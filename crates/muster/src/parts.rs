@@ -21,11 +21,18 @@ pub(crate) struct Loop {
 pub(crate) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// All of them: whoever adds one adds it here.
-pub(crate) const LOOPS: [Loop; 1] = [Loop {
-    name: "garbage-collector",
-    who: Who::GarbageCollector,
-    run: |client, stop| Box::pin(muster_control::garbage(client, stop)),
-}];
+pub(crate) const LOOPS: &[Loop] = &[
+    Loop {
+        name: "garbage-collector",
+        who: Who::GarbageCollector,
+        run: |client, stop| Box::pin(muster_control::garbage(client, stop)),
+    },
+    Loop {
+        name: "scheduler",
+        who: Who::Scheduler,
+        run: |client, stop| Box::pin(muster_control::scheduler(client, stop)),
+    },
+];
 
 /// Stands for every loop where they are left out.
 const ALL: &str = "all";

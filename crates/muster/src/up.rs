@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, bail};
 use muster_agent::sim;
-use muster_control::{Binding, Controller, Options, Settings};
+use muster_control::{Controller, Options};
 use muster_server::Who;
 
 use crate::parts::Parts;
@@ -47,9 +47,7 @@ async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
         Ok(())
     });
 
-    // There is no scheduler yet, so each pod is told its node by the controller itself.
-    let settings = Settings { binding: Binding::Direct, ..Settings::default() };
-    let options = Options { settings, ..Options::default() };
+    let options = Options::default();
     let client = muster_control::client(config(&controller).await?)?;
     let stop = parts.stop();
     parts.keep("DaemonSet controller", move || {
