@@ -34,11 +34,13 @@ pub enum Call {
     /// A pod that is to leave a node is told why, and asked to leave after that.
     Warn {
         victim: Arc<Pod>,
+        node: Text,
         by: Arc<Pod>,
         at: Time,
     },
     Evict {
         victim: Arc<Pod>,
+        node: Text,
         by: Arc<Pod>,
     },
 }
@@ -121,7 +123,7 @@ impl fmt::Display for Call {
             }
             Self::Unnominate { pod } => write!(f, "keep no node free for {}", pod.key),
             Self::Warn { victim, by, .. } => write!(f, "warn {} that it goes for {}", victim.key, by.key),
-            Self::Evict { victim, by } => write!(f, "evict {} for {}", victim.key, by.key),
+            Self::Evict { victim, by, .. } => write!(f, "evict {} for {}", victim.key, by.key),
         }
     }
 }

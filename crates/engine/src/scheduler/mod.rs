@@ -157,16 +157,15 @@ impl Loop for Scheduler {
                 Some(tell(pod, plan::Event::normal("Scheduled", message)))
             }
             (Call::Bind { pod, .. }, Some(refusal)) => self.not_bound(pod, &refusal, now),
-            (Call::Warn { victim, by, .. }, None) => {
-                self.ready.push(Call::Evict { victim: victim.clone(), by: by.clone() });
+            (Call::Warn { victim, node, by, .. }, None) => {
+                self.ready.push(Call::Evict { victim: victim.clone(), node: node.clone(), by: by.clone() });
                 None
             }
-            (Call::Evict { victim, by }, None) => {
-                let node = victim.node.clone().unwrap_or_default();
+            (Call::Evict { victim, node, by }, None) => {
                 let message = format!("Preempted by pod {} on node {node}", by.uid);
                 Some(tell(victim, plan::Event::normal("Preempted", message)))
             }
-            (Call::Warn { victim, by, .. } | Call::Evict { victim, by }, Some(refusal)) => {
+            (Call::Warn { victim, by, .. } | Call::Evict { victim, by, .. }, Some(refusal)) => {
                 self.victims.remove(&victim.uid);
                 self.ask_again(&by.key, &refusal, now);
                 None
@@ -386,7 +385,7 @@ impl Scheduler {
         self.keep_free(&pod.key, Some(node.clone()));
         for victim in victims {
             if !victim.deleting && self.victims.insert(victim.uid.clone()) {
-                look.calls.push(Call::Warn { victim, by: pod.clone(), at: now });
+                look.calls.push(Call::Warn { victim, node: node.clone(), by: pod.clone(), at: now });
             }
         }
     }

@@ -278,8 +278,8 @@ fn what_goes_over_the_wire() {
         Call::Bind { pod: pod.clone(), node: "a".into() },
         Call::Explain { pod: pod.clone(), message: "why".into(), nominee: Some("a".into()), at },
         Call::Unnominate { pod: pod.clone() },
-        Call::Warn { victim: pod.clone(), by: pod.clone(), at },
-        Call::Evict { victim: pod.clone(), by: pod },
+        Call::Warn { victim: pod.clone(), node: "a".into(), by: pod.clone(), at },
+        Call::Evict { victim: pod.clone(), node: "a".into(), by: pod },
     ];
     let lines: Vec<String> = calls
         .iter()
@@ -639,6 +639,19 @@ fn room_is_taken_before_the_server_shows_it() {
     // An event that is older than the binding says nothing against it.
     world.change("x", json!({"metadata": {"annotations": {"a": "b"}}}));
     assert_eq!(world.driver.next(world.now).calls, vec![]);
+}
+
+#[test]
+fn one_whose_room_the_server_does_not_show_yet_may_have_to_leave_it() {
+    let mut world = World::new();
+    world.node("a", json!({})).pod("low", important(1, cpu("2")));
+    assert_eq!(world.driver.next(world.now).calls.len(), 1, "the binding is under way");
+    world.pod("high", important(9, cpu("2"))).calls(&expect![[r#"
+        warn default/low that it goes for default/high
+        explain to default/high (a is kept free for it): 0/1 nodes are available: 1 Insufficient cpu.
+        evict default/low for default/high"#]]).events(&expect![[r#"
+        Warning FailedScheduling high: 0/1 nodes are available: 1 Insufficient cpu.
+        Normal Preempted low: Preempted by pod uid of high on node a"#]]);
 }
 
 #[test]
