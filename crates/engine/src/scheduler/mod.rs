@@ -13,6 +13,7 @@ mod around;
 mod call;
 mod facts;
 mod fit;
+mod obstacle;
 mod preempt;
 mod queue;
 mod rooms;
@@ -30,6 +31,7 @@ pub use facts::{
     node, pod,
 };
 pub use fit::{Lack, Unfit};
+pub use obstacle::{Fitting, Obstacle};
 
 use crate::act::Refusal;
 use crate::facts::{Key, Labels, Malformed, Shared, Text};
@@ -196,7 +198,8 @@ impl Scheduler {
         self.queue.len()
     }
 
-    fn put(&mut self, fact: Fact) {
+    /// Takes an object in, as it is now.
+    pub fn put(&mut self, fact: Fact) {
         match fact {
             Fact::Pod(pod) => self.put_pod(pod),
             Fact::Node(node) => {

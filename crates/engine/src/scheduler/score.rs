@@ -141,7 +141,7 @@ const HUNDRED: i64 = 100;
 fn logarithm(places: usize) -> i64 {
     let number = places.saturating_add(2);
     let whole = number.ilog2();
-    let part = (count(number) * HUNDRED >> whole) - HUNDRED;
+    let part = ((count(number) * HUNDRED) >> whole) - HUNDRED;
     (i64::from(whole) * HUNDRED + part) * 69 / 100
 }
 

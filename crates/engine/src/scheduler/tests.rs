@@ -646,10 +646,13 @@ fn one_whose_room_the_server_does_not_show_yet_may_have_to_leave_it() {
     let mut world = World::new();
     world.node("a", json!({})).pod("low", important(1, cpu("2")));
     assert_eq!(world.driver.next(world.now).calls.len(), 1, "the binding is under way");
-    world.pod("high", important(9, cpu("2"))).calls(&expect![[r#"
+    world
+        .pod("high", important(9, cpu("2")))
+        .calls(&expect![[r#"
         warn default/low that it goes for default/high
         explain to default/high (a is kept free for it): 0/1 nodes are available: 1 Insufficient cpu.
-        evict default/low for default/high"#]]).events(&expect![[r#"
+        evict default/low for default/high"#]])
+        .events(&expect![[r#"
         Warning FailedScheduling high: 0/1 nodes are available: 1 Insufficient cpu.
         Normal Preempted low: Preempted by pod uid of high on node a"#]]);
 }
