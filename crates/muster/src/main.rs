@@ -7,6 +7,8 @@ mod logging;
 mod parts;
 mod server;
 mod serving;
+mod sim_node;
+mod sim_nodes;
 mod span;
 mod token;
 mod up;
@@ -38,6 +40,8 @@ enum Command {
     Restore(backup::RestoreArgs),
     /// Tokens with which new nodes join
     Token(token::Args),
+    SimNodes(sim_nodes::Args),
+    SimNode(sim_node::Args),
 }
 
 fn main() -> ExitCode {
@@ -68,6 +72,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
         Command::Token(args) => token::run(args).await,
+        Command::SimNodes(args) => sim_nodes::run(args).await,
+        Command::SimNode(args) => sim_node::run(args).await,
     }
 }
 

@@ -11,7 +11,7 @@ use hyper::header::{HeaderValue, USER_AGENT};
 use muster_server::{Server, Who, write_private};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::parts::{self, Parts};
+use crate::parts::{self, Choices, Parts};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serving {
@@ -27,6 +27,8 @@ pub(crate) struct Serving {
     /// Tell every request to this file, one line of JSON each, without bodies
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
+    #[command(flatten)]
+    choices: Choices,
 }
 
 impl Serving {
@@ -80,9 +82,9 @@ impl Serving {
         write_private(&path, server.kubeconfig(Who::Admin)?.as_bytes())
             .with_context(|| format!("write the kubeconfig to {}", path.display()))?;
         for it in parts::loops(without) {
-            let (client, stop) = (client(&server, it.who, it.name), parts.stop());
+            let (client, choices, stop) = (client(&server, it.who, it.name), self.choices, parts.stop());
             parts.keep(it.name, move || {
-                let running = (it.run)(client.clone(), stop.clone());
+                let running = (it.run)(client.clone(), &choices, stop.clone());
                 async move {
                     running.await;
                     Ok(())

@@ -7,6 +7,7 @@ use muster_server::Who;
 
 use crate::parts::Parts;
 use crate::serving::{Serving, client};
+use crate::sim_nodes::{FLEET_OF_UP, SimFlags};
 
 /// Run an API server, the controllers and simulated nodes on this machine, until Ctrl-C
 ///
@@ -19,9 +20,11 @@ pub(crate) struct Args {
     /// Real nodes, on containerd (not there yet)
     #[arg(long, value_name = "N")]
     nodes: Option<u16>,
-    /// Simulated nodes: they run nothing, and answer as nodes do (an image named `non-existent` never starts)
+    /// Simulated nodes: they run nothing, and answer as nodes do (docs/simulated-nodes.md has what they can be told)
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=i64::from(sim::NODES_MAX)))]
     sim_nodes: u16,
+    #[command(flatten)]
+    sim: SimFlags,
     #[command(flatten)]
     serving: Serving,
 }
@@ -39,12 +42,12 @@ async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
     let simulated = client(&server, Who::SimulatedNodes, "simulated-nodes");
     let export = args.serving.serve(server, &[], parts)?;
 
-    let (stop, count) = (parts.stop(), args.sim_nodes);
+    let (stop, fleet) = (parts.stop(), args.sim.options(FLEET_OF_UP, args.sim_nodes, "sim"));
     let nodes = simulated.clone();
     parts.keep("simulated nodes", move || {
-        let (nodes, stop) = (nodes.clone(), stop.clone());
+        let (nodes, fleet, stop) = (nodes.clone(), fleet.clone(), stop.clone());
         async move {
-            sim::register(nodes, count).await.context("register them")?.run(stop).await;
+            sim::Fleet::register(nodes, fleet).await.context("register them")?.run(stop).await;
             Ok(())
         }
     });

@@ -98,7 +98,8 @@ impl Bed {
             )
         };
         let kubelets = over_line(&simulated, Actor::Kubelet).await;
-        let kubelets = muster_agent::sim::register(kubelets, nodes).await.unwrap();
+        let fleet = muster_agent::sim::Options { count: nodes, ..muster_agent::sim::Options::default() };
+        let kubelets = muster_agent::sim::Fleet::register(kubelets, fleet).await.unwrap();
         tokio::spawn(kubelets.run(stop.clone()));
         tokio::spawn(muster_control::garbage(over_line(&collector, Actor::Garbage).await, stop.clone()));
         tokio::spawn(muster_control::scheduler(over_line(&scheduler, Actor::Scheduler).await, stop.clone()));
@@ -439,7 +440,8 @@ impl Bed {
         of_history.sort();
         out += &of_history.concat();
         let mut told: BTreeMap<String, i64> = BTreeMap::new();
-        for event in &events {
+        // Pods have their own, from the scheduler.
+        for event in events.iter().filter(|it| it["involvedObject"]["kind"] == "DaemonSet") {
             let about = event["involvedObject"]["name"].as_str().unwrap_or("?");
             let reason = event["reason"].as_str().unwrap_or("?");
             *told.entry(format!("{about} {reason}")).or_default() +=

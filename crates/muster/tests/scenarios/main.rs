@@ -10,3 +10,4 @@ mod faults;
 mod judge;
 mod leaders;
 mod line;
+mod nodes;
