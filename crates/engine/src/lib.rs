@@ -40,8 +40,10 @@
 extern crate alloc;
 
 pub mod act;
+mod attempts;
 pub mod cache;
 pub mod daemonset;
+pub mod disruption;
 pub mod facts;
 pub mod garbage;
 mod gate;
@@ -58,5 +60,7 @@ pub mod resources;
 pub mod scenario;
 pub mod scheduler;
 mod spread;
+#[cfg(test)]
+mod stage;
 pub mod time;
 pub mod why;
