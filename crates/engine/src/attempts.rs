@@ -8,7 +8,7 @@ use crate::act::Refusal;
 use crate::time::Time;
 
 /// A write that has not come back by then is tried again, which changes nothing if it was done.
-const SHOWN_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const SHOWN_WITHIN: Duration = Duration::from_secs(10);
 
 /// First wait after a refusal, and the longest; doubled in between.
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -58,17 +58,15 @@ impl<K: Ord + Clone> Attempts<K> {
         self.0.insert(key.clone(), Attempt::UnderWay { refused });
     }
 
-    /// Rule: a write is over when the watch shows it; one that was refused is tried again after a wait that doubles each
-    /// time.
+    /// Rule: a write is over when the watch shows it, or ten seconds later.
     pub(crate) fn end(&mut self, key: &K, of_version: u64, refusal: Option<&Refusal>, now: Time) {
         // Nobody waits for what has gone meanwhile.
         let Some(Attempt::UnderWay { refused }) = self.0.get(key).copied() else { return };
         let attempt = match refusal {
             None | Some(Refusal::NotFound) => Attempt::Done { of_version, again_at: now + SHOWN_WITHIN },
             Some(refusal) => {
-                let wait = (RETRY_MIN * 2_u32.saturating_pow(refused.min(16))).min(RETRY_MAX);
-                let wait = wait.max(refusal.asks_to_wait());
-                Attempt::Refused { times: refused.saturating_add(1), again_at: now + wait }
+                let again_at = now + retry_after(refused, refusal);
+                Attempt::Refused { times: refused.saturating_add(1), again_at }
             }
         };
         self.0.insert(key.clone(), attempt);
@@ -85,4 +83,10 @@ impl<K: Ord + Clone> Attempts<K> {
     pub(crate) fn remove(&mut self, key: &K) {
         self.0.remove(key);
     }
+}
+
+/// Rule: what was refused is tried again after a wait that doubles each time.
+pub(crate) fn retry_after(refused_before: u32, refusal: &Refusal) -> Duration {
+    let wait = (RETRY_MIN * 2_u32.saturating_pow(refused_before.min(16))).min(RETRY_MAX);
+    wait.max(refusal.asks_to_wait())
 }

@@ -44,6 +44,7 @@ mod attempts;
 pub mod cache;
 pub mod daemonset;
 pub mod disruption;
+pub mod endpoints;
 pub mod facts;
 pub mod garbage;
 mod gate;

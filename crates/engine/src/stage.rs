@@ -165,6 +165,7 @@ impl<L: Loop> Stage<L> {
                     return Outcome::Refused(Refusal::AlreadyExists);
                 }
                 object["metadata"]["name"] = json!(name);
+                object["metadata"]["namespace"] = json!(key.namespace);
                 object["metadata"]["uid"] = json!(format!("uid-{name}"));
                 let done = self.store(kind, key, object);
                 Outcome::Done(done)

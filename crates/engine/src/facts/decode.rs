@@ -424,6 +424,8 @@ pub(crate) struct RawOwner<'a> {
     #[serde(borrow, default)]
     pub(crate) api_version: Option<Str<'a>>,
     #[serde(borrow, default)]
+    pub(crate) name: Option<Str<'a>>,
+    #[serde(borrow, default)]
     pub(crate) kind: Option<Str<'a>>,
     #[serde(borrow, default)]
     pub(crate) uid: Option<Str<'a>>,
