@@ -12,8 +12,9 @@ use jiff::Timestamp;
 use muster_engine::act::{Act, Call, Next, Outcome, Refusal, Report};
 use muster_engine::cache::{Cache, Event};
 use muster_engine::facts::{Key, Kind, Set, Watched};
+use muster_engine::loops::{Reference, Tell};
 use muster_engine::manifest;
-use muster_engine::plan::Plan;
+use muster_engine::plan::{self, Plan};
 use muster_engine::time::Time;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -23,9 +24,13 @@ use crate::Context;
 use crate::call::Caller;
 use crate::monitor::{Load, Stage};
 use crate::record::Recorder;
-use crate::reflect::{self, Brought};
+use crate::reflect::{Brought, OfSets, reflect};
+use crate::request::collection;
 use crate::rival::Rivals;
 use crate::witness::Moment;
+
+/// What events say who recorded them. As upstream's: dashboards filter by it.
+const COMPONENT: &str = "daemonset-controller";
 
 /// Calls of one plan under way at once: half of all that there may be, so that a large set leaves room for others.
 const CALLS_MAX: usize = 32;
@@ -67,10 +72,11 @@ async fn run_in(context: &Arc<Context>, namespace: Option<&str>, stop: &Cancella
     let relist = watch::Sender::new(0);
     let client = &context.client;
     let reflecting = Kind::ALL.map(|kind| {
-        let namespace = namespace.map(ToOwned::to_owned);
-        reflect::reflect(client.clone(), kind, namespace, sender.clone(), relist.subscribe()).boxed()
+        let path = collection(kind, namespace);
+        reflect(client.clone(), OfSets::new(kind), path, sender.clone(), relist.subscribe()).boxed()
     });
-    let (recorder, recording) = Recorder::new(client.clone(), context.monitor.events_dropped.clone());
+    let (recorder, recording) =
+        Recorder::new(client.clone(), COMPONENT, context.monitor.events_dropped.clone());
     let mut recording = std::pin::pin!(recording);
     let mut shell = Shell::new(context.clone(), recorder, relist);
     tokio::select! {
@@ -129,7 +135,7 @@ impl Shell {
         }
     }
 
-    async fn run(&mut self, mut brought: mpsc::Receiver<(Kind, Brought)>, stop: &CancellationToken) {
+    async fn run(&mut self, mut brought: mpsc::Receiver<(Kind, Brought<Watched>)>, stop: &CancellationToken) {
         let mut events = Vec::new();
         loop {
             self.look();
@@ -193,7 +199,7 @@ impl Shell {
         }
     }
 
-    fn take(&mut self, kind: Kind, event: Brought) {
+    fn take(&mut self, kind: Kind, event: Brought<Watched>) {
         self.context.monitor.heard(kind);
         let keys = match event {
             Brought::Listed { items, resource_version } => {
@@ -222,7 +228,7 @@ impl Shell {
         self.context.monitor.rival_writes.inc();
         if let Some(event) = rival.event {
             tracing::warn!(set = %set.key, "{}", event.message);
-            self.recorder.record(set, &event);
+            self.recorder.record(about(set, event));
         }
     }
 
@@ -323,13 +329,24 @@ impl Shell {
             Report::unknown(set)
         });
         for event in &report.events {
-            self.recorder.record(set, event);
+            self.recorder.record(about(set, event.clone()));
         }
         self.cache.done(&set.key, &report, now());
         self.busy.remove(&set.key);
         self.unseen.insert(set.key.clone(), Instant::now());
         self.enqueue(vec![set.key.clone()]);
     }
+}
+
+fn about(set: &Set, event: plan::Event) -> Tell {
+    let about = Reference {
+        api_version: "apps/v1".into(),
+        kind: "DaemonSet".into(),
+        key: set.key.clone(),
+        uid: set.uid.clone(),
+        resource_version: set.resource_version,
+    };
+    Tell { about, event }
 }
 
 async fn carry_out(context: Arc<Context>, plan: Plan) -> Report {
@@ -422,8 +439,11 @@ mod tests {
         let monitor = Arc::new(Monitor::default());
         let context =
             Arc::new(Context { client: client.clone(), options, lanes, term, monitor, witness: None });
-        let mut shell =
-            Shell::new(context, Recorder::new(client, Default::default()).0, watch::Sender::new(0));
+        let mut shell = Shell::new(
+            context,
+            Recorder::new(client, COMPONENT, Default::default()).0,
+            watch::Sender::new(0),
+        );
         for kind in Kind::ALL {
             let items = if kind == Kind::Sets { vec![set("x"), set("y")] } else { Vec::new() };
             shell.take(kind, Brought::Listed { items, resource_version: 1 });

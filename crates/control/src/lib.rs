@@ -13,6 +13,7 @@ mod daemonset;
 mod garbage;
 mod lanes;
 mod lease;
+mod loops;
 mod monitor;
 mod record;
 mod reflect;

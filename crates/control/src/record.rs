@@ -1,16 +1,16 @@
-//! Kubernetes events: what was done to a set, for whoever runs `kubectl describe`.
+//! Kubernetes events: what was done to an object, for whoever runs `kubectl describe`.
 //!
 //! They are told as upstream's are, and as seldom: what is said again is counted, what is said of many pods is said once
-//! of all, and a set that never comes to rest is not heard for ever. An event must never hold up a pod, so it waits in a
+//! of all, and an object that never comes to rest is not heard for ever. An event must never hold up a pod, so it waits in a
 //! queue of its own, and is lost where that is full.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
 use kube::Client;
-use muster_engine::facts::{Set, Text};
+use muster_engine::facts::Text;
+use muster_engine::loops::{Reference, Tell};
 use muster_engine::manifest::{Patch, Verb};
 use muster_engine::plan::Event;
 use muster_engine::time::Time;
@@ -30,48 +30,51 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const TRIES_MAX: u32 = 3;
 const RETRY: Duration = Duration::from_secs(5);
 
-/// As upstream's: dashboards filter by it.
-const COMPONENT: &str = "daemonset-controller";
-
 pub(crate) struct Recorder {
-    sender: mpsc::Sender<(Arc<Set>, Event)>,
+    sender: mpsc::Sender<Tell>,
     dropped: Counter,
 }
 
 impl Recorder {
     /// The recorder, and the work of writing down what it takes. What is not told is counted as `dropped`.
-    pub(crate) fn new(client: Client, dropped: Counter) -> (Self, impl Future<Output = ()>) {
-        let (sender, mut waiting) = mpsc::channel::<(Arc<Set>, Event)>(WAITING_MAX);
+    pub(crate) fn new(
+        client: Client,
+        component: &'static str,
+        dropped: Counter,
+    ) -> (Self, impl Future<Output = ()>) {
+        let (sender, mut waiting) = mpsc::channel::<Tell>(WAITING_MAX);
         let recorder = Self { sender, dropped: dropped.clone() };
         let writing = async move {
             let mut sieve = Sieve::default();
-            while let Some((set, event)) = waiting.recv().await {
-                let written = match sieve.take(&set, &event, now()) {
-                    Some(told) => write(&client, &set, &event, &told).await,
-                    None => Err("too many of this set".to_owned()),
+            while let Some(tell) = waiting.recv().await {
+                let written = match sieve.take(&tell, now()) {
+                    Some(told) => write(&client, component, &tell, &told).await,
+                    None => Err("too many of this object".to_owned()),
                 };
                 if let Err(why) = written {
                     dropped.inc();
-                    tracing::debug!(set = %set.key, reason = event.reason, why, "an event is not told");
+                    let Tell { about, event } = tell;
+                    tracing::debug!(object = %about.key, reason = event.reason, why, "an event is not told");
                 }
             }
         };
         (recorder, writing)
     }
 
-    pub(crate) fn record(&self, set: &Arc<Set>, event: &Event) {
-        if self.sender.try_send((set.clone(), event.clone())).is_err() {
+    pub(crate) fn record(&self, tell: Tell) {
+        if let Err(lost) = self.sender.try_send(tell) {
             self.dropped.inc();
-            tracing::warn!(set = %set.key, reason = event.reason, "an event was lost: too many wait");
+            let Tell { about, event } = lost.into_inner();
+            tracing::warn!(object = %about.key, reason = event.reason, "an event was lost: too many wait");
         }
     }
 }
 
-async fn write(client: &Client, set: &Set, event: &Event, told: &Told) -> Result<(), String> {
+async fn write(client: &Client, component: &str, tell: &Tell, told: &Told) -> Result<(), String> {
     let mut again = told.count != 1;
     let mut tries = 0;
     loop {
-        let request = if again { count(set, told) } else { create(set, event, told) };
+        let request = if again { count(&tell.about, told) } else { create(component, tell, told) };
         let error = match tokio::time::timeout(WRITE_TIMEOUT, client.request_text(request)).await {
             Ok(Ok(_)) => return Ok(()),
             // The server forgets events after a while: then it is told anew.
@@ -94,37 +97,47 @@ async fn write(client: &Client, set: &Set, event: &Event, told: &Told) -> Result
     }
 }
 
-fn create(set: &Set, event: &Event, told: &Told) -> Request<Vec<u8>> {
+fn create(component: &str, Tell { about, event }: &Tell, told: &Told) -> Request<Vec<u8>> {
+    let mut involved = json!({
+        "apiVersion": about.api_version,
+        "kind": about.kind,
+        "name": about.key.name,
+        "uid": about.uid,
+    });
+    if !about.key.namespace.is_empty() {
+        involved["namespace"] = json!(about.key.namespace);
+    }
+    if about.resource_version != 0 {
+        involved["resourceVersion"] = json!(about.resource_version.to_string());
+    }
     let body = json!({
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": told.name, "namespace": set.key.namespace},
-        "involvedObject": {
-            "apiVersion": "apps/v1",
-            "kind": "DaemonSet",
-            "namespace": set.key.namespace,
-            "name": set.key.name,
-            "uid": set.uid,
-            "resourceVersion": set.resource_version.to_string(),
-        },
+        "metadata": {"name": told.name, "namespace": namespace(about)},
+        "involvedObject": involved,
         "type": if event.warning { "Warning" } else { "Normal" },
         "reason": event.reason,
         "message": told.message,
-        "source": {"component": COMPONENT},
-        "reportingComponent": COMPONENT,
+        "source": {"component": component},
+        "reportingComponent": component,
         "reportingInstance": "",
         "firstTimestamp": told.first.to_rfc3339(),
         "lastTimestamp": told.last.to_rfc3339(),
         "count": told.count,
     });
-    let path = format!("/api/v1/namespaces/{}/events", set.key.namespace);
+    let path = format!("/api/v1/namespaces/{}/events", namespace(about));
     request(Verb::Create, path, JSON, body.to_string())
 }
 
-fn count(set: &Set, told: &Told) -> Request<Vec<u8>> {
+fn count(about: &Reference, told: &Told) -> Request<Vec<u8>> {
     let body = json!({"count": told.count, "lastTimestamp": told.last.to_rfc3339(), "message": told.message});
-    let path = format!("/api/v1/namespaces/{}/events/{}", set.key.namespace, told.name);
+    let path = format!("/api/v1/namespaces/{}/events/{}", namespace(about), told.name);
     request(Verb::Patch(Patch::Merge), path, JSON, body.to_string())
+}
+
+/// What is in no namespace has its events in the default one.
+fn namespace(about: &Reference) -> &str {
+    if about.key.namespace.is_empty() { "default" } else { &about.key.namespace }
 }
 
 /// An event as it is to be written: anew where it is the first of its like, else as a count of it.
@@ -140,26 +153,26 @@ struct Told {
 /// Decides which events are told, and how. Upstream: `EventCorrelator`.
 #[derive(Debug, Default)]
 struct Sieve {
-    sets: BTreeMap<Text, OfSet>,
+    objects: BTreeMap<Text, OfObject>,
     /// Names are made of the time, and no two may be alike.
     named_at: Time,
 }
 
-/// Sets that are remembered; of more, the one that was quiet for longest is forgotten.
-const SETS_MAX: usize = 4096;
-/// Events of one set that are remembered, likewise.
+/// Objects that are remembered; of more, those that were quiet for longest are forgotten, half of them at once.
+const OBJECTS_MAX: usize = 4096;
+/// Events of one object that are remembered, likewise.
 const TOLD_MAX: usize = 64;
 
 /// So many events of one reason, each with a message of its own, are told one by one; then they become one.
 const SIMILAR_MAX: usize = 10;
 const SIMILAR_FOR: Duration = Duration::from_secs(600);
 
-/// So many writes of a set's events, warnings and others apart, may come at once, and then one in so long a time.
+/// So many writes of an object's events, warnings and others apart, may come at once, and then one in so long a time.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
-struct OfSet {
+struct OfObject {
     last: Time,
     similar: BTreeMap<(bool, &'static str), Similar>,
     told: BTreeMap<Like, Told>,
@@ -179,44 +192,45 @@ struct Similar {
 impl Sieve {
     /// Rule: an event that was told before is counted; the tenth message of one reason within ten minutes, and all that
     /// follow, are told as one; and of all this only so much is written.
-    fn take(&mut self, set: &Set, event: &Event, now: Time) -> Option<Told> {
-        if SETS_MAX <= self.sets.len() && !self.sets.contains_key(&set.uid) {
-            let quiet = self.sets.iter().min_by_key(|(_, it)| it.last).map(|(uid, _)| uid.clone());
-            quiet.and_then(|uid| self.sets.remove(&uid));
+    fn take(&mut self, Tell { about, event }: &Tell, now: Time) -> Option<Told> {
+        if OBJECTS_MAX <= self.objects.len() && !self.objects.contains_key(&about.uid) {
+            let mut heard: Vec<Time> = self.objects.values().map(|it| it.last).collect();
+            let (_, median, _) = heard.select_nth_unstable(OBJECTS_MAX / 2);
+            self.objects.retain(|_, it| *median < it.last);
         }
-        let of_set = self.sets.entry(set.uid.clone()).or_default();
-        of_set.last = now;
-        let combined = of_set.is_one_of_many(event, now);
+        let of_object = self.objects.entry(about.uid.clone()).or_default();
+        of_object.last = now;
+        let combined = of_object.is_one_of_many(event, now);
         let message = if combined {
             format!("(combined from similar events): {}", event.message)
         } else {
             event.message.clone()
         };
         let like = (event.warning, event.reason, (!combined).then(|| event.message.clone()));
-        let before = of_set.told.remove(&like);
+        let before = of_object.told.remove(&like);
         self.named_at = now.max(Time::from_micros(self.named_at.as_micros() + 1));
         let told = match before {
             Some(before) => Told { message, count: before.count.saturating_add(1), last: now, ..before },
             None => Told {
-                name: format!("{}.{:x}", head_of(&set.key.name), self.named_at.as_micros() * 1000),
+                name: format!("{}.{:x}", head_of(&about.key.name), self.named_at.as_micros() * 1000),
                 message,
                 count: 1,
                 first: now,
                 last: now,
             },
         };
-        of_set.remember(like, told.clone());
-        of_set.may_write(event.warning, now).then_some(told)
+        of_object.remember(like, told.clone());
+        of_object.may_write(event.warning, now).then_some(told)
     }
 }
 
-/// So much of a set's name that a time behind it still makes a name.
+/// So much of an object's name that a time behind it still makes a name.
 fn head_of(name: &str) -> &str {
     const MAX: usize = 230;
     name.get(..MAX).unwrap_or(name).trim_end_matches(['-', '.'])
 }
 
-impl OfSet {
+impl OfObject {
     fn is_one_of_many(&mut self, event: &Event, now: Time) -> bool {
         let similar = self.similar.entry((event.warning, event.reason)).or_default();
         if SIMILAR_FOR < now.since(similar.last) {
@@ -253,14 +267,19 @@ impl OfSet {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use muster_engine::facts::{self, Shared};
+    use muster_engine::facts::Key;
 
     use super::*;
 
-    fn set(uid: &str) -> Set {
-        let set = json!({"metadata": {"name": "d", "namespace": "a", "uid": uid, "resourceVersion": "7"},
-            "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": {}}});
-        facts::set(set.to_string().as_bytes(), &mut Shared::default()).unwrap()
+    fn tell(uid: &str, event: &Event) -> Tell {
+        let about = Reference {
+            api_version: "apps/v1".into(),
+            kind: "DaemonSet".into(),
+            key: Key::new("a", "d"),
+            uid: uid.into(),
+            resource_version: 7,
+        };
+        Tell { about, event: event.clone() }
     }
 
     fn at(s: i64) -> Time {
@@ -268,7 +287,7 @@ mod tests {
     }
 
     fn told(sieve: &mut Sieve, event: &Event, s: i64) -> String {
-        match sieve.take(&set("u"), event, at(s)) {
+        match sieve.take(&tell("u", event), at(s)) {
             Some(told) => format!("{} ×{} {}", told.name, told.count, told.message),
             None => "lost".to_owned(),
         }
@@ -307,15 +326,15 @@ mod tests {
     fn a_set_that_never_comes_to_rest_is_not_heard_for_ever() {
         let mut sieve = Sieve::default();
         let event = Event::normal("SuccessfulCreate", "again".to_owned());
-        let heard = |sieve: &mut Sieve, s: i64| sieve.take(&set("u"), &event, at(s)).is_some();
+        let heard = |sieve: &mut Sieve, s: i64| sieve.take(&tell("u", &event), at(s)).is_some();
         let first: Vec<bool> = (0..30).map(|_| heard(&mut sieve, 1_000)).collect();
         assert_eq!(first, [[true; 25].as_slice(), [false; 5].as_slice()].concat());
         assert!(!heard(&mut sieve, 1_299));
         assert!(heard(&mut sieve, 1_300));
         assert!(!heard(&mut sieve, 1_301));
         // Warnings, and other sets, have a share of their own.
-        assert!(sieve.take(&set("u"), &Event::warning("FailedCreate", String::new()), at(1_301)).is_some());
-        assert!(sieve.take(&set("v"), &event, at(1_301)).is_some());
+        assert!(sieve.take(&tell("u", &Event::warning("FailedCreate", String::new())), at(1_301)).is_some());
+        assert!(sieve.take(&tell("v", &event), at(1_301)).is_some());
     }
 
     #[test]
@@ -326,9 +345,13 @@ mod tests {
             let body = String::from_utf8(request.body().clone()).unwrap();
             format!("{} {}\n{body}", request.method(), request.uri())
         };
-        let first = sieve.take(&set("u"), &event, at(1_767_225_600)).unwrap();
-        let second = sieve.take(&set("u"), &event, at(1_767_225_601)).unwrap();
-        let both = [create(&set("u"), &event, &first), count(&set("u"), &second)].map(said);
+        let first = sieve.take(&tell("u", &event), at(1_767_225_600)).unwrap();
+        let second = sieve.take(&tell("u", &event), at(1_767_225_601)).unwrap();
+        let both = [
+            create("daemonset-controller", &tell("u", &event), &first),
+            count(&tell("u", &event).about, &second),
+        ]
+        .map(said);
         expect![[r#"
             POST /api/v1/namespaces/a/events
             {"apiVersion":"v1","count":1,"firstTimestamp":"2026-01-01T00:00:00Z","involvedObject":{"apiVersion":"apps/v1","kind":"DaemonSet","name":"d","namespace":"a","resourceVersion":"7","uid":"u"},"kind":"Event","lastTimestamp":"2026-01-01T00:00:00Z","message":"Created pod: d-x","metadata":{"name":"d.18867251edfa0000","namespace":"a"},"reason":"SuccessfulCreate","reportingComponent":"daemonset-controller","reportingInstance":"","source":{"component":"daemonset-controller"},"type":"Normal"}

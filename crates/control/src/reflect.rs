@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -12,13 +13,14 @@ use futures::io::AsyncBufRead;
 use futures::{AsyncBufReadExt as _, FutureExt as _};
 use kube::Client;
 use muster_engine::facts::{self, Key, Kind, Malformed, Shared, Watched};
+use muster_engine::loops::{self, Loop, Watch};
 use muster_engine::manifest::Verb;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::request::{JSON, collection, request};
+use crate::request::{JSON, METADATA, METADATA_LIST, request};
 
 /// The server ends a watch after this.
 const WATCH_S: u64 = 290;
@@ -45,26 +47,176 @@ const HELD: Duration = Duration::from_secs(5);
 const SET_BACK_AFTER: Duration = Duration::from_secs(60);
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Brought {
-    Listed { items: Vec<Watched>, resource_version: u64 },
-    Watched(Watched),
+pub(crate) enum Brought<I> {
+    Listed { items: Vec<I>, resource_version: u64 },
+    Watched(I),
+}
+
+/// One kind, and what becomes of its objects.
+pub(crate) trait Source: Send {
+    /// Tells what is brought of one source from what is brought of another.
+    type Tag: Copy + Send;
+    type Item: Item;
+
+    fn tag(&self) -> Self::Tag;
+    /// Group and resource, as roles name them.
+    fn name(&self) -> (&str, &str);
+    fn metadata_only(&self) -> bool;
+    fn listed(&mut self, object: &[u8]) -> Result<Self::Item, Malformed>;
+    fn watched(&mut self, line: &[u8]) -> Result<Self::Item, Malformed>;
+}
+
+/// What a line of a watch has become.
+pub(crate) trait Item: Send {
+    fn sort(&self) -> Sort<'_>;
+    /// `None` for what is about no object.
+    fn key(&self) -> Option<Key>;
+    /// How far the watch that brought it has come.
+    fn resource_version(&self) -> Option<u64>;
+}
+
+pub(crate) enum Sort<'a> {
+    Object,
+    Gone,
+    Bookmark { ends_list: bool },
+    Error { code: i64, message: &'a str },
+}
+
+/// One of the kinds that the DaemonSet rules read.
+pub(crate) struct OfSets {
+    kind: Kind,
+    shared: Shared,
+}
+
+impl OfSets {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self { kind, shared: Shared::default() }
+    }
+}
+
+impl Source for OfSets {
+    type Tag = Kind;
+    type Item = Watched;
+
+    fn tag(&self) -> Kind {
+        self.kind
+    }
+
+    fn name(&self) -> (&str, &str) {
+        (self.kind.group(), self.kind.plural())
+    }
+
+    fn metadata_only(&self) -> bool {
+        false
+    }
+
+    fn listed(&mut self, object: &[u8]) -> Result<Watched, Malformed> {
+        facts::listed(self.kind, object, &mut self.shared)
+    }
+
+    fn watched(&mut self, line: &[u8]) -> Result<Watched, Malformed> {
+        facts::watched(self.kind, line, &mut self.shared)
+    }
+}
+
+impl Item for Watched {
+    fn sort(&self) -> Sort<'_> {
+        match self {
+            Self::Gone { .. } => Sort::Gone,
+            Self::Bookmark { ends_list, .. } => Sort::Bookmark { ends_list: *ends_list },
+            Self::Error { code, message } => Sort::Error { code: *code, message },
+            Self::Set(_) | Self::Node(_) | Self::Pod(_) | Self::Revision(_) => Sort::Object,
+        }
+    }
+
+    fn key(&self) -> Option<Key> {
+        Watched::key(self)
+    }
+
+    fn resource_version(&self) -> Option<u64> {
+        Watched::resource_version(self)
+    }
+}
+
+/// One of the kinds that a loop watches.
+pub(crate) struct OfLoop<L> {
+    kind: usize,
+    watch: Watch,
+    shared: Shared,
+    of: PhantomData<fn() -> L>,
+}
+
+impl<L> OfLoop<L> {
+    pub(crate) fn new(kind: usize, watch: Watch) -> Self {
+        Self { kind, watch, shared: Shared::default(), of: PhantomData }
+    }
+}
+
+impl<L: Loop<Fact: Send>> Source for OfLoop<L> {
+    type Tag = usize;
+    type Item = loops::Watched<L::Fact>;
+
+    fn tag(&self) -> usize {
+        self.kind
+    }
+
+    fn name(&self) -> (&str, &str) {
+        (&self.watch.resource.group, &self.watch.resource.plural)
+    }
+
+    fn metadata_only(&self) -> bool {
+        self.watch.metadata_only
+    }
+
+    fn listed(&mut self, object: &[u8]) -> Result<Self::Item, Malformed> {
+        L::decode(&self.watch, object, &mut self.shared).map(loops::Watched::Put)
+    }
+
+    fn watched(&mut self, line: &[u8]) -> Result<Self::Item, Malformed> {
+        loops::watched::<L>(&self.watch, line, &mut self.shared)
+    }
+}
+
+impl<F: loops::Fact + Send> Item for loops::Watched<F> {
+    fn sort(&self) -> Sort<'_> {
+        match self {
+            Self::Put(_) => Sort::Object,
+            Self::Gone(_) => Sort::Gone,
+            Self::Bookmark { ends_list, .. } => Sort::Bookmark { ends_list: *ends_list },
+            Self::Error { code, message } => Sort::Error { code: *code, message },
+        }
+    }
+
+    fn key(&self) -> Option<Key> {
+        match self {
+            Self::Put(fact) | Self::Gone(fact) => Some(fact.key()),
+            Self::Bookmark { .. } | Self::Error { .. } => None,
+        }
+    }
+
+    fn resource_version(&self) -> Option<u64> {
+        match self {
+            Self::Put(fact) | Self::Gone(fact) => Some(fact.resource_version()),
+            Self::Bookmark { resource_version, .. } => Some(*resource_version),
+            Self::Error { .. } => None,
+        }
+    }
 }
 
 /// Sends all that is known of a kind, of one namespace or of all. Whenever `relist` changes it begins anew with a list.
 /// Ends when nobody listens, or when what it told before is not the store's past any more: whoever listens begins anew.
-pub(crate) async fn reflect(
+pub(crate) async fn reflect<S: Source>(
     client: Client,
-    kind: Kind,
-    namespace: Option<String>,
-    sender: mpsc::Sender<(Kind, Brought)>,
+    source: S,
+    path: String,
+    sender: mpsc::Sender<(S::Tag, Brought<S::Item>)>,
     relist: watch::Receiver<u64>,
 ) {
     let reflector = Reflector {
         client,
-        kind,
-        path: collection(kind, namespace.as_deref()),
+        source,
+        path,
         sender,
-        shared: Shared::default(),
         streams: true,
         silence_max: LIST_SILENCE_MAX,
         newest: 0,
@@ -75,11 +227,10 @@ pub(crate) async fn reflect(
 }
 
 /// What went wrong, and what is to be done about it.
-fn in_words(kind: Kind, error: &kube::Error) -> String {
-    let resource = kind.plural();
+fn in_words((group, resource): (&str, &str), error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.code == 403 => {
-            let group = match kind.group() {
+            let group = match group {
                 "" => "the core group".to_owned(),
                 group => format!("the group {group}"),
             };
@@ -99,12 +250,11 @@ fn in_words(kind: Kind, error: &kube::Error) -> String {
     }
 }
 
-struct Reflector {
+struct Reflector<S: Source> {
     client: Client,
-    kind: Kind,
+    source: S,
     path: String,
-    sender: mpsc::Sender<(Kind, Brought)>,
-    shared: Shared,
+    sender: mpsc::Sender<(S::Tag, Brought<S::Item>)>,
     /// Whether a list may be asked for as a watch.
     streams: bool,
     silence_max: Duration,
@@ -140,7 +290,7 @@ impl From<kube::Error> for Lost {
     }
 }
 
-impl Reflector {
+impl<S: Source> Reflector<S> {
     async fn run(mut self, mut relist: watch::Receiver<u64>) {
         let mut retry = Retry::default();
         loop {
@@ -159,7 +309,9 @@ impl Reflector {
                 Lost::Ended { code, message } => {
                     tracing::warn!(path, code, message, "the server ended the watch: list anew");
                 }
-                Lost::Failed(error) => tracing::warn!(path, error = in_words(self.kind, &error), "list anew"),
+                Lost::Failed(error) => {
+                    tracing::warn!(path, error = in_words(self.source.name(), &error), "list anew")
+                }
                 Lost::LedBack { shown } => {
                     tracing::warn!(path, seen, shown, "the API server shows an older state than before");
                     if self.led_back_since.is_some_and(|it| self.set_back_after < it.elapsed()) {
@@ -219,7 +371,7 @@ impl Reflector {
             opened => opened?,
         };
         // By key, for an object may change or go while the list is told.
-        let mut items: BTreeMap<Key, Watched> = BTreeMap::new();
+        let mut items: BTreeMap<Key, S::Item> = BTreeMap::new();
         let deadline = Instant::now() + LIST_MAX;
         loop {
             let line = match timeout_at(deadline, lines.next(self.silence_max)).await {
@@ -231,14 +383,15 @@ impl Reflector {
                     return Ok(None);
                 }
             };
-            match self.read(line)? {
-                Some(Watched::Bookmark { resource_version, ends_list: true }) => {
+            let Some(item) = self.read(line)? else { continue };
+            match item.sort() {
+                Sort::Bookmark { ends_list: true } => {
+                    let resource_version = item.resource_version().unwrap_or_default();
                     self.listed(items.into_values().collect(), resource_version).await?;
                     return Ok(Some(lines));
                 }
-                Some(Watched::Gone { key, .. }) => drop(items.remove(&key)),
-                Some(watched) => drop(watched.key().map(|key| items.insert(key, watched))),
-                None => {}
+                Sort::Gone => drop(item.key().and_then(|key| items.remove(&key))),
+                _ => drop(item.key().and_then(|key| items.insert(key, item))),
             }
         }
     }
@@ -261,13 +414,14 @@ impl Reflector {
         let mut after = String::new();
         loop {
             let path = format!("{}?{}", self.path, page_query(&after));
-            let request = request(Verb::List, path, JSON, String::new());
+            let accept = if self.source.metadata_only() { METADATA_LIST } else { JSON };
+            let request = request(Verb::List, path, accept, String::new());
             let text = timeout(PAGE_TIMEOUT, self.client.request_text(request)).await;
             let text = text.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))?;
             let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
             for item in page.items.into_iter().flatten() {
-                let fact = facts::listed(self.kind, item.get().as_bytes(), &mut self.shared);
-                items.extend(self.well_formed(fact).filter(|it| !matches!(it, Watched::Gone { .. })));
+                let item = self.source.listed(item.get().as_bytes());
+                items.extend(well_formed(&self.path, item).filter(|it| !matches!(it.sort(), Sort::Gone)));
             }
             after = page.metadata.r#continue;
             if after.is_empty() {
@@ -277,7 +431,7 @@ impl Reflector {
         }
     }
 
-    async fn listed(&mut self, items: Vec<Watched>, resource_version: u64) -> Result<(), Lost> {
+    async fn listed(&mut self, items: Vec<S::Item>, resource_version: u64) -> Result<(), Lost> {
         self.send(Brought::Listed { items, resource_version }).await?;
         let came = self.come_to(resource_version);
         self.led_back_since = came.is_err().then(|| self.led_back_since.unwrap_or_else(Instant::now));
@@ -292,7 +446,11 @@ impl Reflector {
                 Ok(lines) => lines,
                 // The server, or the way to it, is in trouble: the watch goes on from where it was.
                 Err(error) if !matches!(&error, kube::Error::Api(status) if !is_passing(status.code)) => {
-                    tracing::warn!(path = self.path, error = in_words(self.kind, &error), "watch again");
+                    tracing::warn!(
+                        path = self.path,
+                        error = in_words(self.source.name(), &error),
+                        "watch again"
+                    );
                     return Ok(());
                 }
                 Err(error) => return Err(error.into()),
@@ -311,7 +469,8 @@ impl Reflector {
     async fn open(&self, options: &str) -> kube::Result<Lines> {
         let (path, common) = (&self.path, format!("allowWatchBookmarks=true&timeoutSeconds={WATCH_S}"));
         let path = format!("{path}?watch=true&{common}&{options}");
-        let opening = self.client.request_stream(request(Verb::List, path, JSON, String::new()));
+        let accept = if self.source.metadata_only() { METADATA } else { JSON };
+        let opening = self.client.request_stream(request(Verb::List, path, accept, String::new()));
         // Headers come at once, whatever there is to tell.
         let stream = timeout(LIST_SILENCE_MAX, opening).await;
         let stream = stream.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))?;
@@ -327,23 +486,24 @@ impl Reflector {
         Ok(())
     }
 
-    fn read(&mut self, line: &[u8]) -> Result<Option<Watched>, Lost> {
-        let fact = facts::watched(self.kind, line, &mut self.shared);
-        match self.well_formed(fact) {
-            Some(Watched::Error { code: 410, .. }) => Err(Lost::Compacted),
-            Some(Watched::Error { code, message }) => Err(Lost::Ended { code, message }),
-            fact => Ok(fact),
+    /// Reads a line, unless it says that the watch is over.
+    fn read(&mut self, line: &[u8]) -> Result<Option<S::Item>, Lost> {
+        let item = well_formed(&self.path, self.source.watched(line));
+        match item.as_ref().map(Item::sort) {
+            Some(Sort::Error { code: 410, .. }) => Err(Lost::Compacted),
+            Some(Sort::Error { code, message }) => Err(Lost::Ended { code, message: message.to_owned() }),
+            _ => Ok(item),
         }
     }
 
-    /// An object that cannot be read is left out, and stops nothing else.
-    fn well_formed(&self, fact: Result<Watched, Malformed>) -> Option<Watched> {
-        fact.map_err(|error| tracing::error!(path = self.path, %error, "an object was left out")).ok()
+    async fn send(&self, brought: Brought<S::Item>) -> Result<(), Lost> {
+        self.sender.send((self.source.tag(), brought)).await.map_err(|_| Lost::NobodyListens)
     }
+}
 
-    async fn send(&self, brought: Brought) -> Result<(), Lost> {
-        self.sender.send((self.kind, brought)).await.map_err(|_| Lost::NobodyListens)
-    }
+/// An object that cannot be read is left out, and stops nothing else.
+fn well_formed<I>(path: &str, item: Result<I, Malformed>) -> Option<I> {
+    item.map_err(|error| tracing::error!(path, %error, "an object was left out")).ok()
 }
 
 fn page_query(after: &str) -> String {

@@ -1,6 +1,8 @@
 //! The whole of it, as a user has it: the real binary, and every real kubectl that is on this machine.
 
 mod bed;
+#[path = "kubectl/manifests.rs"]
+mod manifests;
 
 use std::path::Path;
 use std::process::Command;

@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::request::collection;
 
 /// What the server says to a request: a status and a body, and whether it then hangs or ends.
 type Answer = (u16, String, bool);
@@ -23,10 +24,9 @@ async fn check(kind: Kind, namespace: Option<&str>, answers: Vec<Answer>, until:
     let relist = watch::Sender::new(0);
     let reflector = Reflector {
         client: Client::try_from(config).unwrap(),
-        kind,
+        source: OfSets::new(kind),
         path: collection(kind, namespace),
         sender,
-        shared: Shared::default(),
         streams: true,
         silence_max: Duration::from_secs(2),
         newest: 0,
@@ -206,7 +206,7 @@ async fn a_store_that_was_set_back_ends_it() {
 fn a_missing_permission_is_named() {
     let refused = |code: u16| {
         let refused = serde_json::from_str(&status(code)).unwrap();
-        in_words(Kind::Sets, &kube::Error::Api(refused))
+        in_words(("apps", "daemonsets"), &kube::Error::Api(refused))
     };
     expect![[r#"
         the API server does not accept the controller's credentials: no
