@@ -10,6 +10,8 @@
 
 mod call;
 mod daemonset;
+mod disruption;
+mod endpoints;
 mod garbage;
 mod lanes;
 mod lease;
@@ -34,6 +36,8 @@ use crate::call::CALL_TIMEOUT;
 use crate::lanes::Lanes;
 use crate::lease::{Elector, Term};
 
+pub use crate::disruption::disruption;
+pub use crate::endpoints::endpoints;
 pub use crate::garbage::garbage;
 pub use crate::lanes::Limits;
 pub use crate::lease::Lease;

@@ -21,11 +21,23 @@ pub(crate) struct Loop {
 pub(crate) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// All of them: whoever adds one adds it here.
-pub(crate) const LOOPS: [Loop; 1] = [Loop {
-    name: "garbage-collector",
-    who: Who::GarbageCollector,
-    run: |client, stop| Box::pin(muster_control::garbage(client, stop)),
-}];
+pub(crate) const LOOPS: &[Loop] = &[
+    Loop {
+        name: "disruption",
+        who: Who::Disruption,
+        run: |client, stop| Box::pin(muster_control::disruption(client, stop)),
+    },
+    Loop {
+        name: "endpoints",
+        who: Who::Endpoints,
+        run: |client, stop| Box::pin(muster_control::endpoints(client, stop)),
+    },
+    Loop {
+        name: "garbage-collector",
+        who: Who::GarbageCollector,
+        run: |client, stop| Box::pin(muster_control::garbage(client, stop)),
+    },
+];
 
 /// Stands for every loop where they are left out.
 const ALL: &str = "all";
