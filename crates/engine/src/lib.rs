@@ -40,11 +40,12 @@
 extern crate alloc;
 
 pub mod act;
-mod attempts;
+mod attempt;
 pub mod cache;
 pub mod daemonset;
 pub mod disruption;
 pub mod endpoints;
+pub mod explain;
 pub mod facts;
 pub mod garbage;
 mod gate;
@@ -54,6 +55,7 @@ pub mod loops;
 pub mod manifest;
 pub mod meaning;
 pub mod mutant;
+pub mod node_lifecycle;
 pub mod placement;
 pub mod plan;
 pub mod quantity;

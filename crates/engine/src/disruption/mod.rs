@@ -13,8 +13,7 @@ use core::time::Duration;
 pub use call::Call;
 pub use decode::{Budget, Controller, Demand, Fact, Pod, Status};
 
-use crate::act::Refusal;
-use crate::attempts::{Attempts, Turn};
+use crate::attempt::{Attempt, Turn};
 use crate::facts::{Key, Malformed, Shared, Text};
 use crate::loops::{Event, Fact as _, Look, Loop, Next, Outcome, Request, Tell, Watch};
 use crate::plan;
@@ -32,11 +31,11 @@ const DELETED_WITHIN: Duration = Duration::from_secs(120);
 const WRITE_EVERY: Duration = Duration::from_millis(250);
 
 /// All budgets, and the pods they are about.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Budgets {
     budgets: BTreeMap<Key, Entry>,
     pods: BTreeMap<Key, Arc<Pod>>,
-    attempts: Attempts<Subject>,
+    attempts: BTreeMap<Subject, Attempt>,
 }
 
 /// What is looked at.
@@ -79,12 +78,6 @@ impl Selected {
 
     fn side(&mut self, pod: &Pod) -> &mut BTreeSet<Text> {
         if pod.controller.is_some() { &mut self.controlled } else { &mut self.unmanaged }
-    }
-}
-
-impl Default for Budgets {
-    fn default() -> Self {
-        Self { budgets: BTreeMap::new(), pods: BTreeMap::new(), attempts: Attempts::new() }
     }
 }
 
@@ -133,11 +126,10 @@ impl Loop for Budgets {
 
     fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Next<Subject> {
         let subject = call.subject();
-        let refusal: Option<&Refusal> = match &outcome {
-            Outcome::Done(_) => None,
-            Outcome::Refused(refusal) => Some(refusal),
-        };
-        self.attempts.end(&subject, call.of_version(), refusal, now);
+        // Nobody waits for what has gone meanwhile.
+        if let Some(attempt) = self.attempts.get_mut(&subject) {
+            attempt.wrote(call.of_version(), &outcome, now);
+        }
         Vec::from([subject]).into()
     }
 }
@@ -220,14 +212,17 @@ impl Budgets {
     fn look_at_budget(&mut self, subject: &Subject, key: &Key, now: Time) -> Look<Call> {
         let Some(entry) = self.budgets.get_mut(key) else { return Look::default() };
         let budget = entry.budget.clone();
-        if let Turn::Later(wake_at) = self.attempts.turn(subject, budget.resource_version, now) {
-            return Look { wake_at, ..Look::default() };
+        let attempt = self.attempts.entry(subject.clone()).or_default();
+        match attempt.turn(budget.resource_version, now) {
+            Turn::Now => {}
+            Turn::Later => return Look::default(),
+            Turn::At(at) => return Look { wake_at: Some(at), ..Look::default() },
         }
         let found = status::found(&budget, &entry.selected, &self.pods, now);
         let status = found.status(&budget, now);
         let wake_at = found.look_again_at();
         if status == budget.status {
-            self.attempts.forget(subject);
+            self.attempts.remove(subject);
             return Look { wake_at, ..Look::default() };
         }
         // What allows less is for the safety of pods, and what has not seen the last change of the spec allows nothing.
@@ -238,7 +233,7 @@ impl Budgets {
             return Look { wake_at: earliest(held_until, wake_at), ..Look::default() };
         }
         entry.written_at = Some(now);
-        self.attempts.begin(subject);
+        attempt.begin();
         let tells = found.tells(&budget, &entry.selected);
         Look { calls: Vec::from([Call::WriteStatus { budget, status }]), tells, wake_at }
     }
@@ -248,15 +243,20 @@ impl Budgets {
     fn look_at_pod(&mut self, subject: &Subject, key: &Key, now: Time) -> Look<Call> {
         let Some(pod) = self.pods.get(key).cloned() else { return Look::default() };
         let tells: Vec<Tell> = self.rivals(&pod).into_iter().collect();
-        let Some(since) = pod.disrupted_since else { return Look { tells, ..Look::default() } };
+        let Some(since) = pod.disrupted_since else {
+            self.attempts.remove(subject);
+            return Look { tells, ..Look::default() };
+        };
         let stale_at = since + DELETED_WITHIN;
         if now < stale_at {
             return Look { tells, wake_at: Some(stale_at), ..Look::default() };
         }
-        match self.attempts.turn(subject, pod.resource_version, now) {
-            Turn::Later(wake_at) => Look { tells, wake_at, ..Look::default() },
+        let attempt = self.attempts.entry(subject.clone()).or_default();
+        match attempt.turn(pod.resource_version, now) {
+            Turn::Later => Look { tells, ..Look::default() },
+            Turn::At(at) => Look { tells, wake_at: Some(at), ..Look::default() },
             Turn::Now => {
-                self.attempts.begin(subject);
+                attempt.begin();
                 Look { calls: Vec::from([Call::Unmark { pod, at: now }]), tells, wake_at: None }
             }
         }

@@ -12,6 +12,7 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::act::Refusal;
 use crate::stage::Stage;
 
 fn check(world: &str, story: Expect) {

@@ -23,7 +23,7 @@ pub use facts::{
 
 use self::slices::Zones;
 use crate::act::Refusal;
-use crate::attempts::{SHOWN_WITHIN, retry_after};
+use crate::attempt::{Attempt, Turn, WRITE_SHOWN_WITHIN};
 use crate::facts::{Key, Malformed, Shared, Text};
 use crate::loops::{Event, Fact as _, Look, Loop, Next, Outcome, Request, Tell, Watch};
 use crate::plan;
@@ -78,7 +78,7 @@ struct Entry {
     /// What was written, and the watches have not shown yet.
     awaited: BTreeMap<(Kind, Text), Awaited>,
     awaited_until: Time,
-    refused: u32,
+    attempt: Attempt,
     not_before: Option<Time>,
 }
 
@@ -127,6 +127,24 @@ impl Entry {
             Kind::Endpoints => self.endpoints.as_ref().map(|it| it.resource_version),
             Kind::Slice => self.slices.get(name).map(|it| it.resource_version),
         }
+    }
+
+    /// Nothing is written before the watches have shown what was, nor too soon after it.
+    fn waits_until(&mut self, now: Time) -> Option<Time> {
+        // What was under way is over, and nobody refused it.
+        if let Attempt::UnderWay { .. } = self.attempt {
+            self.attempt = Attempt::None;
+        }
+        let refused = match self.attempt.turn(0, now) {
+            Turn::At(at) => Some(at),
+            Turn::Now | Turn::Later => None,
+        };
+        let awaited = (!self.awaited.is_empty()).then_some(self.awaited_until);
+        // A clock that was set back must not make a wait longer.
+        let is_ahead = |at: &Time, most: Duration| now < *at && at.since(now) <= most;
+        let awaited = awaited.filter(|it| is_ahead(it, WRITE_SHOWN_WITHIN));
+        let not_before = self.not_before.filter(|it| is_ahead(it, NAMESPACE_TERMINATING_RETRY));
+        refused.max(awaited).max(not_before)
     }
 
     /// Whatever the watches have shown is awaited no longer.
@@ -184,16 +202,13 @@ impl Loop for Services {
             return Look::default();
         }
         entry.settle();
-        let waits = (!entry.awaited.is_empty()).then_some(entry.awaited_until);
-        // A clock that was set back must not make the wait longer.
-        let waits = waits.filter(|it| now < *it && it.since(now) <= SHOWN_WITHIN).or(entry.not_before);
-        if let Some(wake_at) = waits.filter(|it| now < *it && it.since(now) <= NAMESPACE_TERMINATING_RETRY) {
+        if let Some(wake_at) = entry.waits_until(now) {
             return Look { wake_at: Some(wake_at), ..Look::default() };
         }
         entry.awaited.clear();
         let (mut changes, tells) = decide(key, entry, &self.pods, &self.zones);
         if changes.is_empty() {
-            (entry.refused, entry.not_before) = (0, None);
+            (entry.attempt, entry.not_before) = (Attempt::None, None);
             if entry.is_empty() {
                 self.entries.remove(key);
             }
@@ -208,6 +223,7 @@ impl Loop for Services {
             entry.not_before = Some(now + GATHER);
         }
         entry.under_way = changes.len();
+        entry.attempt.begin();
         let calls = changes.into_iter().map(|change| Call { service: key.clone(), change }).collect();
         Look { calls, tells, wake_at: None }
     }
@@ -229,15 +245,16 @@ impl Loop for Services {
         match outcome {
             Outcome::Done(body) => {
                 entry.awaited.extend(awaited(&call.change, &body));
-                entry.awaited_until = now + SHOWN_WITHIN;
+                entry.awaited_until = now + WRITE_SHOWN_WITHIN;
             }
             Outcome::Refused(Refusal::NamespaceTerminating) => {
                 entry.not_before = Some(now + NAMESPACE_TERMINATING_RETRY);
             }
             Outcome::Refused(refusal) => {
-                let again_at = now + retry_after(entry.refused, &refusal);
-                entry.refused = entry.refused.saturating_add(1);
-                entry.not_before = entry.not_before.max(Some(again_at));
+                // Calls that are refused together were refused once.
+                if let Attempt::UnderWay { .. } = entry.attempt {
+                    entry.attempt.refuse(&refusal, now);
+                }
                 tells.extend(entry.service.as_ref().map(|it| failed(it, &call.change, &refusal)));
             }
         }
