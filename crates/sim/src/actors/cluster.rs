@@ -1,6 +1,5 @@
-//! The rest of a cluster: a scheduler, the node lifecycle, and garbage collection.
+//! The rest of a cluster: a scheduler, and the node lifecycle.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_engine::facts::{Key, Kind, Text};
@@ -45,6 +44,7 @@ impl World {
     /// Silent nodes become Unknown and get their taints, and lose them when they report again.
     pub fn node_lifecycle(&mut self) {
         self.after(Duration::from_secs(2), Task::NodeLifecycle);
+        self.evict();
         let clock = self.now.to_rfc3339();
         let nodes: Vec<Text> = self.kubelets.keys().cloned().collect();
         for node in nodes {
@@ -81,108 +81,6 @@ impl World {
         }
     }
 
-    /// Pods whose node or owner is gone, and owners that wait for their dependents.
-    pub fn garbage(&mut self) {
-        self.after(Duration::from_secs(2), Task::Garbage);
-        if !self.garbage_runs {
-            return;
-        }
-        self.collect_pods_of_missing_nodes();
-        self.collect_orphans();
-        self.finish_foreground_and_orphan();
-        self.evict();
-    }
-
-    fn collect_pods_of_missing_nodes(&mut self) {
-        let gone: Vec<Key> = self
-            .server
-            .pods
-            .values()
-            .filter(|it| {
-                it.bound && it.target.as_ref().is_some_and(|node| !self.server.nodes.contains_key(node))
-            })
-            .map(|it| it.key.clone())
-            .collect();
-        for key in gone {
-            let _ = self.server.update(Kind::Pods, &key, Actor::Garbage, |it| {
-                it["status"]["phase"] = "Failed".into();
-            });
-            let _ = self.server.delete(Kind::Pods, &key, None, None, true, Actor::Garbage);
-        }
-    }
-
-    /// Background deletion: what was owned by a set that is gone goes.
-    fn collect_orphans(&mut self) {
-        let sets: BTreeSet<&str> = self.server.sets.values().map(|it| it.uid.as_ref()).collect();
-        let mut gone = Vec::new();
-        for kind in [Kind::Pods, Kind::Revisions] {
-            for (key, object) in self.server.objects(kind) {
-                let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-                let dead = owners
-                    .iter()
-                    .filter(|it| it["kind"] == "DaemonSet")
-                    .any(|it| it["uid"].as_str().is_some_and(|uid| !sets.contains(uid)));
-                if dead {
-                    gone.push((kind, key.clone()));
-                }
-            }
-        }
-        for (kind, key) in gone {
-            let _ = self.server.delete(kind, &key, None, None, false, Actor::Garbage);
-        }
-    }
-
-    /// Foreground: dependents first, then the set. Orphan: the references go, then the set.
-    fn finish_foreground_and_orphan(&mut self) {
-        let deleting: Vec<(Key, Text, BTreeSet<String>)> = self
-            .server
-            .sets
-            .values()
-            .filter(|it| it.deleting)
-            .map(|it| {
-                let object = self.server.object(Kind::Sets, &it.key);
-                let finalizers = object.and_then(|it| it["metadata"]["finalizers"].as_array().cloned());
-                let finalizers =
-                    finalizers.into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned));
-                (it.key.clone(), it.uid.clone(), finalizers.collect())
-            })
-            .collect();
-        for (key, uid, finalizers) in deleting {
-            let mine: Vec<(Kind, Key)> = [Kind::Pods, Kind::Revisions]
-                .into_iter()
-                .flat_map(|kind| {
-                    self.server.objects(kind).map(move |(key, object)| (kind, key.clone(), object.clone()))
-                })
-                .filter(|(_, _, object)| owned_by(object, &uid))
-                .map(|(kind, key, _)| (kind, key))
-                .collect();
-            if finalizers.contains("orphan") {
-                for (kind, it) in &mine {
-                    let patch = json!({"metadata": {"ownerReferences": [{"$patch": "delete", "uid": uid}]}});
-                    let _ = self.server.patch(*kind, it, &patch, Actor::Garbage);
-                }
-                self.drop_finalizers(&key);
-            } else if finalizers.contains("foregroundDeletion") {
-                for (kind, it) in &mine {
-                    let _ = self.server.delete(*kind, it, None, None, false, Actor::Garbage);
-                }
-                // Only what says so keeps its owner waiting.
-                let waits = mine
-                    .iter()
-                    .any(|(kind, it)| self.server.object(*kind, it).is_some_and(|it| blocks(it, &uid)));
-                if !waits && !mutant::is("L6") {
-                    self.drop_finalizers(&key);
-                }
-            }
-        }
-    }
-
-    fn drop_finalizers(&mut self, key: &Key) {
-        let _ = self
-            .server
-            .update(Kind::Sets, key, Actor::Garbage, |it| it["metadata"]["finalizers"] = json!([]));
-    }
-
     /// Taint eviction: a pod that does not tolerate a NoExecute taint of its node goes.
     fn evict(&mut self) {
         let evicted: Vec<Key> = self
@@ -201,16 +99,6 @@ impl World {
             let _ = self.server.delete(Kind::Pods, &key, None, None, false, Actor::NodeLifecycle);
         }
     }
-}
-
-fn owned_by(object: &Value, uid: &str) -> bool {
-    let owners = object["metadata"]["ownerReferences"].as_array();
-    owners.into_iter().flatten().any(|it| it["uid"] == uid)
-}
-
-fn blocks(object: &Value, uid: &str) -> bool {
-    let owners = object["metadata"]["ownerReferences"].as_array();
-    owners.into_iter().flatten().any(|it| it["uid"] == uid && it["blockOwnerDeletion"] == true)
 }
 
 pub(crate) fn set_node_ready(node: &mut Value, status: &str, clock: &str) {
