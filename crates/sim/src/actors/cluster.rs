@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_engine::facts::{Key, Kind, Text};
+use muster_engine::facts::{Key, Kind, Text, Truth};
 use muster_engine::mutant;
 use muster_engine::placement::tolerates;
 use serde_json::{Value, json};
@@ -54,13 +54,16 @@ impl World {
             if !self.server.nodes.contains_key(&node) || (!silent && !alive) {
                 continue;
             }
+            let was_unknown =
+                self.server.nodes.get(&node).is_some_and(|it| it.ready.status == Truth::Unknown);
             let status = if silent { "Unknown" } else { "True" };
             let key = Key::new("", node.clone());
             let _ = self.server.update(Kind::Nodes, &key, Actor::NodeLifecycle, |it| {
                 set_node_ready(it, status, &clock);
                 set_unreachable(it, silent);
             });
-            if silent {
+            // The node's own word comes first.
+            if silent && was_unknown {
                 self.mark_pods_not_ready(&node, &clock);
             }
         }

@@ -97,7 +97,8 @@ impl World {
             }
         }
         if self.garbage_runs {
-            let of_nowhere = |it: &&Arc<Pod>| it.target.as_ref().is_some_and(|it| !view.nodes.contains_key(it));
+            let of_nowhere =
+                |it: &&Arc<Pod>| it.target.as_ref().is_some_and(|it| !view.nodes.contains_key(it));
             if let Some(pod) = view.pods.values().filter(|it| it.bound).find(of_nowhere) {
                 return fail("L6", format!("{} is on a node that is gone, and does not go", pod.key));
             }
