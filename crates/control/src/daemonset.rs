@@ -11,6 +11,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use muster_engine::act::{Act, Call, Next, Outcome, Refusal, Report};
 use muster_engine::cache::{Cache, Event};
+use muster_engine::explain::Controller;
 use muster_engine::facts::{Key, Kind, Set, Watched};
 use muster_engine::loops::{Reference, Tell};
 use muster_engine::manifest;
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Context;
 use crate::call::Caller;
+use crate::inquiry::Question;
 use crate::monitor::{Load, Stage};
 use crate::record::Recorder;
 use crate::reflect::{Brought, OfSets, reflect};
@@ -137,6 +139,7 @@ impl Shell {
 
     async fn run(&mut self, mut brought: mpsc::Receiver<(Kind, Brought<Watched>)>, stop: &CancellationToken) {
         let mut events = Vec::new();
+        let mut questions = self.context.inquiries.open();
         loop {
             self.look();
             self.show();
@@ -145,6 +148,7 @@ impl Shell {
                 biased;
                 () = stop.cancelled() => return self.drain().await,
                 Some((set, report)) = self.acting.next() => self.done(&set, report),
+                Some(question) = questions.recv() => self.answer(question),
                 taken = brought.recv_many(&mut events, EVENTS_MAX) => {
                     if taken == 0 {
                         return;
@@ -160,6 +164,18 @@ impl Shell {
                 }
             }
         }
+    }
+
+    fn answer(&self, Question { key, answer }: Question) {
+        let known = self.cache.remembered(&key).map(|remembered| Controller {
+            remembered,
+            acts: self.busy.contains(&key),
+            queued: self.queued.contains_key(&key),
+            wakes_at: self.wakes.get(&key).copied(),
+            left_alone_until: self.panicked.get(&key).map(|(_, until)| *until),
+        });
+        // Whoever asked may have gone away.
+        let _ = answer.send(known);
     }
 
     async fn drain(&mut self) {
@@ -415,6 +431,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::Inquiries;
     use crate::lanes::Lanes;
     use crate::lease::Term;
     use crate::{Monitor, Options};
@@ -437,8 +454,15 @@ mod tests {
         let lanes = Lanes::new(options.limits);
         let term = Term::unlimited(Duration::from_secs(1));
         let monitor = Arc::new(Monitor::default());
-        let context =
-            Arc::new(Context { client: client.clone(), options, lanes, term, monitor, witness: None });
+        let context = Arc::new(Context {
+            client: client.clone(),
+            options,
+            lanes,
+            term,
+            monitor,
+            inquiries: Inquiries::default(),
+            witness: None,
+        });
         let mut shell = Shell::new(
             context,
             Recorder::new(client, COMPONENT, Default::default()).0,

@@ -10,11 +10,15 @@
 
 mod call;
 mod daemonset;
+mod explain;
 mod garbage;
+mod inquiry;
 mod lanes;
 mod lease;
 mod loops;
 mod monitor;
+mod node_lifecycle;
+mod read;
 mod record;
 mod reflect;
 mod release;
@@ -34,13 +38,19 @@ use crate::call::CALL_TIMEOUT;
 use crate::lanes::Lanes;
 use crate::lease::{Elector, Term};
 
+pub use crate::explain::{NotExplained, explain};
 pub use crate::garbage::garbage;
+pub use crate::inquiry::{Inquiries, NotAnswered};
 pub use crate::lanes::Limits;
 pub use crate::lease::Lease;
 pub use crate::monitor::Monitor;
+pub use crate::node_lifecycle::node_lifecycle;
+pub use crate::read::NotRead;
 pub use crate::release::{NotReleased, Released, release};
+pub use muster_engine::explain::Explanation;
 pub use muster_engine::lease::{Lost, Terms};
 pub use muster_engine::manifest::Binding;
+pub use muster_engine::node_lifecycle::Settings as NodeLifecycleSettings;
 pub use muster_engine::plan::Settings;
 pub use witness::{Moment, Witness};
 
@@ -101,6 +111,7 @@ pub struct Controller {
     client: Client,
     options: Options,
     monitor: Arc<Monitor>,
+    inquiries: Inquiries,
     witness: Option<Witness>,
 }
 
@@ -117,6 +128,7 @@ pub(crate) struct Context {
     pub(crate) lanes: Lanes,
     pub(crate) term: Term,
     pub(crate) monitor: Arc<Monitor>,
+    pub(crate) inquiries: Inquiries,
     witness: Option<Witness>,
 }
 
@@ -130,7 +142,12 @@ impl Context {
 
 impl Controller {
     pub fn new(client: Client, options: Options) -> Self {
-        Self { client, options, monitor: Arc::default(), witness: None }
+        Self { client, options, monitor: Arc::default(), inquiries: Inquiries::default(), witness: None }
+    }
+
+    /// Whoever asks there is answered by this one.
+    pub fn answers(self, inquiries: Inquiries) -> Self {
+        Self { inquiries, ..self }
     }
 
     /// Somebody looks over its shoulder.
@@ -177,9 +194,9 @@ impl Controller {
     }
 
     async fn work(self, term: Term, stop: &CancellationToken) -> Result<(), Ended> {
-        let Self { client, options, monitor, witness } = self;
+        let Self { client, options, monitor, inquiries, witness } = self;
         let lanes = Lanes::new(options.limits);
-        let context = Arc::new(Context { client, options, lanes, term, monitor, witness });
+        let context = Arc::new(Context { client, options, lanes, term, monitor, inquiries, witness });
         daemonset::run(context, stop).await;
         if stop.is_cancelled() { Ok(()) } else { Err(Ended::OtherStore) }
     }

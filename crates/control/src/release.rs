@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::call::{CALL_TIMEOUT, Caller};
 use crate::daemonset::now;
+use crate::inquiry::Inquiries;
 use crate::lanes::Lanes;
 use crate::lease::{self, Term};
 use crate::monitor::Monitor;
@@ -68,6 +69,7 @@ pub async fn release(
         options,
         term: Term::unlimited(CALL_TIMEOUT),
         monitor: Arc::new(Monitor::default()),
+        inquiries: Inquiries::default(),
         witness: None,
     });
     let mut released = Released::default();

@@ -120,6 +120,11 @@ impl Gate {
             && self.deletes.iter().all(|(uid, (kind, key))| !is_alive(*kind, uid, key))
     }
 
+    /// How many writes, or kinds of them, are waited for; one whose answer never came counts as one.
+    pub(crate) fn unseen(&self) -> usize {
+        (self.wrote.len() + self.deletes.len()).max(usize::from(self.doubt))
+    }
+
     pub(crate) fn is_waiting(&self) -> bool {
         !self.wrote.is_empty() || !self.deletes.is_empty() || self.doubt
     }

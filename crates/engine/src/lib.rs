@@ -40,8 +40,10 @@
 extern crate alloc;
 
 pub mod act;
+mod attempt;
 pub mod cache;
 pub mod daemonset;
+pub mod explain;
 pub mod facts;
 pub mod garbage;
 mod gate;
@@ -51,6 +53,7 @@ pub mod loops;
 pub mod manifest;
 pub mod meaning;
 pub mod mutant;
+pub mod node_lifecycle;
 pub mod placement;
 pub mod plan;
 pub mod quantity;

@@ -2,6 +2,7 @@
 
 mod backup;
 mod controller;
+mod explain;
 mod logging;
 mod parts;
 mod server;
@@ -32,6 +33,7 @@ enum Command {
     Up(up::Args),
     Server(server::Args),
     Controller(Box<controller::Args>),
+    Explain(explain::Args),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
     /// Tokens with which new nodes join
@@ -62,6 +64,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Up(args) => up::run(args).await,
         Command::Server(args) => server::run(args).await,
         Command::Controller(args) => controller::run(*args).await,
+        Command::Explain(args) => explain::run(&args).await,
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
         Command::Token(args) => token::run(args).await,

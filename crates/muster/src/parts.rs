@@ -1,5 +1,5 @@
-//! The parts of the process that run beside the server: each has a name, asks the server as itself, and is started anew if
-//! it ends although nobody asked it to.
+//! The parts of the process: the server, and what runs beside it. Each of those has a name, asks the server as itself, and
+//! is started anew if it ends although nobody asked it to.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -7,9 +7,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use clap::builder::PossibleValuesParser;
-use muster_server::Who;
+use muster_server::{Server, Who};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
+
+/// How long the parts beside the server may take to finish what they are doing before it stops too.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The server gives its answers five seconds to end; whatever hangs longer is left behind.
+const SERVER_STOP_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// A loop that runs beside every server of ours, until it is told to stop.
 pub(crate) struct Loop {
@@ -45,73 +51,65 @@ pub(crate) fn loops(without: &[String]) -> impl Iterator<Item = &'static Loop> {
 }
 
 /// The parts that run now.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Parts {
     stop: CancellationToken,
-    running: JoinSet<anyhow::Result<()>>,
+    server_stop: CancellationToken,
+    server: JoinSet<anyhow::Result<()>>,
+    others: JoinSet<()>,
+    /// The others' names.
     names: HashMap<Id, &'static str>,
 }
 
 impl Parts {
-    pub(crate) fn new(stop: CancellationToken) -> Self {
-        Self { stop, running: JoinSet::new(), names: HashMap::new() }
-    }
-
-    /// The parts that run are told here to stop.
+    /// The parts beside the server are told here to stop.
     pub(crate) fn stop(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// A part without which there is nothing: the process ends with it.
-    pub(crate) fn need<F>(&mut self, name: &'static str, part: F)
-    where
-        F: Future<Output = anyhow::Result<()>> + Send + 'static,
-    {
-        let id = self.running.spawn(part).id();
-        self.names.insert(id, name);
+    /// Without the server there is nothing: the process ends with it.
+    pub(crate) fn serve(&mut self, server: Server) {
+        let serving = server.serve(self.server_stop.clone());
+        self.server.spawn(async move { Ok(serving.await?) });
     }
 
-    /// A part that is started anew whenever it ends, for it learns all it knows from the server.
+    /// A part beside the server, which learns all it knows from it: it is started anew whenever it ends.
     pub(crate) fn keep<F>(&mut self, name: &'static str, start: impl Fn() -> F + Send + 'static)
     where
         F: Future<Output = anyhow::Result<()>> + Send + 'static,
     {
         let stop = self.stop();
-        self.need(name, async move {
-            keep(name, start, &stop).await;
-            Ok(())
-        });
+        let id = self.others.spawn(async move { keep(name, start, &stop).await }).id();
+        self.names.insert(id, name);
     }
 
-    /// Waits until one that is needed ends, and says which and why.
+    /// Waits until the server ends, and says why.
     pub(crate) async fn ended(&mut self) -> anyhow::Error {
-        let Some(ended) = self.running.join_next_with_id().await else {
-            return anyhow!("nothing runs that could end");
+        match self.server.join_next().await {
+            Some(Ok(Err(error))) => error,
+            Some(Err(error)) => anyhow!("the server panicked: {}", said(error)),
+            None | Some(Ok(Ok(()))) => anyhow!("the server ended"),
+        }
+    }
+
+    /// Ends them all: the server last, so that the others can finish what they are doing.
+    pub(crate) async fn end(mut self) {
+        self.stop.cancel();
+        let others = async {
+            while let Some(ended) = self.others.join_next_with_id().await {
+                self.names.remove(&ended.map_or_else(|it| it.id(), |(id, ())| id));
+            }
         };
-        match ended {
-            Ok((id, Ok(()))) => anyhow!("the {} ended", self.name(id)),
-            Ok((id, Err(error))) => error.context(format!("the {} failed", self.name(id))),
-            Err(error) => anyhow!("the {} panicked: {}", self.name(error.id()), said(error)),
+        if tokio::time::timeout(STOP_TIMEOUT, others).await.is_err() {
+            let mut names: Vec<_> = self.names.into_values().collect();
+            names.sort_unstable();
+            tracing::warn!("did not end in time: {}", names.join(", "));
         }
-    }
-
-    /// Waits until all have ended, which they do once they are told to stop.
-    pub(crate) async fn all_ended(&mut self) {
-        while let Some(ended) = self.running.join_next_with_id().await {
-            let id = ended.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
-            self.names.remove(&id);
+        self.server_stop.cancel();
+        let server = async { while self.server.join_next().await.is_some() {} };
+        if tokio::time::timeout(SERVER_STOP_TIMEOUT, server).await.is_err() {
+            tracing::warn!("the server did not end in time");
         }
-    }
-
-    /// Those that have not ended yet.
-    pub(crate) fn still_running(&self) -> String {
-        let mut names: Vec<_> = self.names.values().copied().collect();
-        names.sort_unstable();
-        names.join(", ")
-    }
-
-    fn name(&mut self, id: Id) -> &'static str {
-        self.names.remove(&id).unwrap_or("part of the process")
     }
 }
 
@@ -155,42 +153,36 @@ fn said(error: JoinError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
     #[tokio::test]
-    async fn a_part_that_ends_is_started_anew_and_one_that_is_needed_is_named() {
-        let stop = CancellationToken::new();
-        let mut parts = Parts::new(stop.clone());
-        let starts = Arc::new(AtomicUsize::new(0));
-        let (third, came) = tokio::sync::oneshot::channel();
-        let third = Arc::new(std::sync::Mutex::new(Some(third)));
-        let counted = starts.clone();
-        let waits = stop.clone();
+    async fn a_part_that_ends_is_started_anew() {
+        let mut parts = Parts::default();
+        let (said, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (stop, starts) = (parts.stop(), AtomicUsize::new(0));
         parts.keep("loop", move || {
-            let nth = counted.fetch_add(1, Ordering::Relaxed);
-            let (third, waits) = (third.clone(), waits.clone());
+            let nth = starts.fetch_add(1, Ordering::Relaxed);
+            let (said, stop) = (said.clone(), stop.clone());
             async move {
+                said.send(format!("start {nth}")).unwrap();
                 match nth {
                     0 => panic!("of old age"),
-                    1 => Err(anyhow!("no mood")),
-                    _ => {
-                        let _ = third.lock().unwrap().take().unwrap().send(());
-                        waits.cancelled().await;
-                        Ok(())
-                    }
+                    1 => return Err(anyhow!("no mood")),
+                    2 => return Ok(()),
+                    _ => stop.cancelled().await,
                 }
+                said.send("told to stop".to_owned()).unwrap();
+                Ok(())
             }
         });
-        came.await.unwrap();
-        parts.need("server", async { panic!("at once") });
-        assert_eq!(parts.ended().await.to_string(), "the server panicked: at once");
-        assert_eq!(parts.still_running(), "loop");
-        stop.cancel();
-        parts.all_ended().await;
-        assert_eq!((parts.still_running().as_str(), starts.load(Ordering::Relaxed)), ("", 3));
+        for nth in 0..4 {
+            assert_eq!(told.recv().await, Some(format!("start {nth}")));
+        }
+        parts.end().await;
+        assert_eq!(told.recv().await.as_deref(), Some("told to stop"));
+        assert_eq!(told.recv().await, None);
     }
 
     #[test]

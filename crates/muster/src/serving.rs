@@ -4,18 +4,14 @@ use std::fs::{self, DirBuilder, File, TryLockError};
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use hyper::Request;
+use hyper::header::{HeaderValue, USER_AGENT};
 use muster_server::{Server, Who, write_private};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
 
 use crate::parts::{self, Parts};
-
-/// The server gives its answers five seconds to end; whatever hangs longer is left behind.
-const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serving {
@@ -50,8 +46,7 @@ impl Serving {
         };
 
         let _lock = lock(&self.data_dir)?;
-        let stop = CancellationToken::new();
-        let mut parts = Parts::new(stop.clone());
+        let mut parts = Parts::default();
         let working = async {
             start(&mut parts).await?;
             Err(parts.ended().await)
@@ -60,10 +55,7 @@ impl Serving {
             () = asked => Ok(()),
             ended = working => ended,
         };
-        stop.cancel();
-        if tokio::time::timeout(STOP_TIMEOUT, parts.all_ended()).await.is_err() {
-            tracing::warn!("did not end in time: {}", parts.still_running());
-        }
+        parts.end().await;
         ended
     }
 
@@ -88,26 +80,32 @@ impl Serving {
         write_private(&path, server.kubeconfig(Who::Admin)?.as_bytes())
             .with_context(|| format!("write the kubeconfig to {}", path.display()))?;
         for it in parts::loops(without) {
-            let (kubeconfig, stop) = (server.kubeconfig(it.who)?, parts.stop());
+            let (client, stop) = (client(&server, it.who, it.name), parts.stop());
             parts.keep(it.name, move || {
-                let (kubeconfig, stop) = (kubeconfig.clone(), stop.clone());
+                let running = (it.run)(client.clone(), stop.clone());
                 async move {
-                    let client = kube::Client::try_from(config(&kubeconfig).await?)?;
-                    (it.run)(client, stop).await;
+                    running.await;
                     Ok(())
                 }
             });
         }
-        let serving = server.serve(parts.stop());
-        parts.need("server", async move { Ok(serving.await?) });
+        parts.serve(server);
         Ok(format!("export KUBECONFIG={}", shell_word(&path)))
     }
 }
 
-/// Each part of the process asks in its own name.
-pub(crate) async fn config(kubeconfig: &str) -> anyhow::Result<kube::Config> {
-    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
-    Ok(kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
+/// A client of the server in this process, for one of its parts, which is called so wherever it asks. Nothing is on the
+/// wire, and nothing is tried again behind the part's back.
+pub(crate) fn client(server: &Server, who: Who, name: &str) -> kube::Client {
+    let door = server.door(who);
+    let agent = format!("muster-{name}/{}", env!("CARGO_PKG_VERSION"));
+    let agent = HeaderValue::from_str(&agent).expect("a name and a version are plain text");
+    let ask = move |mut request: Request<kube::client::Body>| {
+        request.headers_mut().insert(USER_AGENT, agent.clone());
+        let door = door.clone();
+        async move { door.ask(request).await }
+    };
+    kube::Client::new(tower::service_fn(ask), "default")
 }
 
 /// One process for each data directory: two would write the same files.

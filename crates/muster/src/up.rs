@@ -6,7 +6,7 @@ use muster_control::{Binding, Controller, Options, Settings};
 use muster_server::Who;
 
 use crate::parts::Parts;
-use crate::serving::{Serving, config};
+use crate::serving::{Serving, client};
 
 /// Run an API server, the controllers and simulated nodes on this machine, until Ctrl-C
 ///
@@ -35,25 +35,26 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 
 async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
     let server = args.serving.bind().await?;
-    let controller = server.kubeconfig(Who::Controller)?;
-    let simulated = server.kubeconfig(Who::SimulatedNodes)?;
+    let controller = client(&server, Who::Controller, "controller");
+    let simulated = client(&server, Who::SimulatedNodes, "simulated-nodes");
     let export = args.serving.serve(server, &[], parts)?;
 
-    let nodes = kube::Client::try_from(config(&simulated).await?)?;
-    let nodes = sim::register(nodes, args.sim_nodes).await.context("register the simulated nodes")?;
-    let running = nodes.run(parts.stop());
-    parts.need("simulated nodes", async move {
-        running.await;
-        Ok(())
+    let (stop, count) = (parts.stop(), args.sim_nodes);
+    let nodes = simulated.clone();
+    parts.keep("simulated nodes", move || {
+        let (nodes, stop) = (nodes.clone(), stop.clone());
+        async move {
+            sim::register(nodes, count).await.context("register them")?.run(stop).await;
+            Ok(())
+        }
     });
 
     // There is no scheduler yet, so each pod is told its node by the controller itself.
     let settings = Settings { binding: Binding::Direct, ..Settings::default() };
     let options = Options { settings, ..Options::default() };
-    let client = muster_control::client(config(&controller).await?)?;
     let stop = parts.stop();
     parts.keep("DaemonSet controller", move || {
-        let controlling = Controller::new(client.clone(), options.clone()).run(stop.clone());
+        let controlling = Controller::new(controller.clone(), options.clone()).run(stop.clone());
         async move { Ok(controlling.await?) }
     });
     println!("ready: {} simulated nodes; {export}", args.sim_nodes);

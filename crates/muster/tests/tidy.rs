@@ -69,6 +69,11 @@ fn every_difference_says_where() {
 }
 
 #[test]
+fn every_behaviour_has_its_test() {
+    nothing_wrong(behaviours(&repository()));
+}
+
+#[test]
 fn the_simulator_checks_what_is_listed() {
     nothing_wrong(invariants(&repository()));
 }
@@ -219,12 +224,13 @@ struct Item {
     name: String,
     /// Its doc comment begins with `Rule:`.
     is_rule: bool,
+    is_test: bool,
 }
 
 fn items(text: &str) -> Vec<Item> {
     let mut found = Vec::new();
     let mut of_type = None;
-    let mut is_rule = false;
+    let (mut is_rule, mut is_test) = (false, false);
     for line in text.lines() {
         if line.starts_with("impl") {
             of_type = implemented(line).filter(|_| !line.ends_with('}'));
@@ -234,11 +240,13 @@ fn items(text: &str) -> Vec<Item> {
         let line = line.trim();
         if line.starts_with("/// Rule:") {
             is_rule = true;
+        } else if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+            is_test = true;
         } else if !line.starts_with("//") && !line.starts_with("#[") {
             let name = declared(line).or(Some(line).filter(|_| is_rule));
             let named = |it: &str| of_type.map_or_else(|| it.to_string(), |of| format!("{of}::{it}"));
-            found.extend(name.map(|it| Item { name: named(it), is_rule }));
-            is_rule = false;
+            found.extend(name.map(|it| Item { name: named(it), is_rule, is_test }));
+            (is_rule, is_test) = (false, false);
         }
     }
     found
@@ -504,6 +512,22 @@ fn promises(tree: &Tree) -> Vec<String> {
 /// Each difference from upstream names the code that makes it.
 fn differences(tree: &Tree) -> Vec<String> {
     held(tree, "docs/differences.md", "# ", 4)
+}
+
+/// Each behaviour names the tests that show it.
+fn behaviours(tree: &Tree) -> Vec<String> {
+    const DOCUMENT: &str = "docs/behaviour.md";
+    let mut complaints = held(tree, DOCUMENT, "# ", 1);
+    for cells in rows(tree.text(DOCUMENT), "# ") {
+        for named in cells.get(1).into_iter().flat_map(|it| quoted(it)) {
+            let (file, name) = named.split_once("::").unwrap_or_default();
+            let items = items(tree.text(&format!("crates/{file}")));
+            if items.iter().any(|it| it.name == name && !it.is_test) {
+                complaints.push(format!("{DOCUMENT}: {named} is no test"));
+            }
+        }
+    }
+    complaints
 }
 
 /// The column of each row names at least one item, and all that it names exist.
@@ -819,6 +843,22 @@ mod can_fail {
         finds(
             differences(&tree),
             &["docs/differences.md: engine/src/a.rs::order: there is no file crates/engine/src/a.rs"],
+        );
+    }
+
+    #[test]
+    fn behaviours_that_no_test_shows() {
+        let document = "# B\n| what | shown by |\n|---|---|\n| seen | `engine/tests/a.rs::seen` |\n\
+            | helped | `engine/tests/a.rs::help` |\n| gone | `engine/tests/a.rs::gone` |\n| said | nothing |\n";
+        let code = "#[test]\nfn seen() {}\nfn help() {}\n";
+        let tree = Tree::of(&[("docs/behaviour.md", document), ("crates/engine/tests/a.rs", code)]);
+        finds(
+            behaviours(&tree),
+            &[
+                "docs/behaviour.md: engine/tests/a.rs::gone: crates/engine/tests/a.rs has no such item",
+                "docs/behaviour.md: \"said\" names nothing that holds it",
+                "docs/behaviour.md: engine/tests/a.rs::help is no test",
+            ],
         );
     }
 

@@ -47,7 +47,7 @@ const REVISION_WAIT: Duration = Duration::from_secs(3);
 /// A watch whose client sets no limit ends after this, so that dead clients do not gather.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(45 * 60);
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Api {

@@ -16,6 +16,7 @@ mod data;
 mod decode;
 mod discovery;
 mod document;
+mod door;
 mod drain;
 mod fields;
 mod health;
@@ -38,6 +39,7 @@ mod types;
 mod view;
 mod watch;
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -54,11 +56,13 @@ use muster_store::{LogError, Sqlite};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use tokio::task::{self, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::Audit;
 use crate::auth::{Access, Peer};
+use crate::door::Doors;
 use crate::http::Api;
 use crate::line::Line;
 use crate::metrics::Counted;
@@ -67,6 +71,7 @@ use crate::refusal::Refusal;
 use crate::registry::{Registry, WINDOW, keep_house};
 
 pub use crate::data::{DataError, backup, has_store, restore};
+pub use crate::door::{Door, DoorError};
 pub use crate::pki::{PkiError, Who, write_private};
 
 /// A client that has not finished its TLS handshake by then is not one.
@@ -101,6 +106,10 @@ pub enum ServeError {
     /// What was not told may be lost or not, and only a new start can say.
     #[error("the store can no longer be written, so the server ends")]
     Data(#[from] DataError),
+    #[error(
+        "the part of the server that looks after the {what} panicked, so the server ends: start it again"
+    )]
+    Keeper { what: &'static str },
 }
 
 /// A server that has its port and its certificates, and does not serve yet.
@@ -109,10 +118,10 @@ pub struct Server {
     listener: TcpListener,
     own: standing::Server,
     pki: Arc<Pki>,
-    registry: Arc<Registry>,
+    api: Api,
+    doors: Doors,
     /// The store says here that it can no longer be written.
     failure: oneshot::Receiver<DataError>,
-    audit: Option<Audit>,
 }
 
 impl Server {
@@ -135,7 +144,8 @@ impl Server {
         let own = standing::Server { address, ca_pem: pki.ca_pem().to_owned() };
         standing::make(&registry, &own, now).await.map_err(refused)?;
         auth::make_default_roles(&registry, now).await.map_err(refused)?;
-        Ok(Self { listener, own, pki, registry: Arc::new(registry), failure, audit: None })
+        let api = Api::new(Arc::new(registry), CancellationToken::new());
+        Ok(Self { listener, own, pki, api, doors: Doors::new(), failure })
     }
 
     /// A kubeconfig for the administrator or a part of Muster. It stops working when the server's authority is replaced.
@@ -148,10 +158,15 @@ impl Server {
         self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.own.address.port())), who)
     }
 
-    /// Tells each request to this file, one line each.
+    /// A door for a part of Muster that runs in this process. It opens at once, and closes when the server stops.
+    pub fn door(&self, who: Who) -> Door {
+        self.doors.door(self.api.clone(), who.user())
+    }
+
+    /// Tells each request to this file, one line each: those over the wire, and those through doors that are made from now on.
     pub fn audit_to(&mut self, path: &Path) -> Result<(), BindError> {
         let failed = |source| BindError::Audit { path: path.to_owned(), source };
-        self.audit = Some(Audit::open(path).map_err(failed)?);
+        self.api.audit = Some(Arc::new(Audit::open(path).map_err(failed)?));
         Ok(())
     }
 
@@ -159,20 +174,26 @@ impl Server {
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
         let serving = Arc::new(Serving::new(self.pki.clone(), self.own.address.ip(), Timestamp::now())?);
         let tls = TlsAcceptor::from(Arc::new(serving.config()?));
-        let (registry, mut failure) = (self.registry, self.failure);
-        let house = tokio::spawn(keep_house(registry.clone(), stop.clone()));
-        tokio::spawn(standing::keep(registry.clone(), self.own, stop.clone()));
-        tokio::spawn(drain::run(registry.clone(), stop.clone()));
-        tokio::spawn(Access::keep(registry.clone(), stop.clone()));
-        tokio::spawn(auth::keep_signing_requests(registry.clone(), self.pki.clone(), stop.clone()));
-        tokio::spawn(renew(serving, stop.clone()));
-        let api = Api::new(registry.clone(), self.audit, stop.clone());
+        let (api, mut failure) = (self.api, self.failure);
+        let (asked, stop) = (stop, api.stop.clone());
+        let registry = api.registry.clone();
+        let mut keepers = Keepers::default();
+        keepers.spawn("history", keep_house(registry.clone(), stop.clone()));
+        keepers
+            .spawn("objects that are always there", standing::keep(registry.clone(), self.own, stop.clone()));
+        keepers.spawn("namespaces that are deleted", drain::run(registry.clone(), stop.clone()));
+        keepers.spawn("roles", Access::keep(registry.clone(), stop.clone()));
+        let signing = auth::keep_signing_requests(registry.clone(), self.pki.clone(), stop.clone());
+        keepers.spawn("requests for certificates", signing);
+        keepers.spawn("server's certificate", renew(serving, stop.clone()));
         let graceful = Arc::new(GracefulShutdown::new());
         loop {
             let accepted = tokio::select! {
-                () = stop.cancelled() => break,
+                () = asked.cancelled() => break,
                 // Nobody may read on from a server that can no longer say what is durable.
                 Ok(error) = &mut failure => return Err(error.into()),
+                // What would no longer be done would be missed only later, by somebody else.
+                what = keepers.ended() => return Err(ServeError::Keeper { what }),
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
@@ -196,13 +217,43 @@ impl Server {
                 }
             }
         }
+        stop.cancel();
         let graceful = Arc::into_inner(graceful).expect("connections have watchers, not the thing itself");
-        if tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown()).await.is_err() {
+        let answered = async { tokio::join!(graceful.shutdown(), self.doors.close()) };
+        if tokio::time::timeout(DRAIN_TIMEOUT, answered).await.is_err() {
             tracing::warn!("some answers were cut short");
         }
-        drop(house.await);
+        keepers.all_ended().await;
         drop(tokio::task::spawn_blocking(move || registry.close()).await);
         Ok(())
+    }
+}
+
+/// What the server does by itself while it serves, each a task.
+#[derive(Default)]
+struct Keepers {
+    tasks: JoinSet<()>,
+    names: HashMap<task::Id, &'static str>,
+}
+
+impl Keepers {
+    fn spawn(&mut self, what: &'static str, keeping: impl Future<Output = ()> + Send + 'static) {
+        let id = self.tasks.spawn(keeping).id();
+        self.names.insert(id, what);
+    }
+
+    /// Waits until one ends, which none does before the server stops, and says what it looked after.
+    async fn ended(&mut self) -> &'static str {
+        let id = match self.tasks.join_next_with_id().await {
+            None => return "nothing",
+            Some(Ok((id, ()))) => id,
+            Some(Err(panicked)) => panicked.id(),
+        };
+        self.names.get(&id).copied().unwrap_or("something")
+    }
+
+    async fn all_ended(mut self) {
+        while self.tasks.join_next().await.is_some() {}
     }
 }
 

@@ -24,7 +24,8 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto::ring};
 
 use crate::auth::{
-    CONTROLLER, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, MASTERS, NODE_LIFECYCLE, SCHEDULER, SIMULATED_NODES,
+    AUTHENTICATED, CONTROLLER, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, MASTERS, NODE_LIFECYCLE, SCHEDULER,
+    SIMULATED_NODES, User,
 };
 
 pub(crate) use self::sign::{Request, Usage};
@@ -58,7 +59,7 @@ pub enum PkiError {
     TokenKey { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
-/// Whom a kubeconfig is for.
+/// Whom a kubeconfig or a door is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     Admin,
@@ -69,6 +70,28 @@ pub enum Who {
     NodeLifecycle,
     Scheduler,
     SimulatedNodes,
+}
+
+impl Who {
+    /// The user, and the group that they are in beside that of all who are known.
+    fn name(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::Admin => ("kubernetes-admin", Some(MASTERS)),
+            Self::Controller => (CONTROLLER, None),
+            Self::Disruption => (DISRUPTION, None),
+            Self::Endpoints => (ENDPOINTS, None),
+            Self::GarbageCollector => (GARBAGE_COLLECTOR, None),
+            Self::NodeLifecycle => (NODE_LIFECYCLE, None),
+            Self::Scheduler => (SCHEDULER, None),
+            Self::SimulatedNodes => (SIMULATED_NODES, None),
+        }
+    }
+
+    /// As their certificate would say.
+    pub(crate) fn user(self) -> User {
+        let (name, group) = self.name();
+        User::new(name, group.into_iter().chain([AUTHENTICATED]))
+    }
 }
 
 /// A certificate and its key, in PEM.
@@ -133,16 +156,8 @@ impl Pki {
     }
 
     fn client(&self, who: Who) -> Result<Identity, PkiError> {
-        let (name, group, years) = match who {
-            Who::Admin => ("kubernetes-admin", Some(MASTERS), ADMIN_YEARS),
-            Who::Controller => (CONTROLLER, None, PART_YEARS),
-            Who::Disruption => (DISRUPTION, None, PART_YEARS),
-            Who::Endpoints => (ENDPOINTS, None, PART_YEARS),
-            Who::GarbageCollector => (GARBAGE_COLLECTOR, None, PART_YEARS),
-            Who::NodeLifecycle => (NODE_LIFECYCLE, None, PART_YEARS),
-            Who::Scheduler => (SCHEDULER, None, PART_YEARS),
-            Who::SimulatedNodes => (SIMULATED_NODES, None, PART_YEARS),
-        };
+        let (name, group) = who.name();
+        let years = if who == Who::Admin { ADMIN_YEARS } else { PART_YEARS };
         let mut params = leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, years)?;
         if let Some(group) = group {
             params.distinguished_name.push(DnType::OrganizationName, group);

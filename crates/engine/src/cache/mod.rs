@@ -3,6 +3,7 @@
 //! An event only says whom to look at; what to do is read from the state. Its cost is that of the cells it touches: a
 //! pod touches one cell of one set, a node one cell of each set, a heartbeat none.
 
+mod explain;
 mod objects;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::act::Report;
-use crate::daemonset::cell::{self, Cell};
+use crate::daemonset::cell;
 use crate::daemonset::revision::{self, Current};
 use crate::daemonset::status::STALLED;
 use crate::daemonset::{self, Advance, Backoff, Ledger};
@@ -24,6 +25,7 @@ use crate::plan::{Claim, Plan, Settings};
 use crate::spread::Spread;
 use crate::time::{Time, earliest};
 use crate::why::Why;
+pub use explain::{Explained, Remembered, RolloutState, State};
 use objects::Objects;
 
 /// What a watch, or a list, has brought.
@@ -311,14 +313,6 @@ impl Cache {
             }
             (a, b) => a.is_none() && b.is_none(),
         }
-    }
-
-    /// What is true of each node for a set, as of the last look.
-    pub fn explain(&self, key: &Key) -> Vec<Explained> {
-        let cells = self.entries.get(key).into_iter().flat_map(|it| it.ledger.cells.iter());
-        let mut lines: Vec<Explained> = cells.map(|(node, cell)| explained(node, cell)).collect();
-        lines.sort_by(|a, b| a.node.cmp(&b.node));
-        lines
     }
 
     fn gate(&mut self, key: &Key, now: Time) -> Option<Closed> {
@@ -872,33 +866,5 @@ impl Memory {
                 self.retry_at = Some(now + if mutant::is("W14.retry") { Duration::ZERO } else { wait });
             }
         }
-    }
-}
-
-/// One line of `explain`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Explained {
-    pub node: Text,
-    pub verdict: Option<crate::placement::Verdict>,
-    pub pod: Option<Text>,
-    pub why: Why,
-    pub wakes_at: Option<Time>,
-}
-
-fn explained(node: &Text, cell: &Cell) -> Explained {
-    let from_verdict = || match &cell.verdict {
-        Some(crate::placement::Verdict::Keep(why) | crate::placement::Verdict::Leave(why)) => why.clone(),
-        Some(crate::placement::Verdict::Run) => Why::NoPodHere,
-        None => Why::NodeIsGone,
-    };
-    let standing = cell.pod.as_ref().map(|(_, why)| why.clone());
-    let runs = cell.verdict == Some(crate::placement::Verdict::Run);
-    let why = cell.waiting.clone().or(standing.filter(|_| runs)).unwrap_or_else(from_verdict);
-    Explained {
-        node: node.clone(),
-        verdict: cell.verdict.clone(),
-        pod: cell.pod.as_ref().map(|(pod, _)| pod.key.name.clone()),
-        why,
-        wakes_at: cell.again_at,
     }
 }

@@ -23,7 +23,8 @@ use crate::time::{Time, earliest};
 use crate::why::Why;
 use cell::{Cell, Totals};
 use revision::{Current, History};
-use rollout::{Offer, budget};
+use rollout::Offer;
+pub(crate) use rollout::budget;
 use status::Progress;
 
 /// Everything about one set that a decision reads: a cell per node, their totals, and the few sets of cells that need
@@ -72,6 +73,11 @@ impl Ledger {
         self.totals.add(&cell);
         let before = self.cells.insert(node, cell);
         self.mark(current, node, before.as_ref(), marks);
+    }
+
+    /// Nodes that wait for the budget, in the order in which they come.
+    pub(crate) fn offered(&self) -> impl Iterator<Item = &Text> {
+        self.offers.iter().map(|(_, node)| node)
     }
 
     pub(crate) fn remove(&mut self, current: &Current, node: &Text) {

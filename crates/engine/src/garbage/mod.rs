@@ -21,6 +21,7 @@ pub use pods::Pod;
 
 use self::pods::{ENDED_MAX, Fate, Pods};
 use crate::act::Refusal;
+use crate::attempt::{Attempt, Turn};
 use crate::facts::{Key, Text};
 pub use crate::loops::Resource;
 use crate::mutant;
@@ -151,13 +152,6 @@ const ANSWER_KEPT: Duration = Duration::from_secs(10);
 /// More answers than this are forgotten, which costs reads and nothing else.
 const ANSWERS_MAX: usize = 1000;
 
-/// A write that has not come back by then is tried again, which changes nothing if it was done.
-const WRITE_SHOWN_WITHIN: Duration = Duration::from_secs(10);
-
-/// First wait after a refusal, and the longest; doubled in between.
-const RETRY_MIN: Duration = Duration::from_millis(100);
-const RETRY_MAX: Duration = Duration::from_secs(60);
-
 /// The watches of two kinds come independently. A dependent that was made just before its owner was deleted may be shown
 /// a little later, and would be deleted if its owner had gone before it could let go.
 const ORPHANS_SHOWN_WITHIN: Duration = Duration::from_millis(250);
@@ -182,23 +176,6 @@ pub struct Graph {
     /// When the dependents of an owner that lets them go can be taken to have been shown.
     orphans_shown_at: BTreeMap<Text, Time>,
     pods: Pods,
-}
-
-/// What became of the last call about an object.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Attempt {
-    UnderWay {
-        refused: u32,
-    },
-    /// The watch has not shown it yet.
-    Done {
-        of_version: u64,
-        again_at: Time,
-    },
-    Refused {
-        times: u32,
-        again_at: Time,
-    },
 }
 
 enum Verdict {
@@ -310,20 +287,11 @@ impl Graph {
         if !self.missing.is_empty() {
             return Look::default();
         }
-        let mut refused = 0;
-        match self.attempts.get(uid) {
-            None => {}
-            Some(Attempt::UnderWay { .. }) => return Look::default(),
-            Some(Attempt::Done { of_version, again_at })
-                if *of_version == object.resource_version && now < *again_at =>
-            {
-                return Look { wake_at: Some(*again_at), ..Look::default() };
-            }
-            Some(Attempt::Done { .. }) => {}
-            Some(Attempt::Refused { again_at, .. }) if now < *again_at => {
-                return Look { wake_at: Some(*again_at), ..Look::default() };
-            }
-            Some(Attempt::Refused { times, .. }) => refused = *times,
+        let mut attempt = self.attempts.get(uid).copied().unwrap_or_default();
+        match attempt.turn(object.resource_version, now) {
+            Turn::Now => {}
+            Turn::Later => return Look::default(),
+            Turn::At(at) => return Look { wake_at: Some(at), ..Look::default() },
         }
         match self.decide(&object, now) {
             Verdict::Nothing => {
@@ -343,7 +311,8 @@ impl Graph {
                 look
             }
             Verdict::Do(call) => {
-                self.attempts.insert(uid.clone(), Attempt::UnderWay { refused });
+                attempt.begin();
+                self.attempts.insert(uid.clone(), attempt);
                 Look { calls: Vec::from([call]), wake_at: None }
             }
         }
@@ -545,21 +514,14 @@ impl Graph {
             | Call::RemoveFinalizer { object, .. }
             | Call::Fail { object, .. }
             | Call::Remove { object, .. } => {
-                let refused = match self.attempts.get(&object.uid) {
-                    Some(Attempt::UnderWay { refused }) => *refused,
-                    // It is gone meanwhile.
-                    _ => return BTreeSet::new(),
-                };
-                let attempt = match outcome {
+                // It is gone meanwhile.
+                let Some(attempt) = self.attempts.get_mut(&object.uid) else { return BTreeSet::new() };
+                match outcome {
                     Outcome::Done | Outcome::Found(_) | Outcome::Refused(Refusal::NotFound) => {
-                        Attempt::Done {
-                            of_version: object.resource_version,
-                            again_at: now + WRITE_SHOWN_WITHIN,
-                        }
+                        attempt.shown_by(object.resource_version.saturating_add(1), now);
                     }
-                    Outcome::Refused(refusal) => refuse(refused, &refusal, now),
-                };
-                self.attempts.insert(object.uid.clone(), attempt);
+                    Outcome::Refused(refusal) => attempt.refuse(&refusal, now),
+                }
                 BTreeSet::from([object.uid.clone()])
             }
         }
@@ -575,11 +537,7 @@ impl Graph {
             Outcome::Found(_) | Outcome::Done | Outcome::Refused(Refusal::NotFound) => Standing::Absent,
             Outcome::Refused(refusal) => {
                 for uid in &waited {
-                    let times = match self.attempts.get(uid) {
-                        Some(Attempt::Refused { times, .. }) => *times,
-                        _ => 0,
-                    };
-                    self.attempts.insert(uid.clone(), refuse(times, &refusal, now));
+                    self.attempts.entry(uid.clone()).or_default().refuse(&refusal, now);
                 }
                 return waited;
             }
@@ -592,13 +550,6 @@ impl Graph {
         answers.push((identity.clone(), standing, now + ANSWER_KEPT));
         waited
     }
-}
-
-/// Rule: a refused call is tried again after a wait that doubles each time.
-fn refuse(before: u32, refusal: &Refusal, now: Time) -> Attempt {
-    let wait = (RETRY_MIN * 2_u32.saturating_pow(before.min(16))).min(RETRY_MAX);
-    let wait = wait.max(refusal.asks_to_wait());
-    Attempt::Refused { times: before.saturating_add(1), again_at: now + wait }
 }
 
 #[cfg(test)]

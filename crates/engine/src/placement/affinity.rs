@@ -26,7 +26,7 @@ pub(crate) fn holds(term: &Term, node: &Node) -> bool {
 }
 
 /// Rule: `Gt` and `Lt` compare whole numbers; a label that is missing or no number satisfies neither.
-fn required(requirement: &NodeRequirement, node: &Node) -> bool {
+pub(super) fn required(requirement: &NodeRequirement, node: &Node) -> bool {
     let number = |key: &str| node.labels.get(key).and_then(|value| value.parse::<i64>().ok());
     match requirement {
         NodeRequirement::Label(label) => label.holds(&node.labels),

@@ -2,6 +2,7 @@
 
 pub(crate) mod affinity;
 mod node_name;
+mod objections;
 mod selector;
 pub(crate) mod taints;
 
@@ -9,6 +10,7 @@ use crate::facts::{Affinity, Labels, Node, Template, Truth};
 use crate::mutant;
 use crate::why::Why;
 
+pub use objections::{Objection, objections};
 pub use taints::tolerates;
 
 /// What a template says to a node.

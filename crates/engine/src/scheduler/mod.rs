@@ -10,6 +10,7 @@
 
 mod facts;
 mod fit;
+mod obstacle;
 mod preempt;
 mod score;
 
@@ -23,6 +24,7 @@ use core::time::Duration;
 
 pub use facts::{Node, Pod, PodTerm, Port, SCHEDULER_NAME, Wants, node, pod};
 pub use fit::Unfit;
+pub use obstacle::{Fitting, Obstacle};
 pub use preempt::Budget;
 
 use crate::facts::{Affinity, Key, Labels, NodeRequirement, Term, Text};

@@ -27,6 +27,36 @@ fn an_orphan_that_is_being_deleted_or_does_not_match_is_left_alone() {
 }
 
 #[test]
+fn labels_and_expressions_of_a_selector_must_both_match() {
+    let change = |world: &mut muster_engine::scenario::World| {
+        let tier = json!({"key": "tier", "operator": "In", "values": ["node", "host"]});
+        world.sets[0]["spec"]["selector"]["matchExpressions"] = json!([tier]);
+        world.sets[0]["spec"]["template"]["metadata"]["labels"]["tier"] = json!("node");
+        world.revisions[0]["metadata"]["labels"]["tier"] = json!("node");
+        for (pod, label) in world.pods.iter_mut().zip(["node", "host", "pod", "", "node"]) {
+            pod["metadata"]["labels"]["tier"] = json!(label);
+        }
+    };
+    check_changed(
+        "
+        set d
+        rev d-1
+        node a
+        pod both on=a orphan
+        pod other-value on=a orphan
+        pod no-expression on=a orphan
+        pod empty on=a orphan
+        pod no-label on=a orphan unlabel=app
+        ",
+        change,
+        expect![[r#"
+            adopt pod both
+            adopt pod other-value
+        "#]],
+    );
+}
+
+#[test]
 fn a_pod_of_ours_that_no_longer_matches_is_released() {
     check(
         "set d\nrev d-1\nnode a\npod x on=a ready unlabel=app",

@@ -101,6 +101,28 @@ fn a_node_without_a_network_gets_pods_of_the_host_network_only() {
     );
 }
 
+/// It is not on the host's network, so nothing is tolerated by itself.
+#[test]
+fn a_network_agent_says_in_its_template_that_it_needs_no_network() {
+    let taint = "node.kubernetes.io/network-unavailable:NoSchedule";
+    let nodes = format!("rev d-1\nnode bare taint={taint}\nnode set-up");
+    check(
+        &format!("set d tolerate={taint}\n{nodes}"),
+        expect![[r#"
+            set-up  create  no pod here
+            bare  create  no pod here
+            wake at 600
+        "#]],
+    );
+    check(
+        &format!("set d\n{nodes}"),
+        expect![[r#"
+            set-up  create  no pod here
+            wake at 600
+        "#]],
+    );
+}
+
 #[test]
 fn an_untolerated_no_schedule_taint_keeps_pods_away() {
     check(

@@ -529,3 +529,77 @@ async fn what_is_deleted_goes_with_all_that_is_its_own() {
         bed.ends_well().await;
     }
 }
+
+/// The set's template decides, and not what became of the pod that was there before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_comes_anew_begins_with_the_template() {
+    let bed = bed(2).await;
+    bed.create(set("a", "v1")).await;
+    bed.settles().await;
+    let pod = bed.pod_on("sim-1").await;
+    kubectl(&bed, &["set", "image", &format!("pod/{pod}"), "c=r/a:by-hand"]).await;
+    bed.calms_down().await;
+    bed.becomes(&expect![[r#"
+        sim-1  a@1 by-hand ready
+        sim-2  a@1 v1 ready
+        a  generation 1/1 desired 2 current 2 ready 2 updated 2 available 2 unavailable 0 misscheduled 0
+        revision 1 of a: v1
+        event a SuccessfulCreate x2
+    "#]])
+        .await;
+    // Its pod goes with it, once it is sure that the node does not come back.
+    let node = bed.remove_node("sim-1").await;
+    bed.becomes(&expect![[r#"
+        sim-2  a@1 v1 ready
+        a  generation 1/1 desired 1 current 1 ready 1 updated 1 available 1 unavailable 0 misscheduled 0
+        revision 1 of a: v1
+        event a SuccessfulCreate x2
+    "#]])
+        .await;
+    bed.add_node(&node).await;
+    bed.becomes(&expect![[r#"
+        sim-1  a@1 v1 ready
+        sim-2  a@1 v1 ready
+        a  generation 1/1 desired 2 current 2 ready 2 updated 2 available 2 unavailable 0 misscheduled 0
+        revision 1 of a: v1
+        event a SuccessfulCreate x3
+    "#]])
+        .await;
+    bed.ends_well().await;
+}
+
+/// As an old text has it: the new set leaves them alone until they are deleted, or their node is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_delete_replaces_orphans_that_differ_once_they_go() {
+    let bed = bed(3).await;
+    orphaned(&bed).await;
+    bed.create(with(set("a", "v3"), "spec.updateStrategy", json!({"type": "OnDelete"}))).await;
+    bed.settles().await;
+    bed.delete_pod_on("sim-1").await;
+    let node = bed.remove_node("sim-2").await;
+    bed.becomes(&expect![[r#"
+        sim-1  a@3 v3 ready
+        sim-3  a@2 v2 ready
+        a  generation 1/1 desired 2 current 2 ready 2 updated 1 available 2 unavailable 0 misscheduled 0
+        revision 1 of a: v1
+        revision 2 of a: v2
+        revision 3 of a: v3
+        event a SuccessfulCreate x7
+        event a SuccessfulDelete x3
+    "#]])
+        .await;
+    bed.add_node(&node).await;
+    bed.becomes(&expect![[r#"
+        sim-1  a@3 v3 ready
+        sim-2  a@3 v3 ready
+        sim-3  a@2 v2 ready
+        a  generation 1/1 desired 3 current 3 ready 3 updated 2 available 3 unavailable 0 misscheduled 0
+        revision 1 of a: v1
+        revision 2 of a: v2
+        revision 3 of a: v3
+        event a SuccessfulCreate x8
+        event a SuccessfulDelete x3
+    "#]])
+        .await;
+    bed.ends_well().await;
+}

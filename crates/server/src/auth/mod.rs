@@ -42,7 +42,7 @@ use self::roles::{Held, Roles};
 pub(crate) use self::standing::make as make_default_roles;
 use self::token::Tokens;
 pub(crate) use self::token::discovery as issuer;
-pub(crate) use self::user::{MASTERS, User};
+pub(crate) use self::user::{AUTHENTICATED, MASTERS, User};
 use crate::admission::{Attempt, Operation};
 use crate::kinds::Kind;
 use crate::object::{self, str_at};

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::query::Query;
 use super::reply::{self, nothing_at, refusal};
 use super::{Api, Asked, BODY_BYTES_MAX, BoxError, Response};
-use crate::audit::{Audit, Told};
+use crate::audit::Told;
 use crate::auth::{self, Deed, Grant, User};
 use crate::context::Context;
 use crate::limits::{BODY_TIMEOUT, HEADERS_MAX, Limits, URL_BYTES_MAX};
@@ -34,8 +34,8 @@ struct Visit {
 }
 
 impl Api {
-    pub(crate) fn new(registry: Arc<Registry>, audit: Option<Audit>, stop: CancellationToken) -> Self {
-        Self { registry, limits: Arc::new(Limits::default()), audit: audit.map(Arc::new), stop }
+    pub(crate) fn new(registry: Arc<Registry>, stop: CancellationToken) -> Self {
+        Self { registry, limits: Arc::new(Limits::default()), audit: None, stop }
     }
 
     /// `peer` is who the connection's certificate names. The address of the client is an extension of the request.

@@ -33,7 +33,7 @@ impl Server {
     async fn with_history(history_max: usize) -> Self {
         let registry = Arc::new(Registry::new(history_max));
         standing::make_bare(&registry, "2026-01-01T00:00:00Z".parse().unwrap()).await.unwrap();
-        Self { api: Api::new(registry, None, CancellationToken::new()) }
+        Self { api: Api::new(registry, CancellationToken::new()) }
     }
 
     async fn send(&self, method: &str, path: &str, media_type: &str, body: &str) -> (u16, Value) {

@@ -1,0 +1,211 @@
+//! What is read and what is sent.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+
+use expect_test::expect;
+
+use super::*;
+
+#[test]
+fn what_goes_over_the_wire() {
+    let at = Time::from_secs(60);
+    let mut of = node("n1", &["ready", "taint=mine:NoExecute@5", "os"], None, at);
+    of.resource_version = 7;
+    let taints = taints::wanted(&Node { unschedulable: true, ..of.clone() }, taints::SendOff::Later, at);
+    let (of, p1) = (Arc::new(of), Arc::new(Pod { resource_version: 8, ..pod("p1", &["on=n1"], at) }));
+    let new = Arc::new(node("n2", &["new"], None, Time::from_secs(1)));
+    let calls = [
+        Call::ReadLease { node: "n1".into(), heard: at },
+        Call::Doubt { node: of.clone(), conditions: [Condition::Ready].into(), at },
+        Call::Doubt { node: new, conditions: [Condition::PidPressure].into(), at },
+        Call::Amend { node: of, taints },
+        Call::Unready { pod: p1.clone(), at },
+        Call::Announce { pod: p1.clone(), at },
+        Call::Delete { pod: p1 },
+    ];
+    let lines = calls.iter().map(|call| {
+        let Request { verb, path, body, .. } = Lifecycle::request(call);
+        let body = body.map(|it| format!("\n    {it}")).unwrap_or_default();
+        format!("{verb:?} {path}{body}\n")
+    });
+    expect![[r#"
+        Get /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1
+        Patch(Strategic) /api/v1/nodes/n1/status
+            {"metadata":{"resourceVersion":"7","uid":"uid-n1"},"status":{"conditions":[{"lastTransitionTime":"1970-01-01T00:01:00Z","message":"Kubelet stopped posting node status.","reason":"NodeStatusUnknown","status":"Unknown","type":"Ready"}]}}
+        Patch(Strategic) /api/v1/nodes/n2/status
+            {"metadata":{"resourceVersion":"0","uid":"uid-n2"},"status":{"conditions":[{"lastHeartbeatTime":"1970-01-01T00:00:01Z","lastTransitionTime":"1970-01-01T00:01:00Z","message":"Kubelet never posted node status.","reason":"NodeStatusNeverUpdated","status":"Unknown","type":"PIDPressure"}]}}
+        Patch(Merge) /api/v1/nodes/n1
+            {"metadata":{"labels":{"beta.kubernetes.io/os":"linux"},"resourceVersion":"7","uid":"uid-n1"},"spec":{"taints":[{"effect":"NoExecute","key":"mine","timeAdded":"1970-01-01T00:00:05Z"},{"effect":"NoSchedule","key":"node.kubernetes.io/unschedulable","timeAdded":"1970-01-01T00:01:00Z"}]}}
+        Patch(Strategic) /api/v1/namespaces/a/pods/p1/status
+            {"metadata":{"resourceVersion":"8","uid":"uid-p1"},"status":{"conditions":[{"lastTransitionTime":"1970-01-01T00:01:00Z","status":"False","type":"Ready"}]}}
+        Patch(Strategic) /api/v1/namespaces/a/pods/p1/status
+            {"metadata":{"uid":"uid-p1"},"status":{"conditions":[{"lastTransitionTime":"1970-01-01T00:01:00Z","message":"Taint manager: deleting due to NoExecute taint","observedGeneration":1,"reason":"DeletionByTaintManager","status":"True","type":"DisruptionTarget"}]}}
+        Delete /api/v1/namespaces/a/pods/p1
+            {"apiVersion":"v1","kind":"DeleteOptions","preconditions":{"uid":"uid-p1"}}
+    "#]].assert_eq(&lines.collect::<String>());
+}
+
+#[test]
+fn what_is_read() {
+    let read = |watch: Watch, object: serde_json::Value| {
+        let fact = Lifecycle::decode(&watch, object.to_string().as_bytes(), &mut Shared::default());
+        format!("{:#?}\n", fact.unwrap())
+    };
+    let mut told = read(
+        nodes(),
+        serde_json::json!({
+            "metadata": {
+                "name": "n1", "uid": "u1", "resourceVersion": "12", "creationTimestamp": "2026-01-02T03:04:05Z",
+                "labels": {
+                    "topology.kubernetes.io/zone": "b", "topology.kubernetes.io/region": "a",
+                    "node.kubernetes.io/exclude-disruption": "", "kubernetes.io/os": "linux",
+                    "beta.kubernetes.io/os": "windows", "beta.kubernetes.io/arch": "arm",
+                },
+            },
+            "spec": {
+                "unschedulable": true,
+                "taints": [{"key": "k", "value": "v", "effect": "NoExecute", "timeAdded": "2026-01-02T03:04:06Z"}],
+            },
+            "status": {"conditions": [
+                {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-02T03:04:07Z"},
+                {"type": "PIDPressure", "status": "Unknown"},
+                {"type": "KernelDeadlock", "status": "True"},
+            ]},
+        }),
+    );
+    told += &read(
+        leases(),
+        serde_json::json!({
+            "metadata": {"name": "n1", "namespace": "kube-node-lease", "resourceVersion": "13"},
+            "spec": {"renewTime": "2026-01-02T03:04:05.000007Z"},
+        }),
+    );
+    told += &read(
+        pods(),
+        serde_json::json!({
+            "metadata": {
+                "name": "p1", "namespace": "a", "uid": "u2", "resourceVersion": "14", "generation": 2,
+                "creationTimestamp": "2026-01-02T03:04:05Z", "deletionTimestamp": "2026-01-02T03:04:09Z",
+            },
+            "spec": {
+                "nodeName": "n1",
+                "tolerations": [
+                    {"key": "a", "effect": "NoSchedule", "operator": "Exists"},
+                    {"key": "b", "effect": "NoExecute", "value": "c", "tolerationSeconds": 30},
+                    {"operator": "Exists"},
+                ],
+            },
+            "status": {"conditions": [
+                {"type": "Ready", "status": "True"},
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-02T03:04:06Z"},
+                {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"},
+            ]},
+        }),
+    );
+    expect![[r#"
+        Node(
+            Node {
+                name: "n1",
+                uid: "u1",
+                resource_version: 12,
+                created: "2026-01-02T03:04:05Z",
+                zone: "a/b",
+                excluded: true,
+                unschedulable: true,
+                taints: [
+                    Taint {
+                        key: "k",
+                        value: "v",
+                        effect: "NoExecute",
+                        added: Some(
+                            "2026-01-02T03:04:06Z",
+                        ),
+                    },
+                ],
+                conditions: Conditions(
+                    [
+                        Some(
+                            True,
+                        ),
+                        None,
+                        None,
+                        Some(
+                            Unknown,
+                        ),
+                        None,
+                    ],
+                ),
+                beat: Some(
+                    "2026-01-02T03:04:07Z",
+                ),
+                labels: [
+                    (
+                        "beta.kubernetes.io/os",
+                        "linux",
+                    ),
+                ],
+            },
+        )
+        Lease(
+            Lease {
+                key: Key {
+                    namespace: "kube-node-lease",
+                    name: "n1",
+                },
+                resource_version: 13,
+                renewed: Some(
+                    "2026-01-02T03:04:05.000007Z",
+                ),
+            },
+        )
+        Pod(
+            Pod {
+                key: Key {
+                    namespace: "a",
+                    name: "p1",
+                },
+                uid: "u2",
+                resource_version: 14,
+                generation: 2,
+                node: "n1",
+                bound: 2026-01-02T03:04:06Z,
+                deleting: true,
+                ready: true,
+                announced: true,
+                tolerations: [
+                    Tolerates {
+                        what: Toleration {
+                            key: "b",
+                            op: Equal(
+                                "c",
+                            ),
+                            effect: Some(
+                                NoExecute,
+                            ),
+                        },
+                        for_s: Some(
+                            30,
+                        ),
+                    },
+                    Tolerates {
+                        what: Toleration {
+                            key: "",
+                            op: Exists,
+                            effect: None,
+                        },
+                        for_s: None,
+                    },
+                ],
+            },
+        )
+    "#]]
+    .assert_eq(&told);
+    for watch in [nodes(), leases(), pods()] {
+        let nothing = Lifecycle::decode(&watch, b"{}", &mut Shared::default());
+        assert!(nothing.is_ok(), "what is not said is not there");
+        let error = Lifecycle::decode(&watch, br#"{"metadata":7}"#, &mut Shared::default()).unwrap_err();
+        assert!(error.to_string().starts_with(&format!("read an object of {}: ", watch.resource.plural)));
+    }
+}
