@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_engine::act::Refusal;
-use muster_engine::facts::{Key, Kind, Shared};
+use muster_engine::facts::{Key, Kind, Shared, Text};
 use muster_engine::garbage::Graph;
 use muster_engine::loops::{Driver, Event, Loop, Outcome, Request, Resource, Watch};
 use muster_engine::manifest::Verb;
+use muster_engine::node_lifecycle::{self, Lifecycle};
 use muster_engine::time::Time;
 use muster_store::Change;
 use serde_json::{Value, json};
 
+use crate::actors::kubelet::BEAT_EVERY;
 use crate::faults::{Mix, WatchFault, WriteFault};
 use crate::rng::Rng;
 use crate::server::{Actor, Server, prefix};
@@ -24,19 +26,24 @@ use crate::world::{Task, World};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Part {
     Garbage,
+    NodeLifecycle,
 }
 
 impl Part {
     fn actor(self) -> Actor {
         match self {
             Self::Garbage => Actor::Garbage,
+            Self::NodeLifecycle => Actor::NodeLifecycle,
         }
     }
 }
 
 /// All loops, not begun yet.
 pub fn all() -> BTreeMap<Part, Box<dyn Plays>> {
-    BTreeMap::from([(Part::Garbage, Player::boxed(Part::Garbage, garbage))])
+    BTreeMap::from([
+        (Part::Garbage, Player::boxed(Part::Garbage, garbage)),
+        (Part::NodeLifecycle, Player::boxed(Part::NodeLifecycle, node_lifecycle)),
+    ])
 }
 
 fn garbage() -> Graph {
@@ -51,6 +58,16 @@ fn garbage() -> Graph {
     };
     let all = Kind::ALL.map(resource);
     Graph::new(all.to_vec(), all)
+}
+
+/// A node is silent soon, and pods leave a silent one soon, so that a short history has it all.
+fn node_lifecycle() -> Lifecycle {
+    Lifecycle::new(node_lifecycle::Settings {
+        grace: BEAT_EVERY * 4,
+        startup_grace: BEAT_EVERY * 4,
+        send_off_every: Duration::from_secs(2),
+        ..node_lifecycle::Settings::default()
+    })
 }
 
 /// What a loop does next.
@@ -98,12 +115,53 @@ impl World {
         for part in parts {
             let Some(player) = self.parts.get_mut(&part) else { continue };
             let life = player.life();
-            if let Some(its) = player.expect(kind) {
+            if let Some(its) = player.expect(Heard::Commits(kind)) {
                 let delay = self.soon();
                 self.after(delay, Task::Part { part, life, its });
             }
         }
     }
+}
+
+impl World {
+    /// Whoever listens for the nodes' leases will hear of them.
+    pub fn expect_heartbeats(&mut self) {
+        let Some(player) = self.parts.get_mut(&Part::NodeLifecycle) else { return };
+        let life = player.life();
+        if let Some(its) = player.expect(Heard::Leases) {
+            let delay = self.soon();
+            self.after(delay, Task::Part { part: Part::NodeLifecycle, life, its });
+        }
+    }
+}
+
+/// Of what there are events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heard {
+    Commits(Kind),
+    /// They are not in the store: a heartbeat is told as a list of all.
+    Leases,
+}
+
+impl Heard {
+    fn of(resource: &Resource) -> Option<Self> {
+        if *resource.plural == *"leases" {
+            return Some(Self::Leases);
+        }
+        let is_it = |it: &Kind| *it.group() == *resource.group && *it.plural() == *resource.plural;
+        Kind::ALL.into_iter().find(is_it).map(Self::Commits)
+    }
+}
+
+fn lease((node, renewed): (&Text, &Time)) -> Value {
+    json!({
+        "metadata": {
+            "namespace": "kube-node-lease",
+            "name": node,
+            "resourceVersion": renewed.as_micros().to_string(),
+        },
+        "spec": {"renewTime": renewed.as_micros().to_string()},
+    })
 }
 
 /// All that a loop can touch.
@@ -129,8 +187,8 @@ pub trait Plays: fmt::Debug {
     /// Counts its processes: what belonged to a dead one is ignored.
     fn life(&self) -> u64;
     fn play(&mut self, its: Move, hands: &mut Hands<'_>);
-    /// What will bring it an event of this kind, unless one is on its way.
-    fn expect(&mut self, kind: Kind) -> Option<Move>;
+    /// What will bring it the event, unless one of its kind is on its way.
+    fn expect(&mut self, heard: Heard) -> Option<Move>;
 }
 
 pub struct Player<L: Loop> {
@@ -195,9 +253,11 @@ impl<L: Loop + 'static> Player<L> {
 
     fn list(&mut self, kind: usize, hands: &mut Hands<'_>) {
         self.cursors[kind] = hands.server.revision();
-        let objects =
-            served(&self.watches[kind].resource).into_iter().flat_map(|it| hands.server.objects(it));
-        let texts: Vec<String> = objects.map(|(_, object)| object.to_string()).collect();
+        let texts: Vec<String> = match Heard::of(&self.watches[kind].resource) {
+            Some(Heard::Commits(kind)) => hands.server.objects(kind).map(|(_, it)| it.to_string()).collect(),
+            Some(Heard::Leases) => hands.server.leases.iter().map(|it| lease(it).to_string()).collect(),
+            None => Vec::new(),
+        };
         let facts = texts.iter().map(|it| self.fact(kind, it.as_bytes())).collect();
         self.driver.take(Event::Listed { kind, facts }, hands.now);
     }
@@ -208,7 +268,7 @@ impl<L: Loop + 'static> Player<L> {
 
     fn deliver(&mut self, kind: usize, hands: &mut Hands<'_>) {
         self.delivering.remove(&kind);
-        let Some(served) = served(&self.watches[kind].resource) else { return };
+        let Some(heard) = Heard::of(&self.watches[kind].resource) else { return };
         let fault = hands.mix.watch_fault(hands.rng);
         match fault {
             Some(WatchFault::Relist | WatchFault::StaleRelist) => self.list(kind, hands),
@@ -217,8 +277,9 @@ impl<L: Loop + 'static> Player<L> {
                 let span = Duration::from_millis(hands.rng.between(500, 15_000));
                 return hands.moves.push((span, Move::Deliver(kind)));
             }
+            _ if heard == Heard::Leases => self.list(kind, hands),
             _ => {
-                let Some(event) = next_event(hands.server, served, self.cursors[kind]) else { return };
+                let Some(event) = next_event(hands.server, heard, self.cursors[kind]) else { return };
                 self.cursors[kind] = event.revision;
                 for _ in 0..if fault == Some(WatchFault::Duplicate) { 2 } else { 1 } {
                     let event = match &event.change {
@@ -229,7 +290,7 @@ impl<L: Loop + 'static> Player<L> {
                 }
             }
         }
-        if next_event(hands.server, served, self.cursors[kind]).is_some() {
+        if next_event(hands.server, heard, self.cursors[kind]).is_some() {
             self.delivering.insert(kind);
             hands.soon(Move::Deliver(kind));
         }
@@ -332,26 +393,28 @@ impl<L: Loop + 'static> Plays for Player<L> {
         }
     }
 
-    fn expect(&mut self, kind: Kind) -> Option<Move> {
+    fn expect(&mut self, heard: Heard) -> Option<Move> {
         if !self.alive {
             return None;
         }
-        let at = self.watches.iter().position(|it| served(&it.resource) == Some(kind))?;
+        let at = self.watches.iter().position(|it| Heard::of(&it.resource) == Some(heard))?;
         self.delivering.insert(at).then_some(Move::Deliver(at))
     }
 }
 
-fn next_event(server: &Server, kind: Kind, after: u64) -> Option<Arc<muster_store::Event>> {
+fn next_event(server: &Server, heard: Heard, after: u64) -> Option<Arc<muster_store::Event>> {
+    let Heard::Commits(kind) = heard else { return None };
     server.store.since(prefix(kind), after).expect("it is all kept").next().cloned()
-}
-
-/// Of the kinds that a loop watches a world has these; of the others it has no object.
-fn served(resource: &Resource) -> Option<Kind> {
-    Kind::ALL.into_iter().find(|it| *it.group() == *resource.group && *it.plural() == *resource.plural)
 }
 
 /// What the server does with a request.
 fn serve(server: &mut Server, request: &Request, actor: Actor) -> Outcome {
+    if let Some(node) =
+        request.path.strip_prefix("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/")
+    {
+        let found = server.leases.get_key_value(node).map(|it| lease(it).to_string().into_bytes());
+        return found.map_or(Outcome::Refused(Refusal::NotFound), Outcome::Done);
+    }
     let Some((kind, key, subresource)) = target(&request.path) else {
         return Outcome::Refused(Refusal::NotFound);
     };

@@ -53,6 +53,8 @@ pub struct Server {
     /// Every version of every object, for questions about the past.
     versions: BTreeMap<(Kind, Key), Vec<Version>>,
     pub log: Vec<Commit>,
+    /// When each node last renewed its lease.
+    pub leases: BTreeMap<Text, Time>,
     uids: u64,
     names: u64,
     /// Most pods that may exist; creates beyond are refused as a quota would.
@@ -76,6 +78,7 @@ impl Default for Server {
             revisions: BTreeMap::new(),
             versions: BTreeMap::new(),
             log: Vec::new(),
+            leases: BTreeMap::new(),
             uids: 0,
             names: 0,
             quota: None,
@@ -382,7 +385,8 @@ fn pod_may_go(pod: &Value) -> bool {
     unbound || matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
-/// A merge patch, but that `metadata.ownerReferences` is merged by uid, as a strategic merge patch does it.
+/// A merge patch, but that `metadata.ownerReferences` is merged by uid, and conditions by type, as a strategic merge patch
+/// does it.
 fn merge(object: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *object = patch.clone();
@@ -392,6 +396,7 @@ fn merge(object: &mut Value, patch: &Value) {
         match (name.as_str(), change) {
             ("uid" | "resourceVersion", _) => {}
             ("ownerReferences", Value::Array(references)) => merge_owners(object, references),
+            ("conditions", Value::Array(conditions)) => merge_conditions(object, conditions),
             (_, Value::Null) => {
                 if let Some(it) = object.as_object_mut() {
                     it.remove(name);
@@ -420,6 +425,17 @@ fn merge_owners(metadata: &mut Value, references: &[Value]) {
         }
     }
     metadata["ownerReferences"] = owners.into();
+}
+
+fn merge_conditions(status: &mut Value, changed: &[Value]) {
+    let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    for change in changed {
+        match conditions.iter_mut().find(|it| it["type"] == change["type"]) {
+            Some(condition) => merge(condition, change),
+            None => conditions.push(change.clone()),
+        }
+    }
+    status["conditions"] = conditions.into();
 }
 
 /// A name's tail, from the alphabet that Kubernetes uses.

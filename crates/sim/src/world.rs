@@ -63,7 +63,8 @@ pub enum Task {
     },
     Schedule,
     Kubelet(Text),
-    NodeLifecycle,
+    /// The nodes that live say so.
+    Beat,
     /// A shipped loop moves.
     Part {
         part: Part,
@@ -170,7 +171,7 @@ impl World {
         for replica in 0..self.replicas.len() {
             self.start_replica(replica);
         }
-        self.after(Duration::from_secs(1), Task::NodeLifecycle);
+        self.after(Duration::from_millis(10), Task::Beat);
         for part in self.parts.keys().copied().collect::<Vec<_>>() {
             let delay = self.soon();
             self.after(delay, Task::Part { part, life: 0, its: Move::Begin });
@@ -220,7 +221,7 @@ impl World {
                 self.schedule();
             }
             Task::Kubelet(node) => self.kubelet(&node),
-            Task::NodeLifecycle => self.node_lifecycle(),
+            Task::Beat => self.beat(),
             Task::Part { part, life, its } => self.part(part, life, its),
             Task::Bookmark => self.bookmark(),
             Task::Chaos => self.chaos(),
