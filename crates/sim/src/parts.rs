@@ -139,7 +139,7 @@ impl World {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
     Commits(Kind),
-    /// They are not in the store: a heartbeat is told as a list of all.
+    /// They are not in the store.
     Leases,
 }
 
@@ -200,6 +200,8 @@ pub struct Player<L: Loop> {
     watches: Vec<Watch>,
     /// How far each watch has come.
     cursors: Vec<u64>,
+    /// Up to when leases were told.
+    heard: Time,
     delivering: BTreeSet<usize>,
     shared: Shared,
     /// Calls under way, and what came of those that were made.
@@ -228,6 +230,7 @@ impl<L: Loop + 'static> Player<L> {
             alive: false,
             life: 0,
             cursors: vec![0; watches.len()],
+            heard: Time::default(),
             watches,
             driver: Driver::new(inner, CALLS_MAX),
             delivering: BTreeSet::new(),
@@ -253,6 +256,7 @@ impl<L: Loop + 'static> Player<L> {
 
     fn list(&mut self, kind: usize, hands: &mut Hands<'_>) {
         self.cursors[kind] = hands.server.revision();
+        self.heard = hands.now;
         let texts: Vec<String> = match Heard::of(&self.watches[kind].resource) {
             Some(Heard::Commits(kind)) => hands.server.objects(kind).map(|(_, it)| it.to_string()).collect(),
             Some(Heard::Leases) => hands.server.leases.iter().map(|it| lease(it).to_string()).collect(),
@@ -277,7 +281,7 @@ impl<L: Loop + 'static> Player<L> {
                 let span = Duration::from_millis(hands.rng.between(500, 15_000));
                 return hands.moves.push((span, Move::Deliver(kind)));
             }
-            _ if heard == Heard::Leases => self.list(kind, hands),
+            _ if heard == Heard::Leases => self.hear(kind, hands),
             _ => {
                 let Some(event) = next_event(hands.server, heard, self.cursors[kind]) else { return };
                 self.cursors[kind] = event.revision;
@@ -295,6 +299,17 @@ impl<L: Loop + 'static> Player<L> {
             hands.soon(Move::Deliver(kind));
         }
         self.look_soon(hands);
+    }
+
+    /// Those leases are told that were renewed.
+    fn hear(&mut self, kind: usize, hands: &mut Hands<'_>) {
+        let renewed = hands.server.leases.iter().filter(|(_, at)| self.heard < **at);
+        let renewed: Vec<String> = renewed.map(|it| lease(it).to_string()).collect();
+        for text in renewed {
+            let fact = self.fact(kind, text.as_bytes());
+            self.driver.take(Event::Put { kind, fact }, hands.now);
+        }
+        self.heard = hands.now;
     }
 
     fn look_soon(&mut self, hands: &mut Hands<'_>) {

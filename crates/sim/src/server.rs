@@ -183,6 +183,9 @@ impl Server {
         if kind == Kind::Pods && object["status"].is_null() {
             object["status"] = json!({"phase": "Pending"});
         }
+        if kind == Kind::Nodes {
+            have_reasons(&mut object);
+        }
         if mutant::is("S1") && kind == Kind::Pods && matches!(actor, Actor::Controller(_)) {
             let mut twin = object.clone();
             let name = format!("{}-twin", key.name);
@@ -205,6 +208,9 @@ impl Server {
         let before = self.objects.get(&(kind, key.clone())).cloned().ok_or(Refusal::NotFound)?;
         let mut object = (*before).clone();
         change(&mut object);
+        if kind == Kind::Nodes && actor == Actor::User {
+            have_reasons(&mut object);
+        }
         if object == *before {
             return Ok(self.resource_version(kind, key));
         }
@@ -376,6 +382,30 @@ impl Server {
         }
         let revision = self.store.revision();
         self.versions.entry((kind, key.clone())).or_default().push((revision, parsed));
+    }
+}
+
+/// A taint that stands for a condition comes with it: whoever watches over nodes would take it away.
+fn have_reasons(node: &mut Value) {
+    const REASONS: [(&str, &str); 4] = [
+        ("network-unavailable", "NetworkUnavailable"),
+        ("memory-pressure", "MemoryPressure"),
+        ("disk-pressure", "DiskPressure"),
+        ("pid-pressure", "PIDPressure"),
+    ];
+    let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    let has = |name: &str| taints.iter().any(|it| it["key"] == format!("node.kubernetes.io/{name}"));
+    let is_told = |node: &Value, kind: &str| {
+        node["status"]["conditions"].as_array().into_iter().flatten().any(|it| it["type"] == *kind)
+    };
+    for (name, kind) in REASONS {
+        if has(name) || is_told(node, kind) {
+            let status = if has(name) { "True" } else { "False" };
+            merge_conditions(&mut node["status"], &[json!({"type": kind, "status": status})]);
+        }
+    }
+    if has("unschedulable") || node["spec"]["unschedulable"] == true {
+        node["spec"]["unschedulable"] = has("unschedulable").into();
     }
 }
 
