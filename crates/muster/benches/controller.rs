@@ -220,12 +220,7 @@ impl Controller {
 
     /// CPU-seconds so far.
     fn cpu(&self) -> f64 {
-        const TICKS_PER_S: f64 = 100.0;
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).expect("it runs");
-        let fields = stat.rsplit_once(')').map(|(_, it)| it.split_whitespace().collect::<Vec<_>>());
-        let ticks =
-            |at: usize| fields.as_ref().and_then(|it| it.get(at)?.parse::<f64>().ok()).expect("a number");
-        (ticks(11) + ticks(12)) / TICKS_PER_S
+        bed::cpu_s(self.0.id())
     }
 
     fn peak_mib(&self) -> f64 {

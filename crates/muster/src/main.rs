@@ -2,11 +2,14 @@
 
 mod backup;
 mod controller;
+mod data_dir;
 mod explain;
 mod logging;
 mod parts;
 mod server;
 mod serving;
+mod sim_node;
+mod sim_nodes;
 mod span;
 mod token;
 mod up;
@@ -31,6 +34,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Up(up::Args),
+    Down(data_dir::DownArgs),
     Server(server::Args),
     Controller(Box<controller::Args>),
     Explain(explain::Args),
@@ -38,6 +42,8 @@ enum Command {
     Restore(backup::RestoreArgs),
     /// Tokens with which new nodes join
     Token(token::Args),
+    SimNodes(sim_nodes::Args),
+    SimNode(sim_node::Args),
 }
 
 fn main() -> ExitCode {
@@ -62,12 +68,15 @@ fn main() -> ExitCode {
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Up(args) => up::run(args).await,
+        Command::Down(args) => data_dir::down(&args),
         Command::Server(args) => server::run(args).await,
         Command::Controller(args) => controller::run(*args).await,
         Command::Explain(args) => explain::run(&args).await,
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
         Command::Token(args) => token::run(args).await,
+        Command::SimNodes(args) => sim_nodes::run(args).await,
+        Command::SimNode(args) => sim_node::run(args).await,
     }
 }
 

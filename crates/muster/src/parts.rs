@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use clap::builder::PossibleValuesParser;
+use muster_control::NodeLifecycleSettings;
 use muster_server::{Server, Who};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
+
+use crate::span;
 
 /// How long the parts beside the server may take to finish what they are doing before it stops too.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -21,17 +24,45 @@ const SERVER_STOP_TIMEOUT: Duration = Duration::from_secs(8);
 pub(crate) struct Loop {
     pub(crate) name: &'static str,
     pub(crate) who: Who,
-    pub(crate) run: fn(kube::Client, CancellationToken) -> Running,
+    pub(crate) run: fn(kube::Client, &Choices, CancellationToken) -> Running,
+}
+
+/// What may be chosen of the loops.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Choices {
+    /// A node that is not heard of for so long is lost: nobody knows how it is
+    #[arg(long, value_name = "TIME", default_value = "50s", value_parser = span::parse)]
+    node_monitor_grace_period: Duration,
+    /// The same for a node that has never said how it is
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span::parse)]
+    node_startup_grace_period: Duration,
+}
+
+impl Choices {
+    fn node_lifecycle(self) -> NodeLifecycleSettings {
+        NodeLifecycleSettings {
+            grace: self.node_monitor_grace_period,
+            startup_grace: self.node_startup_grace_period,
+            ..NodeLifecycleSettings::default()
+        }
+    }
 }
 
 pub(crate) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// All of them: whoever adds one adds it here.
-pub(crate) const LOOPS: [Loop; 1] = [Loop {
-    name: "garbage-collector",
-    who: Who::GarbageCollector,
-    run: |client, stop| Box::pin(muster_control::garbage(client, stop)),
-}];
+pub(crate) const LOOPS: [Loop; 2] = [
+    Loop {
+        name: "garbage-collector",
+        who: Who::GarbageCollector,
+        run: |client, _, stop| Box::pin(muster_control::garbage(client, stop)),
+    },
+    Loop {
+        name: "node-lifecycle",
+        who: Who::NodeLifecycle,
+        run: |client, it, stop| Box::pin(muster_control::node_lifecycle(client, it.node_lifecycle(), stop)),
+    },
+];
 
 /// Stands for every loop where they are left out.
 const ALL: &str = "all";

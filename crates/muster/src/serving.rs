@@ -1,17 +1,16 @@
 //! What every command that serves has in common: a data directory of its own, an address, and an end when asked.
 
-use std::fs::{self, DirBuilder, File, TryLockError};
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use hyper::Request;
 use hyper::header::{HeaderValue, USER_AGENT};
 use muster_server::{Server, Who, write_private};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::parts::{self, Parts};
+use crate::data_dir::lock;
+use crate::parts::{self, Choices, Parts};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serving {
@@ -27,6 +26,8 @@ pub(crate) struct Serving {
     /// Tell every request to this file, one line of JSON each, without bodies
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
+    #[command(flatten)]
+    choices: Choices,
 }
 
 impl Serving {
@@ -78,11 +79,11 @@ impl Serving {
         let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("kubeconfig"));
         let path = std::path::absolute(&path)?;
         write_private(&path, server.kubeconfig(Who::Admin)?.as_bytes())
-            .with_context(|| format!("write the kubeconfig to {}", path.display()))?;
+            .with_context(|| format!("choose another --kubeconfig: {} cannot be written", path.display()))?;
         for it in parts::loops(without) {
-            let (client, stop) = (client(&server, it.who, it.name), parts.stop());
+            let (client, choices, stop) = (client(&server, it.who, it.name), self.choices, parts.stop());
             parts.keep(it.name, move || {
-                let running = (it.run)(client.clone(), stop.clone());
+                let running = (it.run)(client.clone(), &choices, stop.clone());
                 async move {
                     running.await;
                     Ok(())
@@ -106,26 +107,6 @@ pub(crate) fn client(server: &Server, who: Who, name: &str) -> kube::Client {
         async move { door.ask(request).await }
     };
     kube::Client::new(tower::service_fn(ask), "default")
-}
-
-/// One process for each data directory: two would write the same files.
-pub(crate) fn lock(dir: &Path) -> anyhow::Result<File> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .with_context(|| format!("make the data directory {}", dir.display()))?;
-    let path = dir.join("lock");
-    let open = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-    let file = open.with_context(|| format!("open {}", path.display()))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => bail!(
-            "another muster is running on {}: stop that one, or choose another --data-dir",
-            dir.display()
-        ),
-        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("lock {}", path.display())),
-    }
 }
 
 /// Quoted where a shell would not take it as it is.

@@ -1,5 +1,7 @@
 //! What the benches share: a server of our own, clients, load, and a table of what came out.
 
+#![allow(dead_code, reason = "each bench takes a part of it")]
+
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -54,6 +56,15 @@ pub(crate) fn mib(pid: u32, what: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|it| it.strip_prefix(what));
     line.and_then(|it| it.trim().trim_end_matches(" kB").parse::<f64>().ok()).unwrap_or_default() / 1024.0
+}
+
+/// CPU-seconds of a process so far.
+pub(crate) fn cpu_s(pid: u32) -> f64 {
+    const TICKS_PER_S: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let fields = stat.rsplit_once(')').map(|(_, it)| it.split_whitespace().collect::<Vec<_>>());
+    let ticks = |at: usize| fields.as_ref().and_then(|it| it.get(at)?.parse::<f64>().ok()).expect("a number");
+    (ticks(11) + ticks(12)) / TICKS_PER_S
 }
 
 pub(crate) struct Muster {

@@ -10,3 +10,5 @@ mod faults;
 mod judge;
 mod leaders;
 mod line;
+mod nodes;
+mod soak;

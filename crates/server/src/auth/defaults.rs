@@ -195,7 +195,7 @@ pub(crate) fn cluster_roles() -> Vec<Value> {
         role(
             SIMULATED_NODES,
             [
-                on("create get patch", CORE, "nodes"),
+                on("create delete list patch watch", CORE, "nodes"),
                 on("patch", CORE, "nodes/status pods/status"),
                 on("list watch delete", CORE, "pods"),
                 on("create patch", LEASES, "leases"),

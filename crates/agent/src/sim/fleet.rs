@@ -1,0 +1,751 @@
+//! The shell around the nodes and their pods: two watches, a clock, and calls, so many at once.
+//!
+//! A node is of the fleet if it has the fleet's label: those that come later, whoever makes them, are played too.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use http::{Method, Request};
+use jiff::Timestamp;
+use kube::api::ListParams;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::container::after;
+use super::node::{self, New};
+use super::pod::{Call, Host, Pod};
+use super::seen;
+use super::status::pod_address;
+use super::told::{FLEET, Pace, ToNode, Trouble};
+
+/// As the kubelet: a heartbeat every 10 s, of which four may be missed, and a status every 5 min.
+const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
+const LEASE_S: u64 = 40;
+const REPORT_EVERY: Duration = Duration::from_secs(300);
+
+/// After a call that failed for no reason of its own, such as a lost connection.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Calls under way at once: enough to keep a server busy that writes many at once to its disk.
+const CALLS_MAX: usize = 64;
+
+const NODES: &str = "/api/v1/nodes";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const JSON: &str = "application/json";
+
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Nodes with this label value are played.
+    pub fleet: String,
+    /// So many there are at least, called `PREFIX-1`, `PREFIX-2`, …
+    pub count: u16,
+    pub prefix: String,
+    pub pace: Pace,
+    /// The nodes are spread over so many zones; none: they have no zone.
+    pub zones: u16,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { fleet: "up".into(), count: 0, prefix: "sim".into(), pace: Pace::default(), zones: 0 }
+    }
+}
+
+#[expect(missing_debug_implementations, reason = "the client has none")]
+pub struct Fleet {
+    client: Client,
+    options: Options,
+}
+
+impl Fleet {
+    /// Makes the nodes known to the API server, Ready unless they are told otherwise.
+    pub async fn register(client: Client, options: Options) -> kube::Result<Self> {
+        let now = Timestamp::now();
+        let (mut calls, mut untaint) = (Vec::new(), Vec::new());
+        let mut known = HashSet::new();
+        for node in list(&client, &options.fleet).await? {
+            let told = ToNode::read(node.annotations(), &mut |_| {});
+            let name = node.name_any();
+            if let Some(number) = node::number(&node).filter(|_| told.speaks()) {
+                calls.push(report(&name, &node::status(&name, number, &told, &node.status.conditions, now)));
+            }
+            known.insert(name);
+        }
+        for number in 1..=options.count {
+            let name = format!("{}-{number}", options.prefix);
+            if !known.contains(&name) {
+                calls.push(create(&options.new_node(name.clone(), number), now));
+                // A new node is tainted until it is seen to be ready, and this one is.
+                let patch = json!({"spec": {"taints": null}});
+                untaint.push(request(Method::PATCH, format!("{NODES}/{name}"), MERGE, &patch));
+            }
+        }
+        all(&client, calls).await?;
+        all(&client, untaint).await?;
+        Ok(Self { client, options })
+    }
+
+    /// Plays the nodes until `stop`.
+    pub async fn run(self, stop: CancellationToken) {
+        let Self { client, options } = self;
+        let mut play = Play::new(client, options);
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = play.run() => {}
+        }
+    }
+}
+
+impl Options {
+    fn new_node(&self, name: String, number: u16) -> New {
+        let zone = (self.zones != 0).then(|| {
+            ("topology.kubernetes.io/zone".to_owned(), format!("zone-{}", (number - 1) % self.zones + 1))
+        });
+        New {
+            name,
+            number,
+            fleet: self.fleet.clone(),
+            labels: zone.into_iter().collect(),
+            taints: Vec::new(),
+        }
+    }
+}
+
+/// Registers one more node. Whoever plays its fleet plays it from then on.
+pub async fn add(client: &Client, new: &New) -> kube::Result<()> {
+    send(client, create(new, Timestamp::now())).await.map(drop)
+}
+
+/// Numbers that no node of any fleet has, from the lowest on.
+pub async fn free(client: &Client) -> kube::Result<impl Iterator<Item = u16>> {
+    let nodes: Api<seen::Node> = Api::all(client.clone());
+    let nodes = nodes.list(&ListParams::default().labels(FLEET)).await?;
+    let taken: BTreeSet<u16> = nodes.iter().filter_map(node::number).collect();
+    Ok((1..=node::NODES_MAX).filter(move |it| !taken.contains(it)))
+}
+
+/// Deletes every node of a fleet.
+pub async fn remove_all(client: &Client, fleet: &str) -> kube::Result<()> {
+    let delete =
+        |it: seen::Node| request(Method::DELETE, format!("{NODES}/{}", it.name_any()), JSON, &json!({}));
+    let calls = list(client, fleet).await?.into_iter().map(delete).collect();
+    all(client, calls).await
+}
+
+async fn list(client: &Client, fleet: &str) -> kube::Result<Vec<seen::Node>> {
+    let nodes: Api<seen::Node> = Api::all(client.clone());
+    Ok(nodes.list(&ListParams::default().labels(&format!("{FLEET}={fleet}"))).await?.items)
+}
+
+/// So many at once, until one fails.
+async fn all(client: &Client, calls: Vec<Request<Vec<u8>>>) -> kube::Result<()> {
+    let mut under_way = JoinSet::new();
+    for call in calls {
+        if CALLS_MAX <= under_way.len()
+            && let Some(done) = under_way.join_next().await
+        {
+            done.expect("no call panics")?;
+        }
+        let client = client.clone();
+        under_way.spawn(async move { send(&client, call).await });
+    }
+    while let Some(done) = under_way.join_next().await {
+        done.expect("no call panics")?;
+    }
+    Ok(())
+}
+
+/// The version that was written.
+async fn send(client: &Client, request: Request<Vec<u8>>) -> kube::Result<u64> {
+    let written: seen::Written = client.request(request).await?;
+    Ok(seen::version(&written.metadata))
+}
+
+fn request(method: Method, path: String, media_type: &str, body: &Value) -> Request<Vec<u8>> {
+    let request = Request::builder().method(method).uri(path).header("Content-Type", media_type);
+    request.body(body.to_string().into_bytes()).expect("names of objects are words in a path")
+}
+
+fn create(new: &New, now: Timestamp) -> Request<Vec<u8>> {
+    request(Method::POST, NODES.to_owned(), JSON, &new.object(now))
+}
+
+fn report(node: &str, status: &Value) -> Request<Vec<u8>> {
+    request(Method::PATCH, format!("{NODES}/{node}/status"), STRATEGIC, &json!({"status": status}))
+}
+
+/// Everything about the fleet that is in motion.
+struct Play {
+    client: Client,
+    options: Options,
+    nodes: HashMap<Arc<str>, Node>,
+    pods: HashMap<Arc<str>, Known>,
+    /// Ordered by time; there is at most one for each subject.
+    timers: BTreeSet<(Timestamp, Subject)>,
+    /// Heartbeats do not wait behind pods.
+    first: VecDeque<Task>,
+    then: VecDeque<Task>,
+    calls: JoinSet<Done>,
+    /// What lists that are under way have shown so far.
+    listed_nodes: HashSet<Arc<str>>,
+    listed_pods: HashSet<Arc<str>>,
+}
+
+struct Node {
+    uid: Box<str>,
+    number: u16,
+    told: ToNode,
+    shown: Vec<seen::Condition>,
+    has_lease: bool,
+    /// The report that is under way or was last made.
+    reported: Option<Timestamp>,
+    pods: BTreeSet<Arc<str>>,
+    /// One bit for each address of its range.
+    addresses: [u128; 2],
+    timers: [Option<Timestamp>; 2],
+}
+
+struct Known {
+    pod: Pod,
+    /// A call is under way: it is looked at when that is done.
+    busy: bool,
+    timer: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Pod(Arc<str>),
+    Beat(Arc<str>),
+    Report(Arc<str>),
+}
+
+/// A call, and whom it is about.
+struct Task {
+    about: About,
+    request: Request<Vec<u8>>,
+}
+
+#[derive(Debug, Clone)]
+enum About {
+    Pod(Arc<str>),
+    Renewal(Arc<str>),
+    Lease(Arc<str>),
+    Report(Arc<str>),
+    Adoption(Arc<str>),
+    Vanishing(Arc<str>),
+    PodsOf(Arc<str>),
+}
+
+struct Done {
+    about: About,
+    came: kube::Result<Came>,
+}
+
+enum Came {
+    Written(u64),
+    Pods(Vec<seen::Pod>),
+}
+
+impl Play {
+    fn new(client: Client, options: Options) -> Self {
+        Self {
+            client,
+            options,
+            nodes: HashMap::new(),
+            pods: HashMap::new(),
+            timers: BTreeSet::new(),
+            first: VecDeque::new(),
+            then: VecDeque::new(),
+            calls: JoinSet::new(),
+            listed_nodes: HashSet::new(),
+            listed_pods: HashSet::new(),
+        }
+    }
+
+    async fn run(&mut self) {
+        let fleet = format!("{FLEET}={}", self.options.fleet);
+        let nodes = Api::<seen::Node>::all(self.client.clone());
+        let nodes = watcher(nodes, watcher::Config::default().labels(&fleet)).default_backoff();
+        let mut nodes = pin!(nodes);
+        // Pods are asked for when their nodes are known. What comes while they are is asked for node by node.
+        loop {
+            match nodes.try_next().await {
+                Ok(Some(event)) => {
+                    let is_last = matches!(event, watcher::Event::InitDone);
+                    self.node_event(event, false);
+                    if is_last {
+                        break;
+                    }
+                }
+                Ok(None) => return,
+                Err(error) => tracing::warn!(%error, "the nodes cannot be listed; try again"),
+            }
+        }
+        let pods = Api::<seen::Pod>::all(self.client.clone());
+        let pods = watcher(pods, watcher::Config::default().fields("spec.nodeName!=")).default_backoff();
+        let mut pods = pin!(pods);
+        loop {
+            self.start_calls();
+            let next = self.timers.first().map(|(at, _)| *at);
+            let due = async {
+                match next {
+                    Some(at) => tokio::time::sleep(until(at)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Some(done) = self.calls.join_next() => match done {
+                    Ok(done) => self.done(done),
+                    Err(error) => tracing::error!(%error, "a call was lost"),
+                },
+                event = pods.try_next() => match event {
+                    Ok(Some(event)) => self.pod_event(event),
+                    Ok(None) => return,
+                    Err(error) => tracing::warn!(%error, "the watch of the pods was lost; it begins anew"),
+                },
+                event = nodes.try_next() => match event {
+                    Ok(Some(event)) => self.node_event(event, true),
+                    Ok(None) => return,
+                    Err(error) => tracing::warn!(%error, "the watch of the nodes was lost; it begins anew"),
+                },
+                () = due => self.wake(),
+            }
+        }
+    }
+
+    fn start_calls(&mut self) {
+        while self.calls.len() < CALLS_MAX {
+            let Some(task) = self.first.pop_front().or_else(|| self.then.pop_front()) else { return };
+            let client = self.client.clone();
+            self.calls.spawn(async move {
+                let Task { about, request } = task;
+                let came = match about {
+                    About::PodsOf(_) => {
+                        let list: kube::Result<kube::core::ObjectList<seen::Pod>> =
+                            client.request(request).await;
+                        list.map(|it| Came::Pods(it.items))
+                    }
+                    // The answer to a delete is the object, or a status.
+                    About::Vanishing(_) => {
+                        client.request::<IgnoredAny>(request).await.map(|_| Came::Written(0))
+                    }
+                    _ => send(&client, request).await.map(Came::Written),
+                };
+                Done { about, came }
+            });
+        }
+    }
+
+    fn wake(&mut self) {
+        let now = Timestamp::now();
+        while let Some((at, _)) = self.timers.first()
+            && *at <= now
+            && let Some((_, subject)) = self.timers.pop_first()
+        {
+            match subject {
+                Subject::Pod(uid) => {
+                    if let Some(known) = self.pods.get_mut(&uid) {
+                        known.timer = None;
+                    }
+                    self.look(&uid, now);
+                }
+                Subject::Beat(name) => {
+                    if let Some(node) = self.nodes.get_mut(&name) {
+                        node.timers[BEAT] = None;
+                        if node.told.speaks() {
+                            self.first.push_back(beat(&name, node, now));
+                        } else {
+                            self.arm_node(&name, BEAT, after(now, HEARTBEAT_EVERY));
+                        }
+                    }
+                }
+                Subject::Report(name) => {
+                    if let Some(node) = self.nodes.get_mut(&name) {
+                        node.timers[REPORT] = None;
+                        self.report(&name, now);
+                    }
+                }
+            }
+        }
+    }
+
+    fn arm_node(&mut self, name: &Arc<str>, which: usize, at: Timestamp) {
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        let subject = |it: Arc<str>| if which == BEAT { Subject::Beat(it) } else { Subject::Report(it) };
+        if let Some(before) = node.timers[which].replace(at) {
+            self.timers.remove(&(before, subject(name.clone())));
+        }
+        self.timers.insert((at, subject(name.clone())));
+    }
+
+    fn node_event(&mut self, event: watcher::Event<seen::Node>, is_late: bool) {
+        match event {
+            watcher::Event::Init => self.listed_nodes.clear(),
+            watcher::Event::InitApply(node) => {
+                self.listed_nodes.insert(node.name_any().into());
+                self.see_node(&node, is_late);
+            }
+            watcher::Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed_nodes);
+                let gone: Vec<_> = self.nodes.keys().filter(|it| !listed.contains(*it)).cloned().collect();
+                gone.iter().for_each(|it| self.forget_node(it));
+            }
+            watcher::Event::Apply(node) => self.see_node(&node, is_late),
+            watcher::Event::Delete(node) => self.forget_node(node.name_any().as_str()),
+        }
+    }
+
+    fn see_node(&mut self, seen: &seen::Node, is_late: bool) {
+        let now = Timestamp::now();
+        let name: Arc<str> = seen.name_any().into();
+        let uid = seen.uid().unwrap_or_default().into_boxed_str();
+        if self.nodes.get(&name).is_some_and(|it| it.uid != uid) {
+            self.forget_node(&name);
+        }
+        let told = ToNode::read(seen.annotations(), &mut |error| {
+            tracing::warn!(node = &*name, error, "an annotation is ignored");
+        });
+        let shown = seen.status.conditions.clone();
+        if let Some(node) = self.nodes.get_mut(&name) {
+            let before = std::mem::replace(&mut node.told, told);
+            node.shown = shown;
+            if before != node.told {
+                self.obey(&name, now);
+            }
+        } else {
+            let number = node::number(seen).unwrap_or_else(|| self.adopt(&name));
+            let node = Node {
+                uid,
+                number,
+                told,
+                shown,
+                has_lease: false,
+                reported: None,
+                pods: BTreeSet::new(),
+                // The first and the last address of a range are nobody's.
+                addresses: [1, 1 << 127],
+                timers: [None; 2],
+            };
+            self.nodes.insert(name.clone(), node);
+            // Multiples of the golden ratio are spread evenly, however many there are.
+            let share = (f64::from(number) * 0.618_033_988_749_895).fract();
+            self.arm_node(&name, BEAT, after(now, HEARTBEAT_EVERY.mul_f64(share)));
+            self.arm_node(&name, REPORT, after(now, REPORT_EVERY.mul_f64(share)));
+            if is_late {
+                self.then.push_back(pods_of(&name));
+            }
+            self.obey_if_told(&name, now);
+        }
+        let node = self.nodes.get(&name).expect("it was just seen");
+        if node.told.speaks() && !node::is_as_said(&node.told, &node.shown) {
+            self.report(&name, now);
+        }
+    }
+
+    /// Somebody made it without saying where it is: it is given a number.
+    fn adopt(&mut self, name: &Arc<str>) -> u16 {
+        let taken: HashSet<u16> = self.nodes.values().map(|it| it.number).collect();
+        let number = (1..node::NODES_MAX).find(|it| !taken.contains(it)).unwrap_or(node::NODES_MAX);
+        let new = New { name: name.to_string(), number, fleet: self.options.fleet.clone(), ..New::default() };
+        let object = new.object(Timestamp::now());
+        let patch = json!({
+            "metadata": {"labels": object["metadata"]["labels"]},
+            "spec": {"podCIDR": object["spec"]["podCIDR"], "podCIDRs": object["spec"]["podCIDRs"]},
+        });
+        let request = request(Method::PATCH, format!("{NODES}/{name}"), MERGE, &patch);
+        self.then.push_back(Task { about: About::Adoption(name.clone()), request });
+        number
+    }
+
+    fn obey_if_told(&mut self, name: &Arc<str>, now: Timestamp) {
+        if self.nodes.get(name).is_some_and(|it| it.told != ToNode::default()) {
+            self.obey(name, now);
+        }
+    }
+
+    /// What it is told has changed.
+    fn obey(&mut self, name: &Arc<str>, now: Timestamp) {
+        let Some(node) = self.nodes.get(name) else { return };
+        if node.told.has(Trouble::Vanish) {
+            let request = request(Method::DELETE, format!("{NODES}/{name}"), JSON, &json!({}));
+            self.then.push_back(Task { about: About::Vanishing(name.clone()), request });
+            return;
+        }
+        if node.told.speaks() {
+            self.report(name, now);
+            self.arm_node(name, BEAT, now);
+        }
+        let pods: Vec<_> =
+            self.nodes.get(name).map(|it| it.pods.iter().cloned().collect()).unwrap_or_default();
+        for uid in pods {
+            self.look(&uid, now);
+        }
+    }
+
+    /// At most one each second.
+    fn report(&mut self, name: &Arc<str>, now: Timestamp) {
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        if let Some(reported) = node.reported
+            && now < after(reported, RETRY)
+        {
+            return self.arm_node(name, REPORT, after(reported, RETRY));
+        }
+        if node.told.speaks() {
+            node.reported = Some(now);
+            let status = node::status(name, node.number, &node.told, &node.shown, now);
+            let request = report(name, &status);
+            self.first.push_back(Task { about: About::Report(name.clone()), request });
+        }
+        self.arm_node(name, REPORT, after(now, REPORT_EVERY));
+    }
+
+    fn forget_node(&mut self, name: &str) {
+        let Some((name, node)) = self.nodes.remove_entry(name) else { return };
+        for uid in node.pods {
+            self.drop_pod(&uid);
+        }
+        let [beat, report] = node.timers;
+        let beat = beat.map(|at| (at, Subject::Beat(name.clone())));
+        let report = report.map(|at| (at, Subject::Report(name.clone())));
+        beat.into_iter().chain(report).for_each(|it| {
+            self.timers.remove(&it);
+        });
+    }
+
+    fn pod_event(&mut self, event: watcher::Event<seen::Pod>) {
+        match event {
+            watcher::Event::Init => self.listed_pods.clear(),
+            watcher::Event::InitApply(pod) => {
+                self.listed_pods.insert(pod.uid().unwrap_or_default().into());
+                self.see_pod(pod);
+            }
+            watcher::Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed_pods);
+                let gone: Vec<_> = self.pods.keys().filter(|it| !listed.contains(*it)).cloned().collect();
+                gone.iter().for_each(|it| self.forget_pod(it));
+            }
+            watcher::Event::Apply(pod) => self.see_pod(pod),
+            watcher::Event::Delete(pod) => self.forget_pod(&pod.uid().unwrap_or_default()),
+        }
+    }
+
+    fn see_pod(&mut self, seen: seen::Pod) {
+        let now = Timestamp::now();
+        let uid: Arc<str> = match seen.metadata.uid.as_deref() {
+            Some(uid) => uid.into(),
+            None => return,
+        };
+        if let Some(known) = self.pods.get_mut(&uid) {
+            known.pod.see(&seen, now);
+        } else {
+            let Some(node) = seen.spec.node_name.as_deref().and_then(|it| self.nodes.get_mut(it)) else {
+                return;
+            };
+            let name = seen.name_any();
+            let mut pod = Pod::new(seen, now, &mut |error| {
+                tracing::warn!(pod = name, error, "an annotation is ignored");
+            });
+            if !pod.on_host {
+                pod.address = Some(node.lend(pod.address));
+            }
+            node.pods.insert(uid.clone());
+            self.pods.insert(uid.clone(), Known { pod, busy: false, timer: None });
+        }
+        self.look(&uid, now);
+    }
+
+    fn look(&mut self, uid: &Arc<str>, now: Timestamp) {
+        let Some(known) = self.pods.get_mut(uid) else { return };
+        let Some(node) = self.nodes.get(&known.pod.node) else { return };
+        if known.busy || !node.told.works() {
+            return;
+        }
+        let host = Host { address: node::host_address(node.number), pace: node.told.pace(self.options.pace) };
+        let look = known.pod.look(host, now);
+        if let Some(before) = known.timer.take() {
+            self.timers.remove(&(before, Subject::Pod(uid.clone())));
+        }
+        if let Some(at) = look.wake_at {
+            known.timer = Some(at);
+            self.timers.insert((at, Subject::Pod(uid.clone())));
+        }
+        if let Some(call) = look.call {
+            known.busy = true;
+            let request = pod_request(&known.pod, &call);
+            self.then.push_back(Task { about: About::Pod(uid.clone()), request });
+        }
+    }
+
+    fn forget_pod(&mut self, uid: &str) {
+        let Some(known) = self.drop_pod(uid) else { return };
+        if let Some(node) = self.nodes.get_mut(&known.pod.node) {
+            node.pods.remove(uid);
+            node.take_back(known.pod.address);
+        }
+    }
+
+    fn drop_pod(&mut self, uid: &str) -> Option<Known> {
+        let known = self.pods.remove(uid)?;
+        if let Some(at) = known.timer {
+            self.timers.remove(&(at, Subject::Pod(known.pod.uid.clone())));
+        }
+        Some(known)
+    }
+
+    fn done(&mut self, done: Done) {
+        let now = Timestamp::now();
+        let Done { about, came } = done;
+        let failed = match &came {
+            Ok(_) => None,
+            Err(kube::Error::Api(refused)) if refused.code < 500 && refused.code != 429 => Some(refused.code),
+            Err(_) => Some(0),
+        };
+        match (&about, came) {
+            (About::PodsOf(_), Ok(Came::Pods(pods))) => pods.into_iter().for_each(|it| self.see_pod(it)),
+            (About::Pod(uid), Ok(Came::Written(version))) => {
+                if let Some(known) = self.pods.get_mut(uid) {
+                    known.busy = false;
+                    known.pod.told(version);
+                }
+                self.look(uid, now);
+            }
+            (About::Renewal(name) | About::Lease(name), Ok(_)) => {
+                if let Some(node) = self.nodes.get_mut(name) {
+                    node.has_lease = true;
+                }
+                self.arm_node(name, BEAT, after(now, HEARTBEAT_EVERY));
+            }
+            (_, Ok(_)) => {}
+            (_, Err(error)) => self.failed(about, failed.unwrap_or_default(), &error, now),
+        }
+    }
+
+    /// `code` is 0 if the same call may well succeed later.
+    fn failed(&mut self, about: About, code: u16, error: &kube::Error, now: Timestamp) {
+        match (about, code) {
+            // It is gone, or another one has its name now: the watch will say so.
+            (About::Pod(_) | About::Report(_) | About::Vanishing(_) | About::Adoption(_), 404 | 409) => {}
+            (About::Pod(uid), code) => {
+                tracing::warn!(uid = &*uid, %error, "a pod's status was not taken; try again");
+                let Some(known) = self.pods.get_mut(&uid) else { return };
+                known.busy = false;
+                known.pod.was_not_told();
+                let wait = if code == 0 { RETRY } else { REPORT_EVERY };
+                let at = after(now, wait);
+                if let Some(before) = known.timer.replace(at) {
+                    self.timers.remove(&(before, Subject::Pod(uid.clone())));
+                }
+                self.timers.insert((at, Subject::Pod(uid)));
+            }
+            // There is one already: it is renewed.
+            (About::Lease(name), 409) => {
+                if let Some(node) = self.nodes.get_mut(&name) {
+                    node.has_lease = true;
+                }
+                self.arm_node(&name, BEAT, now);
+            }
+            (About::Renewal(name), 404) => {
+                if let Some(node) = self.nodes.get_mut(&name) {
+                    node.has_lease = false;
+                }
+                self.arm_node(&name, BEAT, now);
+            }
+            (About::Renewal(name) | About::Lease(name), _) => {
+                tracing::warn!(node = &*name, %error, "a heartbeat failed; try again");
+                self.arm_node(&name, BEAT, after(now, RETRY));
+            }
+            (About::Report(name), _) => {
+                tracing::warn!(node = &*name, %error, "a node's status was not taken; try again");
+                self.arm_node(&name, REPORT, after(now, RETRY));
+            }
+            (About::PodsOf(name), _) => {
+                tracing::warn!(node = &*name, %error, "the pods of a node cannot be listed; try again");
+                self.then.push_back(pods_of(&name));
+            }
+            (About::Vanishing(name) | About::Adoption(name), _) => {
+                tracing::warn!(node = &*name, %error, "a node was not changed");
+            }
+        }
+    }
+}
+
+const BEAT: usize = 0;
+const REPORT: usize = 1;
+
+impl Node {
+    /// The address that it has, or the lowest that no other pod here has.
+    fn lend(&mut self, wanted: Option<std::net::Ipv4Addr>) -> std::net::Ipv4Addr {
+        if let Some(wanted) = wanted {
+            let last = wanted.octets()[3];
+            self.addresses[usize::from(last >> 7)] |= 1 << (last & 127);
+            return wanted;
+        }
+        let last = match self.addresses {
+            [u128::MAX, high] => 128 + high.trailing_ones().min(127),
+            [low, _] => low.trailing_ones(),
+        };
+        let last = u8::try_from(last).unwrap_or(u8::MAX);
+        self.addresses[usize::from(last >> 7)] |= 1 << (last & 127);
+        pod_address(self.number, last)
+    }
+
+    fn take_back(&mut self, address: Option<std::net::Ipv4Addr>) {
+        if let Some(address) = address {
+            let last = address.octets()[3];
+            self.addresses[usize::from(last >> 7)] &= !(1 << (last & 127));
+        }
+    }
+}
+
+fn beat(name: &Arc<str>, node: &Node, now: Timestamp) -> Task {
+    let at = now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+    if node.has_lease {
+        let patch = json!({"spec": {"renewTime": at}});
+        let request = request(Method::PATCH, format!("{LEASES}/{name}"), MERGE, &patch);
+        return Task { about: About::Renewal(name.clone()), request };
+    }
+    // It goes with its node.
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.uid});
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": "kube-node-lease", "ownerReferences": [owner]},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_S, "renewTime": at},
+    });
+    let request = request(Method::POST, LEASES.to_owned(), JSON, &lease);
+    Task { about: About::Lease(name.clone()), request }
+}
+
+fn pods_of(node: &Arc<str>) -> Task {
+    let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
+    let request = Request::get(path).body(Vec::new()).expect("names of nodes are words in a path");
+    Task { about: About::PodsOf(node.clone()), request }
+}
+
+fn pod_request(pod: &Pod, call: &Call) -> Request<Vec<u8>> {
+    let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
+    match call {
+        Call::Report(status) => {
+            // The UID says which one is meant, if another one should have its name by now.
+            let patch = json!({"metadata": {"uid": pod.uid}, "status": status});
+            request(Method::PATCH, format!("{path}/status"), STRATEGIC, &patch)
+        }
+        Call::Remove => {
+            let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}});
+            request(Method::DELETE, path, JSON, &options)
+        }
+    }
+}
+
+fn until(at: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default()
+}

@@ -1,0 +1,181 @@
+//! One node: the object it registers with, and what it reports of itself. No clock is read here, and no call is made.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::seen;
+use super::status::{pod_address, seconds};
+use super::told::{FLEET, ToNode, Trouble};
+
+/// Two bytes of the addresses tell the nodes apart, and some ranges are others'.
+pub const NODES_MAX: u16 = 40_000;
+
+/// A node that is to be.
+#[derive(Debug, Clone, Default)]
+pub struct New {
+    pub name: String,
+    /// Tells its addresses.
+    pub number: u16,
+    pub fleet: String,
+    /// Beside those that a kubelet sets.
+    pub labels: BTreeMap<String, String>,
+    pub taints: Vec<Value>,
+}
+
+impl New {
+    /// What it registers with, in one request.
+    pub(super) fn object(&self, now: Timestamp) -> Value {
+        let mut labels = json!({
+            "kubernetes.io/hostname": self.name,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": arch(),
+            FLEET: self.fleet,
+        });
+        for (key, value) in &self.labels {
+            labels[key] = value.clone().into();
+        }
+        let range = format!("{}/24", pod_address(self.number, 0));
+        json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": self.name, "labels": labels},
+            "spec": {"podCIDR": range, "podCIDRs": [range], "taints": self.taints},
+            "status": status(&self.name, self.number, &ToNode::default(), &[], now),
+        })
+    }
+}
+
+/// The number that a node's addresses were made of.
+pub(super) fn number(node: &seen::Node) -> Option<u16> {
+    let (range, _) = node.spec.pod_cidr.as_deref()?.split_once('/')?;
+    let range: Ipv4Addr = range.parse().ok()?;
+    let [10, high, low, 0] = range.octets() else { return None };
+    let number = u16::from_be_bytes([if 96 < high { high - 1 } else { high }, low]);
+    (pod_address(number, 0) == range && number <= NODES_MAX).then_some(number)
+}
+
+pub(super) fn host_address(number: u16) -> Ipv4Addr {
+    let [high, low] = number.to_be_bytes();
+    Ipv4Addr::new(10, 200, high, low)
+}
+
+/// The whole status, as a strategic merge patch: conditions that others set stay.
+pub(super) fn status(
+    name: &str,
+    number: u16,
+    told: &ToNode,
+    shown: &[seen::Condition],
+    now: Timestamp,
+) -> Value {
+    let resources = json!({"cpu": "4", "memory": "8Gi", "ephemeral-storage": "64Gi", "pods": "110"});
+    let conditions = conditions(told, shown).into_iter().map(|it| {
+        let before = shown.iter().find(|shown| *shown.r#type == *it.kind && *shown.status == *it.status());
+        let since = before.and_then(|it| it.last_transition_time).unwrap_or(now);
+        json!({
+            "type": it.kind,
+            "status": it.status(),
+            "reason": it.reason,
+            "message": it.message,
+            "lastHeartbeatTime": seconds(now),
+            "lastTransitionTime": seconds(since),
+        })
+    });
+    json!({
+        "capacity": resources,
+        "allocatable": resources,
+        "addresses": [
+            {"type": "InternalIP", "address": host_address(number).to_string()},
+            {"type": "Hostname", "address": name},
+        ],
+        "conditions": conditions.collect::<Vec<_>>(),
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+        "nodeInfo": {
+            "machineID": format!("{number:032x}"),
+            "systemUUID": format!("00000000-0000-0000-0000-{number:012x}"),
+            "bootID": format!("00000000-0000-0000-0001-{number:012x}"),
+            "kernelVersion": "simulated",
+            "osImage": "simulated",
+            "containerRuntimeVersion": "sim://0",
+            "kubeletVersion": concat!("muster-sim-", env!("CARGO_PKG_VERSION")),
+            "kubeProxyVersion": "",
+            "operatingSystem": "linux",
+            "architecture": arch(),
+        },
+    })
+}
+
+/// Whether the API server shows what this node says of itself.
+pub(super) fn is_as_said(told: &ToNode, shown: &[seen::Condition]) -> bool {
+    let said = conditions(told, shown);
+    said.iter().all(|it| shown.iter().any(|shown| *shown.r#type == *it.kind && *shown.status == *it.status()))
+}
+
+struct Condition {
+    kind: &'static str,
+    holds: bool,
+    reason: &'static str,
+    message: &'static str,
+}
+
+impl Condition {
+    fn status(&self) -> &'static str {
+        if self.holds { "True" } else { "False" }
+    }
+}
+
+fn conditions(told: &ToNode, shown: &[seen::Condition]) -> Vec<Condition> {
+    let condition = |kind, holds, reason, message| Condition { kind, holds, reason, message };
+    let pressure = |trouble, kind, if_so: [&'static str; 2], if_not: [&'static str; 2]| {
+        let holds = told.has(trouble);
+        let [reason, message] = if holds { if_so } else { if_not };
+        condition(kind, holds, reason, message)
+    };
+    let mut all = vec![
+        pressure(
+            Trouble::MemoryPressure,
+            "MemoryPressure",
+            ["KubeletHasInsufficientMemory", "kubelet has insufficient memory available"],
+            ["KubeletHasSufficientMemory", "kubelet has sufficient memory available"],
+        ),
+        pressure(
+            Trouble::DiskPressure,
+            "DiskPressure",
+            ["KubeletHasDiskPressure", "kubelet has disk pressure"],
+            ["KubeletHasNoDiskPressure", "kubelet has no disk pressure"],
+        ),
+        pressure(
+            Trouble::PidPressure,
+            "PIDPressure",
+            ["KubeletHasInsufficientPID", "kubelet has insufficient PID available"],
+            ["KubeletHasSufficientPID", "kubelet has sufficient PID available"],
+        ),
+        if told.has(Trouble::NotReady) {
+            condition("Ready", false, "KubeletNotReady", "container runtime is down")
+        } else {
+            condition("Ready", true, "KubeletReady", "kubelet is posting ready status")
+        },
+    ];
+    // A kubelet knows nothing of it: it is said only where it was, or is, otherwise.
+    if told.has(Trouble::NetworkUnavailable) {
+        all.push(condition(
+            "NetworkUnavailable",
+            true,
+            "NoRouteCreated",
+            "no network agent has set the node up",
+        ));
+    } else if shown.iter().any(|it| *it.r#type == *"NetworkUnavailable") {
+        all.push(condition("NetworkUnavailable", false, "RouteCreated", "the node's network is set up"));
+    }
+    all
+}
+
+fn arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}

@@ -1,0 +1,132 @@
+//! `muster sim-nodes`: simulated nodes for any Kubernetes API server.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use muster_agent::sim::{self, Fleet, NODES_MAX, Options, Pace};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// The nodes that `muster up` plays.
+pub(crate) const FLEET_OF_UP: &str = "up";
+
+/// How simulated nodes behave, unless they or their pods are told otherwise.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SimFlags {
+    /// How long a simulated container takes to start: 0, 300ms, 5s
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = sim::span)]
+    sim_start_delay: Duration,
+    /// How long it takes to stop, if its grace period lasts so long
+    #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = sim::span)]
+    sim_stop_delay: Duration,
+    /// Spread new simulated nodes over so many zones, by the label topology.kubernetes.io/zone
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    sim_zones: u16,
+}
+
+impl SimFlags {
+    pub(crate) fn options(&self, fleet: &str, count: u16, prefix: &str) -> Options {
+        Options {
+            fleet: fleet.to_owned(),
+            count,
+            prefix: prefix.to_owned(),
+            pace: Pace { start: self.sim_start_delay, stop: self.sim_stop_delay },
+            zones: self.sim_zones,
+        }
+    }
+}
+
+/// Play simulated nodes for any Kubernetes API server, until Ctrl-C
+///
+/// They register, send heartbeats, and report pods as a kubelet does, but run nothing. `muster sim-node` tells them to fail.
+/// The same --name-prefix goes on with nodes that were kept.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Rights that it needs, as an administrator has them:
+  nodes: create delete list patch watch      nodes/status, pods/status: patch
+  pods: delete list watch                    leases.coordination.k8s.io: create patch
+
+Examples:
+  muster sim-nodes --kubeconfig admin.conf --count 100
+  muster sim-nodes --count 5000 --name-prefix big --keep --sim-zones 3
+  muster sim-node fail big-17 --how silent")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    cluster: Cluster,
+    /// How many
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(NODES_MAX)))]
+    count: u16,
+    /// They are called PREFIX-1, PREFIX-2, …
+    #[arg(long, value_name = "PREFIX", default_value = "sim", value_parser = prefix)]
+    name_prefix: String,
+    /// Leave the nodes at the end instead of deleting them
+    #[arg(long)]
+    keep: bool,
+    #[command(flatten)]
+    sim: SimFlags,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let client = args.cluster.client().await?;
+    let options = args.sim.options(&args.name_prefix, args.count, &args.name_prefix);
+    let fleet = Fleet::register(client.clone(), options).await;
+    let fleet = fleet.with_context(|| {
+        format!(
+            "register nodes (a node {}-N that is not simulated? choose another --name-prefix)",
+            args.name_prefix
+        )
+    })?;
+    println!("ready: {} simulated nodes", args.count);
+    let stop = CancellationToken::new();
+    let playing = tokio::spawn(fleet.run(stop.clone()));
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    stop.cancel();
+    playing.await.context("the nodes' task")?;
+    if !args.keep {
+        sim::remove_all(&client, &args.name_prefix).await.context("remove the nodes")?;
+    }
+    Ok(())
+}
+
+/// It is the value of a label too.
+fn prefix(text: &str) -> anyhow::Result<String> {
+    let is_word = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-';
+    if text.is_empty()
+        || 50 < text.len()
+        || text.starts_with('-')
+        || text.ends_with('-')
+        || !text.chars().all(is_word)
+    {
+        bail!("a prefix is a word of lower case letters, digits and dashes, with at most 50 of them");
+    }
+    Ok(text.to_owned())
+}
+
+/// Which cluster a command is about.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Cluster {
+    /// The cluster's kubeconfig [default: $KUBECONFIG, or DIR/kubeconfig]
+    #[arg(long, value_name = "FILE", global = true)]
+    kubeconfig: Option<PathBuf>,
+    /// The data directory of `muster up`, if it runs on this machine
+    #[arg(long, value_name = "DIR", default_value = ".muster", global = true)]
+    data_dir: PathBuf,
+}
+
+impl Cluster {
+    pub(crate) async fn client(&self) -> anyhow::Result<Client> {
+        let path = self.kubeconfig.clone().or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
+        let path = path.unwrap_or_else(|| self.data_dir.join("kubeconfig"));
+        let kubeconfig = Kubeconfig::read_from(&path)
+            .with_context(|| format!("read the kubeconfig {}: is the cluster running?", path.display()))?;
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        Ok(Client::try_from(config.with_context(|| format!("use the kubeconfig {}", path.display()))?)?)
+    }
+}
