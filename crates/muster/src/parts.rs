@@ -72,6 +72,11 @@ pub(crate) const LOOPS: &[Loop] = &[
         who: Who::NodeLifecycle,
         run: |client, it, stop| Box::pin(muster_control::node_lifecycle(client, it.node_lifecycle(), stop)),
     },
+    Loop {
+        name: "scheduler",
+        who: Who::Scheduler,
+        run: |client, _, stop| Box::pin(muster_control::scheduler(client, stop)),
+    },
 ];
 
 /// Stands for every loop where they are left out.

@@ -11,12 +11,15 @@ use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt as _};
 use muster_agent::sim;
-use muster_control::{Binding, Controller, Options, Settings};
+use muster_control::{Controller, Options};
 use muster_server::Who;
 
 use crate::parts::Parts;
 use crate::serving::{Serving, client};
 use crate::sim_nodes::{FLEET_OF_UP, SimFlags};
+
+/// A node has this taint until it is seen to be ready.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// Nodes there are if nobody says how many.
 const SIM_NODES: u16 = 3;
@@ -74,14 +77,18 @@ async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
     parts.keep("simulated nodes", move || {
         let (client, stop, fleet) = (simulated.clone(), stop.clone(), fleet.clone());
         async move {
-            sim::Fleet::register(client, fleet).await.context("register them")?.run(stop).await;
-            Ok(())
+            let playing = async {
+                sim::Fleet::register(client, fleet).await.context("register them")?.run(stop.clone()).await;
+                Ok(())
+            };
+            tokio::select! {
+                () = stop.cancelled() => Ok(()),
+                played = playing => played,
+            }
         }
     });
 
-    // There is no scheduler yet, so each pod is told its node by the controller itself.
-    let settings = Settings { binding: Binding::Direct, ..Settings::default() };
-    let options = Options { settings, ..Options::default() };
+    let options = Options::default();
     let stop = parts.stop();
     parts.keep("DaemonSet controller", move || {
         let controlling = Controller::new(controller.clone(), options.clone()).run(stop.clone());
@@ -94,7 +101,7 @@ async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until each of the nodes is Ready, but for those that were told to fail when they last ran, and says how many these
+/// Waits until each of the nodes is Ready and may be given pods, but for those that were told to fail when they last ran, and says how many these
 /// are.
 async fn nodes_are_ready(client: kube::Client, count: u16) -> anyhow::Result<usize> {
     let mut progress = Progress::new(count);
@@ -120,8 +127,9 @@ async fn nodes_are_ready(client: kube::Client, count: u16) -> anyhow::Result<usi
 }
 
 fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
-    conditions.into_iter().any(|it| it.type_ == "Ready" && it.status == "True")
+    let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
+    let mut taints = node.spec.iter().flat_map(|it| it.taints.iter().flatten());
+    conditions.any(|it| it.type_ == "Ready" && it.status == "True") && !taints.any(|it| it.key == NOT_READY)
 }
 
 /// How many nodes are Ready, for whoever waits: on a terminal one line that changes and goes, else a line now and then.
