@@ -236,7 +236,6 @@ fn pods_of_old_texts_go_where_they_ask_once_they_have_a_container() {
     let is_bound = |pod: &Value| pod["spec"]["nodeName"].is_string();
     let of = |name: &str| kubectl.items("pods").into_iter().find(|it| it["metadata"]["name"] == name);
     eventually(|| of("ordinary").as_ref().is_some_and(is_bound).then_some(())).expect("it is bound");
-    eventually(|| kubectl.places().contains("affinity/selector").then_some(())).expect("it is told of labels");
     kubectl.run(&["label", "node", "sim-2", "metadata.name=node-geektime"]);
     eventually(|| kubectl.items("pods").iter().all(is_bound).then_some(())).expect("the label brings it");
     expect![[r#"
