@@ -11,3 +11,4 @@ mod judge;
 mod leaders;
 mod line;
 mod nodes;
+mod soak;
