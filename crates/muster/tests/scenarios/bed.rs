@@ -1,4 +1,4 @@
-//! A cluster in this process: our server on a port of its own, simulated nodes, their lifecycle, a scheduler, a garbage collector, and controllers that each
+//! A cluster in this process: our server on a port of its own, simulated nodes, a scheduler, a garbage collector, and controllers that each
 //! have a thread and a line of their own, so that one can be cut off, stopped in its tracks or killed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,7 +80,6 @@ impl Bed {
         let kubeconfig = |who| server.kubeconfig(who).unwrap();
         let [admin, controller] = [Who::Admin, Who::Controller].map(kubeconfig);
         let [collector, simulated] = [Who::GarbageCollector, Who::SimulatedNodes].map(kubeconfig);
-        let lifecycle = kubeconfig(Who::NodeLifecycle);
         fs::write(dir.join("kubeconfig"), &admin).unwrap();
         let stop = CancellationToken::new();
         let serving = server.serve(stop.clone());
@@ -103,11 +102,8 @@ impl Bed {
         let kubelets = muster_agent::sim::Fleet::register(kubelets, fleet).await.unwrap();
         tokio::spawn(kubelets.run(stop.clone()));
         tokio::spawn(muster_control::garbage(over_line(&collector, Actor::Garbage).await, stop.clone()));
-        let lifecycle = over_line(&lifecycle, Actor::NodeLifecycle).await;
-        let settings = muster_control::NodeLifecycleSettings::default();
-        tokio::spawn(muster_control::node_lifecycle(lifecycle, settings, stop.clone()));
         tokio::spawn(schedule(over_line(&admin, Actor::Scheduler).await, stop.clone()));
-        Self {
+        let bed = Self {
             admin: over_line(&admin, Actor::User).await,
             dir,
             stop,
@@ -121,7 +117,12 @@ impl Bed {
             replicas: Vec::new(),
             lives: Arc::default(),
             terms: None,
+        };
+        // Nobody watches over the nodes here, so nobody else takes the taint that a new one has.
+        for number in 1..=nodes {
+            bed.patch_node(&format!("sim-{number}"), json!({"spec": {"taints": null}})).await;
         }
+        bed
     }
 
     /// Each pod is told its node by the controller itself, as `muster up` has it.
@@ -300,6 +301,7 @@ impl Bed {
         let name = self.create(node.clone()).await["metadata"]["name"].as_str().unwrap().to_owned();
         let status = json!({"status": node["status"]});
         self.send(Method::PATCH, &format!("{NODES}/{name}/status"), &status).await.unwrap();
+        self.patch_node(&name, json!({"spec": {"taints": null}})).await;
     }
 
     pub(crate) async fn pods(&self) -> Vec<Value> {
