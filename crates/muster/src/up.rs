@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt as _};
 use muster_agent::sim;
-use muster_control::{Binding, Controller, Options, Settings};
+use muster_control::{Controller, Options};
 use muster_server::Who;
 
 use crate::parts::Parts;
@@ -79,9 +79,7 @@ async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
         }
     });
 
-    // There is no scheduler yet, so each pod is told its node by the controller itself.
-    let settings = Settings { binding: Binding::Direct, ..Settings::default() };
-    let options = Options { settings, ..Options::default() };
+    let options = Options::default();
     let stop = parts.stop();
     parts.keep("DaemonSet controller", move || {
         let controlling = Controller::new(controller.clone(), options.clone()).run(stop.clone());

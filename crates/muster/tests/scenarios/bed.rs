@@ -78,7 +78,7 @@ impl Bed {
         fs::create_dir_all(&dir).unwrap();
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), &dir).await.unwrap();
         let kubeconfig = |who| server.kubeconfig(who).unwrap();
-        let [admin, controller] = [Who::Admin, Who::Controller].map(kubeconfig);
+        let [admin, controller, scheduler] = [Who::Admin, Who::Controller, Who::Scheduler].map(kubeconfig);
         let [collector, simulated] = [Who::GarbageCollector, Who::SimulatedNodes].map(kubeconfig);
         fs::write(dir.join("kubeconfig"), &admin).unwrap();
         let stop = CancellationToken::new();
@@ -102,7 +102,7 @@ impl Bed {
         let kubelets = muster_agent::sim::Fleet::register(kubelets, fleet).await.unwrap();
         tokio::spawn(kubelets.run(stop.clone()));
         tokio::spawn(muster_control::garbage(over_line(&collector, Actor::Garbage).await, stop.clone()));
-        tokio::spawn(schedule(over_line(&admin, Actor::Scheduler).await, stop.clone()));
+        tokio::spawn(muster_control::scheduler(over_line(&scheduler, Actor::Scheduler).await, stop.clone()));
         let bed = Self {
             admin: over_line(&admin, Actor::User).await,
             dir,
@@ -125,7 +125,7 @@ impl Bed {
         bed
     }
 
-    /// Each pod is told its node by the controller itself, as `muster up` has it.
+    /// Each pod is told its node by the controller itself.
     pub(crate) fn binds_directly(&mut self) {
         self.settings.binding = Binding::Direct;
     }
@@ -437,7 +437,8 @@ impl Bed {
         of_history.sort();
         out += &of_history.concat();
         let mut told: BTreeMap<String, i64> = BTreeMap::new();
-        for event in &events {
+        // Pods have their own, from the scheduler.
+        for event in events.iter().filter(|it| it["involvedObject"]["kind"] == "DaemonSet") {
             let about = event["involvedObject"]["name"].as_str().unwrap_or("?");
             let reason = event["reason"].as_str().unwrap_or("?");
             *told.entry(format!("{about} {reason}")).or_default() +=
@@ -712,59 +713,6 @@ fn witness(records: Arc<Mutex<Vec<Record>>>, replica: usize, life: u64) -> Witne
         };
         records.lock().unwrap().push(Record { at: now(), replica, life, what });
     })
-}
-
-/// Binds each pod to the one node that it asks for, if that node is there and takes it.
-async fn schedule(client: Client, stop: CancellationToken) {
-    let get = async |path: &str| {
-        client
-            .request::<Value>(
-                Request::get(path).header("accept", "application/json").body(Vec::new()).unwrap(),
-            )
-            .await
-    };
-    while !stop.is_cancelled() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        let Ok(pods) = get("/api/v1/pods?fieldSelector=spec.nodeName%3D").await else { continue };
-        let pods = items(pods);
-        if pods.is_empty() {
-            continue;
-        }
-        let Ok(nodes) = get(NODES).await else { continue };
-        let nodes = items(nodes);
-        for pod in pods.iter().filter(|it| it["metadata"]["deletionTimestamp"].is_null()) {
-            let required =
-                &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-            let wanted = &required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0];
-            let fits = |it: &&Value| it["metadata"]["name"] == *wanted && takes(it, pod);
-            if !nodes.iter().any(|it| fits(&it)) {
-                continue;
-            }
-            let meta = &pod["metadata"];
-            let (namespace, name) = (meta["namespace"].as_str().unwrap(), meta["name"].as_str().unwrap());
-            let binding = json!({
-                "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
-                "target": {"apiVersion": "v1", "kind": "Node", "name": wanted},
-            });
-            let request = Request::post(format!("/api/v1/namespaces/{namespace}/pods/{name}/binding"))
-                .header("content-type", "application/json")
-                .body(binding.to_string().into_bytes());
-            drop(client.request::<Value>(request.unwrap()).await);
-        }
-    }
-}
-
-fn takes(node: &Value, pod: &Value) -> bool {
-    let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-    let tolerations = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
-    let tolerates = |taint: &Value| {
-        tolerations.iter().any(|it| {
-            (it["key"].is_null() || it["key"] == taint["key"])
-                && (it["effect"].is_null() || it["effect"] == taint["effect"])
-                && (it["operator"] == "Exists" || it["value"] == taint["value"])
-        })
-    };
-    taints.iter().filter(|it| it["effect"] != "PreferNoSchedule").all(tolerates)
 }
 
 pub(crate) fn items(list: Value) -> Vec<Value> {
