@@ -18,6 +18,9 @@ use crate::parts::Parts;
 use crate::serving::{Serving, client};
 use crate::sim_nodes::{FLEET_OF_UP, SimFlags};
 
+/// A node has this taint until it is seen to be ready.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
 /// Nodes there are if nobody says how many.
 const SIM_NODES: u16 = 3;
 
@@ -74,8 +77,14 @@ async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
     parts.keep("simulated nodes", move || {
         let (client, stop, fleet) = (simulated.clone(), stop.clone(), fleet.clone());
         async move {
-            sim::Fleet::register(client, fleet).await.context("register them")?.run(stop).await;
-            Ok(())
+            let playing = async {
+                sim::Fleet::register(client, fleet).await.context("register them")?.run(stop.clone()).await;
+                Ok(())
+            };
+            tokio::select! {
+                () = stop.cancelled() => Ok(()),
+                played = playing => played,
+            }
         }
     });
 
@@ -92,7 +101,7 @@ async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until each of the nodes is Ready, but for those that were told to fail when they last ran, and says how many these
+/// Waits until each of the nodes is Ready and may be given pods, but for those that were told to fail when they last ran, and says how many these
 /// are.
 async fn nodes_are_ready(client: kube::Client, count: u16) -> anyhow::Result<usize> {
     let mut progress = Progress::new(count);
@@ -118,8 +127,9 @@ async fn nodes_are_ready(client: kube::Client, count: u16) -> anyhow::Result<usi
 }
 
 fn is_ready(node: &Node) -> bool {
-    let conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
-    conditions.into_iter().any(|it| it.type_ == "Ready" && it.status == "True")
+    let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
+    let mut taints = node.spec.iter().flat_map(|it| it.taints.iter().flatten());
+    conditions.any(|it| it.type_ == "Ready" && it.status == "True") && !taints.any(|it| it.key == NOT_READY)
 }
 
 /// How many nodes are Ready, for whoever waits: on a terminal one line that changes and goes, else a line now and then.

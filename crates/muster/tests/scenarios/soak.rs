@@ -65,7 +65,7 @@ struct Up {
 impl Up {
     async fn new(dir: &Path) -> Self {
         let log = File::options().create(true).append(true).open(dir.join("log")).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_muster"))
+        let mut child = Command::new(dir.join("muster"))
             .args(["up", "--listen", "127.0.0.1:0", "--node-monitor-grace-period", "25s"])
             .args(["--sim-nodes", &NODES.to_string(), "--data-dir"])
             .arg(dir.join("data"))
@@ -128,6 +128,8 @@ impl Soak {
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("soak-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();
+        // What is built meanwhile is not what is started again.
+        fs::copy(env!("CARGO_BIN_EXE_muster"), dir.join("muster")).unwrap();
         let up = Up::new(&dir).await;
         Self {
             dir,
@@ -433,7 +435,9 @@ impl Soak {
         if !goes || !was_there {
             return Ok(());
         }
-        if self.watch.pods.contains(name(pod)) || self.watch.nodes.contains(&node) {
+        // A pod whose node has left goes a while later.
+        let has_node = self.server.nodes.keys().any(|it| **it == *node);
+        if self.watch.pods.contains(name(pod)) || self.watch.nodes.contains(&node) || !has_node {
             return Ok(());
         }
         // What belonged to a set goes with it.
