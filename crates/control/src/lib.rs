@@ -10,6 +10,8 @@
 
 mod call;
 mod daemonset;
+mod disruption;
+mod endpoints;
 mod explain;
 mod forecast;
 mod garbage;
@@ -40,6 +42,8 @@ use crate::call::CALL_TIMEOUT;
 use crate::lanes::Lanes;
 use crate::lease::{Elector, Term};
 
+pub use crate::disruption::disruption;
+pub use crate::endpoints::endpoints;
 pub use crate::explain::{NotExplained, explain};
 pub use crate::forecast::{How, NotPlanned, Planned, forecast};
 pub use crate::garbage::garbage;
