@@ -145,6 +145,12 @@ mod tests {
             "a: [",
             "",
         ];
-        expect_test::expect![[""]].assert_eq(&files.map(said).join("\n"));
+        expect_test::expect![[r#"
+            DaemonSet a, Service b
+            DaemonSet a, Pod
+            refused: a List without items
+            refused: error: line 1 column 4: unclosed bracket '['
+        "#]]
+        .assert_eq(&files.map(said).join("\n"));
     }
 }

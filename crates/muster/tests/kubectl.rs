@@ -41,6 +41,49 @@ fn every_kubectl_rolls_a_daemonset_out() {
 }
 
 #[test]
+fn the_controller_of_up_is_asked_through_its_server() {
+    let kubectl = kubectls().into_values().next_back().expect("there is one");
+    let muster = Muster::up("explain", 3);
+    muster.kubectl(&kubectl, &["apply", "-f", EXAMPLE]);
+    muster.sets_once_rolled_out(&kubectl);
+    let explained = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+        command.args(["explain", "ds/fluentd-elasticsearch", "-n", "kube-system", "--kubeconfig"]);
+        let output = command.arg(muster.kubeconfig()).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    };
+    // It may have something to write down yet.
+    let began = Instant::now();
+    while !explained().contains("looks again when") && began.elapsed() < ROLLOUT_TIMEOUT {
+        thread::sleep(Duration::from_millis(200));
+    }
+    expect![[r#"
+        DaemonSet kube-system/fluentd-elasticsearch: revision 1, generation 1
+        3 nodes: 3 should run it (3 up to date), 0 should not
+
+          NODES  STATE        WHY
+              3  up to date   its pod is available
+                              sim-1, sim-2, sim-3
+
+        rollout     complete: 3 nodes with an available pod of this revision
+        controller  looks again when something changes
+    "#]]
+    .assert_eq(&explained());
+    let who = ["get", "--raw", "/debug/explain?namespace=kube-system&name=fluentd-elasticsearch"];
+    assert!(muster.kubectl(&kubectl, &who).starts_with(r#"{"acts":false,"#));
+    let stranger = Command::new(&kubectl)
+        .args(who)
+        .args(["--as", "stranger"])
+        .env("KUBECONFIG", muster.kubeconfig())
+        .env("HOME", &muster.dir)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&stranger.stderr);
+    assert!(said.contains(r#"User "stranger" cannot get path "/debug/explain""#), "{said}");
+    muster.stop();
+}
+
+#[test]
 fn what_is_deleted_takes_along_what_belongs_to_it_or_lets_it_go() {
     let kubectl = kubectls().into_values().next_back().expect("there is one");
     let muster = Muster::up("garbage", 3);

@@ -418,20 +418,20 @@ fn for_programs() {
 }
 
 #[test]
-fn thousands_go_in_order() {
+fn hundreds_go_in_order() {
     let mut world = "now 1000\nset web\nrev web-a\n".to_string();
-    for at in 0..2000 {
+    for at in 0..600 {
         world += &format!("node n{at:04}\npod web-{at} on=n{at:04} ready since=500\n");
     }
     let said = forecast(&world, "set web template=2 gen=2");
     let mut order: Vec<&Text> = said.batches.iter().flat_map(|it| &it.nodes).collect();
-    assert_eq!((said.batches.len(), order.len()), (2000, 2000));
+    assert_eq!((said.batches.len(), order.len()), (600, 600));
     order.sort();
     order.dedup();
-    assert_eq!(order.len(), 2000);
+    assert_eq!(order.len(), 600);
     let said = said.to_string();
-    assert!(said.contains("2000 nodes in 2000 batches, maxUnavailable 1\n"), "{said}");
-    assert!(said.contains("and 1992 more\n"), "{said}");
+    assert!(said.contains("600 nodes in 600 batches, maxUnavailable 1\n"), "{said}");
+    assert!(said.contains("and 592 more\n"), "{said}");
 }
 
 #[test]
