@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, PATIENCE};
+use crate::bed::{Bed, PATIENCE, trim};
 
 /// `muster sim-node …` on this bed: what it prints, on either side.
 async fn sim_node(bed: &Bed, args: &[&str]) -> String {
@@ -18,12 +18,12 @@ async fn sim_node(bed: &Bed, args: &[&str]) -> String {
 }
 
 /// Waits until it is so.
-async fn becomes(expect: Expect, state: impl AsyncFn() -> String) {
+pub(crate) async fn becomes(expect: Expect, state: impl AsyncFn() -> String) {
     let began = Instant::now();
     loop {
         let state = state().await;
         let is_late = PATIENCE < began.elapsed();
-        if is_late || state.trim() == expect.data().trim() {
+        if is_late || state.trim() == trim(expect.data()).trim() {
             return expect.assert_eq(&state);
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
