@@ -29,7 +29,10 @@ fn every_example_rolls_out_and_leaves_nothing_behind() {
     kubectl.run(&["taint", "node", "sim-1", &master, &control_plane]);
     kubectl.run(&["label", "node", "sim-2", "hardware=big", "nvidia.com/gpu.present=true"]);
     kubectl.run(&["label", "node", "sim-3", "hardware=small", "storage=glusterfs"]);
-    let before = kubectl.world();
+    // Nodes are Ready a moment before each has its lease.
+    let leases = |world: &BTreeSet<String>| world.iter().filter(|it| it.starts_with("Lease ")).count();
+    let before = eventually(|| Some(kubectl.world()).filter(|it| leases(it) == 3));
+    let before = before.expect("each node has a lease");
 
     let mut files: Vec<PathBuf> = fs::read_dir(EXAMPLES).unwrap().map(|it| it.unwrap().path()).collect();
     files.retain(|it| it.extension().is_some_and(|it| it == "yaml"));
