@@ -29,6 +29,9 @@ const SPAN_DEFAULT_S: u64 = 40;
 
 const NODES: u16 = 12;
 
+/// Most nodes at once: a cluster that grew would need more memory rightly.
+const NODES_MAX: usize = 16;
+
 /// Most sets at once.
 const SETS_MAX: usize = 4;
 
@@ -242,7 +245,7 @@ impl Soak {
                 self.note(&node, "leave");
                 self.send(Method::DELETE, &format!("/api/v1/nodes/{node}"), &Value::Null).await;
             }
-            (3, _, _) => self.join().await,
+            (3, _, _) if nodes.len() < NODES_MAX => self.join().await,
             (4, Some(node), _) => {
                 let zone = self.rng.pick(&[json!("a"), json!("b"), Value::Null]).cloned().unwrap_or_default();
                 self.change_node(
