@@ -23,19 +23,19 @@ struct Kubectl<'a> {
 }
 
 impl Kubectl<'_> {
-    /// Whether it went well, and all that it said.
-    fn said(&self, args: &[&str]) -> (bool, String) {
+    /// Whether it went well, what it showed, and what it said beside it.
+    fn told(&self, args: &[&str]) -> (bool, String, String) {
         let mut command = Command::new(&self.path);
         command.args(args).env("KUBECONFIG", self.of.kubeconfig()).env("HOME", &self.of.dir);
         let output = command.output().unwrap();
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
     }
 
     fn run(&self, args: &[&str]) -> String {
-        let (went_well, said) = self.said(args);
+        let (went_well, shown, said) = self.told(args);
         assert!(went_well, "{args:?}: {said}");
-        said
+        shown
     }
 
     fn get(&self, what: &[&str], template: &str) -> BTreeSet<String> {
@@ -154,10 +154,10 @@ fn a_node_is_drained_as_its_budgets_allow() {
         };
 
         // Daemons would come back, and what nobody made will not: it must be said that both is meant.
-        let (went_well, said) = kubectl.said(&["drain", "sim-1", "--timeout=1s"]);
+        let (went_well, _, said) = kubectl.told(&["drain", "sim-1", "--timeout=1s"]);
         assert!(!went_well && said.contains("--ignore-daemonsets") && said.contains("--force"), "{said}");
         let asked = ["drain", "sim-1", "--ignore-daemonsets", "--force"];
-        let (went_well, said) = kubectl.said(&[&asked[..], &["--timeout=3s"]].concat());
+        let (went_well, _, said) = kubectl.told(&[&asked[..], &["--timeout=3s"]].concat());
         assert!(!went_well && said.contains("would violate the pod's disruption budget"), "{said}");
         assert_eq!(pods_on("sim-1"), "agent web");
 
