@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::bed::{Bed, PATIENCE};
 
 /// `muster sim-node …` on this bed: what it prints, on either side.
-async fn sim_node(bed: &Bed, args: &[&str]) -> String {
+pub(crate) async fn sim_node(bed: &Bed, args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
     command.arg("sim-node").args(args).arg("--kubeconfig").arg(bed.dir.join("kubeconfig"));
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
@@ -18,7 +18,7 @@ async fn sim_node(bed: &Bed, args: &[&str]) -> String {
 }
 
 /// Waits until it is so.
-async fn becomes(expect: Expect, state: impl AsyncFn() -> String) {
+pub(crate) async fn becomes(expect: Expect, state: impl AsyncFn() -> String) {
     let began = Instant::now();
     loop {
         let state = state().await;
