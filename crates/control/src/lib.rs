@@ -24,6 +24,7 @@ mod reflect;
 mod release;
 mod request;
 mod rival;
+mod scheduler;
 mod witness;
 
 use std::fmt;
@@ -47,6 +48,7 @@ pub use crate::monitor::Monitor;
 pub use crate::node_lifecycle::node_lifecycle;
 pub use crate::read::NotRead;
 pub use crate::release::{NotReleased, Released, release};
+pub use crate::scheduler::scheduler;
 pub use muster_engine::explain::Explanation;
 pub use muster_engine::lease::{Lost, Terms};
 pub use muster_engine::manifest::Binding;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 
-use crate::serving::lock;
+use crate::data_dir::lock;
 
 /// Copy the cluster's state to a file, also while a server serves it
 ///

@@ -2,6 +2,7 @@
 
 mod backup;
 mod controller;
+mod data_dir;
 mod explain;
 mod logging;
 mod parts;
@@ -33,6 +34,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Up(up::Args),
+    Down(data_dir::DownArgs),
     Server(server::Args),
     Controller(Box<controller::Args>),
     Explain(explain::Args),
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Up(args) => up::run(args).await,
+        Command::Down(args) => data_dir::down(&args),
         Command::Server(args) => server::run(args).await,
         Command::Controller(args) => controller::run(*args).await,
         Command::Explain(args) => explain::run(&args).await,

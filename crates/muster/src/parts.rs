@@ -51,7 +51,7 @@ impl Choices {
 pub(crate) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// All of them: whoever adds one adds it here.
-pub(crate) const LOOPS: [Loop; 2] = [
+pub(crate) const LOOPS: &[Loop] = &[
     Loop {
         name: "garbage-collector",
         who: Who::GarbageCollector,
@@ -61,6 +61,11 @@ pub(crate) const LOOPS: [Loop; 2] = [
         name: "node-lifecycle",
         who: Who::NodeLifecycle,
         run: |client, it, stop| Box::pin(muster_control::node_lifecycle(client, it.node_lifecycle(), stop)),
+    },
+    Loop {
+        name: "scheduler",
+        who: Who::Scheduler,
+        run: |client, _, stop| Box::pin(muster_control::scheduler(client, stop)),
     },
 ];
 

@@ -1,16 +1,15 @@
 //! What every command that serves has in common: a data directory of its own, an address, and an end when asked.
 
-use std::fs::{self, DirBuilder, File, TryLockError};
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use hyper::Request;
 use hyper::header::{HeaderValue, USER_AGENT};
 use muster_server::{Server, Who, write_private};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::data_dir::lock;
 use crate::parts::{self, Choices, Parts};
 
 #[derive(Debug, clap::Args)]
@@ -80,7 +79,7 @@ impl Serving {
         let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("kubeconfig"));
         let path = std::path::absolute(&path)?;
         write_private(&path, server.kubeconfig(Who::Admin)?.as_bytes())
-            .with_context(|| format!("write the kubeconfig to {}", path.display()))?;
+            .with_context(|| format!("choose another --kubeconfig: {} cannot be written", path.display()))?;
         for it in parts::loops(without) {
             let (client, choices, stop) = (client(&server, it.who, it.name), self.choices, parts.stop());
             parts.keep(it.name, move || {
@@ -108,26 +107,6 @@ pub(crate) fn client(server: &Server, who: Who, name: &str) -> kube::Client {
         async move { door.ask(request).await }
     };
     kube::Client::new(tower::service_fn(ask), "default")
-}
-
-/// One process for each data directory: two would write the same files.
-pub(crate) fn lock(dir: &Path) -> anyhow::Result<File> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
-        .with_context(|| format!("make the data directory {}", dir.display()))?;
-    let path = dir.join("lock");
-    let open = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-    let file = open.with_context(|| format!("open {}", path.display()))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => bail!(
-            "another muster is running on {}: stop that one, or choose another --data-dir",
-            dir.display()
-        ),
-        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("lock {}", path.display())),
-    }
 }
 
 /// Quoted where a shell would not take it as it is.

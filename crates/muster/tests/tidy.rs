@@ -3,6 +3,9 @@
 //! A check is a function from a tree of files to complaints. It runs on this repository, and on a small tree that is
 //! broken on purpose, to show that it can fail.
 
+#[path = "tidy/documents.rs"]
+mod documents;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -66,11 +69,6 @@ fn every_promise_has_its_check() {
 #[test]
 fn every_difference_says_where() {
     nothing_wrong(differences(&repository()));
-}
-
-#[test]
-fn every_behaviour_has_its_test() {
-    nothing_wrong(behaviours(&repository()));
 }
 
 #[test]
@@ -514,22 +512,6 @@ fn differences(tree: &Tree) -> Vec<String> {
     held(tree, "docs/differences.md", "# ", 4)
 }
 
-/// Each behaviour names the tests that show it.
-fn behaviours(tree: &Tree) -> Vec<String> {
-    const DOCUMENT: &str = "docs/behaviour.md";
-    let mut complaints = held(tree, DOCUMENT, "# ", 1);
-    for cells in rows(tree.text(DOCUMENT), "# ") {
-        for named in cells.get(1).into_iter().flat_map(|it| quoted(it)) {
-            let (file, name) = named.split_once("::").unwrap_or_default();
-            let items = items(tree.text(&format!("crates/{file}")));
-            if items.iter().any(|it| it.name == name && !it.is_test) {
-                complaints.push(format!("{DOCUMENT}: {named} is no test"));
-            }
-        }
-    }
-    complaints
-}
-
 /// The column of each row names at least one item, and all that it names exist.
 fn held(tree: &Tree, document: &str, heading: &str, column: usize) -> Vec<String> {
     let mut complaints = Vec::new();
@@ -843,22 +825,6 @@ mod can_fail {
         finds(
             differences(&tree),
             &["docs/differences.md: engine/src/a.rs::order: there is no file crates/engine/src/a.rs"],
-        );
-    }
-
-    #[test]
-    fn behaviours_that_no_test_shows() {
-        let document = "# B\n| what | shown by |\n|---|---|\n| seen | `engine/tests/a.rs::seen` |\n\
-            | helped | `engine/tests/a.rs::help` |\n| gone | `engine/tests/a.rs::gone` |\n| said | nothing |\n";
-        let code = "#[test]\nfn seen() {}\nfn help() {}\n";
-        let tree = Tree::of(&[("docs/behaviour.md", document), ("crates/engine/tests/a.rs", code)]);
-        finds(
-            behaviours(&tree),
-            &[
-                "docs/behaviour.md: engine/tests/a.rs::gone: crates/engine/tests/a.rs has no such item",
-                "docs/behaviour.md: \"said\" names nothing that holds it",
-                "docs/behaviour.md: engine/tests/a.rs::help is no test",
-            ],
         );
     }
 

@@ -87,9 +87,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 pub enum BindError {
     #[error("{address} is in use: is another server running? Choose another with --listen")]
     InUse { address: SocketAddr },
-    #[error("listen on {address}")]
+    #[error("listen on {address}{}", how_to_listen(source))]
     Listen { address: SocketAddr, source: io::Error },
-    #[error("open the audit log {path}")]
+    #[error("choose another --audit-log: {path} cannot be written")]
     Audit { path: PathBuf, source: io::Error },
     #[error("set up the certificates")]
     Pki(#[from] PkiError),
@@ -97,6 +97,14 @@ pub enum BindError {
     Data(#[from] DataError),
     #[error("make the objects that are always there: {0}")]
     Standing(String),
+}
+
+fn how_to_listen(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrNotAvailable => ": choose an address of this machine with --listen",
+        io::ErrorKind::PermissionDenied => ": choose a port from 1024 on with --listen",
+        _ => "",
+    }
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -138,13 +138,16 @@ impl Pki {
             write_private(&key_path, key.serialize_pem().as_bytes()).map_err(failed(&key_path))?;
         }
         let ca = fs::read_to_string(&ca_path).map_err(failed(&ca_path))?;
-        let issuer = Issuer::new(params, key_at(&key_path)?);
+        let unusable = |source| PkiError::Use { path: dir.to_owned(), source: Box::new(source) };
+        let issuer = Issuer::new(params, key_at(&key_path)?.map_err(unusable)?);
         let tokens_path = dir.join(TOKEN_KEY);
         if !fs::exists(&tokens_path).map_err(failed(&tokens_path))? {
             let key = KeyPair::generate()?.serialize_pem();
             write_private(&tokens_path, key.as_bytes()).map_err(failed(&tokens_path))?;
         }
-        Ok(Self { dir: dir.to_owned(), ca, issuer, tokens: key_at(&tokens_path)? })
+        let unusable = |source| PkiError::TokenKey { path: tokens_path.clone(), source: Box::new(source) };
+        let tokens = key_at(&tokens_path)?.map_err(unusable)?;
+        Ok(Self { dir: dir.to_owned(), ca, issuer, tokens })
     }
 
     pub(crate) fn tokens_key(&self) -> &KeyPair {
@@ -289,9 +292,9 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     fs::rename(&new, path)
 }
 
-fn key_at(path: &Path) -> Result<KeyPair, PkiError> {
+fn key_at(path: &Path) -> Result<Result<KeyPair, rcgen::Error>, PkiError> {
     let text = fs::read_to_string(path).map_err(failed(path))?;
-    Ok(KeyPair::from_pem(&text)?)
+    Ok(KeyPair::from_pem(&text))
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> PkiError {

@@ -91,7 +91,7 @@ impl Picture {
     /// Takes in what a node has to give.
     pub fn take_room(&mut self, node: &[u8]) -> Result<(), serde_json::Error> {
         let node = scheduler::node(node, &mut self.shared)?;
-        self.rooms.apply(scheduler::Event::Node(Arc::new(node)), Time::default());
+        self.rooms.put(scheduler::Fact::Node(Arc::new(node)));
         Ok(())
     }
 
@@ -99,7 +99,7 @@ impl Picture {
     pub fn take_guest(&mut self, pod: &[u8]) -> Result<(), serde_json::Error> {
         let pod = scheduler::pod(pod, &mut self.shared)?;
         if pod.node.is_some() {
-            self.rooms.apply(scheduler::Event::Pod(Arc::new(pod)), Time::default());
+            self.rooms.put(scheduler::Fact::Pod(Arc::new(pod)));
         }
         Ok(())
     }

@@ -448,6 +448,10 @@ impl Meta<'_> {
         self.resource_version.as_deref().and_then(|it| it.parse().ok()).unwrap_or_default()
     }
 
+    pub(crate) fn generation(&self) -> i64 {
+        self.generation.unwrap_or_default()
+    }
+
     pub(crate) fn created(&self) -> Time {
         self.creation_timestamp.as_deref().and_then(Time::parse).unwrap_or_default()
     }

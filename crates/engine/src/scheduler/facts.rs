@@ -1,6 +1,6 @@
-//! What the scheduler reads of pods and nodes.
+//! What the scheduler reads of pods, nodes, namespaces and budgets.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -9,13 +9,68 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::facts::decode::{Meta, Pairs, RawSelector, RawTerm, RawToleration, Str, requirements, term};
-use crate::facts::{self, Affinity, Key, Labels, Requirement, Shared, Term, Text, Toleration};
+use crate::facts::{
+    self, Affinity, Key, LabelOp, Labels, NodeRequirement, Requirement, Shared, Term, Text, Toleration,
+};
+use crate::loops;
 use crate::quantity::Quantity;
 use crate::resources;
 use crate::time::Time;
 
+/// The reason that a pod goes which made room for a more important one.
+pub(super) const PREEMPTED: &str = "PreemptionByScheduler";
+
 /// The name that pods without a scheduler of their own carry.
 pub const SCHEDULER_NAME: &str = "default-scheduler";
+
+/// An object of one of the kinds that the scheduler watches.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fact {
+    Pod(Arc<Pod>),
+    Node(Arc<Node>),
+    Namespace(Namespace),
+    Budget(Budget),
+}
+
+impl loops::Fact for Fact {
+    fn key(&self) -> Key {
+        match self {
+            Self::Pod(it) => it.key.clone(),
+            Self::Node(it) => Key::new("", it.fact.name.clone()),
+            Self::Namespace(it) => Key::new("", it.name.clone()),
+            Self::Budget(it) => it.key.clone(),
+        }
+    }
+
+    fn resource_version(&self) -> u64 {
+        match self {
+            Self::Pod(it) => it.resource_version,
+            Self::Node(it) => it.fact.resource_version,
+            Self::Namespace(it) => it.resource_version,
+            Self::Budget(it) => it.resource_version,
+        }
+    }
+}
+
+/// A namespace and its labels.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Namespace {
+    pub name: Text,
+    pub resource_version: u64,
+    pub labels: Labels,
+}
+
+/// A PodDisruptionBudget: how many more of these pods may go.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Budget {
+    pub key: Key,
+    pub resource_version: u64,
+    /// `None` and an empty list match no pod.
+    pub selector: Option<Vec<Requirement>>,
+    pub allowed: i64,
+    /// Pods that it has let go already, and counted.
+    pub disrupted: BTreeSet<Text>,
+}
 
 /// A pod, as far as it takes up room on a node or looks for some.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +84,9 @@ pub struct Pod {
     /// The node that was made free for it.
     pub nominated: Option<Text>,
     pub created: Time,
+    /// When its node took it on.
+    pub started: Option<Time>,
+    pub generation: i64,
     pub deleting: bool,
     /// Succeeded or failed: it takes up nothing.
     pub finished: bool,
@@ -38,8 +96,10 @@ pub struct Pod {
     /// Whether others of lower priority may be removed for it.
     pub preempts: bool,
     pub wants: Arc<Wants>,
-    /// What its condition `PodScheduled` says while it is False.
-    pub told: Option<Text>,
+    /// What its condition `PodScheduled` says while it is False: the reason and the message.
+    pub told: Option<(Text, Text)>,
+    /// Its condition says that it goes for a more important one.
+    pub preempted: bool,
 }
 
 /// What a pod asks of a node.
@@ -56,6 +116,47 @@ pub struct Wants {
     pub apart: Vec<PodTerm>,
     /// The same as a wish; a negative weight wishes them apart.
     pub rather: Vec<(i64, PodTerm)>,
+    pub spread: Vec<Spread>,
+}
+
+impl Wants {
+    /// How much it asks for of a resource, if it says so.
+    pub(super) fn amount(&self, resource: &str) -> Option<i64> {
+        self.amounts.iter().find(|(name, _)| **name == *resource).map(|(_, amount)| *amount)
+    }
+
+    /// Rule: a pod whose every affinity term names a node is looked at on those nodes alone; so are the pods of a
+    /// DaemonSet, and each costs what one node costs. Upstream: `NodeAffinity.PreFilter`.
+    pub(super) fn named_nodes(&self) -> Option<BTreeSet<Text>> {
+        let Affinity::AnyOf(terms) = &self.affinity else { return None };
+        let named = |term: &Term| match term {
+            Term::AllOf(all) => all.iter().find_map(|it| match it {
+                NodeRequirement::NameIs(name) => Some(name.clone()),
+                _ => None,
+            }),
+            Term::Unreadable(_) => None,
+        };
+        terms.iter().map(named).collect()
+    }
+}
+
+/// How evenly pods of a kind are to be spread over places.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Spread {
+    /// How many more pods a place may have than the one with the fewest.
+    pub skew: i64,
+    /// The label that nodes of one place share.
+    pub topology: Text,
+    /// `None` matches no pod, an empty list every one.
+    pub selector: Option<Vec<Requirement>>,
+    /// With fewer places than this, the fewest are taken to be none.
+    pub places_min: usize,
+    /// Only nodes that the pod's affinity allows are counted.
+    pub honors_affinity: bool,
+    /// Only nodes whose taints it tolerates are counted.
+    pub honors_taints: bool,
+    /// Whether it waits rather than stand unevenly.
+    pub is_must: bool,
 }
 
 /// A port of the node's own.
@@ -101,14 +202,17 @@ pub fn pod(json: &[u8], shared: &mut Shared) -> Result<Pod, serde_json::Error> {
     let raw: RawPod<'_> = serde_json::from_slice(json)?;
     let (meta, spec, status) = (raw.metadata, raw.spec, raw.status);
     let text = |it: &Option<Str<'_>>| it.as_deref().filter(|it| !it.is_empty()).map(Text::from);
-    let told =
-        status.conditions.iter().flatten().find(|it| it.kind == "PodScheduled" && it.status == "False");
+    let condition = |kind: &str| status.conditions.iter().flatten().find(|it| it.kind == kind);
+    let told = condition("PodScheduled").filter(|it| it.status == "False");
+    let told = told.map(|it| (text(&it.reason).unwrap_or_default(), text(&it.message).unwrap_or_default()));
+    let preempted = condition("DisruptionTarget")
+        .is_some_and(|it| it.status == "True" && it.reason.as_deref() == Some(PREEMPTED));
     let is_ours = spec.scheduler_name.as_deref().is_none_or(|it| it.is_empty() || it == SCHEDULER_NAME);
     let key = meta.key(shared);
+    let labels = meta.labels(shared);
     Ok(Pod {
         uid: meta.uid(),
         resource_version: meta.resource_version(),
-        labels: meta.labels(shared),
         node: spec.node_name.as_deref().filter(|it| !it.is_empty()).map(|it| shared.text(it)),
         nominated: text(&status.nominated_node_name),
         created: meta.created(),
@@ -117,8 +221,12 @@ pub fn pod(json: &[u8], shared: &mut Shared) -> Result<Pod, serde_json::Error> {
         ours: is_ours && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty),
         priority: spec.priority.unwrap_or_default(),
         preempts: spec.preemption_policy.as_deref() != Some("Never"),
-        wants: Arc::new(wants(spec, &key.namespace, shared)),
-        told: told.and_then(|it| text(&it.message)),
+        wants: Arc::new(wants(spec, &key.namespace, &labels, shared)),
+        started: status.start_time.as_deref().and_then(Time::parse),
+        generation: meta.generation(),
+        told,
+        preempted,
+        labels,
         key,
     })
 }
@@ -135,7 +243,32 @@ pub fn node(json: &[u8], shared: &mut Shared) -> Result<Node, serde_json::Error>
     Ok(Node { fact, unschedulable: raw.spec.unschedulable.unwrap_or(false), allocatable })
 }
 
-fn wants(spec: RawSpec<'_>, namespace: &Text, shared: &mut Shared) -> Wants {
+pub fn namespace(json: &[u8], shared: &mut Shared) -> Result<Namespace, serde_json::Error> {
+    let Named { metadata } = serde_json::from_slice(json)?;
+    Ok(Namespace {
+        name: metadata.key(shared).name,
+        resource_version: metadata.resource_version(),
+        labels: metadata.labels(shared),
+    })
+}
+
+pub fn budget(json: &[u8], shared: &mut Shared) -> Result<Budget, serde_json::Error> {
+    let RawBudget { metadata, spec, status } = serde_json::from_slice(json)?;
+    Ok(Budget {
+        key: metadata.key(shared),
+        resource_version: metadata.resource_version(),
+        selector: spec.selector.and_then(|it| requirements(it).ok()),
+        allowed: status.disruptions_allowed,
+        disrupted: status
+            .disrupted_pods
+            .into_iter()
+            .flatten()
+            .map(|(name, _)| name.as_ref().into())
+            .collect(),
+    })
+}
+
+fn wants(spec: RawSpec<'_>, namespace: &Text, labels: &Labels, shared: &mut Shared) -> Wants {
     let amounts_of = |it: &RawContainer<'_>| read_amounts(it.resources.requests.as_ref());
     let mut amounts = resources::at_once(
         spec.containers.iter().flatten().map(amounts_of),
@@ -172,6 +305,8 @@ fn wants(spec: RawSpec<'_>, namespace: &Text, shared: &mut Shared) -> Wants {
     let mut terms = |list: Option<Vec<RawPodTerm<'_>>>| {
         list.into_iter().flatten().map(|it| pod_term(it, namespace, shared)).collect()
     };
+    let spread = spec.topology_spread_constraints.into_iter().flatten();
+    let spread = spread.map(|it| spread_of(it, labels)).collect();
     Wants {
         near: terms(affinity.pod.required),
         apart: terms(affinity.anti.required),
@@ -185,6 +320,28 @@ fn wants(spec: RawSpec<'_>, namespace: &Text, shared: &mut Shared) -> Wants {
         tolerations: shared.tolerations(tolerations),
         amounts,
         ports,
+        spread,
+    }
+}
+
+fn spread_of(raw: RawSpread<'_>, labels: &Labels) -> Spread {
+    let mut selector = raw.label_selector.and_then(|it| requirements(it).ok());
+    let keys = raw.match_label_keys.into_iter().flatten();
+    let same = keys.filter_map(|key| {
+        let value = labels.get(&key)?;
+        Some(Requirement { key: key.as_ref().into(), op: LabelOp::In([value.clone()].into()) })
+    });
+    if let Some(all) = &mut selector {
+        all.extend(same);
+    }
+    Spread {
+        skew: raw.max_skew,
+        topology: raw.topology_key.as_ref().into(),
+        selector,
+        places_min: raw.min_domains.and_then(|it| usize::try_from(it).ok()).unwrap_or(1),
+        honors_affinity: raw.node_affinity_policy.as_deref() != Some("Ignore"),
+        honors_taints: raw.node_taints_policy.as_deref() == Some("Honor"),
+        is_must: raw.when_unsatisfiable.as_deref() != Some("ScheduleAnyway"),
     }
 }
 
@@ -247,6 +404,27 @@ struct RawSpec<'a> {
     init_containers: Option<Vec<RawContainer<'a>>>,
     resources: RawResources,
     overhead: Option<BTreeMap<String, Value>>,
+    #[serde(borrow)]
+    topology_spread_constraints: Option<Vec<RawSpread<'a>>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawSpread<'a> {
+    max_skew: i64,
+    #[serde(borrow)]
+    topology_key: Str<'a>,
+    #[serde(borrow)]
+    when_unsatisfiable: Option<Str<'a>>,
+    #[serde(borrow)]
+    label_selector: Option<RawSelector<'a>>,
+    min_domains: Option<i64>,
+    #[serde(borrow)]
+    node_affinity_policy: Option<Str<'a>>,
+    #[serde(borrow)]
+    node_taints_policy: Option<Str<'a>>,
+    #[serde(borrow)]
+    match_label_keys: Option<Vec<Str<'a>>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -354,6 +532,8 @@ struct RawStatus<'a> {
     #[serde(borrow)]
     nominated_node_name: Option<Str<'a>>,
     #[serde(borrow)]
+    start_time: Option<Str<'a>>,
+    #[serde(borrow)]
     conditions: Option<Vec<RawTold<'a>>>,
 }
 
@@ -365,7 +545,40 @@ struct RawTold<'a> {
     #[serde(borrow)]
     status: Str<'a>,
     #[serde(borrow)]
+    reason: Option<Str<'a>>,
+    #[serde(borrow)]
     message: Option<Str<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Named<'a> {
+    #[serde(borrow, default)]
+    metadata: Meta<'a>,
+}
+
+#[derive(Deserialize)]
+struct RawBudget<'a> {
+    #[serde(borrow, default)]
+    metadata: Meta<'a>,
+    #[serde(borrow, default)]
+    spec: RawBudgetSpec<'a>,
+    #[serde(borrow, default)]
+    status: RawBudgetStatus<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawBudgetSpec<'a> {
+    #[serde(borrow)]
+    selector: Option<RawSelector<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawBudgetStatus<'a> {
+    disruptions_allowed: i64,
+    #[serde(borrow)]
+    disrupted_pods: Option<Pairs<'a>>,
 }
 
 #[derive(Deserialize, Default)]

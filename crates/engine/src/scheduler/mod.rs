@@ -1,17 +1,22 @@
 //! Which node a pending pod goes to.
 //!
-//! The scheduler keeps what every node has left, and a queue of the pods that have none: the more important first, the
-//! older first among equals. [`Scheduler::next`] decides about one pod. One that fits nowhere is parked with the
-//! reason, and comes back when something happens that could help: a node changes, a pod leaves or, where it looks for
-//! company, comes. It comes back after some minutes all the same, so that nothing is ever forgotten.
+//! The scheduler keeps what every node has left ([`rooms`]), and the pods that have none ([`queue`]): the more important
+//! first, the older first among equals. A pod fits ([`fit`], [`around`]) on some nodes, of which it gets the best
+//! ([`score`]), or on none: then others may have to leave for it ([`preempt`]), it is told why, and it is parked until
+//! something happens that could help: a node changes, a pod leaves or, where it looks for company, comes. It comes back
+//! after some minutes all the same, so that nothing is ever forgotten.
 //!
-//! A decision counts as carried out until [`Scheduler::failed`] says that it was not, so the next one sees its room
-//! taken before any watch does.
+//! A binding counts from the moment it is decided until it is refused, so the next decision sees its room taken before any
+//! watch does.
 
+mod around;
+mod call;
 mod facts;
 mod fit;
 mod obstacle;
 mod preempt;
+mod queue;
+mod rooms;
 mod score;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -19,490 +24,492 @@ use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
-use core::time::Duration;
 
-pub use facts::{Node, Pod, PodTerm, Port, SCHEDULER_NAME, Wants, node, pod};
-pub use fit::Unfit;
+pub use call::Call;
+pub use facts::{
+    Budget, Fact, Namespace, Node, Pod, PodTerm, Port, SCHEDULER_NAME, Spread, Wants, budget, namespace,
+    node, pod,
+};
+pub use fit::{Lack, Unfit};
 pub use obstacle::{Fitting, Obstacle};
-pub use preempt::Budget;
 
-use crate::facts::{Affinity, Key, Labels, NodeRequirement, Term, Text};
+use crate::act::Refusal;
+use crate::facts::{Key, Labels, Malformed, Shared, Text};
+use crate::loops::{Event, Fact as _, Look, Loop, Next, Outcome, Reference, Request, Tell, Watch};
+use crate::plan;
 use crate::time::Time;
-use fit::Around;
+use around::Around;
+use preempt::Preemption;
+use queue::{Help, Queue};
+use rooms::{Room, Rooms};
 
-/// How long a pod that fitted nowhere waits at least, doubled with every time, and at most.
-const RETRY_MIN: Duration = Duration::from_secs(1);
-const RETRY_MAX: Duration = Duration::from_secs(10);
+/// Calls that are asked for before the answers of others have come. What is decided later knows more.
+const CALLS_MAX: usize = 100;
 
-/// A parked pod is looked at again after this, whatever happened. Upstream: `podMaxInUnschedulablePodsDuration`.
-const PARKED_MAX: Duration = Duration::from_secs(300);
+/// Pods decided about in one go: 15,000 pods on 15,000 nodes must not keep a watch from being read.
+const DECISIONS_MAX: usize = 100;
 
-/// What happened.
-#[derive(Clone, Debug)]
-pub enum Event {
-    Pod(Arc<Pod>),
-    PodGone(Key),
-    Node(Arc<Node>),
-    NodeGone(Text),
-    /// A namespace and its labels.
-    Namespace(Text, Labels),
-    NamespaceGone(Text),
-    Budget(Key, Budget),
-    BudgetGone(Key),
-}
-
-/// What to do about one pod.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[must_use = "a decision does nothing until it is carried out"]
-pub enum Decision {
-    Bind {
-        pod: Arc<Pod>,
-        node: Text,
-    },
-    /// It fits nowhere: say so.
-    Tell {
-        pod: Arc<Pod>,
-        message: String,
-        /// The node that the pods in `remove` leave to it.
-        nominate: Option<Text>,
-        remove: Vec<Arc<Pod>>,
-    },
-}
-
-/// A node and what is taken of it.
-#[derive(Clone, Debug)]
-struct Room {
-    node: Arc<Node>,
-    taken: BTreeMap<Text, i64>,
-    pods: BTreeMap<Key, Arc<Pod>>,
-}
-
-/// Why a pod waits, and since when it has.
-#[derive(Clone, Debug)]
-struct Parked {
-    because: BTreeSet<Unfit>,
-    until: Time,
-}
+/// All nodes are compared where there are no more than this. Upstream: `minFeasibleNodesToFind`.
+const COMPARED_MIN: usize = 100;
 
 #[derive(Debug, Default)]
 pub struct Scheduler {
-    rooms: BTreeMap<Text, Room>,
-    /// Pods on nodes that are not known (yet).
-    elsewhere: BTreeMap<Text, BTreeMap<Key, Arc<Pod>>>,
-    /// Where each pod that takes room is.
-    places: BTreeMap<Key, Text>,
-    /// Ours, without a node.
-    pending: BTreeMap<Key, Pending>,
-    queue: BTreeSet<(Reverse<i32>, Time, Key)>,
-    /// Parked pods that one node alone could take, by that node.
-    pinned: BTreeMap<Text, BTreeSet<Key>>,
-    /// All other parked pods.
-    parked: BTreeSet<Key>,
-    /// When parked pods are due.
-    due: BTreeSet<(Time, Key)>,
-    /// Pods whose own wish to be apart may keep others away.
-    apart: BTreeMap<Key, Arc<Pod>>,
-    /// Pods for which a node was made free, by node.
-    nominated: BTreeMap<Text, BTreeSet<Key>>,
+    rooms: Rooms,
+    queue: Queue,
+    /// Pods that have their room, and the server does not show it yet.
+    binding: BTreeMap<Key, Arc<Pod>>,
+    /// What pods are being told, until the server has answered.
+    explaining: BTreeMap<Key, Told>,
+    /// Pods that were told to leave, by UID.
+    victims: BTreeSet<Text>,
     namespaces: BTreeMap<Text, Labels>,
     budgets: BTreeMap<Key, Budget>,
+    /// The node after which the next search begins, where not all are compared.
+    cursor: Text,
+    /// Calls that follow from the outcome of others.
+    ready: Vec<Call>,
+    under_way: usize,
 }
 
-#[derive(Clone, Debug)]
-struct Pending {
-    pod: Arc<Pod>,
-    /// Times it fitted nowhere in a row.
-    tries: u32,
-    tried_at: Option<Time>,
-    parked: Option<Parked>,
-    /// Something happened that could help, before its wait was over.
-    helped: bool,
+/// Why a pod waits, and which node is kept free for it.
+type Told = (Text, Option<Text>);
+
+/// What is to become of a pod.
+enum Decision {
+    Bind(Text),
+    Wait {
+        message: String,
+        preemption: Option<Preemption>,
+        /// It matters to it which pods are where.
+        is_social: bool,
+    },
 }
 
-/// What an event may make possible.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Help {
-    /// The node itself is another.
-    Node,
-    /// A pod left.
-    Room,
-    /// A pod came.
-    Company,
+impl Loop for Scheduler {
+    type Fact = Fact;
+    /// Whose turn it is, the queue says.
+    type Key = ();
+    type Call = Call;
+
+    fn watches(&self) -> Vec<Watch> {
+        [
+            call::pods(),
+            Watch::whole("", "v1", "Node", "nodes", false),
+            Watch::metadata("", "v1", "Namespace", "namespaces", false),
+            Watch::whole("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true),
+        ]
+        .into()
+    }
+
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Shared) -> Result<Fact, Malformed> {
+        let read = match &*watch.resource.kind {
+            "Pod" => pod(object, shared).map(|it| Fact::Pod(Arc::new(it))),
+            "Node" => node(object, shared).map(|it| Fact::Node(Arc::new(it))),
+            "Namespace" => namespace(object, shared).map(Fact::Namespace),
+            _ => budget(object, shared).map(Fact::Budget),
+        };
+        read.map_err(|source| Malformed::new(&watch.resource.plural, source))
+    }
+
+    fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<()> {
+        match event {
+            Event::Listed { kind, facts } => {
+                let listed: BTreeSet<Key> = facts.iter().map(Fact::key).collect();
+                self.keep_only(kind, &listed);
+                facts.into_iter().for_each(|it| self.put(it));
+            }
+            Event::Put { fact, .. } => self.put(fact),
+            Event::Gone { fact, .. } => self.gone(&fact),
+        }
+        [()].into()
+    }
+
+    fn look(&mut self, (): &(), now: Time) -> Look<Call> {
+        let mut look = Look { calls: core::mem::take(&mut self.ready), ..Look::default() };
+        for _ in 0..DECISIONS_MAX {
+            if CALLS_MAX <= self.under_way + look.calls.len() {
+                break;
+            }
+            let Some(key) = self.queue.next(now) else { break };
+            self.decide(&key, now, &mut look);
+        }
+        self.under_way += look.calls.len();
+        look.wake_at = match self.queue.is_someone_in_line() {
+            // Each outcome brings the next look.
+            true if CALLS_MAX <= self.under_way => None,
+            true => Some(now),
+            false => self.queue.wake_at(),
+        };
+        look
+    }
+
+    fn request(call: &Call) -> Request {
+        call::request(call)
+    }
+
+    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Next<()> {
+        self.under_way = self.under_way.saturating_sub(1);
+        let refusal = match outcome {
+            Outcome::Done(_) => None,
+            Outcome::Refused(it) => Some(it),
+        };
+        let tells = match (call, refusal) {
+            (Call::Bind { pod, node }, None) => {
+                let message = format!("Successfully assigned {} to {node}", pod.key);
+                Some(tell(pod, plan::Event::normal("Scheduled", message)))
+            }
+            (Call::Bind { pod, .. }, Some(refusal)) => self.not_bound(pod, &refusal, now),
+            (Call::Warn { victim, node, by, .. }, None) => {
+                self.ready.push(Call::Evict { victim: victim.clone(), node: node.clone(), by: by.clone() });
+                None
+            }
+            (Call::Evict { victim, node, by }, None) => {
+                let message = format!("Preempted by pod {} on node {node}", by.uid);
+                Some(tell(victim, plan::Event::normal("Preempted", message)))
+            }
+            (Call::Warn { victim, by, .. } | Call::Evict { victim, by, .. }, Some(refusal)) => {
+                self.victims.remove(&victim.uid);
+                self.ask_again(&by.key, &refusal, now);
+                None
+            }
+            (Call::Explain { pod, message, nominee, .. }, refusal) => {
+                // Something else may have been said since.
+                if self.explaining.get(&pod.key).is_some_and(|it| it.0 == *message && it.1 == *nominee) {
+                    self.explaining.remove(&pod.key);
+                }
+                if let Some(refusal) = refusal {
+                    self.ask_again(&pod.key, &refusal, now);
+                }
+                None
+            }
+            (Call::Unnominate { pod }, Some(refusal)) => {
+                self.ask_again(&pod.key, &refusal, now);
+                None
+            }
+            (Call::Unnominate { .. }, None) => None,
+        };
+        Next { keys: [()].into(), tells: tells.into_iter().collect() }
+    }
 }
 
 impl Scheduler {
-    pub fn apply(&mut self, event: Event, now: Time) {
-        match event {
-            Event::Pod(pod) => self.put_pod(pod, now),
-            Event::PodGone(key) => {
-                self.forget_pending(&key);
-                if let Some(node) = self.leave(&key) {
-                    self.help(Some(&node), Help::Room, now);
-                }
-            }
-            Event::Node(node) => self.put_node(node, now),
-            Event::NodeGone(name) => {
-                if let Some(room) = self.rooms.remove(&name) {
-                    self.elsewhere.insert(name, room.pods);
-                    self.help(None, Help::Company, now);
-                }
-            }
-            Event::Namespace(name, labels) => {
-                if self.namespaces.insert(name, labels.clone()).is_none_or(|it| it != labels) {
-                    self.help(None, Help::Company, now);
-                }
-            }
-            Event::NamespaceGone(name) => drop(self.namespaces.remove(&name)),
-            Event::Budget(key, budget) => drop(self.budgets.insert(key, budget)),
-            Event::BudgetGone(key) => drop(self.budgets.remove(&key)),
-        }
-    }
-
-    /// Everything that a fresh list does not name is gone.
-    pub fn retain_pods(&mut self, listed: &BTreeSet<Key>, now: Time) {
-        let known = self.places.keys().chain(self.pending.keys());
-        let gone: Vec<Key> = known.filter(|it| !listed.contains(*it)).cloned().collect();
-        gone.into_iter().for_each(|key| self.apply(Event::PodGone(key), now));
-    }
-
-    pub fn retain_nodes(&mut self, listed: &BTreeSet<Text>, now: Time) {
-        let gone: Vec<Text> = self.rooms.keys().filter(|it| !listed.contains(*it)).cloned().collect();
-        gone.into_iter().for_each(|name| self.apply(Event::NodeGone(name), now));
-    }
-
-    /// Decides about the next pod in line, if one is.
-    pub fn next(&mut self, now: Time) -> Option<Decision> {
-        self.wake(now);
-        let (_, _, key) = self.queue.pop_first()?;
-        let pod = self.pending.get(&key)?.pod.clone();
-        let around = Around::of(self, &pod);
-        let (fitting, unfit) = self.sift(&pod, &around);
-        if let Some(node) = score::best(self, &pod, &fitting) {
-            self.forget_pending(&key);
-            self.enter(pod.clone(), node.clone());
-            return Some(Decision::Bind { pod, node });
-        }
-
-        let removal = preempt::choose(self, &pod, &around, &unfit);
-        let message = self.message(&unfit, removal.as_ref().err().map(String::as_str));
-        let (nominate, remove) = match removal {
-            Ok((node, victims)) => (Some(node), victims),
-            Err(_) => (None, Vec::new()),
-        };
-        if let Some(node) = &nominate {
-            self.nominate(&key, Some(node.clone()));
-        }
-        self.park(&key, unfit.into_values().collect(), now);
-        Some(Decision::Tell { pod, message, nominate, remove })
-    }
-
-    /// When to ask again, if nothing happens before.
-    pub fn wake_at(&self) -> Option<Time> {
-        self.due.first().map(|(at, _)| *at)
-    }
-
-    /// The binding was refused or nobody answered: the room is free again, and the pod is tried again.
-    pub fn failed(&mut self, pod: &Arc<Pod>, now: Time) {
-        if self.pending.contains_key(&pod.key) {
-            return;
-        }
-        // A pod of the same name that came since has nothing to do with it.
-        let held = self.places.get(&pod.key).and_then(|node| self.rooms.get(node)?.pods.get(&pod.key));
-        if held.is_none_or(|it| it.uid != pod.uid || it.resource_version != pod.resource_version) {
-            return;
-        }
-        if let Some(node) = self.leave(&pod.key) {
-            self.help(Some(&node), Help::Room, now);
-        }
-        self.await_node(pod.clone());
-        let pending = self.pending.get_mut(&pod.key).expect("it was just put there");
-        pending.tries = 1;
-        self.park(&pod.key, BTreeSet::new(), now);
-        if let Some(pending) = self.pending.get_mut(&pod.key) {
-            pending.helped = true;
-            self.hurry(&pod.key.clone(), now);
-        }
-    }
-
+    /// How many pods look for a node.
     pub fn pending(&self) -> usize {
-        self.pending.len()
+        self.queue.len()
     }
 
-    fn put_pod(&mut self, pod: Arc<Pod>, now: Time) {
-        let key = pod.key.clone();
-        let held = self.places.get(&key).and_then(|node| self.held(node, &key)).cloned();
-        let is_here = !pod.finished && pod.node.is_some();
-        if let Some(held) = &held {
-            // Our own binding, which this event is older than.
-            if pod.node.is_none() && held.uid == pod.uid && pod.resource_version <= held.resource_version {
-                return;
-            }
-            let same = is_here
-                && self.places.get(&key) == pod.node.as_ref()
-                && held.labels == pod.labels
-                && held.wants == pod.wants
-                && held.deleting == pod.deleting;
-            if same {
-                self.enter(pod.clone(), pod.node.clone().expect("it is here"));
-                return;
-            }
-            if let Some(node) = self.leave(&key) {
-                self.help(Some(&node), Help::Room, now);
-            }
-        }
-        match &pod.node {
-            Some(node) => {
-                self.forget_pending(&key);
-                if is_here {
-                    let node = node.clone();
-                    self.enter(pod, node);
-                    self.help(None, Help::Company, now);
+    /// Takes an object in, as it is now.
+    pub fn put(&mut self, fact: Fact) {
+        match fact {
+            Fact::Pod(pod) => self.put_pod(pod),
+            Fact::Node(node) => {
+                let name = node.fact.name.clone();
+                if self.rooms.put_node(node) {
+                    self.help(Help::Node(&name));
                 }
             }
-            None if pod.ours && !pod.deleting && !pod.finished => self.await_node(pod),
-            None => self.forget_pending(&key),
-        }
-    }
-
-    fn put_node(&mut self, node: Arc<Node>, now: Time) {
-        let name = node.fact.name.clone();
-        match self.rooms.get_mut(&name) {
-            Some(room) => {
-                let is_same = room.node.unschedulable == node.unschedulable
-                    && room.node.allocatable == node.allocatable
-                    && room.node.fact.labels == node.fact.labels
-                    && room.node.fact.taints == node.fact.taints;
-                room.node = node;
-                if is_same {
-                    return;
+            Fact::Namespace(it) => {
+                if self.namespaces.insert(it.name, it.labels.clone()).is_none_or(|before| before != it.labels)
+                {
+                    self.help(Help::Company);
                 }
             }
-            None => {
-                let pods = self.elsewhere.remove(&name).unwrap_or_default();
-                let mut room = Room { node, taken: BTreeMap::new(), pods: BTreeMap::new() };
-                pods.into_values().for_each(|pod| room.put(pod));
-                self.rooms.insert(name.clone(), room);
+            Fact::Budget(it) => drop(self.budgets.insert(it.key.clone(), it)),
+        }
+    }
+
+    fn gone(&mut self, fact: &Fact) {
+        match fact {
+            Fact::Pod(pod) => self.pod_gone(&pod.key),
+            Fact::Node(node) => self.node_gone(&node.fact.name),
+            Fact::Namespace(it) => drop(self.namespaces.remove(&it.name)),
+            Fact::Budget(it) => drop(self.budgets.remove(&it.key)),
+        }
+    }
+
+    /// What a fresh list does not name is gone.
+    fn keep_only(&mut self, kind: usize, listed: &BTreeSet<Key>) {
+        match &*self.watches()[kind].resource.kind {
+            "Pod" => {
+                let known = self.rooms.placed().chain(self.queue.keys());
+                let gone: Vec<Key> = known.filter(|it| !listed.contains(*it)).cloned().collect();
+                gone.iter().for_each(|it| self.pod_gone(it));
             }
-        }
-        self.help(Some(&name), Help::Node, now);
-    }
-
-    fn held(&self, node: &Text, key: &Key) -> Option<&Arc<Pod>> {
-        let here = self.rooms.get(node).and_then(|it| it.pods.get(key));
-        here.or_else(|| self.elsewhere.get(node)?.get(key))
-    }
-
-    /// The pod takes room on the node from now on.
-    fn enter(&mut self, pod: Arc<Pod>, node: Text) {
-        self.leave(&pod.key);
-        if !pod.wants.apart.is_empty() {
-            self.apart.insert(pod.key.clone(), pod.clone());
-        }
-        self.places.insert(pod.key.clone(), node.clone());
-        match self.rooms.get_mut(&node) {
-            Some(room) => room.put(pod),
-            None => drop(self.elsewhere.entry(node).or_default().insert(pod.key.clone(), pod)),
-        }
-    }
-
-    /// The pod takes no room any more. Gives the node that it left.
-    fn leave(&mut self, key: &Key) -> Option<Text> {
-        let node = self.places.remove(key)?;
-        self.apart.remove(key);
-        if let Some(room) = self.rooms.get_mut(&node) {
-            room.take(key);
-        } else if let Some(pods) = self.elsewhere.get_mut(&node) {
-            pods.remove(key);
-            if pods.is_empty() {
-                self.elsewhere.remove(&node);
+            "Node" => {
+                let names = self.rooms.names().into_iter();
+                let gone: Vec<Text> =
+                    names.filter(|it| !listed.contains(&Key::new("", it.clone()))).collect();
+                gone.iter().for_each(|it| self.node_gone(it));
             }
+            "Namespace" => {
+                self.namespaces.retain(|name, _| listed.contains(&Key::new("", name.clone())));
+            }
+            _ => self.budgets.retain(|key, _| listed.contains(key)),
         }
-        Some(node)
     }
 
-    /// The pod looks for a node. One that is parked stays so until it asks for something else.
-    fn await_node(&mut self, pod: Arc<Pod>) {
+    fn put_pod(&mut self, pod: Arc<Pod>) {
         let key = pod.key.clone();
-        let asks_the_same = |it: &Pending| {
-            it.pod.uid == pod.uid
-                && it.pod.wants == pod.wants
-                && it.pod.labels == pod.labels
-                && it.pod.priority == pod.priority
-        };
-        if let Some(pending) = self.pending.get_mut(&key).filter(|it| asks_the_same(it)) {
-            pending.pod = pod.clone();
-        } else {
-            self.forget_pending(&key);
-            self.queue.insert((Reverse(pod.priority), pod.created, key.clone()));
-            let pending = Pending { pod: pod.clone(), tries: 0, tried_at: None, parked: None, helped: false };
-            self.pending.insert(key.clone(), pending);
+        let known = self.rooms.pod(&key).or_else(|| self.queue.pod(&key));
+        if pod.finished || known.is_some_and(|it| it.uid != pod.uid) {
+            self.pod_gone(&key);
         }
-        self.nominate(&key, pod.nominated.clone());
-    }
-
-    fn forget_pending(&mut self, key: &Key) {
-        let Some(pending) = self.pending.remove(key) else { return };
-        self.queue.remove(&(Reverse(pending.pod.priority), pending.pod.created, key.clone()));
-        self.unpark(key, &pending);
-        self.nominate(key, None);
-    }
-
-    fn nominate(&mut self, key: &Key, node: Option<Text>) {
-        self.nominated.retain(|_, keys| {
-            keys.remove(key);
-            !keys.is_empty()
-        });
-        if let Some(node) = node {
-            self.nominated.entry(node).or_default().insert(key.clone());
+        match pod.node.clone() {
+            _ if pod.finished => {}
+            Some(node) => self.stands(pod, &node),
+            None => match self.binding.get_mut(&key) {
+                // Our own binding, which this event is older than.
+                Some(binding) => *binding = pod,
+                None if pod.ours && !pod.deleting => self.queue.put(pod),
+                None => self.leave_queue(&key, None),
+            },
         }
     }
 
-    fn park(&mut self, key: &Key, because: BTreeSet<Unfit>, now: Time) {
-        let Some(pending) = self.pending.get_mut(key) else { return };
-        pending.tries += 1;
-        pending.tried_at = Some(now);
-        pending.helped = false;
-        let until = now + PARKED_MAX;
-        pending.parked = Some(Parked { because, until });
-        self.due.insert((until, key.clone()));
-        match only_node(&pending.pod.wants) {
-            Some(node) => drop(self.pinned.entry(node).or_default().insert(key.clone())),
-            None => drop(self.parked.insert(key.clone())),
+    /// The server shows the pod on a node.
+    fn stands(&mut self, pod: Arc<Pod>, node: &Text) {
+        let key = pod.key.clone();
+        self.binding.remove(&key);
+        self.leave_queue(&key, Some(node));
+        let before = self.rooms.pod(&key).cloned();
+        let left = self.rooms.place(&key).filter(|it| *it != node).cloned();
+        self.rooms.enter(pod.clone(), node.clone());
+        if let Some(left) = &left {
+            self.help(Help::Node(left));
+        }
+        match before {
+            Some(it) if it.wants != pod.wants => self.help(Help::Node(node)),
+            Some(it) if left.is_none() && it.labels == pod.labels && it.deleting == pod.deleting => {}
+            _ => self.help(Help::Company),
         }
     }
 
-    fn unpark(&mut self, key: &Key, pending: &Pending) {
-        let Some(parked) = &pending.parked else { return };
-        self.due.remove(&(parked.until, key.clone()));
-        self.parked.remove(key);
-        if let Some(node) = only_node(&pending.pod.wants)
-            && let Some(keys) = self.pinned.get_mut(&node)
+    fn pod_gone(&mut self, key: &Key) {
+        self.binding.remove(key);
+        if let Some(uid) = self.rooms.pod(key).map(|it| it.uid.clone()) {
+            self.victims.remove(&uid);
+        }
+        self.leave_queue(key, None);
+        if let Some(node) = self.rooms.leave(key) {
+            self.help(Help::Node(&node));
+        }
+    }
+
+    fn node_gone(&mut self, name: &Text) {
+        if self.rooms.remove_node(name) {
+            self.help(Help::Company);
+        }
+    }
+
+    /// The pod looks for no node any more; it may be on `node`. The one that was kept free for it may help others.
+    fn leave_queue(&mut self, key: &Key, node: Option<&Text>) {
+        if let Some(kept) = self.queue.remove(key)
+            && Some(&kept) != node
         {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.pinned.remove(&node);
-            }
+            self.help(Help::Node(&kept));
         }
     }
 
-    /// Something happened that could make parked pods fit.
-    fn help(&mut self, node: Option<&Text>, help: Help, now: Time) {
-        let pinned = node.and_then(|it| self.pinned.get(it)).into_iter().flatten();
-        // A pod that looks at other pods may be helped by what happens on any node.
-        let far = self.pinned.iter().filter(|_| node.is_none()).flat_map(|(_, keys)| keys);
-        let keys: Vec<Key> = self.parked.iter().chain(pinned).chain(far).cloned().collect();
-        for key in keys {
-            let Some(pending) = self.pending.get_mut(&key) else { continue };
-            let Some(parked) = &pending.parked else { continue };
+    /// Rule: a parked pod is looked at again when a node has changed, or is left by a pod, that could take it if less
+    /// important pods left too; or when pods came, went or changed anywhere and it failed for which pods are where.
+    fn help(&mut self, help: Help<'_>) {
+        for (pod, needs_look) in self.queue.helped(help) {
+            let could_take = |name: &Text| self.rooms.get(name).is_some_and(|it| self.could_take(&pod, it));
             let helps = match help {
-                Help::Node => true,
-                Help::Room => parked.because.iter().any(|it| it.room_helps()),
-                Help::Company => parked.because.iter().any(|it| it.company_helps()),
+                Help::Node(name) if needs_look => could_take(name),
+                Help::Node(_) | Help::Company => true,
             };
-            if helps && !pending.helped {
-                pending.helped = true;
-                self.hurry(&key, now);
+            if helps {
+                self.queue.give_hope(&pod.key);
             }
         }
     }
 
-    /// A helped pod is due as soon as its wait is over.
-    fn hurry(&mut self, key: &Key, now: Time) {
-        let Some(pending) = self.pending.get_mut(key) else { return };
-        let Some(parked) = &mut pending.parked else { return };
-        let wait = RETRY_MIN.saturating_mul(1 << (pending.tries.saturating_sub(1)).min(4)).min(RETRY_MAX);
-        let at = pending.tried_at.map_or(now, |it| it + wait).max(now);
-        self.due.remove(&(parked.until, key.clone()));
-        parked.until = parked.until.min(at);
-        self.due.insert((parked.until, key.clone()));
+    fn could_take(&self, pod: &Pod, room: &Room) -> bool {
+        let may_go = room.pods.values().filter(|it| pod.preempts && it.priority < pod.priority);
+        let may_go = may_go.map(|it| it.key.clone()).collect();
+        fit::check_alone(self, pod, room, &may_go).is_ok()
     }
 
-    /// Parked pods that are due get in line again.
-    fn wake(&mut self, now: Time) {
-        while let Some((at, key)) = self.due.first().cloned()
-            && at <= now
-        {
-            self.due.pop_first();
-            let Some(pending) = self.pending.get(&key).cloned() else { continue };
-            self.unpark(&key, &pending);
-            let pending = self.pending.get_mut(&key).expect("it was just read");
-            pending.parked = None;
-            self.queue.insert((Reverse(pending.pod.priority), pending.pod.created, key));
+    /// Decides about the pod that is first in line.
+    fn decide(&mut self, key: &Key, now: Time, look: &mut Look<Call>) {
+        let Some(pod) = self.queue.pod(key).cloned() else { return };
+        match self.judge(&pod) {
+            Decision::Bind(node) => {
+                if COMPARED_MIN < self.rooms.len() {
+                    self.cursor = node.clone();
+                }
+                self.leave_queue(key, Some(&node));
+                self.rooms.enter(pod.clone(), node.clone());
+                self.binding.insert(key.clone(), pod.clone());
+                self.help(Help::Company);
+                look.calls.push(Call::Bind { pod, node });
+            }
+            Decision::Wait { message, preemption, is_social } => {
+                self.queue.park(key, is_social, now);
+                match preemption {
+                    Some(Preemption::Remove { node, victims }) => {
+                        self.make_room(&pod, &node, victims, now, look);
+                    }
+                    Some(Preemption::InVain(_)) => self.keep_free(key, None),
+                    Some(Preemption::NotNow(_)) | None => {}
+                }
+                look.tells.push(tell(&pod, plan::Event::warning("FailedScheduling", call::note(&message))));
+                let telling: Told = (message.into(), self.queue.nominee(key).cloned());
+                let told = pod.told.as_ref().filter(|(reason, _)| **reason == *"Unschedulable");
+                let told = told.map(|(_, message)| (message.clone(), pod.nominated.clone()));
+                if self.explaining.get(key).or(told.as_ref()) != Some(&telling) {
+                    self.explaining.insert(key.clone(), telling.clone());
+                    let (message, nominee) = telling;
+                    look.calls.push(Call::Explain { pod, message, nominee, at: now });
+                }
+            }
         }
     }
 
-    /// The nodes that could take the pod, and why each of the others could not.
-    fn sift(&self, pod: &Pod, around: &Around) -> (Vec<Text>, BTreeMap<Text, Unfit>) {
-        let (mut fitting, mut unfit) = (Vec::new(), BTreeMap::new());
-        let only = only_node(&pod.wants);
-        let rooms: Vec<(&Text, &Room)> = match &only {
-            Some(name) => self.rooms.get_key_value(name).into_iter().collect(),
-            None => self.rooms.iter().collect(),
+    /// Pods leave the node for this one, and it is kept free.
+    fn make_room(
+        &mut self,
+        pod: &Arc<Pod>,
+        node: &Text,
+        victims: Vec<Arc<Pod>>,
+        now: Time,
+        look: &mut Look<Call>,
+    ) {
+        // Less important ones for which it was kept free may not fit any more.
+        let lower = self.queue.nominated(node).filter(|it| it.priority < pod.priority);
+        for other in lower.cloned().collect::<Vec<_>>() {
+            self.queue.nominate(&other.key, None);
+            self.queue.give_hope(&other.key);
+            if other.nominated.is_some() {
+                look.calls.push(Call::Unnominate { pod: other });
+            }
+        }
+        self.keep_free(&pod.key, Some(node.clone()));
+        for victim in victims {
+            if !victim.deleting && self.victims.insert(victim.uid.clone()) {
+                look.calls.push(Call::Warn { victim, node: node.clone(), by: pod.clone(), at: now });
+            }
+        }
+    }
+
+    fn keep_free(&mut self, key: &Key, node: Option<Text>) {
+        if let Some(before) = self.queue.nominate(key, node) {
+            self.help(Help::Node(&before));
+        }
+    }
+
+    fn judge(&self, pod: &Pod) -> Decision {
+        if self.rooms.len() == 0 {
+            let message = String::from("no nodes available to schedule pods");
+            return Decision::Wait { message, preemption: None, is_social: false };
+        }
+        let around = Around::of(self, pod);
+        let nobody = BTreeSet::new();
+        let fits = |room: &Room| fit::check(self, pod, &around, room, &nobody);
+        // The node that was made free for it is its own, if it still fits.
+        let nominee = self.queue.nominee(&pod.key).and_then(|it| self.rooms.get(it));
+        if let Some(room) = nominee.filter(|it| fits(it).is_ok()) {
+            return Decision::Bind(room.name().clone());
+        }
+
+        let names = pod.wants.named_nodes();
+        let named = names.iter().flatten().filter_map(|it| self.rooms.get(it));
+        let any = self.rooms.iter_after(&self.cursor).filter(|_| names.is_none());
+        let enough = enough(self.rooms.len());
+        let (mut fitting, mut unfit) = (Vec::new(), Vec::new());
+        for room in named.chain(any) {
+            match fits(room) {
+                Ok(()) => fitting.push(room),
+                Err(why) => unfit.push((room, why)),
+            }
+            if enough <= fitting.len() {
+                break;
+            }
+        }
+        if let Some(node) = score::best(self, pod, &fitting) {
+            return Decision::Bind(node);
+        }
+        let preemption = preempt::choose(self, pod, &around, &unfit);
+        let said = match &preemption {
+            Preemption::Remove { .. } => None,
+            Preemption::NotNow(why) | Preemption::InVain(why) => Some(why.as_str()),
         };
-        for (name, room) in rooms {
-            match fit::check(self, pod, around, room, &BTreeSet::new()) {
-                Ok(()) => fitting.push(name.clone()),
-                Err(why) => drop(unfit.insert(name.clone(), why)),
-            }
+        Decision::Wait {
+            message: self.message(&unfit, said),
+            is_social: unfit.iter().any(|(_, why)| why.is_about_others_elsewhere()),
+            preemption: Some(preemption),
         }
-        (fitting, unfit)
     }
 
     /// Rule: a pod that fits nowhere is told on how many nodes it failed for what. Upstream: `FitError`.
-    fn message(&self, unfit: &BTreeMap<Text, Unfit>, preemption: Option<&str>) -> String {
-        let all = self.rooms.len();
-        if all == 0 {
-            return String::from("no nodes available to schedule pods");
+    fn message(&self, unfit: &[(&Room, Unfit)], preemption: Option<&str>) -> String {
+        let mut alike: BTreeMap<&Unfit, usize> = BTreeMap::new();
+        for (_, why) in unfit {
+            *alike.entry(why).or_default() += 1;
         }
-        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        for why in unfit.values() {
-            *counts.entry(format!("{why}")).or_default() += 1;
+        let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+        for (why, count) in alike {
+            for reason in why.reasons() {
+                *reasons.entry(reason).or_default() += count;
+            }
         }
-        // The nodes that a pod pinned to another one never looked at.
-        if unfit.len() < all {
+        // The nodes that a pod which names others never looked at.
+        if unfit.len() < self.rooms.len() {
             let others = String::from("node(s) didn't satisfy plugin(s) [NodeAffinity]");
-            *counts.entry(others).or_default() += all - unfit.len();
+            *reasons.entry(others).or_default() += self.rooms.len() - unfit.len();
         }
-        let mut reasons: Vec<String> = counts.iter().map(|(why, count)| format!("{count} {why}")).collect();
-        reasons.sort();
-        let mut message = format!("0/{all} nodes are available: {}.", reasons.join(", "));
-        if let Some(preemption) = preemption {
-            message = format!("{message} preemption: {preemption}");
+        let message = histogram(self.rooms.len(), &reasons);
+        preemption.map_or_else(|| message.clone(), |it| format!("{message} preemption: {it}"))
+    }
+
+    /// Rule: a pod whose binding was refused, or not answered, has no room any more, and is looked at again after a wait:
+    /// if it is bound after all, a watch will show it.
+    fn not_bound(&mut self, pod: &Arc<Pod>, refusal: &Refusal, now: Time) -> Option<Tell> {
+        let latest = self.binding.get(&pod.key).filter(|it| it.uid == pod.uid)?.clone();
+        self.binding.remove(&pod.key);
+        if let Some(node) = self.rooms.leave(&pod.key) {
+            self.help(Help::Node(&node));
         }
-        message
+        if latest.ours && !latest.deleting {
+            self.queue.put(latest);
+            self.queue.postpone(&pod.key, now);
+        }
+        let message = call::note(&format!("binding rejected: {refusal}"));
+        (*refusal != Refusal::NotFound).then(|| tell(pod, plan::Event::warning("FailedScheduling", message)))
+    }
+
+    /// Something about the pod could not be written. Where that may pass, it is decided about anew.
+    fn ask_again(&mut self, key: &Key, refusal: &Refusal, now: Time) {
+        if !matches!(refusal, Refusal::NotFound | Refusal::Conflict) {
+            self.queue.postpone(key, now);
+        }
     }
 }
 
-impl Room {
-    fn put(&mut self, pod: Arc<Pod>) {
-        for (name, amount) in &pod.wants.amounts {
-            *self.taken.entry(name.clone()).or_default() += amount;
-        }
-        self.pods.insert(pod.key.clone(), pod);
-    }
-
-    fn take(&mut self, key: &Key) {
-        let Some(pod) = self.pods.remove(key) else { return };
-        for (name, amount) in &pod.wants.amounts {
-            *self.taken.entry(name.clone()).or_default() -= amount;
-        }
-    }
+/// Of how many nodes that fit the best is taken: of all where they are few, of a smaller and smaller part where they are
+/// many. Upstream: `numFeasibleNodesToFind`.
+fn enough(nodes: usize) -> usize {
+    let percent = 50_usize.saturating_sub(nodes / 125).max(5);
+    (nodes * percent / 100).max(COMPARED_MIN)
 }
 
-/// Rule: a pod whose every affinity term names one and the same node is looked at on that node alone; so are the pods
-/// of a DaemonSet, and each costs what one node costs.
-fn only_node(wants: &Wants) -> Option<Text> {
-    let Affinity::AnyOf(terms) = &wants.affinity else { return None };
-    let named = |term: &Term| match term {
-        Term::AllOf(all) => all.iter().find_map(|it| match it {
-            NodeRequirement::NameIs(name) => Some(name.clone()),
-            _ => None,
-        }),
-        Term::Unreadable(_) => None,
+/// Reasons with their counts, as text.
+fn histogram(nodes: usize, reasons: &BTreeMap<String, usize>) -> String {
+    let mut reasons: Vec<String> = reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
+    reasons.sort();
+    format!("0/{nodes} nodes are available: {}.", reasons.join(", "))
+}
+
+fn tell(pod: &Pod, event: plan::Event) -> Tell {
+    let about = Reference {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        key: pod.key.clone(),
+        uid: pod.uid.clone(),
+        resource_version: pod.resource_version,
     };
-    let first = named(terms.first()?)?;
-    terms.iter().all(|it| named(it).as_ref() == Some(&first)).then_some(first)
+    Tell { about, event }
 }
 
 #[cfg(test)]

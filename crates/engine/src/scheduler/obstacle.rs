@@ -4,8 +4,9 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString as _};
 
-use super::fit::{self, Around};
-use super::{Pod, Room, Scheduler, Unfit};
+use super::around::Around;
+use super::rooms::Room;
+use super::{Lack, Pod, Scheduler, Unfit, fit};
 use crate::facts::{Key, Text};
 
 /// Why a pod does not fit on a node.
@@ -37,14 +38,16 @@ impl Fitting<'_> {
         let unfit = fit::check(self.all, self.pod, &self.around, room, without).err()?;
         let (what, detail) = match &unfit {
             Unfit::PortTaken => self.port(room, without),
-            Unfit::Short { resource } => {
-                (format!("too little {resource}"), Some(self.shortage(room, resource, without)))
-            }
-            Unfit::TooManyPods => {
-                let most = room.node.allocatable.get("pods").copied().unwrap_or(0);
-                ("no room for another pod".to_string(), Some(format!("the node takes {most} pods")))
-            }
-            other => (other.to_string(), None),
+            Unfit::Short(lacks) => match lacks.first() {
+                Some(Lack::Of { resource, .. }) => {
+                    (format!("too little {resource}"), Some(self.shortage(room, resource, without)))
+                }
+                Some(Lack::Pods) | None => {
+                    let most = room.node.allocatable.get("pods").copied().unwrap_or(0);
+                    ("no room for another pod".to_string(), Some(format!("the node takes {most} pods")))
+                }
+            },
+            other => (other.reasons().join(", "), None),
         };
         Some(Obstacle { what, detail })
     }
@@ -62,10 +65,7 @@ impl Fitting<'_> {
     }
 
     fn shortage(&self, room: &Room, resource: &Text, without: &BTreeSet<Key>) -> String {
-        let of = |pod: &Pod| -> i64 {
-            let amounts = pod.wants.amounts.iter().filter(|(name, _)| name == resource);
-            amounts.map(|(_, amount)| *amount).fold(0, i64::saturating_add)
-        };
+        let of = |pod: &Pod| pod.wants.amount(resource).unwrap_or(0);
         let given = room.node.allocatable.get(resource).copied().unwrap_or(0);
         let others = room.pods.values().filter(|it| !without.contains(&it.key));
         let taken = others.map(|it| of(it)).fold(0, i64::saturating_add);

@@ -81,8 +81,8 @@ impl Bed {
         fs::create_dir_all(&dir).unwrap();
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), &dir).await.unwrap();
         let kubeconfig = |who| server.kubeconfig(who).unwrap();
-        let [admin, controller, lifecycle] =
-            [Who::Admin, Who::Controller, Who::NodeLifecycle].map(kubeconfig);
+        let [admin, controller, scheduler] = [Who::Admin, Who::Controller, Who::Scheduler].map(kubeconfig);
+        let lifecycle = kubeconfig(Who::NodeLifecycle);
         let [collector, simulated] = [Who::GarbageCollector, Who::SimulatedNodes].map(kubeconfig);
         fs::write(dir.join("kubeconfig"), &admin).unwrap();
         let stop = CancellationToken::new();
@@ -106,7 +106,7 @@ impl Bed {
         let kubelets = muster_agent::sim::Fleet::register(kubelets, fleet).await.unwrap();
         tokio::spawn(kubelets.run(stop.clone()));
         tokio::spawn(muster_control::garbage(over_line(&collector, Actor::Garbage).await, stop.clone()));
-        tokio::spawn(schedule(over_line(&admin, Actor::Scheduler).await, stop.clone()));
+        tokio::spawn(muster_control::scheduler(over_line(&scheduler, Actor::Scheduler).await, stop.clone()));
         Self {
             admin: over_line(&admin, Actor::User).await,
             dir,
@@ -125,7 +125,7 @@ impl Bed {
         }
     }
 
-    /// Each pod is told its node by the controller itself, as `muster up` has it.
+    /// Each pod is told its node by the controller itself.
     pub(crate) fn binds_directly(&mut self) {
         self.settings.binding = Binding::Direct;
     }
@@ -262,15 +262,7 @@ impl Bed {
     }
 
     pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> kube::Result<Value> {
-        let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("content-type", kind)
-            .header("accept", "application/json")
-            .body(body);
-        self.admin.request(request.unwrap()).await
+        send(&self.admin, method, path, body).await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Value {
@@ -452,7 +444,8 @@ impl Bed {
         of_history.sort();
         out += &of_history.concat();
         let mut told: BTreeMap<String, i64> = BTreeMap::new();
-        for event in &events {
+        // Pods have their own, from the scheduler.
+        for event in events.iter().filter(|it| it["involvedObject"]["kind"] == "DaemonSet") {
             let about = event["involvedObject"]["name"].as_str().unwrap_or("?");
             let reason = event["reason"].as_str().unwrap_or("?");
             *told.entry(format!("{about} {reason}")).or_default() +=
@@ -473,7 +466,13 @@ impl Bed {
     /// How many pods there have ever been.
     pub(crate) async fn pods_ever(&self) -> usize {
         let uid = |it: &Change| it.object["metadata"]["uid"].as_str().map(str::to_owned);
-        self.history(Of::Kind(Kind::Pods), PODS).await.iter().filter_map(uid).collect::<BTreeSet<_>>().len()
+        history(&self.admin, Of::Kind(Kind::Pods), PODS, Seen::default())
+            .await
+            .0
+            .iter()
+            .filter_map(uid)
+            .collect::<BTreeSet<_>>()
+            .len()
     }
 
     /// Waits until a controller has sent so many requests of a sort, such as `DELETE pods`, and heard the answers.
@@ -567,9 +566,10 @@ impl Bed {
     }
 
     async fn run(&self) -> Run {
-        let histories = KINDS.map(|(kind, path)| self.history(Of::Kind(kind), path));
+        let whole = async |of, path| history(&self.admin, of, path, Seen::default()).await.0;
+        let histories = KINDS.map(|(kind, path)| whole(Of::Kind(kind), path));
         let (histories, leases) =
-            futures::join!(futures::future::join_all(histories), self.history(Of::Lease, LEASES));
+            futures::join!(futures::future::join_all(histories), whole(Of::Lease, LEASES));
         let mut history: Vec<Change> = histories.into_iter().flatten().chain(leases).collect();
         history.sort_by_key(|it| it.revision);
         Run {
@@ -578,36 +578,6 @@ impl Bed {
             sent: self.sent.lock().unwrap().clone(),
             delivered: self.delivered.lock().unwrap().clone(),
             leases: self.leases.clone(),
-        }
-    }
-
-    /// Everything that has happened to a kind until now: a watch from the beginning, until it shows what a list shows.
-    async fn history(&self, of: Of, path: &str) -> Vec<Change> {
-        let version =
-            |it: &Value| it["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
-        let listed = items(self.get(path).await);
-        let listed: BTreeMap<Key, u64> = listed.iter().map(|it| (judge::key_of(it), version(it))).collect();
-        let request = Request::get(format!("{path}?watch=true&resourceVersion=1&timeoutSeconds=300"));
-        let stream = self.admin.request_stream(request.body(Vec::new()).unwrap()).await.unwrap();
-        let stream = std::pin::pin!(stream);
-        let mut lines = stream.lines();
-        let (mut changes, mut shown, mut caught_up) = (Vec::new(), BTreeMap::new(), false);
-        loop {
-            caught_up |= shown == listed;
-            // Something may have come and gone again after the last change of what is there.
-            let wait = if caught_up { Duration::from_millis(300) } else { PATIENCE };
-            let Ok(line) = tokio::time::timeout(wait, lines.try_next()).await else {
-                assert!(caught_up, "{path}: the watch shows {shown:?}, the list {listed:?}");
-                return changes;
-            };
-            let Some(change) = judge::change(of, &line.unwrap().expect("the watch goes on")) else {
-                continue;
-            };
-            match change.gone {
-                true => drop(shown.remove(&change.key)),
-                false => drop(shown.insert(change.key.clone(), change.revision)),
-            }
-            changes.push(change);
         }
     }
 }
@@ -627,8 +597,67 @@ impl Drop for Bed {
     }
 }
 
-const KINDS: [(Kind, &str); 4] =
+pub(crate) const KINDS: [(Kind, &str); 4] =
     [(Kind::Sets, SETS), (Kind::Nodes, NODES), (Kind::Pods, PODS), (Kind::Revisions, REVISIONS)];
+
+pub(crate) async fn send(client: &Client, method: Method, path: &str, body: &Value) -> kube::Result<Value> {
+    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", kind)
+        .header("accept", "application/json")
+        .body(body);
+    client.request(request.unwrap()).await
+}
+
+/// How much of a kind's history is known: the revision, and that of each object that is there.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    revision: u64,
+    shown: BTreeMap<Key, u64>,
+}
+
+/// Nothing but the beginning.
+impl Default for Seen {
+    fn default() -> Self {
+        Self { revision: 1, shown: BTreeMap::new() }
+    }
+}
+
+/// Everything that has happened to a kind since then: a watch from there on, until it shows what a list shows.
+pub(crate) async fn history(client: &Client, of: Of, path: &str, seen: Seen) -> (Vec<Change>, Seen) {
+    let version = |it: &Value| it["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
+    let listed = send(client, Method::GET, path, &Value::Null).await.unwrap();
+    let listed_at = version(&listed);
+    let listed: BTreeMap<Key, u64> =
+        items(listed).iter().map(|it| (judge::key_of(it), version(it))).collect();
+    let Seen { mut revision, mut shown } = seen;
+    let request = Request::get(format!("{path}?watch=true&resourceVersion={revision}&timeoutSeconds=300"));
+    let stream = client.request_stream(request.body(Vec::new()).unwrap()).await.unwrap();
+    let stream = std::pin::pin!(stream);
+    let mut lines = stream.lines();
+    let (mut changes, mut caught_up) = (Vec::new(), false);
+    loop {
+        caught_up |= shown == listed;
+        // Something may have come and gone again after the last change of what is there.
+        let wait = if caught_up { Duration::from_millis(300) } else { PATIENCE };
+        let Ok(line) = tokio::time::timeout(wait, lines.try_next()).await else {
+            assert!(caught_up, "{path}: the watch shows {shown:?}, the list {listed:?}");
+            return (changes, Seen { revision: revision.max(listed_at), shown });
+        };
+        let Some(change) = judge::change(of, &line.unwrap().expect("the watch goes on")) else {
+            continue;
+        };
+        match change.gone {
+            true => drop(shown.remove(&change.key)),
+            false => drop(shown.insert(change.key.clone(), change.revision)),
+        }
+        revision = change.revision;
+        changes.push(change);
+    }
+}
 
 /// A set with one container, whose image is `r/NAME:VERSION`.
 pub(crate) fn set(name: &str, version: &str) -> Value {
@@ -693,60 +722,7 @@ fn witness(records: Arc<Mutex<Vec<Record>>>, replica: usize, life: u64) -> Witne
     })
 }
 
-/// Binds each pod to the one node that it asks for, if that node is there and takes it.
-async fn schedule(client: Client, stop: CancellationToken) {
-    let get = async |path: &str| {
-        client
-            .request::<Value>(
-                Request::get(path).header("accept", "application/json").body(Vec::new()).unwrap(),
-            )
-            .await
-    };
-    while !stop.is_cancelled() {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        let Ok(pods) = get("/api/v1/pods?fieldSelector=spec.nodeName%3D").await else { continue };
-        let pods = items(pods);
-        if pods.is_empty() {
-            continue;
-        }
-        let Ok(nodes) = get(NODES).await else { continue };
-        let nodes = items(nodes);
-        for pod in pods.iter().filter(|it| it["metadata"]["deletionTimestamp"].is_null()) {
-            let required =
-                &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-            let wanted = &required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0];
-            let fits = |it: &&Value| it["metadata"]["name"] == *wanted && takes(it, pod);
-            if !nodes.iter().any(|it| fits(&it)) {
-                continue;
-            }
-            let meta = &pod["metadata"];
-            let (namespace, name) = (meta["namespace"].as_str().unwrap(), meta["name"].as_str().unwrap());
-            let binding = json!({
-                "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
-                "target": {"apiVersion": "v1", "kind": "Node", "name": wanted},
-            });
-            let request = Request::post(format!("/api/v1/namespaces/{namespace}/pods/{name}/binding"))
-                .header("content-type", "application/json")
-                .body(binding.to_string().into_bytes());
-            drop(client.request::<Value>(request.unwrap()).await);
-        }
-    }
-}
-
-fn takes(node: &Value, pod: &Value) -> bool {
-    let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-    let tolerations = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
-    let tolerates = |taint: &Value| {
-        tolerations.iter().any(|it| {
-            (it["key"].is_null() || it["key"] == taint["key"])
-                && (it["effect"].is_null() || it["effect"] == taint["effect"])
-                && (it["operator"] == "Exists" || it["value"] == taint["value"])
-        })
-    };
-    taints.iter().filter(|it| it["effect"] != "PreferNoSchedule").all(tolerates)
-}
-
-fn items(list: Value) -> Vec<Value> {
+pub(crate) fn items(list: Value) -> Vec<Value> {
     let mut list = list;
     match list["items"].take() {
         Value::Array(items) => items,

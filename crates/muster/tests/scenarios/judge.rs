@@ -33,7 +33,7 @@ pub(crate) struct Change {
     pub(crate) key: Key,
     /// The object as it was then, or last was, and the same byte for byte.
     pub(crate) object: Value,
-    json: Bytes,
+    pub(crate) json: Bytes,
     pub(crate) gone: bool,
 }
 
@@ -422,7 +422,7 @@ fn without_binding(call: &Call, mut body: Value) -> Value {
     body
 }
 
-fn pinned(pod: &Value) -> Option<&str> {
+pub(crate) fn pinned(pod: &Value) -> Option<&str> {
     let required = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0].as_str()
 }

@@ -12,3 +12,4 @@ mod leaders;
 mod lifecycle;
 mod line;
 mod nodes;
+mod soak;

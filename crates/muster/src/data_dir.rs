@@ -1,0 +1,138 @@
+//! The data directory: whose it is, and that one process has it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{anyhow, bail};
+
+/// A directory that has one of these has been ours before.
+const OURS: [&str; 6] = ["lock", "muster.db", "ca.crt", "ca.key", "sa.key", "kubeconfig"];
+
+/// A file system has it for itself.
+const NOBODYS: &str = "lost+found";
+
+/// Rule: one process has a data directory at a time, for two would write the same files; and it is empty or has been ours
+/// before, for what we put in it is not strewn among the files of others.
+pub(crate) fn lock(dir: &Path) -> anyhow::Result<File> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|error| cannot_use(dir, &error))?;
+    let entries = fs::read_dir(dir).map_err(|error| cannot_use(dir, &error))?;
+    let names: Vec<_> = entries.flatten().map(|it| it.file_name()).filter(|it| it != NOBODYS).collect();
+    if !names.is_empty() && !names.iter().any(|it| OURS.iter().any(|ours| it == ours)) {
+        bail!("{} has files in it that are not muster's: choose another --data-dir", dir.display());
+    }
+    let mut file = open(dir).map_err(|error| cannot_use(dir, &error))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            bail!(
+                "another muster{} is running on {}: stop that one, or choose another --data-dir",
+                holder(&mut file),
+                dir.display()
+            )
+        }
+        Err(TryLockError::Error(error)) => return Err(cannot_use(dir, &error)),
+    }
+    // For whoever comes while we run; nobody else reads it.
+    let noted = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    noted.map_err(|error| cannot_use(dir, &error))?;
+    Ok(file)
+}
+
+/// Clear up after a `muster up` that was killed
+///
+/// Simulated nodes run nothing, and a lock goes with the process that has it: so there is nothing to clear up as long as there
+/// are no others. The data directory stays as it is, and the next `muster up` goes on with it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DownArgs {
+    /// The data directory of the `muster up`
+    #[arg(long, value_name = "DIR", default_value = ".muster")]
+    data_dir: PathBuf,
+}
+
+pub(crate) fn down(args: &DownArgs) -> anyhow::Result<()> {
+    let dir = &args.data_dir;
+    if !dir.join("lock").exists() {
+        bail!("no muster has been up on {}: choose another --data-dir", dir.display());
+    }
+    let mut file = open(dir).map_err(|error| cannot_use(dir, &error))?;
+    match file.try_lock() {
+        Ok(()) => {
+            println!(
+                "nothing runs on {dir}, and simulated nodes leave nothing behind. Its data stays: `muster up --data-dir {dir}` \
+                 goes on with it, and to forget the cluster remove the directory",
+                dir = dir.display()
+            );
+            Ok(())
+        }
+        Err(TryLockError::WouldBlock) => {
+            bail!(
+                "muster{} is still running on {}: stop it with Ctrl-C or SIGTERM",
+                holder(&mut file),
+                dir.display()
+            )
+        }
+        Err(TryLockError::Error(error)) => Err(cannot_use(dir, &error)),
+    }
+}
+
+fn open(dir: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(dir.join("lock"))
+}
+
+/// Which process has the lock, if it says so.
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    let read = file.rewind().and_then(|()| file.take(20).read_to_string(&mut text));
+    match (read, text.trim().parse::<u32>()) {
+        (Ok(_), Ok(pid)) => format!(" (process {pid})"),
+        _ => String::new(),
+    }
+}
+
+fn cannot_use(dir: &Path, error: &io::Error) -> anyhow::Error {
+    let dir = dir.display();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            anyhow!("no permission to use {dir}: become its owner, or choose another --data-dir")
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            anyhow!("{dir} is on a file system that cannot be written: choose another --data-dir")
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            anyhow!("there is no room left for {dir}: make some, or choose another --data-dir")
+        }
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            anyhow!("{dir} is not a directory, or lies in what is none: choose another --data-dir")
+        }
+        _ => anyhow!("cannot use {dir} as the data directory: {error}. Choose another --data-dir"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_says_what_to_do() {
+        let reasons = [
+            io::ErrorKind::PermissionDenied,
+            io::ErrorKind::ReadOnlyFilesystem,
+            io::ErrorKind::StorageFull,
+            io::ErrorKind::NotADirectory,
+            io::ErrorKind::Other,
+        ];
+        let said = reasons.map(|it| cannot_use(Path::new("d"), &it.into()).to_string());
+        expect![[r#"
+            no permission to use d: become its owner, or choose another --data-dir
+            d is on a file system that cannot be written: choose another --data-dir
+            there is no room left for d: make some, or choose another --data-dir
+            d is not a directory, or lies in what is none: choose another --data-dir
+            cannot use d as the data directory: other error. Choose another --data-dir"#]]
+        .assert_eq(&said.join("\n"));
+    }
+}

@@ -1,0 +1,279 @@
+//! What documents say of the program: each behaviour has its test, each field its line, each command its flags.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use super::{Tree, held, items, nothing_wrong, quoted, repository, rows};
+
+#[test]
+fn every_behaviour_has_its_test() {
+    nothing_wrong(behaviours(&repository()));
+}
+
+#[test]
+fn every_field_is_in_the_manual() {
+    nothing_wrong(fields(&repository()));
+}
+
+#[test]
+fn what_kubectl_does_is_said_as_it_is() {
+    nothing_wrong(kubectl(&repository()));
+}
+
+#[test]
+fn every_command_that_is_shown_exists() {
+    nothing_wrong(commands(&repository(), help));
+}
+
+/// What `muster WORDS --help` prints, if there is such a command.
+fn help(words: &[&str]) -> Option<String> {
+    let output = Command::new(env!("CARGO_BIN_EXE_muster")).args(words).arg("--help").output().unwrap();
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Each behaviour names the tests that show it.
+fn behaviours(tree: &Tree) -> Vec<String> {
+    const DOCUMENT: &str = "docs/behaviour.md";
+    let mut complaints = held(tree, DOCUMENT, "# ", 1);
+    for cells in rows(tree.text(DOCUMENT), "# ") {
+        for named in cells.get(1).into_iter().flat_map(|it| quoted(it)) {
+            let (file, name) = named.split_once("::").unwrap_or_default();
+            let items = items(tree.text(&format!("crates/{file}")));
+            if items.iter().any(|it| it.name == name && !it.is_test) {
+                complaints.push(format!("{DOCUMENT}: {named} is no test"));
+            }
+        }
+    }
+    complaints
+}
+
+/// Every field of a DaemonSet that the server knows, but for those of the template, is named in the manual.
+fn fields(tree: &Tree) -> Vec<String> {
+    const DOCUMENT: &str = "docs/daemonset.md";
+    let table = tree.text("crates/server/src/types/table.rs");
+    let manual = tree.text(DOCUMENT);
+    let mut complaints = Vec::new();
+    let named = |field: &str| {
+        let spellings = manual.lines().flat_map(quoted);
+        spellings.flat_map(|it| it.split([' ', '.'])).any(|it| it == field)
+    };
+    let types = ["DaemonSet", "DaemonSetSpec", "DaemonSetUpdateStrategy", "RollingUpdateDaemonSet"];
+    for name in types.into_iter().chain(["DaemonSetStatus", "DaemonSetCondition"]) {
+        let declared = table.split_once(&format!("name: \"io.k8s.api.apps.v1.{name}\""));
+        let own = declared.and_then(|(_, rest)| rest.split("\n};").next()).unwrap_or_default();
+        let fields: Vec<&str> =
+            own.split("Field { name: \"").skip(1).filter_map(|it| it.split('"').next()).collect();
+        if fields.is_empty() {
+            complaints.push(format!("the table of types has no {name}"));
+        }
+        let missing = fields.into_iter().filter(|it| !named(it));
+        complaints.extend(missing.map(|it| format!("{DOCUMENT} does not say what {name}.{it} is")));
+    }
+    complaints
+}
+
+/// The table of commands is what the transcripts of the matrix show.
+fn kubectl(tree: &Tree) -> Vec<String> {
+    const DOCUMENT: &str = "docs/kubectl.md";
+    let shown = tree.text(DOCUMENT).lines().filter(|it| it.starts_with('|')).collect::<Vec<_>>().join("\n");
+    let wanted = kubectl_table(tree);
+    if shown == wanted { Vec::new() } else { vec![format!("{DOCUMENT}: the table should be\n{wanted}")] }
+}
+
+const YES: &str = "yes";
+
+/// What came of one command, by the first version that it came of.
+type Outcomes<'a> = BTreeMap<u32, Vec<&'a str>>;
+
+fn kubectl_table(tree: &Tree) -> String {
+    let mut verbs: BTreeMap<String, Vec<(bool, Outcomes<'_>)>> = BTreeMap::new();
+    for (_, text) in tree.under("crates/muster/tests/matrix/").filter(|(path, _)| path.ends_with(".txt")) {
+        let (mut needs_agent, mut version, mut at) = (false, 0, String::new());
+        for line in text.lines() {
+            if let Some(command) = line.strip_prefix("$ ") {
+                at = verb(command);
+                let outcomes = BTreeMap::from([(0, Vec::new())]);
+                verbs.entry(at.clone()).or_default().push((needs_agent, outcomes));
+                (needs_agent, version) = (false, 0);
+            } else if let Some(later) = line.strip_prefix("  -- kubectl 1.") {
+                version = later.parse().unwrap_or_default();
+            } else if line.starts_with("  ") {
+                let last = verbs.get_mut(&at).and_then(|it| it.last_mut());
+                last.into_iter().for_each(|(_, it)| it.entry(version).or_default().push(line));
+            } else {
+                needs_agent |= line == "# needs a node's agent";
+            }
+        }
+    }
+    let mut table = vec!["| command | 1.20 | 1.27 to 1.33 |".to_owned(), "|---|---|---|".to_owned()];
+    for (verb, entries) in &verbs {
+        let old = verdict(verb, entries, 20);
+        let new = match (27..=33).find(|version| verdict(verb, entries, *version) == YES) {
+            Some(27) => YES.to_owned(),
+            Some(first) => format!("from 1.{first}"),
+            None => verdict(verb, entries, 33),
+        };
+        table.push(format!("| `kubectl {verb}` | {old} | {new} |"));
+    }
+    table.join("\n")
+}
+
+/// `rollout undo` of `EDITOR=x kubectl rollout undo ds/ds`.
+fn verb(command: &str) -> String {
+    const WITH_PARTS: [&str; 5] = ["auth", "create", "rollout", "set", "cluster"];
+    let mut words = command.split_whitespace().skip_while(|it| *it != "kubectl").skip(1);
+    let first = words.next().unwrap_or_default();
+    let second = words.next().filter(|it| WITH_PARTS.contains(&first) && !it.starts_with('-'));
+    second.map_or_else(|| first.to_owned(), |it| format!("{first} {it}"))
+}
+
+/// Whether any of them works with this version; or else, what the last of them says.
+fn verdict(verb: &str, entries: &[(bool, Outcomes<'_>)], version: u32) -> String {
+    let said = |(_, outcomes): &(bool, Outcomes<'_>)| -> Vec<String> {
+        let lines = outcomes.range(..=version).next_back().map(|(_, lines)| lines.as_slice());
+        lines.unwrap_or_default().iter().map(|it| (*it).to_owned()).collect()
+    };
+    // `kubectl diff` ends with 1 where it finds a difference.
+    let works = |lines: &[String]| {
+        let exit = lines.last().and_then(|it| it.strip_prefix("  exit "));
+        exit.is_none_or(|it| verb == "diff" && it == "1")
+    };
+    if entries.iter().all(|(needs_agent, _)| *needs_agent) {
+        return "no: needs a node that runs containers".to_owned();
+    }
+    if entries.iter().any(|it| works(&said(it))) {
+        return YES.to_owned();
+    }
+    let last = entries.last().map(said).unwrap_or_default();
+    let error = last.iter().find_map(|it| it.strip_prefix("  ! ")).unwrap_or_default();
+    let error = error.strip_prefix("error: ").unwrap_or(error);
+    format!("no: {}", error.replace('|', "\\|"))
+}
+
+/// Each `muster …` and `make …` that a document shows is a command that exists, with flags that exist.
+fn commands(tree: &Tree, help: impl Fn(&[&str]) -> Option<String>) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let mut known: BTreeMap<Vec<String>, Option<String>> = BTreeMap::new();
+    let documents = tree.all().filter(|(path, _)| path.ends_with(".md"));
+    for (path, command) in documents.flat_map(|(path, text)| shown(text).map(move |it| (path, it))) {
+        let words: Vec<&str> = command.split_whitespace().collect();
+        if let ["make", target, ..] = words[..] {
+            let is_target = tree.text("Makefile").lines().any(|it| it.starts_with(&format!("{target}:")));
+            if !is_target {
+                complaints.push(format!("{path}: `{command}`: there is no target {target}"));
+            }
+            continue;
+        }
+        // A command has parts, and then arguments: the longest that there is help for.
+        let is_part =
+            |it: &&&str| it.chars().all(|it| it.is_ascii_lowercase() || it == '-') && !it.starts_with('-');
+        let parts: Vec<&str> = words[1..].iter().take_while(is_part).copied().collect();
+        let mut text_of = |parts: &[&str]| {
+            let key = parts.iter().map(|it| (*it).to_owned()).collect();
+            known.entry(key).or_insert_with(|| help(parts)).clone()
+        };
+        let is_there = parts.first().is_none_or(|first| text_of(&[first]).is_some());
+        let found = (0..=parts.len()).rev().find_map(|count| text_of(&parts[..count]));
+        let (true, Some(text)) = (is_there, found) else {
+            complaints.push(format!("{path}: `{command}`: there is no such command"));
+            continue;
+        };
+        for flag in words.iter().filter(|it| it.starts_with("--")) {
+            let flag = flag.split('=').next().unwrap_or_default();
+            let is_there = flag == "--help" || text.split([' ', ',', '\n', '=']).any(|it| it == flag);
+            if !is_there {
+                complaints.push(format!("{path}: `{command}`: there is no flag {flag}"));
+            }
+        }
+    }
+    complaints
+}
+
+/// The commands of ours in a document: lines of blocks of code, and what stands between backticks.
+fn shown(text: &str) -> impl Iterator<Item = String> + '_ {
+    let mut fenced = false;
+    let in_blocks = text.lines().filter_map(move |line| {
+        if line.starts_with("```") {
+            fenced = !fenced;
+            return None;
+        }
+        let inside = if fenced { Some(line) } else { line.strip_prefix("    ") };
+        inside.map(|it| it.strip_prefix("$ ").unwrap_or(it).to_owned())
+    });
+    let in_lines = text.lines().flat_map(quoted).map(str::to_owned);
+    let ours = |it: &String| it.starts_with("muster ") || it.starts_with("make ");
+    // What follows is a comment, or for another program.
+    let bare = |it: String| it.split([';', '|', '>', '#', '\'']).next().unwrap_or_default().trim().to_owned();
+    in_blocks.chain(in_lines).map(|it| it.replace('…', "")).filter(ours).map(bare)
+}
+
+mod can_fail {
+    use super::*;
+
+    #[test]
+    fn behaviours_that_no_test_shows() {
+        let document = "# B\n| what | shown by |\n|---|---|\n| seen | `engine/tests/a.rs::seen` |\n\
+            | helped | `engine/tests/a.rs::help` |\n| gone | `engine/tests/a.rs::gone` |\n| said | nothing |\n";
+        let code = "#[test]\nfn seen() {}\nfn help() {}\n";
+        let tree = Tree::of(&[("docs/behaviour.md", document), ("crates/engine/tests/a.rs", code)]);
+        assert_eq!(
+            behaviours(&tree),
+            [
+                "docs/behaviour.md: engine/tests/a.rs::gone: crates/engine/tests/a.rs has no such item",
+                "docs/behaviour.md: \"said\" names nothing that holds it",
+                "docs/behaviour.md: engine/tests/a.rs::help is no test",
+            ]
+        );
+    }
+
+    #[test]
+    fn fields_that_are_not_explained() {
+        let table = "name: \"io.k8s.api.apps.v1.DaemonSetSpec\",\n  Field { name: \"template\", x }\n  \
+            Field { name: \"replicas\", x }\n};\n  Field { name: \"other\", x }\n";
+        let manual = "| `spec.template` | the pod |\n";
+        let tree = Tree::of(&[("crates/server/src/types/table.rs", table), ("docs/daemonset.md", manual)]);
+        let complaints = fields(&tree);
+        assert!(
+            complaints.contains(&"docs/daemonset.md does not say what DaemonSetSpec.replicas is".to_owned())
+        );
+        assert!(complaints.contains(&"the table of types has no DaemonSetStatus".to_owned()));
+        assert!(!complaints.iter().any(|it| it.contains("template") || it.contains("other")));
+    }
+
+    #[test]
+    fn a_table_that_the_transcripts_do_not_show() {
+        let transcript = "$ kubectl auth whoami\n  ! error: unknown\n  exit 1\n  -- kubectl 1.28\n    me\n\
+            # needs a node's agent\n$ kubectl logs x\n  ! no\n  exit 1\n$ kubectl diff -f x\n    a\n  exit 1\n";
+        let table = "| command | 1.20 | 1.27 to 1.33 |\n|---|---|---|\n\
+            | `kubectl auth whoami` | no: unknown | from 1.28 |\n\
+            | `kubectl diff` | yes | yes |\n\
+            | `kubectl logs` | no: needs a node that runs containers | no: needs a node that runs containers |";
+        let matrix = ("crates/muster/tests/matrix/1.txt", transcript);
+        nothing_wrong(kubectl(&Tree::of(&[matrix, ("docs/kubectl.md", table)])));
+        assert_eq!(
+            kubectl(&Tree::of(&[matrix, ("docs/kubectl.md", "")])),
+            [format!("docs/kubectl.md: the table should be\n{table}")]
+        );
+    }
+
+    #[test]
+    fn commands_that_do_not_exist() {
+        let document = "`muster up --nodes 3` and `muster token create`; `make tea`\n\
+            ```console\n$ muster up --no-such=1 # word\n$ muster fly\n```\n    muster up FILE --sim-nodes 2\n";
+        let tree = Tree::of(&[("README.md", document), ("Makefile", "up: ## x\n")]);
+        let help = |words: &[&str]| match words {
+            [] => Some("Commands: up token".to_owned()),
+            ["up"] => Some("--nodes <N>\n --sim-nodes".to_owned()),
+            ["token"] | ["token", "create"] => Some(String::new()),
+            _ => None,
+        };
+        assert_eq!(
+            commands(&tree, help),
+            [
+                "README.md: `muster up --no-such=1`: there is no flag --no-such",
+                "README.md: `muster fly`: there is no such command",
+                "README.md: `make tea`: there is no target tea",
+            ]
+        );
+    }
+}

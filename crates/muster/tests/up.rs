@@ -1,0 +1,309 @@
+//! `muster up` as whoever starts it meets it: what it says when it cannot begin, and that it goes on where it was killed.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use expect_test::expect;
+use http::Request;
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+
+/// Far longer than anything takes on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const SETS: &str = "/apis/apps/v1/namespaces/default/daemonsets";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const NODES: &str = "/api/v1/nodes";
+
+/// Where in an SQLite file it says of which format its tables are.
+const FORMAT_AT: usize = 60;
+
+/// A directory that goes when the test ends well.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("start-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+fn muster(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+    command.args(args).env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+/// A `muster up` that is ready.
+struct Up {
+    child: Child,
+    line: String,
+}
+
+impl Up {
+    fn new(dir: &Path, nodes: &str) -> Self {
+        let mut up = muster(&["up", "--listen", "127.0.0.1:0", "--sim-nodes", nodes, "--data-dir"]);
+        let mut child = up.arg(dir).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("ready: "), "{line}");
+        Self { child, line }
+    }
+}
+
+/// As by `kill -9`.
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The code it ended with, and its last words.
+fn said(output: &Output) -> String {
+    let [out, err] = [&output.stdout, &output.stderr].map(|it| String::from_utf8_lossy(it).into_owned());
+    format!("{} {out}{err}", output.status.code().unwrap_or(-1))
+}
+
+/// Ends by itself, or is given up.
+fn run(mut command: Command) -> String {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let began = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if PATIENCE < began.elapsed() {
+            let _ = child.kill();
+            let mut err = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+            panic!("{command:?} did not end, and said: {err}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    said(&child.wait_with_output().unwrap())
+}
+
+#[test]
+fn whoever_cannot_begin_says_why_and_what_to_do() {
+    let root = Dir::new("refused");
+    let at = |name: &str| root.0.join(name);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+
+    // A good store, for the bad ones to be made of.
+    let good = at("good.db");
+    {
+        let _up = Up::new(&at("good"), "0");
+        let backup = muster(&["backup", "--data-dir"]).arg(at("good")).arg(&good).output().unwrap();
+        assert!(backup.status.success(), "{}", said(&backup));
+    }
+    let store = |dir: &str, content: &[u8]| {
+        fs::create_dir(at(dir)).unwrap();
+        fs::write(at(dir).join("muster.db"), content).unwrap();
+    };
+    let good = fs::read(good).unwrap();
+    let mut newer = good.clone();
+    newer[FORMAT_AT..FORMAT_AT + 4].copy_from_slice(&999_u32.to_be_bytes());
+    store("newer", &newer);
+    store("foreign", b"a letter to somebody else");
+    store("damaged", &good[..good.len() / 2]);
+    fs::write(at("file"), "").unwrap();
+    fs::create_dir(at("home")).unwrap();
+    fs::write(at("home/letter"), "").unwrap();
+    fs::create_dir(at("keys")).unwrap();
+    fs::write(at("keys/ca.crt"), "").unwrap();
+    fs::write(at("keys/ca.key"), "no key").unwrap();
+
+    let mut told = String::new();
+    let mut check = |dir: &str, args: &[&str]| {
+        let mut command = muster(&["up", "--sim-nodes", "0", "--data-dir"]);
+        command.arg(at(dir)).args(args);
+        if !args.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        writeln!(told, "{dir} {}: {}", args.join(" "), run(command)).unwrap();
+    };
+    check("file", &[]);
+    check("file/below", &[]);
+    check("home", &[]);
+    check("foreign", &[]);
+    check("newer", &[]);
+    check("damaged", &[]);
+    check("keys", &[]);
+    check("new", &["--listen", &taken]);
+    check("new", &["--listen", "192.0.2.1:0"]);
+    check("new", &["--kubeconfig", "/nowhere/kubeconfig"]);
+    check("new", &["--audit-log", "/nowhere/audit.log"]);
+    check("new", &["--nodes", "1"]);
+    check("new", &["--sim-nodes", "many"]);
+    let told = told.replace(root.0.to_str().unwrap(), "DIR").replace(&taken, "TAKEN");
+    expect![[r#"
+        file : 1 muster: DIR/file is not a directory, or lies in what is none: choose another --data-dir
+
+        file/below : 1 muster: DIR/file/below is not a directory, or lies in what is none: choose another --data-dir
+
+        home : 1 muster: DIR/home has files in it that are not muster's: choose another --data-dir
+
+        foreign : 1 muster: the data file DIR/foreign/muster.db is damaged: it does not begin as an SQLite file does. Restore a backup with `muster restore`, or move the file and its -wal away to begin with an empty store
+
+        newer : 1 muster: the data file DIR/newer/muster.db is of format 999, and this version reads up to 1. Use the version of muster that wrote it, or a later one
+
+        damaged : 1 muster: the data file DIR/damaged/muster.db is damaged: database disk image is malformed. Restore a backup with `muster restore`, or move the file and its -wal away to begin with an empty store
+
+        keys : 1 muster: set up the certificates: use the certificates in DIR/keys: if they are damaged, remove ca.crt and ca.key there: PEM error: malformedframing
+
+        new --listen TAKEN: 1 muster: TAKEN is in use: is another server running? Choose another with --listen
+
+        new --listen 192.0.2.1:0: 1 muster: listen on 192.0.2.1:0: choose an address of this machine with --listen: Cannot assign requested address (os error 99)
+
+        new --kubeconfig /nowhere/kubeconfig: 1 muster: choose another --kubeconfig: /nowhere/kubeconfig cannot be written: No such file or directory (os error 2)
+
+        new --audit-log /nowhere/audit.log: 1 muster: choose another --audit-log: /nowhere/audit.log cannot be written: No such file or directory (os error 2)
+
+        new --nodes 1: 1 muster: real nodes are not there yet: leave --nodes away, and use --sim-nodes N
+
+        new --sim-nodes many: 2 error: the argument '--sim-nodes <N>' cannot be used multiple times
+
+        Usage: muster up [OPTIONS]
+
+        For more information, try '--help'.
+
+    "#]].assert_eq(&told);
+}
+
+#[test]
+fn a_data_directory_has_one_process() {
+    let root = Dir::new("taken");
+    let mut told = String::new();
+    let mut check = |expected_of: &[&str], file: Option<&Path>| {
+        let mut command = muster(expected_of);
+        command.arg("--data-dir").arg(&root.0).args(file);
+        writeln!(told, "{}: {}", expected_of.join(" "), run(command)).unwrap();
+    };
+    check(&["down"], None);
+    let up = Up::new(&root.0, "0");
+    let pid = up.child.id().to_string();
+    check(&["up", "--listen", "127.0.0.1:0"], None);
+    check(&["server", "--listen", "127.0.0.1:0"], None);
+    check(&["restore"], Some(&root.0.join("none.db")));
+    check(&["down"], None);
+    drop(up);
+    check(&["down"], None);
+    let told = told.replace(root.0.to_str().unwrap(), "DIR").replace(&pid, "PID");
+    expect![[r#"
+        down: 1 muster: no muster has been up on DIR: choose another --data-dir
+
+        up --listen 127.0.0.1:0: 1 muster: another muster (process PID) is running on DIR: stop that one, or choose another --data-dir
+
+        server --listen 127.0.0.1:0: 1 muster: another muster (process PID) is running on DIR: stop that one, or choose another --data-dir
+
+        restore: 1 muster: another muster (process PID) is running on DIR: stop that one, or choose another --data-dir
+
+        down: 1 muster: muster (process PID) is still running on DIR: stop it with Ctrl-C or SIGTERM
+
+        down: 0 nothing runs on DIR, and simulated nodes leave nothing behind. Its data stays: `muster up --data-dir DIR` goes on with it, and to forget the cluster remove the directory
+
+    "#]].assert_eq(&told);
+}
+
+#[test]
+fn it_says_how_many_nodes_there_will_be_if_nobody_does() {
+    let root = Dir::new("three");
+    let mut up = muster(&["up", "--listen", "127.0.0.1:0", "--data-dir"]);
+    let mut child = up.arg(&root.0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let told = format!("{line}{}", said(&child.wait_with_output().unwrap()));
+    expect![[r#"
+        ready: 3 simulated nodes; export KUBECONFIG=DIR/kubeconfig
+        0 muster: neither --nodes nor --sim-nodes is given: there will be 3 simulated nodes
+    "#]]
+    .assert_eq(&told.replace(root.0.to_str().unwrap(), "DIR"));
+}
+
+async fn client(dir: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(dir.join("kubeconfig")).unwrap();
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+async fn get(client: &Client, path: &str) -> Value {
+    client.request(Request::get(path).body(Vec::new()).unwrap()).await.unwrap()
+}
+
+async fn create_set(client: &Client, name: &str) {
+    let labels = json!({"app": name});
+    let containers = json!([{"name": "c", "image": "example.com/daemon:1"}]);
+    let set = json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
+        },
+    });
+    let request =
+        Request::post(SETS).header("Content-Type", "application/json").body(set.to_string().into_bytes());
+    client.request::<Value>(request.unwrap()).await.unwrap();
+}
+
+async fn runs(client: &Client, set: &str, count: u64) {
+    let began = Instant::now();
+    while get(client, &format!("{SETS}/{set}")).await["status"]["numberReady"] != json!(count) {
+        assert!(began.elapsed() < PATIENCE, "{set} has not {count} pods that are ready");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Nodes and pods, each with what would be another if it had been made or started anew.
+async fn who_is_there(client: &Client, app: &str) -> String {
+    let mut there = Vec::new();
+    for node in get(client, NODES).await["items"].as_array().unwrap() {
+        there.push(format!("{} {}", node["metadata"]["name"], node["metadata"]["uid"]));
+    }
+    for pod in get(client, &format!("{PODS}?labelSelector=app%3D{app}")).await["items"].as_array().unwrap() {
+        let container = &pod["status"]["containerStatuses"][0];
+        let (uid, started) = (&pod["metadata"]["uid"], &container["state"]["running"]["startedAt"]);
+        there.push(format!("{} {uid} {} {started}", pod["metadata"]["name"], container["restartCount"]));
+    }
+    there.sort();
+    there.join("\n")
+}
+
+#[tokio::test]
+async fn after_a_kill_it_goes_on_and_nothing_is_made_anew() {
+    let root = Dir::new("killed");
+    let up = Up::new(&root.0, "3");
+    let line = up.line.clone();
+    let before = {
+        let client = client(&root.0).await;
+        create_set(&client, "first").await;
+        runs(&client, "first", 3).await;
+        who_is_there(&client, "first").await
+    };
+    drop(up);
+    let up = Up::new(&root.0, "3");
+    assert_eq!(up.line, line);
+    let client = client(&root.0).await;
+    // A second set shows that every part works again.
+    create_set(&client, "second").await;
+    runs(&client, "second", 3).await;
+    assert_eq!(who_is_there(&client, "first").await, before);
+}
