@@ -474,8 +474,10 @@ impl Act {
             Stage::Recheck if same => {}
             Stage::Steps if same => self.bump_collisions(fresh),
             Stage::Status if same => self.put_status_again(fresh),
-            // Deleted, or another one of its name: the watch will show it.
+            // Deleted, or another one of its name: nothing more is done for the old one until the watch shows it, or pods
+            // would be made for an owner that is gone.
             _ => {
+                self.report.wrote.push((Kind::Sets, fresh.resource_version));
                 self.fail();
                 self.report.retry(Duration::ZERO);
             }

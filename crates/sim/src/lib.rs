@@ -9,6 +9,7 @@ pub mod case;
 pub mod faults;
 pub mod invariants;
 pub mod mutants;
+pub mod parts;
 pub mod replica;
 pub mod rng;
 pub mod run;

@@ -53,6 +53,8 @@ pub struct Server {
     /// Every version of every object, for questions about the past.
     versions: BTreeMap<(Kind, Key), Vec<Version>>,
     pub log: Vec<Commit>,
+    /// When each node last renewed its lease.
+    pub leases: BTreeMap<Text, Time>,
     uids: u64,
     names: u64,
     /// Most pods that may exist; creates beyond are refused as a quota would.
@@ -76,6 +78,7 @@ impl Default for Server {
             revisions: BTreeMap::new(),
             versions: BTreeMap::new(),
             log: Vec::new(),
+            leases: BTreeMap::new(),
             uids: 0,
             names: 0,
             quota: None,
@@ -180,6 +183,9 @@ impl Server {
         if kind == Kind::Pods && object["status"].is_null() {
             object["status"] = json!({"phase": "Pending"});
         }
+        if kind == Kind::Nodes {
+            have_reasons(&mut object);
+        }
         if mutant::is("S1") && kind == Kind::Pods && matches!(actor, Actor::Controller(_)) {
             let mut twin = object.clone();
             let name = format!("{}-twin", key.name);
@@ -202,6 +208,9 @@ impl Server {
         let before = self.objects.get(&(kind, key.clone())).cloned().ok_or(Refusal::NotFound)?;
         let mut object = (*before).clone();
         change(&mut object);
+        if kind == Kind::Nodes && actor == Actor::User {
+            have_reasons(&mut object);
+        }
         if object == *before {
             return Ok(self.resource_version(kind, key));
         }
@@ -376,13 +385,38 @@ impl Server {
     }
 }
 
+/// A taint that stands for a condition comes with it: whoever watches over nodes would take it away.
+fn have_reasons(node: &mut Value) {
+    const REASONS: [(&str, &str); 4] = [
+        ("network-unavailable", "NetworkUnavailable"),
+        ("memory-pressure", "MemoryPressure"),
+        ("disk-pressure", "DiskPressure"),
+        ("pid-pressure", "PIDPressure"),
+    ];
+    let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    let has = |name: &str| taints.iter().any(|it| it["key"] == format!("node.kubernetes.io/{name}"));
+    let is_told = |node: &Value, kind: &str| {
+        node["status"]["conditions"].as_array().into_iter().flatten().any(|it| it["type"] == *kind)
+    };
+    for (name, kind) in REASONS {
+        if has(name) || is_told(node, kind) {
+            let status = if has(name) { "True" } else { "False" };
+            merge_conditions(&mut node["status"], &[json!({"type": kind, "status": status})]);
+        }
+    }
+    if has("unschedulable") || node["spec"]["unschedulable"] == true {
+        node["spec"]["unschedulable"] = has("unschedulable").into();
+    }
+}
+
 /// Nothing runs for it: it was never bound, or it has finished.
 fn pod_may_go(pod: &Value) -> bool {
     let unbound = pod["spec"]["nodeName"].as_str().is_none_or(str::is_empty);
     unbound || matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
-/// A merge patch, but that `metadata.ownerReferences` is merged by uid, as a strategic merge patch does it.
+/// A merge patch, but that `metadata.ownerReferences` is merged by uid, and conditions by type, as a strategic merge patch
+/// does it.
 fn merge(object: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *object = patch.clone();
@@ -392,6 +426,7 @@ fn merge(object: &mut Value, patch: &Value) {
         match (name.as_str(), change) {
             ("uid" | "resourceVersion", _) => {}
             ("ownerReferences", Value::Array(references)) => merge_owners(object, references),
+            ("conditions", Value::Array(conditions)) => merge_conditions(object, conditions),
             (_, Value::Null) => {
                 if let Some(it) = object.as_object_mut() {
                     it.remove(name);
@@ -420,6 +455,17 @@ fn merge_owners(metadata: &mut Value, references: &[Value]) {
         }
     }
     metadata["ownerReferences"] = owners.into();
+}
+
+fn merge_conditions(status: &mut Value, changed: &[Value]) {
+    let mut conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+    for change in changed {
+        match conditions.iter_mut().find(|it| it["type"] == change["type"]) {
+            Some(condition) => merge(condition, change),
+            None => conditions.push(change.clone()),
+        }
+    }
+    status["conditions"] = conditions.into();
 }
 
 /// A name's tail, from the alphabet that Kubernetes uses.

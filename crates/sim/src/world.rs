@@ -14,6 +14,7 @@ use crate::actors::kubelet::{Kubelet, Nature};
 use crate::faults::{Mix, WatchFault, WriteFault};
 use crate::invariants::liveness::SETTLED_WITHIN;
 use crate::invariants::{Checks, Violation};
+use crate::parts::{self, Move, Part, Plays};
 use crate::replica::{Lease, Replica};
 use crate::rng::Rng;
 use crate::server::Server;
@@ -62,8 +63,14 @@ pub enum Task {
     },
     Schedule,
     Kubelet(Text),
-    NodeLifecycle,
-    Garbage,
+    /// The nodes that live say so.
+    Beat,
+    /// A shipped loop moves.
+    Part {
+        part: Part,
+        life: u64,
+        its: Move,
+    },
     Bookmark,
     /// Trouble for nodes and processes.
     Chaos,
@@ -86,6 +93,7 @@ pub struct World {
     pub rng: Rng,
     pub server: Server,
     pub replicas: Vec<Replica>,
+    pub parts: BTreeMap<Part, Box<dyn Plays>>,
     pub lease: Lease,
     pub kubelets: BTreeMap<Text, Kubelet>,
     /// What containers of each image do.
@@ -127,6 +135,7 @@ impl World {
             now: start,
             server: Server::default(),
             replicas: (0..replicas).map(|_| Replica::new(&mut rng, skew_s)).collect(),
+            parts: parts::all(),
             lease: Lease::default(),
             kubelets: BTreeMap::new(),
             natures: BTreeMap::new(),
@@ -162,8 +171,11 @@ impl World {
         for replica in 0..self.replicas.len() {
             self.start_replica(replica);
         }
-        self.after(Duration::from_secs(1), Task::NodeLifecycle);
-        self.after(Duration::from_secs(1), Task::Garbage);
+        self.after(Duration::from_millis(10), Task::Beat);
+        for part in self.parts.keys().copied().collect::<Vec<_>>() {
+            let delay = self.soon();
+            self.after(delay, Task::Part { part, life: 0, its: Move::Begin });
+        }
         self.after(Duration::from_secs(30), Task::Bookmark);
         self.after(Duration::from_millis(500), Task::Chaos);
         self.spread_commits();
@@ -209,8 +221,8 @@ impl World {
                 self.schedule();
             }
             Task::Kubelet(node) => self.kubelet(&node),
-            Task::NodeLifecycle => self.node_lifecycle(),
-            Task::Garbage => self.garbage(),
+            Task::Beat => self.beat(),
+            Task::Part { part, life, its } => self.part(part, life, its),
             Task::Bookmark => self.bookmark(),
             Task::Chaos => self.chaos(),
             Task::User => self.user(),
@@ -228,6 +240,7 @@ impl World {
             for replica in 0..self.replicas.len() {
                 self.expect_delivery(replica, commit.kind);
             }
+            self.expect_delivery_to_parts(commit.kind);
             match commit.kind {
                 Kind::Pods => {
                     self.wake_scheduler();
@@ -310,7 +323,11 @@ impl World {
             && !self.tasks.values().any(|task| {
                 matches!(
                     task,
-                    Task::Deliver { .. } | Task::Call { .. } | Task::Answer { .. } | Task::Schedule
+                    Task::Deliver { .. }
+                        | Task::Call { .. }
+                        | Task::Answer { .. }
+                        | Task::Schedule
+                        | Task::Part { its: Move::Deliver(_) | Move::Call(_) | Move::Answer(_), .. }
                 )
             })
     }

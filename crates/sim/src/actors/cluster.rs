@@ -1,19 +1,12 @@
-//! The rest of a cluster: a scheduler, the node lifecycle, and garbage collection.
-
-use std::collections::BTreeSet;
-use std::time::Duration;
+//! The rest of a cluster: a scheduler.
 
 use muster_engine::facts::{Key, Kind, Text};
 use muster_engine::mutant;
 use muster_engine::placement::tolerates;
 use serde_json::{Value, json};
 
-use super::kubelet::set_ready;
 use crate::server::Actor;
-use crate::world::{Task, World};
-
-/// How long a node may be silent before it is called unreachable.
-const SILENT: Duration = Duration::from_secs(10);
+use crate::world::World;
 
 impl World {
     /// Binds pending pods to the one node they may go to, if they tolerate its taints.
@@ -41,176 +34,6 @@ impl World {
             });
         }
     }
-
-    /// Silent nodes become Unknown and get their taints, and lose them when they report again.
-    pub fn node_lifecycle(&mut self) {
-        self.after(Duration::from_secs(2), Task::NodeLifecycle);
-        let clock = self.now.to_rfc3339();
-        let nodes: Vec<Text> = self.kubelets.keys().cloned().collect();
-        for node in nodes {
-            let Some(kubelet) = self.kubelets.get(&node) else { continue };
-            let silent = kubelet.dead_since.is_some_and(|since| since + SILENT <= self.now);
-            let alive = kubelet.alive;
-            if !self.server.nodes.contains_key(&node) || (!silent && !alive) {
-                continue;
-            }
-            let status = if silent { "Unknown" } else { "True" };
-            let key = Key::new("", node.clone());
-            let _ = self.server.update(Kind::Nodes, &key, Actor::NodeLifecycle, |it| {
-                set_node_ready(it, status, &clock);
-                set_unreachable(it, silent);
-            });
-            if silent {
-                self.mark_pods_not_ready(&node, &clock);
-            }
-        }
-    }
-
-    fn mark_pods_not_ready(&mut self, node: &Text, clock: &str) {
-        let on_node: Vec<Key> = self
-            .server
-            .pods
-            .values()
-            .filter(|it| it.bound && it.target.as_ref() == Some(node) && it.ready_since.is_some())
-            .map(|it| it.key.clone())
-            .collect();
-        for key in on_node {
-            let _ = self
-                .server
-                .update(Kind::Pods, &key, Actor::NodeLifecycle, |it| set_ready(it, "Running", false, clock));
-        }
-    }
-
-    /// Pods whose node or owner is gone, and owners that wait for their dependents.
-    pub fn garbage(&mut self) {
-        self.after(Duration::from_secs(2), Task::Garbage);
-        if !self.garbage_runs {
-            return;
-        }
-        self.collect_pods_of_missing_nodes();
-        self.collect_orphans();
-        self.finish_foreground_and_orphan();
-        self.evict();
-    }
-
-    fn collect_pods_of_missing_nodes(&mut self) {
-        let gone: Vec<Key> = self
-            .server
-            .pods
-            .values()
-            .filter(|it| {
-                it.bound && it.target.as_ref().is_some_and(|node| !self.server.nodes.contains_key(node))
-            })
-            .map(|it| it.key.clone())
-            .collect();
-        for key in gone {
-            let _ = self.server.update(Kind::Pods, &key, Actor::Garbage, |it| {
-                it["status"]["phase"] = "Failed".into();
-            });
-            let _ = self.server.delete(Kind::Pods, &key, None, None, true, Actor::Garbage);
-        }
-    }
-
-    /// Background deletion: what was owned by a set that is gone goes.
-    fn collect_orphans(&mut self) {
-        let sets: BTreeSet<&str> = self.server.sets.values().map(|it| it.uid.as_ref()).collect();
-        let mut gone = Vec::new();
-        for kind in [Kind::Pods, Kind::Revisions] {
-            for (key, object) in self.server.objects(kind) {
-                let owners = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-                let dead = owners
-                    .iter()
-                    .filter(|it| it["kind"] == "DaemonSet")
-                    .any(|it| it["uid"].as_str().is_some_and(|uid| !sets.contains(uid)));
-                if dead {
-                    gone.push((kind, key.clone()));
-                }
-            }
-        }
-        for (kind, key) in gone {
-            let _ = self.server.delete(kind, &key, None, None, false, Actor::Garbage);
-        }
-    }
-
-    /// Foreground: dependents first, then the set. Orphan: the references go, then the set.
-    fn finish_foreground_and_orphan(&mut self) {
-        let deleting: Vec<(Key, Text, BTreeSet<String>)> = self
-            .server
-            .sets
-            .values()
-            .filter(|it| it.deleting)
-            .map(|it| {
-                let object = self.server.object(Kind::Sets, &it.key);
-                let finalizers = object.and_then(|it| it["metadata"]["finalizers"].as_array().cloned());
-                let finalizers =
-                    finalizers.into_iter().flatten().filter_map(|it| it.as_str().map(str::to_owned));
-                (it.key.clone(), it.uid.clone(), finalizers.collect())
-            })
-            .collect();
-        for (key, uid, finalizers) in deleting {
-            let mine: Vec<(Kind, Key)> = [Kind::Pods, Kind::Revisions]
-                .into_iter()
-                .flat_map(|kind| {
-                    self.server.objects(kind).map(move |(key, object)| (kind, key.clone(), object.clone()))
-                })
-                .filter(|(_, _, object)| owned_by(object, &uid))
-                .map(|(kind, key, _)| (kind, key))
-                .collect();
-            if finalizers.contains("orphan") {
-                for (kind, it) in &mine {
-                    let patch = json!({"metadata": {"ownerReferences": [{"$patch": "delete", "uid": uid}]}});
-                    let _ = self.server.patch(*kind, it, &patch, Actor::Garbage);
-                }
-                self.drop_finalizers(&key);
-            } else if finalizers.contains("foregroundDeletion") {
-                for (kind, it) in &mine {
-                    let _ = self.server.delete(*kind, it, None, None, false, Actor::Garbage);
-                }
-                // Only what says so keeps its owner waiting.
-                let waits = mine
-                    .iter()
-                    .any(|(kind, it)| self.server.object(*kind, it).is_some_and(|it| blocks(it, &uid)));
-                if !waits && !mutant::is("L6") {
-                    self.drop_finalizers(&key);
-                }
-            }
-        }
-    }
-
-    fn drop_finalizers(&mut self, key: &Key) {
-        let _ = self
-            .server
-            .update(Kind::Sets, key, Actor::Garbage, |it| it["metadata"]["finalizers"] = json!([]));
-    }
-
-    /// Taint eviction: a pod that does not tolerate a NoExecute taint of its node goes.
-    fn evict(&mut self) {
-        let evicted: Vec<Key> = self
-            .server
-            .pods
-            .values()
-            .filter(|it| it.bound && it.live())
-            .filter(|pod| {
-                let node = pod.target.as_ref().and_then(|it| self.server.nodes.get(it));
-                let mut taints = node.into_iter().flat_map(|it| it.taints.iter());
-                taints.any(|it| it.effect.as_str() == "NoExecute" && !tolerates(&pod.tolerations, it))
-            })
-            .map(|it| it.key.clone())
-            .collect();
-        for key in evicted {
-            let _ = self.server.delete(Kind::Pods, &key, None, None, false, Actor::NodeLifecycle);
-        }
-    }
-}
-
-fn owned_by(object: &Value, uid: &str) -> bool {
-    let owners = object["metadata"]["ownerReferences"].as_array();
-    owners.into_iter().flatten().any(|it| it["uid"] == uid)
-}
-
-fn blocks(object: &Value, uid: &str) -> bool {
-    let owners = object["metadata"]["ownerReferences"].as_array();
-    owners.into_iter().flatten().any(|it| it["uid"] == uid && it["blockOwnerDeletion"] == true)
 }
 
 pub(crate) fn set_node_ready(node: &mut Value, status: &str, clock: &str) {
@@ -222,18 +45,4 @@ pub(crate) fn set_node_ready(node: &mut Value, status: &str, clock: &str) {
     conditions.retain(|it| it["type"] != "Ready");
     conditions.push(json!({"type": "Ready", "status": status, "lastTransitionTime": clock}));
     node["status"]["conditions"] = conditions.into();
-}
-
-fn set_unreachable(node: &mut Value, unreachable: bool) {
-    const KEY: &str = "node.kubernetes.io/unreachable";
-    let mut taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
-    taints.retain(|it| it["key"] != KEY);
-    if unreachable {
-        taints.push(json!({"key": KEY, "effect": "NoSchedule"}));
-        taints.push(json!({"key": KEY, "effect": "NoExecute"}));
-    }
-    let none_before = node["spec"]["taints"].is_null();
-    if !(taints.is_empty() && none_before) {
-        node["spec"]["taints"] = taints.into();
-    }
 }

@@ -8,8 +8,12 @@ use muster_engine::mutant;
 use muster_engine::time::Time;
 use serde_json::{Value, json};
 
+use super::cluster::set_node_ready;
 use crate::server::Actor;
-use crate::world::World;
+use crate::world::{Task, World};
+
+/// Three may be missed before a node counts as silent.
+pub const BEAT_EVERY: Duration = Duration::from_secs(3);
 
 /// What the containers of an image do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -59,6 +63,20 @@ impl World {
         let kubelet = Kubelet { alive: true, skew, start, stop, ..Kubelet::default() };
         self.kubelets.insert(node.clone(), kubelet);
         self.wake_kubelet(node);
+    }
+
+    /// Every node that lives renews its lease, and says that it is ready.
+    pub fn beat(&mut self) {
+        self.after(BEAT_EVERY, Task::Beat);
+        let clock = self.now.to_rfc3339();
+        let alive = self.kubelets.iter().filter(|(_, it)| it.alive).map(|(node, _)| node.clone());
+        let alive: Vec<Text> = alive.filter(|it| self.server.nodes.contains_key(it)).collect();
+        for node in alive {
+            let ready = |it: &mut Value| set_node_ready(it, "True", &clock);
+            let _ = self.server.update(Kind::Nodes, &Key::new("", node.clone()), Actor::Kubelet, ready);
+            self.server.leases.insert(node, self.now);
+        }
+        self.expect_heartbeats();
     }
 
     /// One round of a kubelet: what is bound to it, and what runs on it.

@@ -1,6 +1,7 @@
 //! L: once faults have stopped, the world gets to where it should be, says so, and stays there.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_engine::facts::{Key, Kind, Pod, Rollout, Selector, Set, Text};
@@ -93,6 +94,13 @@ impl World {
             });
             if fits && self.scheduler_runs {
                 return fail("L11", format!("{} fits its node and is not bound", pod.key));
+            }
+        }
+        if self.garbage_runs {
+            let of_nowhere =
+                |it: &&Arc<Pod>| it.target.as_ref().is_some_and(|it| !view.nodes.contains_key(it));
+            if let Some(pod) = view.pods.values().filter(|it| it.bound).find(of_nowhere) {
+                return fail("L6", format!("{} is on a node that is gone, and does not go", pod.key));
             }
         }
         let names = view.nodes.keys().chain(view.pods.values().filter_map(|it| it.target.as_ref()));
