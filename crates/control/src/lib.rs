@@ -10,6 +10,8 @@
 
 mod call;
 mod daemonset;
+mod disruption;
+mod endpoints;
 mod explain;
 mod garbage;
 mod inquiry;
@@ -39,6 +41,8 @@ use crate::call::CALL_TIMEOUT;
 use crate::lanes::Lanes;
 use crate::lease::{Elector, Term};
 
+pub use crate::disruption::disruption;
+pub use crate::endpoints::endpoints;
 pub use crate::explain::{NotExplained, explain};
 pub use crate::garbage::garbage;
 pub use crate::inquiry::{Inquiries, NotAnswered};

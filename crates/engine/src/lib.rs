@@ -43,6 +43,8 @@ pub mod act;
 mod attempt;
 pub mod cache;
 pub mod daemonset;
+pub mod disruption;
+pub mod endpoints;
 pub mod explain;
 pub mod facts;
 pub mod garbage;
@@ -61,5 +63,7 @@ pub mod resources;
 pub mod scenario;
 pub mod scheduler;
 mod spread;
+#[cfg(test)]
+mod stage;
 pub mod time;
 pub mod why;

@@ -146,6 +146,7 @@ fn daemon_set(image: &str) -> Value {
             "template": {
                 "metadata": {"labels": {"app": "bench"}},
                 "spec": {
+                    "terminationGracePeriodSeconds": 0,
                     "containers": [{"name": "c", "image": image, "resources": {"requests": {"cpu": "10m", "memory": "20Mi"}}}],
                 },
             },

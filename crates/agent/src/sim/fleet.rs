@@ -19,10 +19,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::container::after;
-use super::node::{self, New};
+use super::node::{self, Addresses, New};
 use super::pod::{Call, Host, Pod};
 use super::seen;
-use super::status::pod_address;
 use super::told::{FLEET, Pace, ToNode, Trouble};
 
 /// As the kubelet: a heartbeat every 10 s, of which four may be missed, and a status every 5 min.
@@ -70,7 +69,7 @@ impl Fleet {
     /// Makes the nodes known to the API server, Ready unless they are told otherwise.
     pub async fn register(client: Client, options: Options) -> kube::Result<Self> {
         let now = Timestamp::now();
-        let (mut calls, mut untaint) = (Vec::new(), Vec::new());
+        let mut calls = Vec::new();
         let mut known = HashSet::new();
         for node in list(&client, &options.fleet).await? {
             let told = ToNode::read(node.annotations(), &mut |_| {});
@@ -83,14 +82,10 @@ impl Fleet {
         for number in 1..=options.count {
             let name = format!("{}-{number}", options.prefix);
             if !known.contains(&name) {
-                calls.push(create(&options.new_node(name.clone(), number), now));
-                // A new node is tainted until it is seen to be ready, and this one is.
-                let patch = json!({"spec": {"taints": null}});
-                untaint.push(request(Method::PATCH, format!("{NODES}/{name}"), MERGE, &patch));
+                calls.push(create(&options.new_node(name, number), now));
             }
         }
         all(&client, calls).await?;
-        all(&client, untaint).await?;
         Ok(Self { client, options })
     }
 
@@ -209,8 +204,7 @@ struct Node {
     /// The report that is under way or was last made.
     reported: Option<Timestamp>,
     pods: BTreeSet<Arc<str>>,
-    /// One bit for each address of its range.
-    addresses: [u128; 2],
+    addresses: Addresses,
     timers: [Option<Timestamp>; 2],
 }
 
@@ -431,8 +425,7 @@ impl Play {
                 has_lease: false,
                 reported: None,
                 pods: BTreeSet::new(),
-                // The first and the last address of a range are nobody's.
-                addresses: [1, 1 << 127],
+                addresses: Addresses::new(number),
                 timers: [None; 2],
             };
             self.nodes.insert(name.clone(), node);
@@ -555,7 +548,7 @@ impl Play {
                 tracing::warn!(pod = name, error, "an annotation is ignored");
             });
             if !pod.on_host {
-                pod.address = Some(node.lend(pod.address));
+                pod.address = Some(node.addresses.lend(pod.address));
             }
             node.pods.insert(uid.clone());
             self.pods.insert(uid.clone(), Known { pod, busy: false, timer: None });
@@ -580,7 +573,7 @@ impl Play {
         }
         if let Some(call) = look.call {
             known.busy = true;
-            let request = pod_request(&known.pod, &call);
+            let request = pod_request(&known.pod, call);
             self.then.push_back(Task { about: About::Pod(uid.clone()), request });
         }
     }
@@ -589,7 +582,7 @@ impl Play {
         let Some(known) = self.drop_pod(uid) else { return };
         if let Some(node) = self.nodes.get_mut(&known.pod.node) {
             node.pods.remove(uid);
-            node.take_back(known.pod.address);
+            node.addresses.take_back(known.pod.address);
         }
     }
 
@@ -681,31 +674,6 @@ impl Play {
 const BEAT: usize = 0;
 const REPORT: usize = 1;
 
-impl Node {
-    /// The address that it has, or the lowest that no other pod here has.
-    fn lend(&mut self, wanted: Option<std::net::Ipv4Addr>) -> std::net::Ipv4Addr {
-        if let Some(wanted) = wanted {
-            let last = wanted.octets()[3];
-            self.addresses[usize::from(last >> 7)] |= 1 << (last & 127);
-            return wanted;
-        }
-        let last = match self.addresses {
-            [u128::MAX, high] => 128 + high.trailing_ones().min(127),
-            [low, _] => low.trailing_ones(),
-        };
-        let last = u8::try_from(last).unwrap_or(u8::MAX);
-        self.addresses[usize::from(last >> 7)] |= 1 << (last & 127);
-        pod_address(self.number, last)
-    }
-
-    fn take_back(&mut self, address: Option<std::net::Ipv4Addr>) {
-        if let Some(address) = address {
-            let last = address.octets()[3];
-            self.addresses[usize::from(last >> 7)] &= !(1 << (last & 127));
-        }
-    }
-}
-
 fn beat(name: &Arc<str>, node: &Node, now: Timestamp) -> Task {
     let at = now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     if node.has_lease {
@@ -731,12 +699,13 @@ fn pods_of(node: &Arc<str>) -> Task {
     Task { about: About::PodsOf(node.clone()), request }
 }
 
-fn pod_request(pod: &Pod, call: &Call) -> Request<Vec<u8>> {
+fn pod_request(pod: &Pod, call: Call) -> Request<Vec<u8>> {
     let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
     match call {
         Call::Report(status) => {
             // The UID says which one is meant, if another one should have its name by now.
-            let patch = json!({"metadata": {"uid": pod.uid}, "status": status});
+            let mut patch = json!({"metadata": {"uid": pod.uid}});
+            patch["status"] = status;
             request(Method::PATCH, format!("{path}/status"), STRATEGIC, &patch)
         }
         Call::Remove => {

@@ -107,7 +107,7 @@ impl Bed {
         tokio::spawn(kubelets.run(stop.clone()));
         tokio::spawn(muster_control::garbage(over_line(&collector, Actor::Garbage).await, stop.clone()));
         tokio::spawn(muster_control::scheduler(over_line(&scheduler, Actor::Scheduler).await, stop.clone()));
-        Self {
+        let bed = Self {
             admin: over_line(&admin, Actor::User).await,
             dir,
             stop,
@@ -122,7 +122,12 @@ impl Bed {
             replicas: Vec::new(),
             lives: Arc::default(),
             terms: None,
+        };
+        // Nobody watches over the nodes here, so nobody else takes the taint that a new one has.
+        for number in 1..=nodes {
+            bed.patch_node(&format!("sim-{number}"), json!({"spec": {"taints": null}})).await;
         }
+        bed
     }
 
     /// Each pod is told its node by the controller itself.
