@@ -23,7 +23,9 @@ pub(crate) async fn becomes(expect: Expect, state: impl AsyncFn() -> String) {
     loop {
         let state = state().await;
         let is_late = PATIENCE < began.elapsed();
-        if is_late || state.trim() == expect.data().trim() {
+        // An expectation of several lines is indented as the code is.
+        let lines = |text: &str| text.trim().lines().map(|it| it.trim().to_owned()).collect::<Vec<_>>();
+        if is_late || lines(&state) == lines(expect.data()) {
             return expect.assert_eq(&state);
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
