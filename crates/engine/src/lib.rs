@@ -47,6 +47,7 @@ pub mod disruption;
 pub mod endpoints;
 pub mod explain;
 pub mod facts;
+pub mod forecast;
 pub mod garbage;
 mod gate;
 pub mod go_json;

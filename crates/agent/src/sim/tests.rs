@@ -320,7 +320,6 @@ fn who_else_ends_it_is_believed() {
     world.change("/status/phase", "Failed".into()).run(10).delete(30).run(10).check(&expect![[r#"
         0    Pending [Initialized]; c ContainerCreating
         1    Running [sandbox Initialized Ready containers]; c running started ready
-        10   Failed [Initialized]; c running started ready
         20   deleted, with 30 s
         22   Failed [Initialized]; c Completed 0
         22   removed

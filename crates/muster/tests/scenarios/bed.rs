@@ -760,7 +760,7 @@ fn condition(pod: &Value) -> &'static str {
 }
 
 /// The indentation of an expectation is not part of it.
-fn trim(text: &str) -> String {
+pub(crate) fn trim(text: &str) -> String {
     let lines: Vec<&str> = text.strip_prefix('\n').unwrap_or(text).lines().collect();
     let indent =
         lines.iter().filter(|it| !it.trim().is_empty()).map(|it| it.len() - it.trim_start().len()).min();

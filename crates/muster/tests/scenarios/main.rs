@@ -12,4 +12,5 @@ mod leaders;
 mod lifecycle;
 mod line;
 mod nodes;
+mod scheduling;
 mod soak;

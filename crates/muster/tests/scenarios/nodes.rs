@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, PATIENCE};
+use crate::bed::{Bed, PATIENCE, trim};
 
 /// `muster sim-node …` on this bed: what it prints, on either side.
 pub(crate) async fn sim_node(bed: &Bed, args: &[&str]) -> String {
@@ -23,9 +23,7 @@ pub(crate) async fn becomes(expect: Expect, state: impl AsyncFn() -> String) {
     loop {
         let state = state().await;
         let is_late = PATIENCE < began.elapsed();
-        // An expectation of several lines is indented as the code is.
-        let lines = |text: &str| text.trim().lines().map(|it| it.trim().to_owned()).collect::<Vec<_>>();
-        if is_late || lines(&state) == lines(expect.data()) {
+        if is_late || state.trim() == trim(expect.data()).trim() {
             return expect.assert_eq(&state);
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
