@@ -186,9 +186,10 @@ struct Play {
     pods: HashMap<Arc<str>, Known>,
     /// Ordered by time; there is at most one for each subject.
     timers: BTreeSet<(Timestamp, Subject)>,
-    /// Heartbeats do not wait behind pods.
-    first: VecDeque<Task>,
-    then: VecDeque<Task>,
+    /// Heartbeats and all else take turns: where the server is slower than both, neither waits for all of the other.
+    beats: VecDeque<Task>,
+    others: VecDeque<Task>,
+    is_beats_turn: bool,
     calls: JoinSet<Done>,
     /// What lists that are under way have shown so far.
     listed_nodes: HashSet<Arc<str>>,
@@ -257,8 +258,9 @@ impl Play {
             nodes: HashMap::new(),
             pods: HashMap::new(),
             timers: BTreeSet::new(),
-            first: VecDeque::new(),
-            then: VecDeque::new(),
+            beats: VecDeque::new(),
+            others: VecDeque::new(),
+            is_beats_turn: false,
             calls: JoinSet::new(),
             listed_nodes: HashSet::new(),
             listed_pods: HashSet::new(),
@@ -318,7 +320,7 @@ impl Play {
 
     fn start_calls(&mut self) {
         while self.calls.len() < CALLS_MAX {
-            let Some(task) = self.first.pop_front().or_else(|| self.then.pop_front()) else { return };
+            let Some(task) = self.next_task() else { return };
             let client = self.client.clone();
             self.calls.spawn(async move {
                 let Task { about, request } = task;
@@ -339,6 +341,15 @@ impl Play {
         }
     }
 
+    fn next_task(&mut self) -> Option<Task> {
+        self.is_beats_turn = !self.is_beats_turn;
+        let (mut one, mut other) = (&mut self.beats, &mut self.others);
+        if !self.is_beats_turn {
+            (one, other) = (other, one);
+        }
+        one.pop_front().or_else(|| other.pop_front())
+    }
+
     fn wake(&mut self) {
         let now = Timestamp::now();
         while let Some((at, _)) = self.timers.first()
@@ -356,7 +367,7 @@ impl Play {
                     if let Some(node) = self.nodes.get_mut(&name) {
                         node.timers[BEAT] = None;
                         if node.told.speaks() {
-                            self.first.push_back(beat(&name, node, now));
+                            self.beats.push_back(beat(&name, node, now));
                         } else {
                             self.arm_node(&name, BEAT, after(now, HEARTBEAT_EVERY));
                         }
@@ -434,7 +445,7 @@ impl Play {
             self.arm_node(&name, BEAT, after(now, HEARTBEAT_EVERY.mul_f64(share)));
             self.arm_node(&name, REPORT, after(now, REPORT_EVERY.mul_f64(share)));
             if is_late {
-                self.then.push_back(pods_of(&name));
+                self.others.push_back(pods_of(&name));
             }
             self.obey_if_told(&name, now);
         }
@@ -455,7 +466,7 @@ impl Play {
             "spec": {"podCIDR": object["spec"]["podCIDR"], "podCIDRs": object["spec"]["podCIDRs"]},
         });
         let request = request(Method::PATCH, format!("{NODES}/{name}"), MERGE, &patch);
-        self.then.push_back(Task { about: About::Adoption(name.clone()), request });
+        self.others.push_back(Task { about: About::Adoption(name.clone()), request });
         number
     }
 
@@ -470,7 +481,7 @@ impl Play {
         let Some(node) = self.nodes.get(name) else { return };
         if node.told.has(Trouble::Vanish) {
             let request = request(Method::DELETE, format!("{NODES}/{name}"), JSON, &json!({}));
-            self.then.push_back(Task { about: About::Vanishing(name.clone()), request });
+            self.others.push_back(Task { about: About::Vanishing(name.clone()), request });
             return;
         }
         if node.told.speaks() {
@@ -496,7 +507,7 @@ impl Play {
             node.reported = Some(now);
             let status = node::status(name, node.number, &node.told, &node.shown, now);
             let request = report(name, &status);
-            self.first.push_back(Task { about: About::Report(name.clone()), request });
+            self.beats.push_back(Task { about: About::Report(name.clone()), request });
         }
         self.arm_node(name, REPORT, after(now, REPORT_EVERY));
     }
@@ -574,7 +585,7 @@ impl Play {
         if let Some(call) = look.call {
             known.busy = true;
             let request = pod_request(&known.pod, call);
-            self.then.push_back(Task { about: About::Pod(uid.clone()), request });
+            self.others.push_back(Task { about: About::Pod(uid.clone()), request });
         }
     }
 
@@ -662,7 +673,7 @@ impl Play {
             }
             (About::PodsOf(name), _) => {
                 tracing::warn!(node = &*name, %error, "the pods of a node cannot be listed; try again");
-                self.then.push_back(pods_of(&name));
+                self.others.push_back(pods_of(&name));
             }
             (About::Vanishing(name) | About::Adoption(name), _) => {
                 tracing::warn!(node = &*name, %error, "a node was not changed");
