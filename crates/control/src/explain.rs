@@ -74,7 +74,7 @@ pub(crate) async fn read_set(
     let right = Right { verb: "get", kind: Kind::Sets, namespace: Some(namespace) };
     let path = format!("{}/{name}", collection(Kind::Sets, Some(namespace)));
     match get(client, right, path).await {
-        Err(NotRead::NotFound { .. }) => Ok(None),
+        Err(NotRead::Refused { code: 404, .. }) => Ok(None),
         read => read.map(Some),
     }
 }
@@ -179,12 +179,14 @@ async fn ask_at(client: &Client, path: String, at: Option<&str>) -> Told {
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
             format!("you may not get {} of {whose}", Inquiries::PATH)
         }
-        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 503) => match at {
-            Some(_) => format!("{whose} says: {}", status.message.trim()),
-            None => "the API server has no controller of its own to ask; where `muster controller` runs, \
-                     --controller says where its metrics are"
-                .to_owned(),
-        },
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 && at.is_none() => {
+            "the API server has no controller of its own to ask; where `muster controller` runs, --controller says where \
+             its metrics are"
+                .to_owned()
+        }
+        Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 503) => {
+            format!("{whose} says: {}", status.message.trim())
+        }
         Ok(Err(error)) => {
             let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |it| it.source());
             format!("{whose}: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))

@@ -44,11 +44,16 @@ impl Inquiries {
             let mut pairs = form_urlencoded::parse(query.as_bytes());
             pairs.find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned()).unwrap_or_default()
         };
-        let known = self.ask(&Key::new(of("namespace"), of("name"))).await?;
+        self.ask(&of("namespace"), &of("name")).await
+    }
+
+    /// The same, of this set.
+    pub async fn ask(&self, namespace: &str, name: &str) -> Result<String, NotAnswered> {
+        let known = self.known(&Key::new(namespace, name)).await?;
         Ok(known.to_json().to_string())
     }
 
-    async fn ask(&self, key: &Key) -> Result<Controller, NotAnswered> {
+    async fn known(&self, key: &Key) -> Result<Controller, NotAnswered> {
         let askable = {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             all.retain(|it| !it.is_closed());

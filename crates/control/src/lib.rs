@@ -10,7 +10,10 @@
 
 mod call;
 mod daemonset;
+mod disruption;
+mod endpoints;
 mod explain;
+mod forecast;
 mod garbage;
 mod inquiry;
 mod lanes;
@@ -39,7 +42,10 @@ use crate::call::CALL_TIMEOUT;
 use crate::lanes::Lanes;
 use crate::lease::{Elector, Term};
 
+pub use crate::disruption::disruption;
+pub use crate::endpoints::endpoints;
 pub use crate::explain::{NotExplained, explain};
+pub use crate::forecast::{How, NotPlanned, Planned, forecast};
 pub use crate::garbage::garbage;
 pub use crate::inquiry::{Inquiries, NotAnswered};
 pub use crate::lanes::Limits;
@@ -50,6 +56,7 @@ pub use crate::read::NotRead;
 pub use crate::release::{NotReleased, Released, release};
 pub use crate::scheduler::scheduler;
 pub use muster_engine::explain::Explanation;
+pub use muster_engine::forecast::Forecast;
 pub use muster_engine::lease::{Lost, Terms};
 pub use muster_engine::manifest::Binding;
 pub use muster_engine::node_lifecycle::Settings as NodeLifecycleSettings;

@@ -23,11 +23,13 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, thiserror::Error)]
 pub enum NotRead {
     #[error("you may not {what}: have a role grant you the verb {verb} on {resource}")]
-    Forbidden { what: String, verb: String, resource: String, source: Box<kube::Error> },
-    #[error("{what}: the API server does not know who you are: is the kubeconfig of this cluster?")]
-    Unauthorized { what: String, source: Box<kube::Error> },
-    #[error("{what}: there is none")]
-    NotFound { what: String, source: Box<kube::Error> },
+    Forbidden { what: String, verb: String, resource: String },
+    #[error(
+        "{what}: the API server does not know who you are: is the kubeconfig this cluster's, and not too old?"
+    )]
+    Unauthorized { what: String },
+    #[error("{what}: {message}")]
+    Refused { what: String, code: u16, message: String },
     #[error("{what}: the API server did not answer in time")]
     Timeout { what: String },
     #[error("{what}: the answer cannot be read")]
@@ -72,19 +74,16 @@ pub(crate) async fn send(
     let answered = timeout(CALL_TIMEOUT, client.request_text(request)).await;
     let answered = answered.map_err(|_| NotRead::Timeout { what: what.clone() })?;
     answered.map_err(|error| {
-        let code = match &error {
-            kube::Error::Api(status) => status.code,
-            _ => 0,
+        let kube::Error::Api(status) = error else {
+            return NotRead::Call { what, source: Box::new(error) };
         };
-        let source = Box::new(error);
-        match code {
+        match status.code {
             403 => {
                 let (verb, resource) = (right.verb.to_owned(), right.resource());
-                NotRead::Forbidden { what, verb, resource, source }
+                NotRead::Forbidden { what, verb, resource }
             }
-            401 => NotRead::Unauthorized { what, source },
-            404 => NotRead::NotFound { what, source },
-            _ => NotRead::Call { what, source },
+            401 => NotRead::Unauthorized { what },
+            code => NotRead::Refused { what, code, message: status.message.clone() },
         }
     })
 }

@@ -67,6 +67,15 @@ impl Rivals {
 
 /// Who, beside us, wrote the counts of the status last.
 fn last_writer(metadata: &str) -> Option<Writer> {
+    writers(metadata).into_iter().filter(|it| it.name != NAME).max()
+}
+
+/// Who looks after a set: whoever wrote the counts of its status last.
+pub(crate) fn controller_of(metadata: &str) -> Option<String> {
+    writers(metadata).into_iter().max().map(|it| it.name)
+}
+
+fn writers(metadata: &str) -> Vec<Writer> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Metadata<'a> {
@@ -90,10 +99,9 @@ fn last_writer(metadata: &str) -> Option<Writer> {
         it.fields_v1
             .is_some_and(|it| it.get().contains("\"f:number") || it.get().contains("NumberScheduled\""))
     };
-    let metadata: Metadata<'_> = serde_json::from_str(metadata).ok()?;
-    let others = metadata.managed_fields.into_iter();
-    let others = others.filter(|it| it.subresource == "status" && it.manager != NAME && counts(it));
-    others.map(|it| Writer { time: it.time, name: it.manager }).max()
+    let Ok(metadata) = serde_json::from_str::<Metadata<'_>>(metadata) else { return Vec::new() };
+    let writers = metadata.managed_fields.into_iter().filter(|it| it.subresource == "status" && counts(it));
+    writers.map(|it| Writer { time: it.time, name: it.manager }).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::loops::Outcome;
 use crate::time::Time;
 
 /// A write that has not come back by then is tried again, which changes nothing if it was done.
-const WRITE_SHOWN_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const WRITE_SHOWN_WITHIN: Duration = Duration::from_secs(10);
 
 /// First wait after a refusal, and the longest; doubled in between.
 const RETRY_MIN: Duration = Duration::from_millis(100);

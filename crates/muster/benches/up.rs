@@ -18,13 +18,17 @@ use serde_json::{Value, json};
 /// From exec until each of 1,000 nodes is Ready, without a taint.
 const READY_MAX: Duration = Duration::from_secs(5);
 
-/// kube-apiserver, etcd, kube-controller-manager and simulated kubelets on two quiet cores, seen once: what 5,000 nodes took there, without
-/// the kubelets' CPU and memory. A fifth of each is wanted.
+/// kube-apiserver, etcd, kube-controller-manager and simulated kubelets on two quiet cores, seen once: what a DaemonSet on 5,000
+/// nodes took there, made and rolled, without the kubelets' CPU and memory.
 const UPSTREAM_NODES: usize = 5_000;
 const UPSTREAM_S: f64 = 83.5;
 const UPSTREAM_CPU_S: f64 = 134.0;
 const UPSTREAM_MIB: f64 = 1_930.0;
-const SHARE: f64 = 5.0;
+
+/// A fifth of each, with the nodes' part of it. Time depends on what else the machine does, and is not promised.
+const TIME_S_AIM: f64 = UPSTREAM_S / 5.0;
+const CPU_S_MAX: f64 = UPSTREAM_CPU_S / 5.0;
+const PEAK_MIB_MAX: f64 = UPSTREAM_MIB / 5.0;
 
 /// So long a phase may take before the bench gives up.
 const PHASE_MAX: Duration = Duration::from_secs(900);
@@ -87,17 +91,15 @@ async fn measure(table: &mut Table, nodes: usize) -> Duration {
     table.row("… peak memory", &format!("{peak:.0} MiB"), "");
 
     if nodes == UPSTREAM_NODES {
-        let beside = |what: &str, ours: f64, theirs: f64, unit: &str| {
-            let note = format!("upstream {theirs} {unit}; aim: a fifth");
-            table.row(
-                &format!("… {what}, in fifths of upstream's"),
-                &format!("{:.2}", ours / theirs * SHARE),
-                &note,
-            );
-        };
-        beside("time", (create + roll).as_secs_f64(), UPSTREAM_S, "s");
-        beside("CPU", create_cpu + roll_cpu, UPSTREAM_CPU_S, "CPU-s");
-        beside("memory", peak, UPSTREAM_MIB, "MiB");
+        let (time, cpu) = ((create + roll).as_secs_f64(), create_cpu + roll_cpu);
+        let name = "… both together";
+        table.row(name, &format!("{time:.1} s"), &format!("upstream {UPSTREAM_S} s; aim: {TIME_S_AIM:.1} s"));
+        let note = format!("upstream {UPSTREAM_CPU_S} CPU-s; at most {CPU_S_MAX:.1}");
+        table.row(name, &format!("{cpu:.1} CPU-s"), &note);
+        if CPU_S_MAX < cpu {
+            table.broken.push(format!("{nodes} nodes took {cpu:.1} CPU-s, promised {CPU_S_MAX:.1}"));
+        }
+        table.memory(&format!("… beside upstream's {UPSTREAM_MIB} MiB"), peak, PEAK_MIB_MAX);
     }
     let (before, began) = (up.cpu(), Instant::now());
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -146,6 +148,7 @@ fn daemon_set(image: &str) -> Value {
             "template": {
                 "metadata": {"labels": {"app": "bench"}},
                 "spec": {
+                    "terminationGracePeriodSeconds": 0,
                     "containers": [{"name": "c", "image": image, "resources": {"requests": {"cpu": "10m", "memory": "20Mi"}}}],
                 },
             },

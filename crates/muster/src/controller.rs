@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use muster_control::{Binding, Controller, Lease, Limits, Options, Settings, Terms};
+use muster_control::{Binding, Controller, Inquiries, Lease, Limits, Options, Settings, Terms};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -90,7 +90,7 @@ struct Run {
     /// Act only while holding a Lease; every other replica waits
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     leader_elect: bool,
-    /// Where /metrics, /healthz and /readyz are served, in plain HTTP; port 0 takes any free one, and `off` serves none
+    /// Where /metrics, /healthz, /readyz and, for `muster explain`, /debug/explain are served, in plain HTTP; port 0 takes any free one, and `off` serves none
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:8080", value_parser = metrics_addr)]
     metrics_addr: MetricsAddr,
     #[arg(long, value_enum, default_value_t)]
@@ -182,12 +182,13 @@ impl Run {
         };
         let config = self.cluster.config().await?;
         let options = self.options(&config)?;
-        let controller = Controller::new(muster_control::client(config)?, options);
+        let inquiries = Inquiries::default();
+        let controller = Controller::new(muster_control::client(config)?, options).answers(inquiries.clone());
         let probing = match self.metrics_addr.0 {
             Some(at) => {
                 let probe = Probe::bind(at).await?;
                 tracing::info!(addr = %probe.at()?, "metrics and health are served");
-                Some(tokio::spawn(probe.serve(controller.monitor())))
+                Some(tokio::spawn(probe.serve(controller.monitor(), inquiries)))
             }
             None => None,
         };

@@ -6,6 +6,7 @@ mod data_dir;
 mod explain;
 mod logging;
 mod parts;
+mod plan;
 mod server;
 mod serving;
 mod sim_node;
@@ -38,6 +39,7 @@ enum Command {
     Server(server::Args),
     Controller(Box<controller::Args>),
     Explain(explain::Args),
+    Plan(plan::Args),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
     /// Tokens with which new nodes join
@@ -50,6 +52,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let (format, level) = match &cli.command {
         Command::Controller(args) => args.logs(),
+        // Whoever reads an answer wants nothing else.
+        Command::Explain(_) | Command::Plan(_) => (logging::Format::Text, "error"),
         _ => (logging::Format::Text, "warn"),
     };
     if let Err(error) = logging::init(format, level) {
@@ -72,6 +76,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Server(args) => server::run(args).await,
         Command::Controller(args) => controller::run(*args).await,
         Command::Explain(args) => explain::run(&args).await,
+        Command::Plan(args) => plan::run(&args).await,
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
         Command::Token(args) => token::run(args).await,

@@ -53,6 +53,16 @@ pub(crate) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// All of them: whoever adds one adds it here.
 pub(crate) const LOOPS: &[Loop] = &[
     Loop {
+        name: "disruption",
+        who: Who::Disruption,
+        run: |client, _, stop| Box::pin(muster_control::disruption(client, stop)),
+    },
+    Loop {
+        name: "endpoints",
+        who: Who::Endpoints,
+        run: |client, _, stop| Box::pin(muster_control::endpoints(client, stop)),
+    },
+    Loop {
         name: "garbage-collector",
         who: Who::GarbageCollector,
         run: |client, _, stop| Box::pin(muster_control::garbage(client, stop)),

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt as _};
 use muster_agent::sim;
-use muster_control::{Controller, Options};
+use muster_control::{Controller, Inquiries, Options};
 use muster_server::Who;
 
 use crate::parts::Parts;
@@ -67,7 +67,13 @@ async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
             SIM_NODES
         }
     };
-    let server = args.serving.bind().await?;
+    let mut server = args.serving.bind().await?;
+    let inquiries = Inquiries::default();
+    let asked = inquiries.clone();
+    server.explained_by(move |namespace, name| {
+        let asked = asked.clone();
+        async move { asked.ask(&namespace, &name).await.map_err(|it| it.to_string()) }
+    });
     let controller = client(&server, Who::Controller, "controller");
     let simulated = client(&server, Who::SimulatedNodes, "simulated-nodes");
     let administrator = client(&server, Who::Admin, "up");
@@ -91,7 +97,8 @@ async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
     let options = Options::default();
     let stop = parts.stop();
     parts.keep("DaemonSet controller", move || {
-        let controlling = Controller::new(controller.clone(), options.clone()).run(stop.clone());
+        let controlling = Controller::new(controller.clone(), options.clone());
+        let controlling = controlling.answers(inquiries.clone()).run(stop.clone());
         async move { Ok(controlling.await?) }
     });
 

@@ -1,5 +1,8 @@
 //! `muster controller` as it is deployed: replicas of the real binary, beside a server that has no controller of its own.
 
+#[path = "explain/mod.rs"]
+mod explain;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -161,7 +164,7 @@ muster_lists_total{resource=\"pods\"} 1";
     expect![[r#"
         /healthz 200 ok
         /readyz 200 ok
-        / 404 /metrics, /healthz or /readyz"#]]
+        / 404 /metrics, /healthz, /readyz or /debug/explain"#]]
     .assert_eq(&["/healthz", "/readyz", "/"].map(asked).join("\n"));
     controller.signal("-INT");
     assert_eq!(controller.ended().0, Some(0));
@@ -270,7 +273,9 @@ impl Cluster {
     async fn start(name: &str) -> Self {
         let dir = fresh_dir(name);
         let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
-        command.args(["server", "--listen", "127.0.0.1:0", "--data-dir"]).arg(&dir);
+        // Nodes that are made here send no heartbeats.
+        let without = ["--without", "node-lifecycle"];
+        command.args(["server", "--listen", "127.0.0.1:0"]).args(without).arg("--data-dir").arg(&dir);
         let mut server = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();

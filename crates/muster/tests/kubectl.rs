@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bed::{Muster, fresh_dir, kubectls, muster_up};
+use bed::{Muster, kubectls};
 use expect_test::expect;
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/fluentd.yaml");
@@ -83,41 +83,6 @@ fn what_is_deleted_takes_along_what_belongs_to_it_or_lets_it_go() {
     muster.stop();
 }
 
-#[test]
-fn one_data_directory_has_one_server() {
-    let muster = Muster::up("twice", 3);
-    let again = run(muster_up(&muster.dir));
-    assert_eq!(
-        (again.0, again.1.replace(&muster.dir.display().to_string(), "DIR")),
-        (
-            Some(1),
-            "muster: another muster is running on DIR: stop that one, or choose another --data-dir\n"
-                .to_owned()
-        )
-    );
-    muster.stop();
-}
-
-#[test]
-fn real_nodes_are_refused_for_now() {
-    let dir = fresh_dir("real-nodes");
-    let mut command = muster_up(&dir);
-    command.args(["--nodes", "1"]);
-    let refused = "muster: real nodes are not there yet: leave --nodes away, and use --sim-nodes N\n";
-    assert_eq!(run(command), (Some(1), refused.to_owned()));
-}
-
-#[test]
-fn a_port_in_use_is_said_to_be() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
-    command.args(["up", "--listen", &address, "--data-dir"]).arg(fresh_dir("port"));
-    let said =
-        format!("muster: {address} is in use: is another server running? Choose another with --listen\n");
-    assert_eq!(run(command), (Some(1), said));
-}
-
 impl Muster {
     fn kubectl(&self, kubectl: &Path, args: &[&str]) -> String {
         let output = Command::new(kubectl)
@@ -145,12 +110,6 @@ impl Muster {
             thread::sleep(Duration::from_millis(200));
         }
     }
-}
-
-/// The exit code and what was said on stderr.
-fn run(mut command: Command) -> (Option<i32>, String) {
-    let output = command.output().unwrap();
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// The last column, which changes from run to run.

@@ -26,6 +26,7 @@ use crate::decode::{self, Gvk, JSON};
 use crate::document::Document;
 use crate::health::State;
 use crate::kinds::Kind;
+use crate::knower::Knower;
 use crate::limits::Limits;
 use crate::metrics::Counted;
 use crate::object::{self, str_at};
@@ -54,6 +55,7 @@ pub(crate) struct Api {
     pub(crate) registry: Arc<Registry>,
     pub(crate) limits: Arc<Limits>,
     pub(crate) audit: Option<Arc<Audit>>,
+    pub(crate) knower: Option<Knower>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -98,6 +100,16 @@ impl Api {
                 let text = self.registry.metrics.text(&self.registry);
                 Ok(respond(StatusCode::OK, metrics::MEDIA_TYPE, text.into()))
             }
+            Route::Explain => match &self.knower {
+                Some(knower) => {
+                    let (query, of) = (&asked.query, |it: &str| it.to_owned());
+                    match knower.ask(of(query.get("namespace")), of(query.get("name"))).await {
+                        Ok(json) => Ok(respond(StatusCode::OK, JSON, json.into())),
+                        Err(why) => Ok(respond(StatusCode::SERVICE_UNAVAILABLE, TEXT, why.into())),
+                    }
+                }
+                None => Ok(not_found()),
+            },
             Route::TokenIssuer => Ok(json_of(StatusCode::OK, &auth::issuer())),
             Route::TokenKeys => {
                 let keys = self.registry.access.token_keys().to_string();

@@ -22,6 +22,7 @@ mod fields;
 mod health;
 mod http;
 mod kinds;
+mod knower;
 mod limits;
 mod line;
 mod metrics;
@@ -64,6 +65,7 @@ use crate::audit::Audit;
 use crate::auth::{Access, Peer};
 use crate::door::Doors;
 use crate::http::Api;
+use crate::knower::Knower;
 use crate::line::Line;
 use crate::metrics::Counted;
 use crate::pki::{Pki, Serving};
@@ -176,6 +178,15 @@ impl Server {
         let failed = |source| BindError::Audit { path: path.to_owned(), source };
         self.api.audit = Some(Arc::new(Audit::open(path).map_err(failed)?));
         Ok(())
+    }
+
+    /// Has somebody else in this process answer what `/debug/explain` asks: what a controller knows of a DaemonSet, by namespace
+    /// and name, as JSON; or why it does not say.
+    pub fn explained_by<F>(&mut self, ask: impl Fn(String, String) -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        self.api.knower = Some(Knower::new(ask));
     }
 
     /// Serves until `stop`, and then lets what is under way finish.

@@ -9,6 +9,8 @@ use crate::kinds::Kind;
 pub(crate) enum Route {
     Health(health::Asked),
     Metrics,
+    /// What only a controller in this process knows.
+    Explain,
     /// Who signs tokens, and with which key.
     TokenIssuer,
     TokenKeys,
@@ -86,6 +88,7 @@ impl Route {
                 Self::Health(health::Asked { which, check })
             }
             ["metrics"] => Self::Metrics,
+            ["debug", "explain"] => Self::Explain,
             [".well-known", "openid-configuration"] => Self::TokenIssuer,
             ["openid", "v1", "jwks"] => Self::TokenKeys,
             ["version"] => Self::Version,

@@ -19,10 +19,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::container::after;
-use super::node::{self, New};
+use super::node::{self, Addresses, New};
 use super::pod::{Call, Host, Pod};
 use super::seen;
-use super::status::pod_address;
 use super::told::{FLEET, Pace, ToNode, Trouble};
 
 /// As the kubelet: a heartbeat every 10 s, of which four may be missed, and a status every 5 min.
@@ -70,7 +69,7 @@ impl Fleet {
     /// Makes the nodes known to the API server, Ready unless they are told otherwise.
     pub async fn register(client: Client, options: Options) -> kube::Result<Self> {
         let now = Timestamp::now();
-        let (mut calls, mut untaint) = (Vec::new(), Vec::new());
+        let mut calls = Vec::new();
         let mut known = HashSet::new();
         for node in list(&client, &options.fleet).await? {
             let told = ToNode::read(node.annotations(), &mut |_| {});
@@ -83,14 +82,10 @@ impl Fleet {
         for number in 1..=options.count {
             let name = format!("{}-{number}", options.prefix);
             if !known.contains(&name) {
-                calls.push(create(&options.new_node(name.clone(), number), now));
-                // A new node is tainted until it is seen to be ready, and this one is.
-                let patch = json!({"spec": {"taints": null}});
-                untaint.push(request(Method::PATCH, format!("{NODES}/{name}"), MERGE, &patch));
+                calls.push(create(&options.new_node(name, number), now));
             }
         }
         all(&client, calls).await?;
-        all(&client, untaint).await?;
         Ok(Self { client, options })
     }
 
@@ -191,9 +186,10 @@ struct Play {
     pods: HashMap<Arc<str>, Known>,
     /// Ordered by time; there is at most one for each subject.
     timers: BTreeSet<(Timestamp, Subject)>,
-    /// Heartbeats do not wait behind pods.
-    first: VecDeque<Task>,
-    then: VecDeque<Task>,
+    /// Heartbeats and all else take turns: where the server is slower than both, neither waits for all of the other.
+    beats: VecDeque<Task>,
+    others: VecDeque<Task>,
+    is_beats_turn: bool,
     calls: JoinSet<Done>,
     /// What lists that are under way have shown so far.
     listed_nodes: HashSet<Arc<str>>,
@@ -209,8 +205,7 @@ struct Node {
     /// The report that is under way or was last made.
     reported: Option<Timestamp>,
     pods: BTreeSet<Arc<str>>,
-    /// One bit for each address of its range.
-    addresses: [u128; 2],
+    addresses: Addresses,
     timers: [Option<Timestamp>; 2],
 }
 
@@ -263,8 +258,9 @@ impl Play {
             nodes: HashMap::new(),
             pods: HashMap::new(),
             timers: BTreeSet::new(),
-            first: VecDeque::new(),
-            then: VecDeque::new(),
+            beats: VecDeque::new(),
+            others: VecDeque::new(),
+            is_beats_turn: false,
             calls: JoinSet::new(),
             listed_nodes: HashSet::new(),
             listed_pods: HashSet::new(),
@@ -324,7 +320,7 @@ impl Play {
 
     fn start_calls(&mut self) {
         while self.calls.len() < CALLS_MAX {
-            let Some(task) = self.first.pop_front().or_else(|| self.then.pop_front()) else { return };
+            let Some(task) = self.next_task() else { return };
             let client = self.client.clone();
             self.calls.spawn(async move {
                 let Task { about, request } = task;
@@ -345,6 +341,15 @@ impl Play {
         }
     }
 
+    fn next_task(&mut self) -> Option<Task> {
+        self.is_beats_turn = !self.is_beats_turn;
+        let (mut one, mut other) = (&mut self.beats, &mut self.others);
+        if !self.is_beats_turn {
+            (one, other) = (other, one);
+        }
+        one.pop_front().or_else(|| other.pop_front())
+    }
+
     fn wake(&mut self) {
         let now = Timestamp::now();
         while let Some((at, _)) = self.timers.first()
@@ -362,7 +367,7 @@ impl Play {
                     if let Some(node) = self.nodes.get_mut(&name) {
                         node.timers[BEAT] = None;
                         if node.told.speaks() {
-                            self.first.push_back(beat(&name, node, now));
+                            self.beats.push_back(beat(&name, node, now));
                         } else {
                             self.arm_node(&name, BEAT, after(now, HEARTBEAT_EVERY));
                         }
@@ -431,8 +436,7 @@ impl Play {
                 has_lease: false,
                 reported: None,
                 pods: BTreeSet::new(),
-                // The first and the last address of a range are nobody's.
-                addresses: [1, 1 << 127],
+                addresses: Addresses::new(number),
                 timers: [None; 2],
             };
             self.nodes.insert(name.clone(), node);
@@ -441,7 +445,7 @@ impl Play {
             self.arm_node(&name, BEAT, after(now, HEARTBEAT_EVERY.mul_f64(share)));
             self.arm_node(&name, REPORT, after(now, REPORT_EVERY.mul_f64(share)));
             if is_late {
-                self.then.push_back(pods_of(&name));
+                self.others.push_back(pods_of(&name));
             }
             self.obey_if_told(&name, now);
         }
@@ -462,7 +466,7 @@ impl Play {
             "spec": {"podCIDR": object["spec"]["podCIDR"], "podCIDRs": object["spec"]["podCIDRs"]},
         });
         let request = request(Method::PATCH, format!("{NODES}/{name}"), MERGE, &patch);
-        self.then.push_back(Task { about: About::Adoption(name.clone()), request });
+        self.others.push_back(Task { about: About::Adoption(name.clone()), request });
         number
     }
 
@@ -477,7 +481,7 @@ impl Play {
         let Some(node) = self.nodes.get(name) else { return };
         if node.told.has(Trouble::Vanish) {
             let request = request(Method::DELETE, format!("{NODES}/{name}"), JSON, &json!({}));
-            self.then.push_back(Task { about: About::Vanishing(name.clone()), request });
+            self.others.push_back(Task { about: About::Vanishing(name.clone()), request });
             return;
         }
         if node.told.speaks() {
@@ -503,7 +507,7 @@ impl Play {
             node.reported = Some(now);
             let status = node::status(name, node.number, &node.told, &node.shown, now);
             let request = report(name, &status);
-            self.first.push_back(Task { about: About::Report(name.clone()), request });
+            self.beats.push_back(Task { about: About::Report(name.clone()), request });
         }
         self.arm_node(name, REPORT, after(now, REPORT_EVERY));
     }
@@ -555,7 +559,7 @@ impl Play {
                 tracing::warn!(pod = name, error, "an annotation is ignored");
             });
             if !pod.on_host {
-                pod.address = Some(node.lend(pod.address));
+                pod.address = Some(node.addresses.lend(pod.address));
             }
             node.pods.insert(uid.clone());
             self.pods.insert(uid.clone(), Known { pod, busy: false, timer: None });
@@ -580,8 +584,8 @@ impl Play {
         }
         if let Some(call) = look.call {
             known.busy = true;
-            let request = pod_request(&known.pod, &call);
-            self.then.push_back(Task { about: About::Pod(uid.clone()), request });
+            let request = pod_request(&known.pod, call);
+            self.others.push_back(Task { about: About::Pod(uid.clone()), request });
         }
     }
 
@@ -589,7 +593,7 @@ impl Play {
         let Some(known) = self.drop_pod(uid) else { return };
         if let Some(node) = self.nodes.get_mut(&known.pod.node) {
             node.pods.remove(uid);
-            node.take_back(known.pod.address);
+            node.addresses.take_back(known.pod.address);
         }
     }
 
@@ -669,7 +673,7 @@ impl Play {
             }
             (About::PodsOf(name), _) => {
                 tracing::warn!(node = &*name, %error, "the pods of a node cannot be listed; try again");
-                self.then.push_back(pods_of(&name));
+                self.others.push_back(pods_of(&name));
             }
             (About::Vanishing(name) | About::Adoption(name), _) => {
                 tracing::warn!(node = &*name, %error, "a node was not changed");
@@ -680,31 +684,6 @@ impl Play {
 
 const BEAT: usize = 0;
 const REPORT: usize = 1;
-
-impl Node {
-    /// The address that it has, or the lowest that no other pod here has.
-    fn lend(&mut self, wanted: Option<std::net::Ipv4Addr>) -> std::net::Ipv4Addr {
-        if let Some(wanted) = wanted {
-            let last = wanted.octets()[3];
-            self.addresses[usize::from(last >> 7)] |= 1 << (last & 127);
-            return wanted;
-        }
-        let last = match self.addresses {
-            [u128::MAX, high] => 128 + high.trailing_ones().min(127),
-            [low, _] => low.trailing_ones(),
-        };
-        let last = u8::try_from(last).unwrap_or(u8::MAX);
-        self.addresses[usize::from(last >> 7)] |= 1 << (last & 127);
-        pod_address(self.number, last)
-    }
-
-    fn take_back(&mut self, address: Option<std::net::Ipv4Addr>) {
-        if let Some(address) = address {
-            let last = address.octets()[3];
-            self.addresses[usize::from(last >> 7)] &= !(1 << (last & 127));
-        }
-    }
-}
 
 fn beat(name: &Arc<str>, node: &Node, now: Timestamp) -> Task {
     let at = now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
@@ -731,12 +710,13 @@ fn pods_of(node: &Arc<str>) -> Task {
     Task { about: About::PodsOf(node.clone()), request }
 }
 
-fn pod_request(pod: &Pod, call: &Call) -> Request<Vec<u8>> {
+fn pod_request(pod: &Pod, call: Call) -> Request<Vec<u8>> {
     let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
     match call {
         Call::Report(status) => {
             // The UID says which one is meant, if another one should have its name by now.
-            let patch = json!({"metadata": {"uid": pod.uid}, "status": status});
+            let mut patch = json!({"metadata": {"uid": pod.uid}});
+            patch["status"] = status;
             request(Method::PATCH, format!("{path}/status"), STRATEGIC, &patch)
         }
         Call::Remove => {

@@ -57,6 +57,38 @@ pub(super) fn number(node: &seen::Node) -> Option<u16> {
     (pod_address(number, 0) == range && number <= NODES_MAX).then_some(number)
 }
 
+/// The addresses that a node's pods have: one bit for each of its range.
+#[derive(Debug)]
+pub(super) struct Addresses {
+    number: u16,
+    taken: [u128; 2],
+}
+
+impl Addresses {
+    /// The first and the last of a range are nobody's.
+    pub(super) fn new(number: u16) -> Self {
+        Self { number, taken: [1, 1 << 127] }
+    }
+
+    /// The one that it has, or the lowest that no other pod here has. When all are taken, the last is shared.
+    pub(super) fn lend(&mut self, wanted: Option<Ipv4Addr>) -> Ipv4Addr {
+        let last = match (wanted, self.taken) {
+            (Some(wanted), _) => u32::from(wanted.octets()[3]),
+            (None, [u128::MAX, high]) => 128 + high.trailing_ones().min(126),
+            (None, [low, _]) => low.trailing_ones(),
+        };
+        let last = u8::try_from(last).unwrap_or(u8::MAX);
+        self.taken[usize::from(last >> 7)] |= 1 << (last & 127);
+        wanted.unwrap_or_else(|| pod_address(self.number, last))
+    }
+
+    pub(super) fn take_back(&mut self, address: Option<Ipv4Addr>) {
+        if let Some([.., last @ 1..=254]) = address.map(|it| it.octets()) {
+            self.taken[usize::from(last >> 7)] &= !(1 << (last & 127));
+        }
+    }
+}
+
 pub(super) fn host_address(number: u16) -> Ipv4Addr {
     let [high, low] = number.to_be_bytes();
     Ipv4Addr::new(10, 200, high, low)

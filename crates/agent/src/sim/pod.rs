@@ -138,7 +138,7 @@ impl Pod {
             version: 0,
         };
         new.see_metadata(&metadata, now);
-        new.see_status(&status);
+        new.see_status(&status, now);
         new
     }
 
@@ -148,7 +148,7 @@ impl Pod {
             return;
         }
         self.see_metadata(&seen.metadata, now);
-        self.see_status(&seen.status);
+        self.see_status(&seen.status, now);
         for container in &mut self.containers {
             let mut all = seen.spec.init_containers.iter().chain(&seen.spec.containers);
             if let Some(seen) = all.find(|it| it.name == container.name) {
@@ -175,7 +175,7 @@ impl Pod {
         }
     }
 
-    fn see_status(&mut self, status: &seen::PodStatus) {
+    fn see_status(&mut self, status: &seen::PodStatus, now: Timestamp) {
         let said = |kind: &str| status.conditions.iter().find(|it| *it.r#type == *kind).map(|it| &it.status);
         self.says_scheduled = said("PodScheduled").is_some_and(|it| **it == *"True");
         for (gate, known) in &mut self.gates {
@@ -183,12 +183,16 @@ impl Pod {
             self.news |= said != *known && self.start_time.is_some();
             *known = said;
         }
-        // Nobody but the node ends a pod, but if somebody says so, that holds.
-        self.over = match status.phase.as_deref() {
+        let over = match status.phase.as_deref() {
             Some("Succeeded") => Some(Phase::Succeeded),
             Some("Failed") => Some(Phase::Failed),
-            _ => self.over,
+            _ => None,
         };
+        if over.is_some() && self.over.is_none() {
+            // Nobody but the node ends a pod, but if somebody says so, that holds, and there is nothing to add.
+            self.over = over;
+            self.judge_conditions(now);
+        }
     }
 
     /// The API server was told, and shows it since this version.

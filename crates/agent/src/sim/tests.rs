@@ -320,7 +320,6 @@ fn who_else_ends_it_is_believed() {
     world.change("/status/phase", "Failed".into()).run(10).delete(30).run(10).check(&expect![[r#"
         0    Pending [Initialized]; c ContainerCreating
         1    Running [sandbox Initialized Ready containers]; c running started ready
-        10   Failed [Initialized]; c running started ready
         20   deleted, with 30 s
         22   Failed [Initialized]; c Completed 0
         22   removed
@@ -668,4 +667,18 @@ fn addresses_say_the_number() {
         let object: seen::Node = serde_json::from_value(object).unwrap();
         assert_eq!(node::number(&object), None, "{range}");
     }
+}
+
+#[test]
+fn no_two_pods_of_a_node_have_one_address() {
+    let mut addresses = node::Addresses::new(3);
+    let kept = "10.0.3.2".parse().unwrap();
+    assert_eq!(addresses.lend(Some(kept)), kept);
+    let mut lent = vec![kept];
+    lent.extend((0..253).map(|_| addresses.lend(None)));
+    lent.sort();
+    let all: Vec<_> = (1..=254).map(|it| super::status::pod_address(3, it)).collect();
+    assert_eq!(lent, all);
+    addresses.take_back(Some(all[200]));
+    assert_eq!([(); 3].map(|()| addresses.lend(None)), [all[200], all[253], all[253]]);
 }

@@ -66,7 +66,7 @@ fn controller(told: &Told) -> Value {
     }
 }
 
-fn on_node(node: &OnNode) -> Value {
+pub(crate) fn on_node(node: &OnNode) -> Value {
     json!({
         "node": node.is.node,
         "shouldRun": node.is.state.should_run(),

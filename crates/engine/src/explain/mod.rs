@@ -17,8 +17,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 pub use crate::cache::{Explained, RolloutState, State};
+pub(crate) use json::{on_node, strategy};
 pub use picture::{Picture, Unread};
-pub(crate) use text::{counted, moment, names};
+pub(crate) use text::{counted, labelled, moment, names, span, wrapped};
 pub use told::{Controller, Told};
 
 use crate::facts::{Key, Rollout, Set, Text};
@@ -136,4 +137,4 @@ fn particulars(why: &Why, now: Time) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::{Explanation, OnNode, Told, decode, moment, particulars, shared_words};
 use crate::cache::{Cache, Event, Explained, RolloutState, State};
 use crate::facts::{
-    self, Affinity, Key, Kind, Labels, Malformed, Revision, Set, Shared, Text, Truth, Watched,
+    self, Affinity, Key, Kind, Labels, Malformed, Pod, Revision, Set, Shared, Text, Truth, Watched,
 };
 use crate::manifest::{self, Binding, Owner};
 use crate::placement::{self, Verdict};
@@ -32,6 +32,9 @@ pub struct Picture {
     /// What each node has to give and who has it, as far as that was read.
     pub(crate) rooms: Scheduler,
 }
+
+/// The set's pods by node.
+pub(crate) type OwnPods = BTreeMap<Text, Vec<Arc<Pod>>>;
 
 /// Why nothing can be explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -155,9 +158,10 @@ impl Picture {
         explained.sort_by_key(|it| it.state == State::Gone);
         let pod = self.pod_of(&set);
         let fitting = pod.as_ref().map(|it| self.rooms.fitting(it));
+        let own = self.own_pods(&set);
+        let fitting = fitting.as_ref().map(|it| (it, &own));
         let nodes = explained.into_iter();
-        let nodes =
-            nodes.map(|is| self.on_node(cache, (&set, &rollout), is, fitting.as_ref(), now)).collect();
+        let nodes = nodes.map(|is| self.on_node(cache, (&set, &rollout), is, fitting, now)).collect();
         let current = |it: &&Arc<Revision>| it.hash().is_some() && it.hash() == rollout.hash.as_ref();
         let revision = self.revisions.iter().filter(current).map(|it| it.number).max();
         Some(Explanation { key: self.key.clone(), now, set, revision, nodes, rollout, controller, notes })
@@ -182,6 +186,19 @@ impl Picture {
         explained
     }
 
+    /// The set's pods by node, as they were read.
+    pub(crate) fn own_pods(&self, set: &Set) -> OwnPods {
+        let mut own: OwnPods = BTreeMap::new();
+        for item in self.items.get(&Kind::Pods).into_iter().flatten() {
+            if let Watched::Pod(pod) = item
+                && let Some(node) = pod.target.as_ref().filter(|_| pod.owner.as_ref() == Some(&set.uid))
+            {
+                own.entry(node.clone()).or_default().push(pod.clone());
+            }
+        }
+        own
+    }
+
     /// A pod of the set, as the scheduler sees it.
     pub(crate) fn pod_of(&self, set: &Set) -> Option<scheduler::Pod> {
         let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
@@ -200,7 +217,7 @@ impl Picture {
         cache: &Cache,
         (set, rollout): (&Set, &RolloutState),
         is: Explained,
-        fitting: Option<&Fitting<'_>>,
+        fitting: Option<(&Fitting<'_>, &OwnPods)>,
         now: Time,
     ) -> OnNode {
         let node = cache.node_of(&is.node);
@@ -229,12 +246,26 @@ impl Picture {
                 format!("out of date, waits for the budget ({} of {} used)", rollout.charged, rollout.budget)
             };
         }
-        let looks_for_room = is.state == State::Pending || is.why == Why::NoPodHere;
-        if let Some(it) =
-            fitting.filter(|_| looks_for_room).and_then(|it| it.obstacle(&is.node, &BTreeSet::new()))
-        {
-            message = it.what;
-            details.extend(it.detail);
+        match &is.why {
+            Why::NotReady { reason: None } if is.state == State::Pending => {
+                message = "waits for the scheduler".to_string();
+            }
+            Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable" => {
+                message = "the scheduler finds no place for it".to_string();
+            }
+            _ => {}
+        }
+        let waits_for_scheduler =
+            matches!(&is.why, Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable");
+        let looks_for_room = is.state == State::Pending || is.why == Why::NoPodHere || waits_for_scheduler;
+        if let Some((fitting, own)) = fitting.filter(|_| looks_for_room) {
+            let here = cache.pods_on(&self.key, &is.node);
+            let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
+            let left = own.get(&is.node).into_iter().flatten().filter(left).map(|it| it.key.clone());
+            if let Some(it) = fitting.obstacle(&is.node, &left.collect()) {
+                message = it.what;
+                details.extend(it.detail);
+            }
         }
         for pod in cache.pods_on(&self.key, &is.node) {
             if let Some(ailment) = self.ailing.get(&pod.key.name) {
@@ -243,6 +274,9 @@ impl Picture {
         }
         if let Some(node) = node.filter(|it| it.ready.status != Truth::True) {
             let since = node.ready.since.map_or(String::new(), |it| format!(" since {}", moment(it, now)));
+            if is.why == (Why::NotReady { reason: None }) {
+                message = "its node is not ready".to_string();
+            }
             details.push(format!("the node is not ready{since}"));
         }
         OnNode { is, message, details }

@@ -4,7 +4,6 @@ use core::time::Duration;
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
-use super::text::{span, wrapped};
 use super::*;
 use crate::cache::Remembered;
 use crate::daemonset::Backoff;

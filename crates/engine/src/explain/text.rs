@@ -230,7 +230,7 @@ fn below(f: &mut impl fmt::Write, at: usize, words: &str) -> fmt::Result {
     hanging(f, "", at, words)
 }
 
-fn labelled(f: &mut impl fmt::Write, label: &str, lines: &[String]) -> fmt::Result {
+pub(crate) fn labelled(f: &mut impl fmt::Write, label: &str, lines: &[String]) -> fmt::Result {
     for (at, line) in lines.iter().enumerate() {
         hanging(f, if at == 0 { label } else { "" }, REST_AT, line)?;
     }

@@ -405,7 +405,7 @@ pub(crate) struct Meta<'a> {
     uid: Option<Str<'a>>,
     #[serde(borrow)]
     resource_version: Option<Str<'a>>,
-    generation: Option<i64>,
+    pub(crate) generation: Option<i64>,
     #[serde(borrow)]
     creation_timestamp: Option<Str<'a>>,
     #[serde(borrow)]
@@ -413,19 +413,24 @@ pub(crate) struct Meta<'a> {
     #[serde(borrow)]
     labels: Option<Pairs<'a>>,
     #[serde(borrow)]
-    annotations: Option<Pairs<'a>>,
+    pub(crate) annotations: Option<Pairs<'a>>,
     #[serde(borrow)]
-    owner_references: Option<Vec<RawOwner<'a>>>,
+    pub(crate) owner_references: Option<Vec<RawOwner<'a>>>,
 }
 
 #[derive(Deserialize)]
-struct RawOwner<'a> {
+#[serde(rename_all = "camelCase")]
+pub(crate) struct RawOwner<'a> {
     #[serde(borrow, default)]
-    kind: Option<Str<'a>>,
+    pub(crate) api_version: Option<Str<'a>>,
     #[serde(borrow, default)]
-    uid: Option<Str<'a>>,
+    pub(crate) name: Option<Str<'a>>,
+    #[serde(borrow, default)]
+    pub(crate) kind: Option<Str<'a>>,
+    #[serde(borrow, default)]
+    pub(crate) uid: Option<Str<'a>>,
     #[serde(default)]
-    controller: Option<bool>,
+    pub(crate) controller: Option<bool>,
 }
 
 impl Meta<'_> {

@@ -34,6 +34,8 @@ pub enum Patch {
     Merge,
     /// Lists are merged by key, which is how one owner of several is added or taken away.
     Strategic,
+    /// Server-side apply.
+    Apply,
 }
 
 impl Patch {
@@ -41,6 +43,7 @@ impl Patch {
         match self {
             Self::Merge => "application/merge-patch+json",
             Self::Strategic => "application/strategic-merge-patch+json",
+            Self::Apply => "application/apply-patch+yaml",
         }
     }
 }

@@ -57,8 +57,8 @@ const COMPARED_MIN: usize = 100;
 pub struct Scheduler {
     rooms: Rooms,
     queue: Queue,
-    /// Pods that have their room, and the server does not show it yet.
-    binding: BTreeMap<Key, Arc<Pod>>,
+    /// Pods that have their room, and the server does not show it yet; and how often each was tried in vain before.
+    binding: BTreeMap<Key, (Arc<Pod>, u32)>,
     /// What pods are being told, until the server has answered.
     explaining: BTreeMap<Key, Told>,
     /// Pods that were told to leave, by UID.
@@ -260,7 +260,7 @@ impl Scheduler {
             Some(node) => self.stands(pod, &node),
             None => match self.binding.get_mut(&key) {
                 // Our own binding, which this event is older than.
-                Some(binding) => *binding = pod,
+                Some((binding, _)) => *binding = pod,
                 None if pod.ours && !pod.deleting => self.queue.put(pod),
                 None => self.leave_queue(&key, None),
             },
@@ -340,9 +340,9 @@ impl Scheduler {
                 if COMPARED_MIN < self.rooms.len() {
                     self.cursor = node.clone();
                 }
+                self.binding.insert(key.clone(), (pod.clone(), self.queue.tries(key)));
                 self.leave_queue(key, Some(&node));
                 self.rooms.enter(pod.clone(), node.clone());
-                self.binding.insert(key.clone(), pod.clone());
                 self.help(Help::Company);
                 look.calls.push(Call::Bind { pod, node });
             }
@@ -467,14 +467,13 @@ impl Scheduler {
     /// Rule: a pod whose binding was refused, or not answered, has no room any more, and is looked at again after a wait:
     /// if it is bound after all, a watch will show it.
     fn not_bound(&mut self, pod: &Arc<Pod>, refusal: &Refusal, now: Time) -> Option<Tell> {
-        let latest = self.binding.get(&pod.key).filter(|it| it.uid == pod.uid)?.clone();
+        let (latest, tries) = self.binding.get(&pod.key).filter(|(it, _)| it.uid == pod.uid)?.clone();
         self.binding.remove(&pod.key);
         if let Some(node) = self.rooms.leave(&pod.key) {
             self.help(Help::Node(&node));
         }
         if latest.ours && !latest.deleting {
-            self.queue.put(latest);
-            self.queue.postpone(&pod.key, now);
+            self.queue.put_back(latest, tries, now);
         }
         let message = call::note(&format!("binding rejected: {refusal}"));
         (*refusal != Refusal::NotFound).then(|| tell(pod, plan::Event::warning("FailedScheduling", message)))

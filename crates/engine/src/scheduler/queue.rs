@@ -22,11 +22,11 @@ const PARKED_MAX: Duration = Duration::from_secs(300);
 pub(super) struct Queue {
     pending: BTreeMap<Key, Pending>,
     /// In line: the more important first, the older first among equals.
-    line: BTreeSet<(Reverse<i32>, Time, Key)>,
+    line: BTreeSet<Turn>,
     /// When parked pods are due.
     due: BTreeSet<(Time, Key)>,
-    /// Parked pods that something happened for: they go before their time if nobody is in line.
-    hopeful: BTreeSet<(Time, Key)>,
+    /// Parked pods that something happened for: they go before their time if nobody is in line, in the same order.
+    hopeful: BTreeSet<Turn>,
     /// Parked pods that some nodes alone could take, by node.
     pinned: BTreeMap<Text, BTreeSet<Key>>,
     /// All other parked pods.
@@ -36,6 +36,8 @@ pub(super) struct Queue {
     /// Pods for which a node was made free, by node.
     nominated: BTreeMap<Text, BTreeSet<Key>>,
 }
+
+type Turn = (Reverse<i32>, Time, Key);
 
 #[derive(Debug)]
 struct Pending {
@@ -138,7 +140,7 @@ impl Queue {
             self.get_in_line(&key);
         }
         if self.line.is_empty()
-            && let Some((_, key)) = self.hopeful.first().cloned()
+            && let Some((_, _, key)) = self.hopeful.first().cloned()
         {
             self.get_in_line(&key);
         }
@@ -156,7 +158,10 @@ impl Queue {
     }
 
     /// The pod fits nowhere. `is_social`: it matters to it which pods are where.
+    ///
+    /// The others that hope for the same wait their time: where thousands do, each pod that leaves would have them all tried.
     pub(super) fn park(&mut self, key: &Key, is_social: bool, now: Time) {
+        self.hopeful.clear();
         let Some(pending) = self.pending.get(key) else { return };
         let names = pending.pod.wants.named_nodes();
         for name in names.iter().flatten() {
@@ -171,10 +176,25 @@ impl Queue {
         self.wait_until(key, now, now + PARKED_MAX, names);
     }
 
+    /// How often the pod was tried in vain.
+    pub(super) fn tries(&self, key: &Key) -> u32 {
+        self.pending.get(key).map_or(0, |it| it.tries)
+    }
+
+    /// The pod could not have the node that it was given, after so many tries.
+    pub(super) fn put_back(&mut self, pod: Arc<Pod>, tries: u32, now: Time) {
+        let key = pod.key.clone();
+        self.put(pod);
+        if let Some(pending) = self.pending.get_mut(&key) {
+            pending.tries = tries;
+        }
+        self.postpone(&key, now);
+    }
+
     /// What was decided about the pod could not be done: it waits its time, whatever happens.
     pub(super) fn postpone(&mut self, key: &Key, now: Time) {
         self.unpark(key);
-        let tries = self.pending.get(key).map_or(0, |it| it.tries);
+        let tries = self.tries(key);
         self.wait_until(key, now, now + wait(tries + 1), None);
     }
 
@@ -188,12 +208,11 @@ impl Queue {
 
     fn unpark(&mut self, key: &Key) {
         let Some(pending) = self.pending.get_mut(key) else { return };
-        let State::Parked { until, names, since, .. } = core::mem::replace(&mut pending.state, State::InLine)
-        else {
+        let State::Parked { until, names, .. } = core::mem::replace(&mut pending.state, State::InLine) else {
             return;
         };
         self.due.remove(&(until, key.clone()));
-        self.hopeful.remove(&(since, key.clone()));
+        self.hopeful.remove(&turn(&pending.pod));
         self.roaming.remove(key);
         self.social.remove(key);
         for name in names.into_iter().flatten() {
@@ -242,7 +261,7 @@ impl Queue {
         self.due.remove(&(*until, key.clone()));
         *until = (*until).min(*since + wait(tries));
         self.due.insert((*until, key.clone()));
-        self.hopeful.insert((*since, key.clone()));
+        self.hopeful.insert(turn(&pending.pod));
     }
 
     /// The node is kept free for the pod from now on. Gives the one that no longer is.
@@ -268,7 +287,7 @@ impl Queue {
     }
 }
 
-fn turn(pod: &Pod) -> (Reverse<i32>, Time, Key) {
+fn turn(pod: &Pod) -> Turn {
     (Reverse(pod.priority), pod.created, pod.key.clone())
 }
 

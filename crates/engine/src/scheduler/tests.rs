@@ -381,6 +381,40 @@ fn the_more_important_are_first_and_of_equals_the_older() {
 }
 
 #[test]
+fn the_most_important_of_those_that_wait_gets_the_room() {
+    let patient =
+        |priority| important(priority, with(cpu("2"), json!({"spec": {"preemptionPolicy": "Never"}})));
+    let mut world = World::new();
+    world.node("a", json!({})).pod("x", on("a", cpu("2"))).pod("low", patient(1));
+    world.calls(&expect!["explain to default/low: 0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."]);
+    world.pod("high", patient(5));
+    world.calls(&expect!["explain to default/high: 0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."]);
+    world.gone("x").calls(&expect!["bind default/high to a"]);
+}
+
+#[test]
+fn of_many_that_hope_for_one_room_one_is_tried_in_vain_and_the_others_wait() {
+    let mut world = World::new();
+    world.node("a", json!({})).pod("x", on("a", cpu("2")));
+    for number in 1..=4 {
+        world.pod(&format!("wait-{number}"), cpu("2"));
+    }
+    world.calls(&expect![[r#"
+        explain to default/wait-1: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.
+        explain to default/wait-2: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.
+        explain to default/wait-3: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.
+        explain to default/wait-4: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."#]]);
+    let tried = world.tells.len();
+    world.gone("x").calls(&expect!["bind default/wait-1 to a"]);
+    // One of them is told so anew, the others when their wait is over.
+    let told =
+        |world: &World| world.tells[tried..].iter().filter(|it| it.contains("FailedScheduling")).count();
+    assert_eq!(told(&world), 1);
+    world.after(1).calls(&expect![""]);
+    assert_eq!(told(&world), 3);
+}
+
+#[test]
 fn pods_keep_company_and_distance() {
     World::new()
         .node("a", json!({}))
@@ -623,6 +657,8 @@ fn a_binding_that_was_refused_is_tried_again_after_a_wait() {
         .pod("x", cpu("2"))
         .calls(&expect!["bind default/x to a"])
         .events(&expect!["Warning FailedScheduling x: binding rejected: the server is not well"]);
+    world.after(1).calls(&expect!["bind default/x to a"]);
+    world.after(1).calls(&expect![""]);
     world.refusal = None;
     world.after(1).calls(&expect!["bind default/x to a"]);
 }

@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz` and `/readyz` of the controller, in plain HTTP.
+//! `/metrics`, `/healthz`, `/readyz` and `/debug/explain` of the controller, in plain HTTP.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use muster_control::Monitor;
+use muster_control::{Inquiries, Monitor, NotAnswered};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -42,7 +42,7 @@ impl Probe {
     }
 
     /// Answers for as long as it is waited for.
-    pub(crate) async fn serve(self, monitor: Arc<Monitor>) {
+    pub(crate) async fn serve(self, monitor: Arc<Monitor>, inquiries: Inquiries) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let place = places.clone().acquire_owned().await.expect("it is never closed");
@@ -54,11 +54,18 @@ impl Probe {
                     continue;
                 }
             };
-            let monitor = monitor.clone();
+            let (monitor, inquiries) = (monitor.clone(), inquiries.clone());
             tokio::spawn(async move {
                 let answering = service_fn(move |request: Request<Incoming>| {
-                    let answer = answer(&monitor, request.method(), request.uri().path());
-                    async move { Ok::<_, Infallible>(answer) }
+                    let (monitor, inquiries) = (monitor.clone(), inquiries.clone());
+                    async move {
+                        let uri = request.uri();
+                        if request.method() == Method::GET && uri.path() == Inquiries::PATH {
+                            let query = uri.query().unwrap_or_default();
+                            return Ok::<_, Infallible>(explained(inquiries.answer(query).await));
+                        }
+                        Ok(answer(&monitor, request.method(), uri.path()))
+                    }
                 });
                 let serving = http1::Builder::new()
                     .timer(TokioTimer::new())
@@ -67,6 +74,16 @@ impl Probe {
                 let _ = tokio::time::timeout(CONNECTION_TIMEOUT, serving).await;
                 drop(place);
             });
+        }
+    }
+}
+
+fn explained(known: Result<String, NotAnswered>) -> Response<Full<Bytes>> {
+    match known {
+        Ok(json) => response(StatusCode::OK, "application/json", json),
+        Err(why @ NotAnswered::NoSuchSet) => response(StatusCode::NOT_FOUND, "text/plain", why.to_string()),
+        Err(why @ NotAnswered::NobodyActs) => {
+            response(StatusCode::SERVICE_UNAVAILABLE, "text/plain", why.to_string())
         }
     }
 }
@@ -82,11 +99,17 @@ fn answer(monitor: &Monitor, method: &Method, path: &str) -> Response<Full<Bytes
         }
         (&Method::GET | &Method::HEAD, "/healthz" | "/livez") => said(monitor.is_alive(), "the loop hangs"),
         (&Method::GET | &Method::HEAD, "/readyz") => said(monitor.is_ready(), "the cluster is not known yet"),
-        (_, "/metrics" | "/healthz" | "/livez" | "/readyz") => {
+        (_, "/metrics" | "/healthz" | "/livez" | "/readyz" | Inquiries::PATH) => {
             (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET".to_owned())
         }
-        _ => (StatusCode::NOT_FOUND, "text/plain", "/metrics, /healthz or /readyz".to_owned()),
+        _ => {
+            (StatusCode::NOT_FOUND, "text/plain", "/metrics, /healthz, /readyz or /debug/explain".to_owned())
+        }
     };
+    response(code, media_type, text)
+}
+
+fn response(code: StatusCode, media_type: &'static str, text: String) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::from(text)));
     *response.status_mut() = code;
     response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(media_type));

@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 #[test]
 fn every_example_rolls_out_and_leaves_nothing_behind() {
     let muster = Muster::up("examples", 3);
-    let kubectl = Kubectl { of: &muster, path: kubectls().into_values().next_back().expect("there is one") };
+    let kubectl = newest(&muster);
     // A node of the control plane, one with a GPU, and one with disks to share.
     let ours = "node-role.kubernetes.io";
     let [master, control_plane] = ["master", "control-plane"].map(|it| format!("{ours}/{it}:NoSchedule"));
@@ -118,6 +118,12 @@ fn every_example_rolls_out_and_leaves_nothing_behind() {
           sim-1  node-exporter
           sim-2  node-exporter
           sim-3  node-exporter
+        pod-on-one-node.yaml
+          pod/with-node-affinity created
+          pod with-node-affinity
+        pod-with-toleration.yaml
+          pod/with-toleration created
+          pod with-toleration
     "#]]
     .assert_eq(&shown);
     muster.stop();
@@ -204,6 +210,73 @@ fn every_kubectl_is_told_that_a_pod_has_containers() {
     muster.stop();
 }
 
+/// The first of them asks for a label that no node has: `metadata.name` is a field, and old texts take it for a label.
+#[test]
+fn pods_of_old_texts_go_where_they_ask_once_they_have_a_container() {
+    let muster = Muster::up("whole-pods", 2);
+    let kubectl = newest(&muster);
+    kubectl.run(&["cordon", "sim-1", "sim-2"]);
+    for file in ["pod-with-node-affinity.yaml", "pod-with-toleration.yaml"] {
+        let fragment = fs::read_to_string(Path::new(FRAGMENTS).join(file)).unwrap();
+        let whole = muster.dir.join(file);
+        fs::write(&whole, format!("{fragment}  containers:\n  - name: c\n    image: pause\n")).unwrap();
+        kubectl.run(&["apply", "-f", &whole.display().to_string()]);
+    }
+    kubectl.run(&["run", "ordinary", "--image=pause"]);
+    let is_judged = |pod: &Value| condition(pod, "PodScheduled").is_some();
+    eventually(|| kubectl.items("pods").iter().all(is_judged).then_some(())).expect("each is looked at");
+    expect![[r#"
+        ordinary: 0/2 nodes are available: 2 node(s) were unschedulable. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.
+        with-node-affinity: 0/2 nodes are available: 2 node(s) were unschedulable. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.
+        with-toleration: has a node
+    "#]]
+    .assert_eq(&kubectl.places());
+
+    kubectl.run(&["uncordon", "sim-2"]);
+    let is_bound = |pod: &Value| pod["spec"]["nodeName"].is_string();
+    let of = |name: &str| kubectl.items("pods").into_iter().find(|it| it["metadata"]["name"] == name);
+    eventually(|| of("ordinary").as_ref().is_some_and(is_bound).then_some(())).expect("it is bound");
+    kubectl.run(&["label", "node", "sim-2", "metadata.name=node-geektime"]);
+    eventually(|| kubectl.items("pods").iter().all(is_bound).then_some(())).expect("the label brings it");
+    expect![[r#"
+        ordinary: has a node
+        with-node-affinity: has a node
+        with-toleration: has a node
+    "#]]
+    .assert_eq(&kubectl.places());
+    assert_eq!(of("with-node-affinity").unwrap()["spec"]["nodeName"], "sim-2");
+    muster.stop();
+}
+
+/// How clients find daemons, as old texts list it: by the node's address and a port that all know, by the endpoints of a
+/// headless Service, by a Service; and not at all, where daemons push what they have.
+#[test]
+fn daemons_are_reached_in_four_ways() {
+    let muster = Muster::up("four-ways", 2);
+    let kubectl = newest(&muster);
+    for file in ["node-exporter.yaml", "fluent-bit.yaml", "fluentd.yaml"] {
+        kubectl.run(&["apply", "-f", &Path::new(EXAMPLES).join(file).display().to_string()]);
+    }
+    kubectl.pods_once_settled();
+    let reached = || kubectl.ways();
+    let whole = |it: &String| it.lines().count() == 6;
+    let shown = eventually(|| Some(reached()).filter(whole)).unwrap_or_else(reached);
+    expect![[r#"
+        node-exporter: 10.200.0.1:9100
+        node-exporter: 10.200.0.2:9100
+        service fluent-bit, behind one address: 10.0.1.1:2020 on sim-1
+        service fluent-bit, behind one address: 10.0.2.1:2020 on sim-2
+        service node-exporter, headless: 10.200.0.1:9100 on sim-1
+        service node-exporter, headless: 10.200.0.2:9100 on sim-2
+    "#]]
+    .assert_eq(&shown);
+    muster.stop();
+}
+
+fn newest(muster: &Muster) -> Kubectl<'_> {
+    Kubectl { of: muster, path: kubectls().into_values().next_back().expect("there is one") }
+}
+
 /// What came of it with each kubectl there is: the N of its version 1.N, and the text.
 fn by_version(muster: &Muster, run: impl Fn(&Kubectl<'_>) -> String) -> Vec<(u32, String)> {
     let minor = |version: &str| version.split('.').nth(1).and_then(|it| it.parse().ok()).unwrap_or_default();
@@ -271,6 +344,47 @@ impl Kubectl<'_> {
         lines.into_iter().collect()
     }
 
+    /// Of each pod that it has a node, or why not.
+    fn places(&self) -> String {
+        let line = |pod: &Value| {
+            let place = match condition(pod, "PodScheduled").filter(|it| it["status"] == "False") {
+                Some(refused) => refused["message"].as_str().unwrap_or_default().to_owned(),
+                None => "has a node".to_owned(),
+            };
+            format!("{}: {place}\n", pod["metadata"]["name"].as_str().unwrap_or_default())
+        };
+        self.items("pods").iter().map(line).collect()
+    }
+
+    /// Where daemons are to be found: host ports on the addresses of nodes, and what stands behind each Service.
+    fn ways(&self) -> String {
+        let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+        let mut lines = BTreeSet::new();
+        for pod in self.items("pods") {
+            let set = text(&pod["metadata"]["ownerReferences"][0]["name"]);
+            let port = pod["spec"]["containers"][0]["ports"][0]["hostPort"].as_u64();
+            if let Some(port) = port {
+                lines.insert(format!("{set}: {}:{port}", text(&pod["status"]["hostIP"])));
+            }
+        }
+        let services = self.items("services");
+        for slice in self.items("endpointslices") {
+            let service = text(&slice["metadata"]["labels"]["kubernetes.io/service-name"]);
+            let Some(found) = services.iter().find(|it| it["metadata"]["name"] == *service) else { continue };
+            // The API's own is not a daemon's.
+            if found["spec"]["selector"].is_null() {
+                continue;
+            }
+            let address = text(&found["spec"]["clusterIP"]);
+            let how = if address == "None" { "headless" } else { "behind one address" };
+            for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
+                let at = format!("{}:{}", text(&endpoint["addresses"][0]), slice["ports"][0]["port"]);
+                lines.insert(format!("service {service}, {how}: {at} on {}", text(&endpoint["nodeName"])));
+            }
+        }
+        lines.into_iter().map(|it| it + "\n").collect()
+    }
+
     fn items(&self, kinds: &str) -> Vec<Value> {
         let text = self.run(&["get", kinds, "--all-namespaces", "-o", "json"]);
         let Value::Object(mut list) = serde_json::from_str(&text).expect("kubectl prints JSON") else {
@@ -289,8 +403,11 @@ fn is_settled(set: &Value) -> bool {
 }
 
 fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "Ready" && it["status"] == "True"))
+    condition(pod, "Ready").is_some_and(|it| it["status"] == "True")
+}
+
+fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a Value> {
+    pod["status"]["conditions"].as_array()?.iter().find(|it| it["type"] == kind)
 }
 
 /// What `look` finds, as soon as it finds something.

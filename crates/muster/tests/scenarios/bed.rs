@@ -103,7 +103,7 @@ impl Bed {
         tokio::spawn(kubelets.run(stop.clone()));
         tokio::spawn(muster_control::garbage(over_line(&collector, Actor::Garbage).await, stop.clone()));
         tokio::spawn(muster_control::scheduler(over_line(&scheduler, Actor::Scheduler).await, stop.clone()));
-        Self {
+        let bed = Self {
             admin: over_line(&admin, Actor::User).await,
             dir,
             stop,
@@ -117,7 +117,12 @@ impl Bed {
             replicas: Vec::new(),
             lives: Arc::default(),
             terms: None,
+        };
+        // Nobody watches over the nodes here, so nobody else takes the taint that a new one has.
+        for number in 1..=nodes {
+            bed.patch_node(&format!("sim-{number}"), json!({"spec": {"taints": null}})).await;
         }
+        bed
     }
 
     /// Each pod is told its node by the controller itself.
@@ -743,7 +748,7 @@ fn condition(pod: &Value) -> &'static str {
 }
 
 /// The indentation of an expectation is not part of it.
-fn trim(text: &str) -> String {
+pub(crate) fn trim(text: &str) -> String {
     let lines: Vec<&str> = text.strip_prefix('\n').unwrap_or(text).lines().collect();
     let indent =
         lines.iter().filter(|it| !it.trim().is_empty()).map(|it| it.len() - it.trim_start().len()).min();

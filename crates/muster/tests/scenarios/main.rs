@@ -11,4 +11,5 @@ mod judge;
 mod leaders;
 mod line;
 mod nodes;
+mod scheduling;
 mod soak;

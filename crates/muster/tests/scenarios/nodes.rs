@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, PATIENCE};
+use crate::bed::{Bed, PATIENCE, trim};
 
 /// `muster sim-node …` on this bed: what it prints, on either side.
 async fn sim_node(bed: &Bed, args: &[&str]) -> String {
@@ -18,12 +18,12 @@ async fn sim_node(bed: &Bed, args: &[&str]) -> String {
 }
 
 /// Waits until it is so.
-async fn becomes(expect: Expect, state: impl AsyncFn() -> String) {
+pub(crate) async fn becomes(expect: Expect, state: impl AsyncFn() -> String) {
     let began = Instant::now();
     loop {
         let state = state().await;
         let is_late = PATIENCE < began.elapsed();
-        if is_late || state.trim() == expect.data().trim() {
+        if is_late || state.trim() == trim(expect.data()).trim() {
             return expect.assert_eq(&state);
         }
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
@@ -115,6 +115,7 @@ async fn a_node_fails_in_every_way_and_recovers() {
     .assert_eq(&sim_node(&bed, &["recover", "sim-3"]).await);
     assert_eq!(sim_node(&bed, &["add", "--name", "sim-3"]).await, "sim-3: added\n");
     becomes(expect![[""]], async || trouble(&bed, "sim-3").await).await;
+    bed.ends_well().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,9 +159,12 @@ async fn a_pod_fails_in_every_way() {
     let now = json!({"gracePeriodSeconds": 0});
     bed.send(Method::DELETE, &format!("{pods}/hangs"), &now).await.unwrap();
     becomes(expect!["gone"], async || pod(&bed, "hangs").await).await;
-    let image = json!({"spec": {"containers": [{"name": "c", "image": "web:2"}]}});
-    bed.send(Method::PATCH, &format!("{pods}/pulls"), &image).await.unwrap();
+    let mut mended = bed.get(&format!("{pods}/pulls")).await;
+    mended["spec"]["containers"][0]["image"] = "web:2".into();
+    mended["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    bed.send(Method::PUT, &format!("{pods}/pulls"), &mended).await.unwrap();
     becomes(expect!["Running running ready"], async || pod(&bed, "pulls").await).await;
+    bed.ends_well().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -201,4 +205,5 @@ async fn nodes_are_added_drained_and_removed() {
         muster: the node "sim-1" is not a simulated one: it has no label sim.muster.dev/fleet
     "#]]
     .assert_eq(&sim_node(&bed, &["drain", "sim-1"]).await);
+    bed.ends_well().await;
 }

@@ -35,7 +35,7 @@ struct Visit {
 
 impl Api {
     pub(crate) fn new(registry: Arc<Registry>, stop: CancellationToken) -> Self {
-        Self { registry, limits: Arc::new(Limits::default()), audit: None, stop }
+        Self { registry, limits: Arc::new(Limits::default()), audit: None, knower: None, stop }
     }
 
     /// `peer` is who the connection's certificate names. The address of the client is an extension of the request.

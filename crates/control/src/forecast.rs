@@ -1,0 +1,217 @@
+//! `muster plan`: has the API server say what an object would be, reads the cluster around it, and leaves the rest to the
+//! engine. Every write is a dry run.
+
+use std::fmt;
+
+use kube::Client;
+use muster_engine::explain::{Picture, Unread};
+use muster_engine::facts::{Key, Kind};
+use muster_engine::forecast::{Forecast, applied, merge_patch};
+use muster_engine::manifest::{Patch, Verb};
+use serde_json::Value;
+
+use crate::daemonset::now;
+use crate::explain::{read_around, read_guests, read_set, take_set};
+use crate::read::{NotRead, Right, get, send};
+use crate::request::{JSON, request};
+use crate::rival;
+
+/// A DaemonSet out of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Planned {
+    api_version: String,
+    namespace: String,
+    name: String,
+    object: Value,
+}
+
+/// How the file will be applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// `kubectl apply`.
+    ClientSide,
+    /// `kubectl apply --server-side`.
+    ServerSide { force: bool },
+}
+
+/// Versions in which a DaemonSet may be written.
+const VERSIONS: [&str; 3] = ["apps/v1", "apps/v1beta2", "extensions/v1beta1"];
+
+/// Who it is that applies, as `kubectl` says it: fields belong to whoever has set them.
+const CLIENT_SIDE: &str = "kubectl-client-side-apply";
+const SERVER_SIDE: &str = "kubectl";
+
+#[derive(Debug, thiserror::Error)]
+pub enum NotPlanned {
+    #[error("a {kind} is no DaemonSet")]
+    OtherKind { kind: String },
+    #[error("{api_version} has no DaemonSet: write {}", VERSIONS[0])]
+    OtherVersion { api_version: String },
+    #[error("it has no metadata.name")]
+    NoName,
+    #[error("its namespace {namespace} does not exist: what would be there can be said once it was made")]
+    NoNamespace { namespace: String },
+    #[error("the API server would refuse it: {message}")]
+    Refused { message: String },
+    #[error(transparent)]
+    NotRead(#[from] NotRead),
+}
+
+impl Planned {
+    /// Reads what the file says; `namespace` is where it goes if it does not say.
+    pub fn read(mut object: Value, namespace: &str) -> Result<Self, NotPlanned> {
+        let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (kind, api_version) = (text("/kind"), text("/apiVersion"));
+        if kind != "DaemonSet" {
+            let kind = if kind.is_empty() { "document without a kind".to_owned() } else { kind };
+            return Err(NotPlanned::OtherKind { kind });
+        }
+        if !VERSIONS.contains(&api_version.as_str()) {
+            return Err(NotPlanned::OtherVersion { api_version });
+        }
+        let name = text("/metadata/name");
+        if name.is_empty() || name.contains('/') {
+            return Err(NotPlanned::NoName);
+        }
+        let own = text("/metadata/namespace");
+        let namespace = if own.is_empty() { namespace.to_owned() } else { own };
+        object["metadata"]["namespace"] = namespace.clone().into();
+        Ok(Self { api_version, namespace, name, object })
+    }
+
+    fn collection(&self) -> String {
+        format!("/apis/{}/namespaces/{}/daemonsets", self.api_version, self.namespace)
+    }
+
+    fn right<'a>(&'a self, verb: &'a str) -> Right<'a> {
+        Right { verb, kind: Kind::Sets, namespace: Some(&self.namespace) }
+    }
+}
+
+impl fmt::Display for Planned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What would come of applying it. Nothing is changed.
+pub async fn forecast(client: &Client, planned: &Planned, how: How) -> Result<Forecast, NotPlanned> {
+    let (namespace, name) = (planned.namespace.as_str(), planned.name.as_str());
+    let mut picture = Picture::of(Key::new(namespace, name));
+    let live = read_set(client, namespace, name).await?;
+    let after = dry_run(client, planned, live.as_deref(), how).await?;
+    if let Some(live) = &live {
+        take_set(&mut picture, namespace, live)?;
+        note_controller(&mut picture);
+        read_around(client, &mut picture, namespace).await?;
+        take_set(&mut picture, namespace, &after)?;
+    } else {
+        take_set(&mut picture, namespace, &after)?;
+        read_around(client, &mut picture, namespace).await?;
+    }
+    let gone = |Unread::NoSuchSet| NotPlanned::NoName;
+    let first = picture.forecast(now()).map_err(gone)?;
+    let rooms = first.looks_for_room(&picture).iter().map(ToString::to_string).collect();
+    read_guests(client, &mut picture, &rooms).await?;
+    picture.forecast(now()).map_err(gone)
+}
+
+/// Whoever else looks after sets has an order of its own.
+fn note_controller(picture: &mut Picture) {
+    let writer = picture.set().and_then(|it| rival::controller_of(&it.metadata));
+    if let Some(writer) = writer.filter(|it| it != crate::NAME) {
+        picture.note(format!(
+            "{writer} looks after it: which nodes it takes first is not known, and docs/differences.md says what else it does \
+             otherwise"
+        ));
+    }
+}
+
+/// The set as it would be stored, defaults and all.
+async fn dry_run(
+    client: &Client,
+    planned: &Planned,
+    live: Option<&str>,
+    how: How,
+) -> Result<String, NotPlanned> {
+    let path = format!("{}/{}", planned.collection(), planned.name);
+    let options = |manager: &str| format!("dryRun=All&fieldManager={manager}&fieldValidation=Strict");
+    let (verb, path, body) = match (live, how) {
+        (_, How::ServerSide { force }) => {
+            let query = format!("{}&force={force}", options(SERVER_SIDE));
+            (Verb::Patch(Patch::Apply), format!("{path}?{query}"), planned.object.to_string())
+        }
+        (None, How::ClientSide) => {
+            let path = format!("{}?{}", planned.collection(), options(CLIENT_SIDE));
+            (Verb::Create, path, planned.object.to_string())
+        }
+        (Some(live), How::ClientSide) => {
+            // In the file's own version, where that is another one.
+            let live = match planned.api_version.as_str() {
+                "apps/v1" => live.to_owned(),
+                _ => get(client, planned.right("get"), path.clone()).await?,
+            };
+            let before: Value = serde_json::from_str(&live).map_err(|source| NotRead::Unreadable {
+                what: format!("read the DaemonSet {planned}"),
+                source: source.into(),
+            })?;
+            let Some(mut patch) = merge_patch(&before, &applied(&before, &planned.object)) else {
+                return Ok(live);
+            };
+            // What was merged with must still be there.
+            patch["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
+            let path = format!("{path}?{}", options(CLIENT_SIDE));
+            (Verb::Patch(Patch::Merge), path, patch.to_string())
+        }
+    };
+    let right = planned.right(verb.as_str());
+    send(client, right, request(verb, path, JSON, body)).await.map_err(|error| match error {
+        NotRead::Refused { code: 404, message, .. } if message.contains("namespaces") => {
+            NotPlanned::NoNamespace { namespace: planned.namespace.clone() }
+        }
+        NotRead::Refused { code: 400..500, message, .. } => NotPlanned::Refused { message: short(&message) },
+        error => error.into(),
+    })
+}
+
+/// A field that is not known is told after the whole object, which nobody reads.
+fn short(message: &str) -> String {
+    const CHARS_MAX: usize = 1000;
+    let from = message.find("strict decoding error").unwrap_or(0);
+    message.get(from..).unwrap_or(message).chars().take(CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_file_may_hold() {
+        let said = [
+            json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "web"}}),
+            json!({"apiVersion": "extensions/v1beta1", "kind": "DaemonSet", "metadata": {"name": "web", "namespace": "b"}}),
+            json!({"apiVersion": "v1", "kind": "DaemonSet", "metadata": {"name": "web"}}),
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}),
+            json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"generateName": "web-"}}),
+            json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "../../secrets"}}),
+            json!({}),
+            json!([]),
+            json!(null),
+        ]
+        .map(|it| Planned::read(it, "a").map_or_else(|it| it.to_string(), |it| it.to_string()));
+        expect![[r#"
+            a/web
+            b/web
+            v1 has no DaemonSet: write apps/v1
+            a Deployment is no DaemonSet
+            it has no metadata.name
+            it has no metadata.name
+            a document without a kind is no DaemonSet
+            a document without a kind is no DaemonSet
+            a document without a kind is no DaemonSet"#]]
+        .assert_eq(&said.join("\n"));
+    }
+}

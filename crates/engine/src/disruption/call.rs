@@ -1,0 +1,104 @@
+//! The two calls, and what goes over the wire for each.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::ToString as _;
+use alloc::sync::Arc;
+use core::fmt;
+
+use serde_json::{Map, Value, json};
+
+use super::Subject;
+use super::decode::{Budget, Pod, Status};
+use crate::facts::Text;
+use crate::loops::Request;
+use crate::manifest::{Patch, Verb};
+use crate::time::Time;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Call {
+    WriteStatus {
+        budget: Arc<Budget>,
+        status: Status,
+    },
+    /// The pod no longer says that it is being disrupted.
+    Unmark {
+        pod: Arc<Pod>,
+        at: Time,
+    },
+}
+
+impl Call {
+    pub(super) fn subject(&self) -> Subject {
+        match self {
+            Self::WriteStatus { budget, .. } => Subject::Budget(budget.key.clone()),
+            Self::Unmark { pod, .. } => Subject::Pod(pod.key.clone()),
+        }
+    }
+
+    pub(super) fn of_version(&self) -> u64 {
+        match self {
+            Self::WriteStatus { budget, .. } => budget.resource_version,
+            Self::Unmark { pod, .. } => pod.resource_version,
+        }
+    }
+}
+
+/// Both only on the version that was looked at.
+pub(super) fn request(call: &Call) -> Request {
+    match call {
+        Call::WriteStatus { budget, status } => {
+            let names: BTreeSet<&Text> =
+                budget.status.disrupted.keys().chain(status.disrupted.keys()).collect();
+            let disrupted: Map<_, _> = names
+                .into_iter()
+                .map(|it| {
+                    (
+                        it.as_ref().into(),
+                        status.disrupted.get(it).map_or(Value::Null, |at| json!(at.to_rfc3339())),
+                    )
+                })
+                .collect();
+            let disrupted = if status.disrupted.is_empty() { Value::Null } else { Value::Object(disrupted) };
+            let body = json!({
+                "metadata": {"uid": budget.uid, "resourceVersion": budget.resource_version.to_string()},
+                "status": {
+                    "observedGeneration": status.observed_generation,
+                    "disruptionsAllowed": status.allowed,
+                    "currentHealthy": status.healthy,
+                    "desiredHealthy": status.desired,
+                    "expectedPods": status.expected,
+                    "disruptedPods": disrupted,
+                    "conditions": status.conditions,
+                },
+            });
+            let (namespace, name) = (&budget.key.namespace, &budget.key.name);
+            let path = format!("/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}/status");
+            Request { verb: Verb::Patch(Patch::Merge), path, body: Some(body), metadata_only: true }
+        }
+        Call::Unmark { pod, at } => {
+            let body = json!({
+                "metadata": {"uid": pod.uid, "resourceVersion": pod.resource_version.to_string()},
+                "status": {"conditions": [{
+                    "type": "DisruptionTarget",
+                    "status": "False",
+                    "reason": null,
+                    "message": null,
+                    "lastTransitionTime": at.to_rfc3339(),
+                }]},
+            });
+            let path = format!("/api/v1/namespaces/{}/pods/{}/status", pod.key.namespace, pod.key.name);
+            Request { verb: Verb::Patch(Patch::Strategic), path, body: Some(body), metadata_only: true }
+        }
+    }
+}
+
+/// As tests and logs show it.
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WriteStatus { budget, status } => write!(f, "status of {}: {status}", budget.key),
+            Self::Unmark { pod, .. } => write!(f, "{} is not being disrupted", pod.key),
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Budgets and pods as the API server sends them. What no rule reads is skipped, not kept.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::facts::decode::{Meta, Pairs, RawSelector, Str, requirements};
+use crate::facts::{Key, Labels, Malformed, Requirement, Share, Shared, Text};
+use crate::loops::{self, Reference, Watch};
+use crate::time::Time;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fact {
+    Budget(Arc<Budget>),
+    Pod(Arc<Pod>),
+}
+
+impl loops::Fact for Fact {
+    fn key(&self) -> Key {
+        match self {
+            Self::Budget(it) => it.key.clone(),
+            Self::Pod(it) => it.key.clone(),
+        }
+    }
+
+    fn resource_version(&self) -> u64 {
+        match self {
+            Self::Budget(it) => it.resource_version,
+            Self::Pod(it) => it.resource_version,
+        }
+    }
+}
+
+/// A PodDisruptionBudget.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Budget {
+    pub key: Key,
+    pub uid: Text,
+    pub resource_version: u64,
+    pub generation: i64,
+    /// All must hold; `None` selects nothing.
+    pub selector: Option<Vec<Requirement>>,
+    pub demand: Demand,
+    pub status: Status,
+}
+
+/// What a budget asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Demand {
+    /// So many pods must be healthy.
+    Healthy(i64),
+    /// Such a share of the pods that there should be must be healthy.
+    HealthyShare(Share),
+    /// So many of the pods that there should be may be missing.
+    Missing(Share),
+    Nothing,
+    Unreadable(Text),
+}
+
+/// A budget's status: what was last written.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    pub observed_generation: i64,
+    pub allowed: i64,
+    pub healthy: i64,
+    pub desired: i64,
+    pub expected: i64,
+    /// Pods that evictions are about to delete, by name, and since when.
+    pub disrupted: BTreeMap<Text, Time>,
+    /// As they came, so that those of others survive.
+    pub conditions: Vec<Value>,
+}
+
+impl Budget {
+    pub(super) fn selects(&self, pod: &Pod) -> bool {
+        self.selector.as_ref().is_some_and(|all| all.iter().all(|it| it.holds(&pod.labels)))
+    }
+
+    pub(super) fn reference(&self) -> Reference {
+        reference("policy/v1", "PodDisruptionBudget", &self.key, &self.uid, self.resource_version)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pod {
+    pub key: Key,
+    pub uid: Text,
+    pub resource_version: u64,
+    pub labels: Labels,
+    pub controller: Option<Controller>,
+    pub deleting: bool,
+    pub ready: bool,
+    /// Since when it says that it is about to go, if it has neither ended nor is being deleted.
+    pub disrupted_since: Option<Time>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Controller {
+    pub api_version: Text,
+    pub kind: Text,
+}
+
+impl Pod {
+    pub(super) fn is_healthy(&self) -> bool {
+        self.ready && !self.deleting
+    }
+
+    /// Whether a budget could tell the two apart.
+    pub(super) fn looks_like(&self, other: &Self) -> bool {
+        self.uid == other.uid
+            && self.labels == other.labels
+            && self.controller == other.controller
+            && self.deleting == other.deleting
+            && self.ready == other.ready
+    }
+
+    pub(super) fn reference(&self) -> Reference {
+        reference("v1", "Pod", &self.key, &self.uid, self.resource_version)
+    }
+}
+
+fn reference(api_version: &str, kind: &str, key: &Key, uid: &Text, resource_version: u64) -> Reference {
+    Reference {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        key: key.clone(),
+        uid: uid.clone(),
+        resource_version,
+    }
+}
+
+pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Shared) -> Result<Fact, Malformed> {
+    let plural = &watch.resource.plural;
+    let malformed = |source| Malformed::new(plural, source);
+    if **plural == *"pods" {
+        let raw: RawPod<'_> = serde_json::from_slice(object).map_err(malformed)?;
+        return Ok(Fact::Pod(Arc::new(raw.into_fact(shared))));
+    }
+    let raw: RawBudget<'_> = serde_json::from_slice(object).map_err(malformed)?;
+    Ok(Fact::Budget(Arc::new(raw.into_fact(shared))))
+}
+
+#[derive(Deserialize)]
+struct RawBudget<'a> {
+    #[serde(borrow, default)]
+    metadata: Meta<'a>,
+    #[serde(borrow, default)]
+    spec: RawSpec<'a>,
+    #[serde(borrow, default)]
+    status: RawStatus<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawSpec<'a> {
+    min_available: Option<Value>,
+    max_unavailable: Option<Value>,
+    #[serde(borrow)]
+    selector: Option<RawSelector<'a>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawStatus<'a> {
+    observed_generation: i64,
+    disruptions_allowed: i64,
+    current_healthy: i64,
+    desired_healthy: i64,
+    expected_pods: i64,
+    #[serde(borrow)]
+    disrupted_pods: Option<Pairs<'a>>,
+    conditions: Option<Vec<Value>>,
+}
+
+impl RawBudget<'_> {
+    fn into_fact(self, shared: &mut Shared) -> Budget {
+        let mut demand = self.spec.demand();
+        let selector = match self.spec.selector.map(requirements).transpose() {
+            Ok(selector) => selector,
+            Err(problem) => {
+                demand = Demand::Unreadable(problem.as_str().into());
+                None
+            }
+        };
+        let disrupted = self.status.disrupted_pods.into_iter().flatten();
+        let status = Status {
+            observed_generation: self.status.observed_generation,
+            allowed: self.status.disruptions_allowed,
+            healthy: self.status.current_healthy,
+            desired: self.status.desired_healthy,
+            expected: self.status.expected_pods,
+            // A time that cannot be read is long past.
+            disrupted: disrupted
+                .map(|(name, at)| (name.as_ref().into(), Time::parse(&at).unwrap_or_default()))
+                .collect(),
+            conditions: self.status.conditions.unwrap_or_default(),
+        };
+        Budget {
+            key: self.metadata.key(shared),
+            uid: self.metadata.uid(),
+            resource_version: self.metadata.resource_version(),
+            generation: self.metadata.generation.unwrap_or_default(),
+            selector,
+            demand,
+            status,
+        }
+    }
+}
+
+impl RawSpec<'_> {
+    fn demand(&self) -> Demand {
+        let unreadable = |field: &str, value: &Value| {
+            Demand::Unreadable(
+                format!("{field}: {value} is neither a number nor a percentage").as_str().into(),
+            )
+        };
+        match (&self.max_unavailable, &self.min_available) {
+            (Some(value), _) => {
+                share(value).map_or_else(|| unreadable("maxUnavailable", value), Demand::Missing)
+            }
+            (None, Some(value)) => match share(value) {
+                Some(Share::Count(count)) => Demand::Healthy(i64::from(count)),
+                Some(share) => Demand::HealthyShare(share),
+                None => unreadable("minAvailable", value),
+            },
+            (None, None) => Demand::Nothing,
+        }
+    }
+}
+
+fn share(value: &Value) -> Option<Share> {
+    match value {
+        Value::Number(number) => number.as_u64().and_then(|it| u32::try_from(it).ok()).map(Share::Count),
+        Value::String(text) => text.strip_suffix('%')?.parse().ok().map(Share::Percent),
+        _ => None,
+    }
+}
+
+#[derive(Deserialize)]
+struct RawPod<'a> {
+    #[serde(borrow, default)]
+    metadata: Meta<'a>,
+    #[serde(borrow, default)]
+    status: RawPodStatus<'a>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RawPodStatus<'a> {
+    #[serde(borrow)]
+    phase: Option<Str<'a>>,
+    #[serde(borrow)]
+    conditions: Option<Vec<RawCondition<'a>>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RawCondition<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Str<'a>,
+    #[serde(borrow)]
+    status: Str<'a>,
+    #[serde(borrow)]
+    reason: Option<Str<'a>>,
+    #[serde(borrow)]
+    last_transition_time: Option<Str<'a>>,
+}
+
+impl RawPod<'_> {
+    fn into_fact(self, shared: &mut Shared) -> Pod {
+        let condition = |kind: &str| {
+            let mut conditions = self.status.conditions.iter().flatten();
+            conditions.find(|it| it.kind == kind && it.status == "True")
+        };
+        let deleting = self.metadata.deletion_timestamp.is_some();
+        let ended = matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        let disrupted = condition("DisruptionTarget")
+            .filter(|it| !deleting && !ended && it.reason.as_deref() != Some("TerminationByKubelet"));
+        let mut owners = self.metadata.owner_references.iter().flatten();
+        let controller = owners.find(|it| it.controller == Some(true)).map(|it| Controller {
+            api_version: shared.text(it.api_version.as_deref().unwrap_or_default()),
+            kind: shared.text(it.kind.as_deref().unwrap_or_default()),
+        });
+        Pod {
+            key: self.metadata.key(shared),
+            uid: self.metadata.uid(),
+            resource_version: self.metadata.resource_version(),
+            labels: self.metadata.labels(shared),
+            controller,
+            deleting,
+            ready: condition("Ready").is_some(),
+            disrupted_since: disrupted
+                .map(|it| it.last_transition_time.as_deref().and_then(Time::parse).unwrap_or_default()),
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! What is written, and what goes over the wire for it.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde_json::{Map, Value, json};
+
+use super::facts::{Address, Endpoint, Endpoints, Family, Owner, Port, Referent, Slice, Subset};
+use crate::facts::{Key, Labels, Text};
+use crate::loops::Request;
+use crate::manifest::{Patch, Verb};
+
+/// What is to be changed for one Service.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Call {
+    pub service: Key,
+    pub change: Change,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    CreateEndpoints(Arc<EndpointsDraft>),
+    UpdateEndpoints(Arc<Endpoints>, Arc<EndpointsDraft>),
+    DeleteEndpoints(Arc<Endpoints>),
+    CreateSlice(Arc<Draft>),
+    UpdateSlice(Arc<Slice>, Arc<Draft>),
+    DeleteSlice(Arc<Slice>),
+}
+
+/// What Endpoints are to say. An annotation without a value goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EndpointsDraft {
+    pub key: Key,
+    pub labels: BTreeMap<Text, Text>,
+    pub annotations: BTreeMap<Text, Option<Text>>,
+    pub subsets: Vec<Subset>,
+}
+
+/// What a slice is to say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Draft {
+    pub owner: Owner,
+    pub labels: BTreeMap<Text, Text>,
+    pub annotations: BTreeMap<Text, Option<Text>>,
+    pub family: Family,
+    pub ports: Vec<Port>,
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// The longest name that an object of these kinds may have.
+const NAME_MAX: usize = 253;
+
+/// What exists is changed only in the version that was looked at.
+pub(super) fn request(call: &Call) -> Request {
+    let namespace = &call.service.namespace;
+    let endpoints = format!("/api/v1/namespaces/{namespace}/endpoints");
+    let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
+    let (verb, path, body) = match &call.change {
+        Change::CreateEndpoints(draft) => (Verb::Create, endpoints, new_endpoints(draft)),
+        Change::UpdateEndpoints(of, draft) => {
+            let body = changed_endpoints(of, draft);
+            (Verb::Patch(Patch::Merge), format!("{endpoints}/{}", of.key.name), body)
+        }
+        Change::DeleteEndpoints(of) => {
+            (Verb::Delete, format!("{endpoints}/{}", of.key.name), only(&of.uid, of.resource_version))
+        }
+        Change::CreateSlice(draft) => (Verb::Create, slices, new_slice(draft)),
+        Change::UpdateSlice(of, draft) => {
+            let body = changed_slice(of, draft);
+            (Verb::Patch(Patch::Merge), format!("{slices}/{}", of.key.name), body)
+        }
+        Change::DeleteSlice(of) => {
+            (Verb::Delete, format!("{slices}/{}", of.key.name), only(&of.uid, of.resource_version))
+        }
+    };
+    Request { verb, path, body: Some(body), metadata_only: true }
+}
+
+fn only(uid: &Text, resource_version: u64) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": uid, "resourceVersion": resource_version.to_string()},
+    })
+}
+
+fn new_endpoints(draft: &EndpointsDraft) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": {
+            "name": draft.key.name,
+            "labels": draft.labels,
+            "annotations": set(&draft.annotations),
+        },
+        "subsets": subsets(&draft.subsets),
+    })
+}
+
+fn changed_endpoints(of: &Endpoints, draft: &EndpointsDraft) -> Value {
+    // An empty list is as good as none, and is read back as none.
+    let subsets = if draft.subsets.is_empty() { Value::Null } else { subsets(&draft.subsets) };
+    json!({
+        "metadata": {
+            "uid": of.uid,
+            "resourceVersion": of.resource_version.to_string(),
+            "labels": relabelled(&of.labels, &draft.labels),
+            "annotations": draft.annotations,
+        },
+        "subsets": subsets,
+    })
+}
+
+fn new_slice(draft: &Draft) -> Value {
+    let name = &draft.owner.name;
+    let prefix = if name.len() < NAME_MAX { format!("{name}-") } else { name.to_string() };
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "generateName": prefix,
+            "labels": draft.labels,
+            "annotations": set(&draft.annotations),
+            "ownerReferences": [owner(&draft.owner)],
+        },
+        "addressType": draft.family.as_str(),
+        "ports": draft.ports.iter().map(|it| port(it, true)).collect::<Value>(),
+        "endpoints": draft.endpoints.iter().map(endpoint).collect::<Value>(),
+    })
+}
+
+fn changed_slice(of: &Slice, draft: &Draft) -> Value {
+    let mut body = json!({
+        "metadata": {
+            "uid": of.uid,
+            "resourceVersion": of.resource_version.to_string(),
+            "labels": relabelled(&of.labels, &draft.labels),
+            "annotations": draft.annotations,
+        },
+        "endpoints": draft.endpoints.iter().map(endpoint).collect::<Value>(),
+    });
+    if of.ports != draft.ports {
+        body["ports"] = draft.ports.iter().map(|it| port(it, true)).collect();
+    }
+    if !of.is_of(&draft.owner.kind, &draft.owner.uid) {
+        body["metadata"]["ownerReferences"] = json!([owner(&draft.owner)]);
+    }
+    body
+}
+
+fn set(annotations: &BTreeMap<Text, Option<Text>>) -> Value {
+    let set = annotations.iter().filter_map(|(key, value)| Some((key.to_string(), json!(value.as_ref()?))));
+    Value::Object(set.collect())
+}
+
+fn relabelled(before: &Labels, now: &BTreeMap<Text, Text>) -> Value {
+    let gone = before.iter().filter(|(key, _)| !now.contains_key(*key));
+    let mut labels: Map<String, Value> = gone.map(|(key, _)| (key.into(), Value::Null)).collect();
+    labels.extend(now.iter().map(|(key, value)| (key.to_string(), json!(value))));
+    Value::Object(labels)
+}
+
+fn owner(owner: &Owner) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
+/// An unnamed port of a slice has an empty name, and one of Endpoints none.
+fn port(port: &Port, is_of_slice: bool) -> Value {
+    let mut it = Map::new();
+    if is_of_slice || !port.name.is_empty() {
+        it.insert("name".into(), json!(port.name));
+    }
+    put(&mut it, "port", port.port.as_ref());
+    put(&mut it, "protocol", Some(&port.protocol));
+    put(&mut it, "appProtocol", port.app_protocol.as_ref());
+    Value::Object(it)
+}
+
+fn put<T: serde::Serialize>(object: &mut Map<String, Value>, field: &str, value: Option<&T>) {
+    if let Some(value) = value {
+        object.insert(field.into(), json!(value));
+    }
+}
+
+fn subsets(subsets: &[Subset]) -> Value {
+    let all = subsets.iter().map(|it| {
+        let mut subset = Map::new();
+        for (field, addresses) in [("addresses", &it.ready), ("notReadyAddresses", &it.unready)] {
+            if !addresses.is_empty() {
+                subset.insert(field.into(), addresses.iter().map(address).collect());
+            }
+        }
+        if !it.ports.is_empty() {
+            subset.insert("ports".into(), it.ports.iter().map(|it| port(it, false)).collect());
+        }
+        Value::Object(subset)
+    });
+    all.collect()
+}
+
+fn address(address: &Address) -> Value {
+    let mut it = Map::new();
+    put(&mut it, "ip", Some(&address.ip));
+    put(&mut it, "hostname", address.hostname.as_ref());
+    put(&mut it, "nodeName", address.node.as_ref());
+    it.extend(address.target.as_ref().map(|it| ("targetRef".into(), referent(it))));
+    Value::Object(it)
+}
+
+fn referent(target: &Referent) -> Value {
+    let mut it = Map::new();
+    put(&mut it, "apiVersion", target.api_version.as_ref());
+    put(&mut it, "kind", target.kind.as_ref());
+    put(&mut it, "namespace", target.namespace.as_ref());
+    put(&mut it, "name", target.name.as_ref());
+    put(&mut it, "uid", target.uid.as_ref());
+    put(&mut it, "fieldPath", target.field_path.as_ref());
+    Value::Object(it)
+}
+
+fn endpoint(endpoint: &Endpoint) -> Value {
+    let mut conditions = Map::new();
+    put(&mut conditions, "ready", endpoint.condition.ready.as_ref());
+    put(&mut conditions, "serving", endpoint.condition.serving.as_ref());
+    put(&mut conditions, "terminating", endpoint.condition.terminating.as_ref());
+    let mut it = Map::new();
+    put(&mut it, "addresses", Some(&endpoint.addresses));
+    put(&mut it, "conditions", Some(&conditions));
+    put(&mut it, "hostname", endpoint.hostname.as_ref());
+    put(&mut it, "nodeName", endpoint.node.as_ref());
+    put(&mut it, "zone", endpoint.zone.as_ref());
+    it.extend(endpoint.target.as_ref().map(|it| ("targetRef".into(), referent(it))));
+    let mut hints = Map::new();
+    for (field, names) in [("forZones", &endpoint.hints.zones), ("forNodes", &endpoint.hints.nodes)] {
+        if !names.is_empty() {
+            hints.insert(field.into(), names.iter().map(|it| json!({"name": it})).collect());
+        }
+    }
+    if !hints.is_empty() {
+        it.insert("hints".into(), Value::Object(hints));
+    }
+    Value::Object(it)
+}
+
+/// As tests and logs show it.
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.change {
+            Change::CreateEndpoints(draft) => write!(f, "create endpoints {}{draft}", draft.key),
+            Change::UpdateEndpoints(of, draft) => write!(f, "update endpoints {}{draft}", of.key),
+            Change::DeleteEndpoints(of) => write!(f, "delete endpoints {}", of.key),
+            Change::CreateSlice(draft) => write!(f, "create slice of {}{draft}", self.service),
+            Change::UpdateSlice(of, draft) => write!(f, "update slice {}{draft}", of.key),
+            Change::DeleteSlice(of) => write!(f, "delete slice {}", of.key),
+        }
+    }
+}
+
+/// More of them are only counted.
+const SHOWN_MAX: usize = 5;
+
+impl fmt::Display for EndpointsDraft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for subset in &self.subsets {
+            write!(f, "\n   ")?;
+            write_ports(f, &subset.ports)?;
+            let all = subset.ready.iter().map(|it| (it, true));
+            let all = all.chain(subset.unready.iter().map(|it| (it, false)));
+            for (it, ready) in all.take(SHOWN_MAX) {
+                write!(f, " {}{}", it.ip, if ready { "" } else { " (not ready)" })?;
+            }
+            write_rest(f, subset.ready.len() + subset.unready.len())?;
+        }
+        write_metadata(f, &self.labels, &self.annotations)
+    }
+}
+
+impl fmt::Display for Draft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " {}", self.family.as_str())?;
+        write_ports(f, &self.ports)?;
+        for it in self.endpoints.iter().take(SHOWN_MAX) {
+            write!(f, "\n    {it}")?;
+        }
+        write_rest(f, self.endpoints.len())?;
+        write_metadata(f, &self.labels, &self.annotations)
+    }
+}
+
+fn write_rest(f: &mut fmt::Formatter<'_>, count: usize) -> fmt::Result {
+    if SHOWN_MAX < count { write!(f, " … {count} in all") } else { Ok(()) }
+}
+
+fn write_ports(f: &mut fmt::Formatter<'_>, ports: &[Port]) -> fmt::Result {
+    for it in ports {
+        write!(f, " {}:{}/{}", it.name, it.port.unwrap_or_default(), it.protocol)?;
+        if let Some(protocol) = &it.app_protocol {
+            write!(f, "({protocol})")?;
+        }
+    }
+    Ok(())
+}
+
+fn write_metadata(
+    f: &mut fmt::Formatter<'_>,
+    labels: &BTreeMap<Text, Text>,
+    annotations: &BTreeMap<Text, Option<Text>>,
+) -> fmt::Result {
+    write!(f, "\n   ")?;
+    for (key, value) in labels {
+        write!(f, " {key}={value}")?;
+    }
+    for (key, value) in annotations.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
+        write!(f, " @{key}={value}")?;
+    }
+    Ok(())
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.addresses.join(","))?;
+        let name = self.target.as_ref().and_then(|it| it.name.as_ref());
+        for (word, value) in [
+            ("", name),
+            ("as ", self.hostname.as_ref()),
+            ("on ", self.node.as_ref()),
+            ("in ", self.zone.as_ref()),
+        ] {
+            if let Some(value) = value {
+                write!(f, " {word}{value}")?;
+            }
+        }
+        let conditions = [
+            ("ready", self.condition.ready),
+            ("serving", self.condition.serving),
+            ("terminating", self.condition.terminating),
+        ];
+        for (word, _) in conditions.iter().filter(|(_, it)| *it == Some(true)) {
+            write!(f, " {word}")?;
+        }
+        for it in self.hints.zones.iter().chain(&self.hints.nodes) {
+            write!(f, " for {it}")?;
+        }
+        Ok(())
+    }
+}

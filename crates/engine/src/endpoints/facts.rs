@@ -1,0 +1,326 @@
+//! What is kept of Services and of what stands behind them.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use serde::Deserialize;
+
+use crate::facts::{Key, Labels, Text};
+use crate::loops::{self, Reference};
+use crate::time::Time;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fact {
+    Service(Arc<Service>),
+    Pod(Arc<Pod>),
+    Node(Node),
+    Endpoints(Arc<Endpoints>),
+    Slice(Arc<Slice>),
+}
+
+impl loops::Fact for Fact {
+    fn key(&self) -> Key {
+        match self {
+            Self::Service(it) => it.key.clone(),
+            Self::Pod(it) => it.key.clone(),
+            Self::Node(it) => Key { namespace: Text::from(""), name: it.name.clone() },
+            Self::Endpoints(it) => it.key.clone(),
+            Self::Slice(it) => it.key.clone(),
+        }
+    }
+
+    fn resource_version(&self) -> u64 {
+        match self {
+            Self::Service(it) => it.resource_version,
+            Self::Pod(it) => it.resource_version,
+            Self::Node(it) => it.resource_version,
+            Self::Endpoints(it) => it.resource_version,
+            Self::Slice(it) => it.resource_version,
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Service {
+    pub key: Key,
+    pub uid: Text,
+    pub resource_version: u64,
+    pub created: Time,
+    pub deleting: bool,
+    pub labels: Labels,
+    /// Only a name for something outside.
+    pub is_external: bool,
+    pub is_headless: bool,
+    pub address: Option<IpAddr>,
+    pub families: Vec<Family>,
+    /// `None`: its endpoints are somebody else's business.
+    pub selector: Option<Labels>,
+    pub ports: Vec<ServicePort>,
+    pub publishes_unready: bool,
+    pub traffic: Traffic,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub(super) fn of(address: IpAddr) -> Self {
+        if address.is_ipv6() { Self::V6 } else { Self::V4 }
+    }
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServicePort {
+    pub name: Text,
+    pub protocol: Text,
+    pub app_protocol: Option<Text>,
+    pub target: Target,
+}
+
+/// Which port of a pod is meant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    Number(i64),
+    Name(Text),
+}
+
+/// Which endpoints a client should prefer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Traffic {
+    Anywhere,
+    SameZone,
+    SameNode,
+}
+
+impl Service {
+    pub(super) fn selects(&self, pod: &Pod) -> bool {
+        let Some(selector) = &self.selector else { return false };
+        selector.iter().all(|(key, value)| pod.labels.get(key).is_some_and(|it| **it == *value))
+    }
+
+    /// The families it is served in, the first one first.
+    pub(super) fn families(&self) -> Vec<Family> {
+        match (&self.families[..], self.address) {
+            ([], Some(address)) => [Family::of(address)].into(),
+            ([], None) => [Family::V4, Family::V6].into(),
+            (families, _) => families.into(),
+        }
+    }
+
+    pub(super) fn reference(&self) -> Reference {
+        reference("Service", &self.key, &self.uid, self.resource_version)
+    }
+}
+
+pub(super) fn reference(kind: &str, key: &Key, uid: &Text, resource_version: u64) -> Reference {
+    Reference {
+        api_version: "v1".into(),
+        kind: kind.into(),
+        key: key.clone(),
+        uid: uid.clone(),
+        resource_version,
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pod {
+    pub key: Key,
+    pub uid: Text,
+    pub resource_version: u64,
+    pub labels: Labels,
+    pub node: Option<Text>,
+    pub hostname: Option<Text>,
+    pub subdomain: Option<Text>,
+    pub addresses: Vec<IpAddr>,
+    /// Name, protocol and number.
+    pub named_ports: Arc<[(Text, Text, i64)]>,
+    pub ready: bool,
+    /// When it became ready or ceased to be.
+    pub turned_at: Option<Time>,
+    pub ended: bool,
+    pub deleting: bool,
+}
+
+impl Pod {
+    /// Whether a service could tell the two apart.
+    pub(super) fn looks_like(&self, other: &Self) -> bool {
+        self.uid == other.uid
+            && self.labels == other.labels
+            && self.node == other.node
+            && self.hostname == other.hostname
+            && self.subdomain == other.subdomain
+            && self.addresses == other.addresses
+            && self.named_ports == other.named_ports
+            && self.ready == other.ready
+            && self.ended == other.ended
+            && self.deleting == other.deleting
+    }
+
+    /// The number that a service's port has on this pod.
+    pub(super) fn port(&self, port: &ServicePort) -> Option<i64> {
+        match &port.target {
+            Target::Number(number) => Some(*number),
+            Target::Name(name) => {
+                let mut named = self.named_ports.iter();
+                named.find(|(it, protocol, _)| it == name && *protocol == port.protocol).map(|(_, _, it)| *it)
+            }
+        }
+    }
+
+    /// The name it has within the service's domain, if it has one there.
+    pub(super) fn hostname_in(&self, service: &Service) -> Option<Text> {
+        self.hostname.clone().filter(|_| self.subdomain.as_ref() == Some(&service.key.name))
+    }
+}
+
+/// A node, and where it stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    pub name: Text,
+    pub resource_version: u64,
+    pub zone: Option<Text>,
+}
+
+/// The older kind: all addresses in one object.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Endpoints {
+    pub key: Key,
+    pub uid: Text,
+    pub resource_version: u64,
+    pub deleting: bool,
+    pub labels: Labels,
+    pub annotations: BTreeMap<Text, Text>,
+    pub subsets: Vec<Subset>,
+}
+
+/// Addresses that have the same ports.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Subset {
+    pub ready: Vec<Address>,
+    pub unready: Vec<Address>,
+    pub ports: Vec<Port>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Address {
+    pub ip: Text,
+    pub hostname: Option<Text>,
+    pub node: Option<Text>,
+    pub target: Option<Referent>,
+}
+
+/// Unnamed ports have an empty name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Port {
+    pub name: Text,
+    pub port: Option<i64>,
+    pub protocol: Text,
+    pub app_protocol: Option<Text>,
+}
+
+/// What an address is of: a pod, as a rule. The version of it says nothing, and is left out.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Referent {
+    pub api_version: Option<Text>,
+    pub kind: Option<Text>,
+    pub namespace: Option<Text>,
+    pub name: Option<Text>,
+    pub uid: Option<Text>,
+    pub field_path: Option<Text>,
+}
+
+impl Referent {
+    pub(super) fn pod(pod: &Pod) -> Self {
+        Self {
+            kind: Some("Pod".into()),
+            namespace: Some(pod.key.namespace.clone()),
+            name: Some(pod.key.name.clone()),
+            uid: Some(pod.uid.clone()),
+            ..Self::default()
+        }
+    }
+}
+
+/// An EndpointSlice.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Slice {
+    pub key: Key,
+    pub uid: Text,
+    pub resource_version: u64,
+    pub deleting: bool,
+    pub labels: Labels,
+    pub annotations: BTreeMap<Text, Text>,
+    pub owners: Vec<Owner>,
+    /// `None` for one of names.
+    pub family: Option<Family>,
+    pub ports: Vec<Port>,
+    pub endpoints: Vec<Endpoint>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Owner {
+    pub kind: Text,
+    pub name: Text,
+    pub uid: Text,
+}
+
+impl Slice {
+    pub(super) fn is_of(&self, kind: &str, uid: &Text) -> bool {
+        self.owners.iter().any(|it| *it.kind == *kind && it.uid == *uid)
+    }
+
+    pub(super) fn label(&self, key: &str) -> &str {
+        self.labels.get(key).map_or("", |it| it)
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Endpoint {
+    /// In order.
+    pub addresses: Vec<Text>,
+    pub hostname: Option<Text>,
+    pub node: Option<Text>,
+    pub zone: Option<Text>,
+    pub condition: Condition,
+    pub target: Option<Referent>,
+    pub hints: Hints,
+}
+
+/// What makes two endpoints the same one, whatever state it is in.
+pub(super) type Identity = (Vec<Text>, Option<Text>, Option<Text>, Option<Text>);
+
+impl Endpoint {
+    pub(super) fn identity(&self) -> Identity {
+        let target = self.target.as_ref();
+        let (namespace, name) =
+            (target.and_then(|it| it.namespace.clone()), target.and_then(|it| it.name.clone()));
+        (self.addresses.clone(), self.hostname.clone(), namespace, name)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Condition {
+    pub ready: Option<bool>,
+    pub serving: Option<bool>,
+    pub terminating: Option<bool>,
+}
+
+/// For which zones and nodes an endpoint is meant.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Hints {
+    pub zones: Vec<Text>,
+    pub nodes: Vec<Text>,
+}

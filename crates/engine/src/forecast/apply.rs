@@ -1,0 +1,124 @@
+//! What `kubectl apply` makes of a file and the object that is there.
+//!
+//! It merges three ways: the file, the object, and what was applied the time before, which the object remembers in an
+//! annotation. What was in the last one and is not in the file goes; what somebody else has set since stays.
+
+use alloc::collections::BTreeSet;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+
+use serde_json::{Map, Value};
+
+/// Where an object remembers what was applied last.
+pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Lists whose elements have names, by the field that holds the list: they are merged one by one, all others are replaced
+/// whole. Of DaemonSets, as their types say.
+const NAMED: [(&str, &str); 14] = [
+    ("containers", "name"),
+    ("initContainers", "name"),
+    ("ephemeralContainers", "name"),
+    ("env", "name"),
+    ("ports", "containerPort"),
+    ("volumeMounts", "mountPath"),
+    ("volumeDevices", "devicePath"),
+    ("volumes", "name"),
+    ("imagePullSecrets", "name"),
+    ("hostAliases", "ip"),
+    ("topologySpreadConstraints", "topologyKey"),
+    ("resourceClaims", "name"),
+    ("schedulingGates", "name"),
+    ("ownerReferences", "uid"),
+];
+
+/// What the server keeps of an object, and no file says.
+const KEPT_BY_SERVER: [&str; 6] =
+    ["creationTimestamp", "generation", "managedFields", "resourceVersion", "selfLink", "uid"];
+
+/// Rule: the object as `kubectl apply` would leave it.
+pub fn applied(live: &Value, file: &Value) -> Value {
+    let last = live["metadata"]["annotations"][LAST_APPLIED].as_str();
+    let last: Value = last.and_then(|it| serde_json::from_str(it).ok()).unwrap_or_default();
+    merged("", Some(live), &last, &without_server_fields(file))
+}
+
+fn without_server_fields(file: &Value) -> Value {
+    let mut file = file.clone();
+    if let Some(fields) = file.as_object_mut() {
+        fields.remove("status");
+    }
+    if let Some(metadata) = file.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|key, _| !KEPT_BY_SERVER.contains(&key.as_str()));
+    }
+    file
+}
+
+fn merged(field: &str, live: Option<&Value>, last: &Value, file: &Value) -> Value {
+    match (live, file) {
+        (live, Value::Object(file)) => {
+            let empty = Map::new();
+            let mut fields = live.and_then(Value::as_object).unwrap_or(&empty).clone();
+            let dropped = last.as_object().into_iter().flat_map(Map::keys);
+            for key in dropped.filter(|it| !file.contains_key(*it)) {
+                // What the server keeps was in no file.
+                fields.remove(key);
+            }
+            for (key, value) in file {
+                if value.is_null() {
+                    fields.remove(key);
+                } else {
+                    let value = merged(key, fields.get(key), &last[key.as_str()], value);
+                    fields.insert(key.clone(), value);
+                }
+            }
+            fields.into()
+        }
+        (Some(Value::Array(live)), Value::Array(file)) => {
+            let last = last.as_array().map_or(&[][..], Vec::as_slice);
+            named_list(field, live, last, file).unwrap_or_else(|| file.clone().into())
+        }
+        _ => file.clone(),
+    }
+}
+
+/// `None`: the list is one value.
+fn named_list(field: &str, live: &[Value], last: &[Value], file: &[Value]) -> Option<Value> {
+    let (_, key) = NAMED.iter().find(|(name, _)| *name == field)?;
+    let name = |it: &Value| it.get(key).map(Value::to_string);
+    let all_names = |list: &[Value]| -> Option<Vec<String>> {
+        let names: Vec<String> = list.iter().map(name).collect::<Option<_>>()?;
+        let distinct: BTreeSet<&String> = names.iter().collect();
+        (distinct.len() == names.len()).then_some(names)
+    };
+    let (live_names, last_names, file_names) = (all_names(live)?, all_names(last)?, all_names(file)?);
+    let of =
+        |list: &'_ [Value], wanted: &str| list.iter().find(|it| name(it).as_deref() == Some(wanted)).cloned();
+    let mut merged_list: Vec<Value> = Vec::new();
+    for (element, wanted) in file.iter().zip(&file_names) {
+        let before = of(last, wanted).unwrap_or_default();
+        merged_list.push(merged("", of(live, wanted).as_ref(), &before, element));
+    }
+    let others = live.iter().zip(&live_names);
+    let others = others.filter(|(_, name)| !file_names.contains(name) && !last_names.contains(name));
+    merged_list.extend(others.map(|(element, _)| element.clone()));
+    Some(merged_list.into())
+}
+
+/// The merge patch (RFC 7386) that leads from one object to another; `None` where they are the same.
+pub fn merge_patch(from: &Value, to: &Value) -> Option<Value> {
+    if from == to {
+        return None;
+    }
+    let (Some(from), Some(to)) = (from.as_object(), to.as_object()) else { return Some(to.clone()) };
+    let mut patch = Map::new();
+    for key in from.keys().filter(|it| !to.contains_key(*it)) {
+        patch.insert(key.to_string(), Value::Null);
+    }
+    for (key, value) in to {
+        match from.get(key) {
+            None => drop(patch.insert(key.clone(), value.clone())),
+            Some(before) => drop(merge_patch(before, value).map(|it| patch.insert(key.clone(), it))),
+        }
+    }
+    Some(patch.into())
+}

@@ -1,0 +1,150 @@
+//! `muster plan`: what a file would do, before it is applied.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use kube::Client;
+use muster_control::{Forecast, How, NotPlanned, Planned};
+use serde_json::{Value, json};
+
+use crate::controller::Cluster;
+
+/// Say what applying a file would do: which nodes gain and lose a pod, and in which order a rollout would go
+///
+/// The file is sent to the API server as a dry run, so that defaults and checks are the cluster's own, as `kubectl apply` would
+/// send it. The answer takes the place of the DaemonSet in a picture of the cluster, and the controller's rules are let loose on
+/// it. Any Kubernetes cluster will do; the right to read, and to create and patch DaemonSets, is enough. Nothing is changed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  muster plan -f fluent-bit.yaml                   what `kubectl apply -f fluent-bit.yaml` would do
+  muster plan -f fluent-bit.yaml --server-side     what `kubectl apply --server-side` would do
+  kustomize build . | muster plan -f -             from a pipe; what is no DaemonSet is left out
+  muster plan -f fluent-bit.yaml -o json | jq '.plans[].rollout.batches'
+
+Exit codes: 0 it was said, 1 the file or the cluster refused, 2 the command line was wrong.")]
+pub(crate) struct Args {
+    /// A file of YAML or JSON, with one document or several; - reads standard input; may be given several times
+    #[arg(long = "filename", short, value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// The namespace of what does not say its own [default: that of the kubeconfig's context, or `default`]
+    #[arg(long, short, value_name = "NAME")]
+    namespace: Option<String>,
+    /// As `kubectl apply --server-side` would have it
+    #[arg(long)]
+    server_side: bool,
+    /// With --server-side: fields that others have set are taken over
+    #[arg(long, requires = "server_side")]
+    force_conflicts: bool,
+    /// text is for people, json for programs
+    #[arg(long, short, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    output: String,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// As much as an API server takes of one object, times a few hundred.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
+    let config = args.cluster.config().await?;
+    let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    let (mut sets, mut others) = (Vec::new(), Vec::new());
+    for path in &args.files {
+        for object in documents(&text_of(path)?).with_context(|| format!("read {}", path.display()))? {
+            let what = what(&object);
+            match Planned::read(object, &namespace) {
+                Ok(set) => sets.push(set),
+                Err(NotPlanned::OtherKind { .. }) => others.push(what),
+                Err(error) => return Err(error).with_context(|| format!("{}: {what}", path.display())),
+            }
+        }
+    }
+    if sets.is_empty() {
+        bail!("there is no DaemonSet in it{}", left_out(&others));
+    }
+    let client = Client::try_from(config)?;
+    let how =
+        if args.server_side { How::ServerSide { force: args.force_conflicts } } else { How::ClientSide };
+    let mut forecasts: Vec<Forecast> = Vec::new();
+    for set in &sets {
+        let forecast = muster_control::forecast(&client, set, how).await;
+        forecasts.push(forecast.with_context(|| format!("DaemonSet {set}"))?);
+    }
+    if args.output == "json" {
+        let plans: Vec<Value> = forecasts.iter().map(Forecast::to_json).collect();
+        println!("{:#}", json!({"plans": plans, "leftOut": others}));
+        return Ok(());
+    }
+    let said: Vec<String> = forecasts.iter().map(ToString::to_string).collect();
+    print!("{}", said.join("\n"));
+    if !others.is_empty() {
+        println!("\nOnly DaemonSets are planned{}.", left_out(&others));
+    }
+    Ok(())
+}
+
+fn left_out(others: &[String]) -> String {
+    if others.is_empty() { String::new() } else { format!("; left out: {}", others.join(", ")) }
+}
+
+fn text_of(path: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let read = if path == Path::new("-") {
+        std::io::stdin().take(FILE_BYTES_MAX).read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).and_then(|it| it.take(FILE_BYTES_MAX).read_to_string(&mut text))
+    };
+    let read = read.with_context(|| format!("read {}", path.display()))?;
+    if u64::try_from(read).is_ok_and(|it| FILE_BYTES_MAX <= it) {
+        bail!("{} has {FILE_BYTES_MAX} bytes or more, which is no manifest", path.display());
+    }
+    Ok(text)
+}
+
+/// Every object of a file: those of a List apart, empty documents left out.
+fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    for document in serde_saphyr::from_multiple::<Value>(text)? {
+        match document {
+            Value::Null => {}
+            mut list if list["kind"].as_str().is_some_and(|it| it.ends_with("List")) => {
+                match list["items"].take() {
+                    Value::Array(items) => objects.extend(items),
+                    _ => bail!("a {} without items", list["kind"].as_str().unwrap_or_default()),
+                }
+            }
+            object => objects.push(object),
+        }
+    }
+    Ok(objects)
+}
+
+fn what(object: &Value) -> String {
+    let kind = object["kind"].as_str().unwrap_or("something without a kind");
+    match object["metadata"]["name"].as_str() {
+        Some(name) => format!("{kind} {name}"),
+        None => kind.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_a_file() {
+        let said = |text: &str| match documents(text) {
+            Ok(all) => all.iter().map(what).collect::<Vec<_>>().join(", "),
+            Err(error) => format!("refused: {}", error.to_string().lines().next().unwrap_or_default()),
+        };
+        let files = [
+            "kind: DaemonSet\nmetadata: {name: a}\n---\n---\n# nothing\n---\nkind: Service\nmetadata: {name: b}\n",
+            r#"{"kind": "List", "items": [{"kind": "DaemonSet", "metadata": {"name": "a"}}, {"kind": "Pod"}]}"#,
+            "kind: List\n",
+            "a: [",
+            "",
+        ];
+        expect_test::expect![[""]].assert_eq(&files.map(said).join("\n"));
+    }
+}
