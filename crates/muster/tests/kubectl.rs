@@ -3,6 +3,8 @@
 mod bed;
 #[path = "kubectl/manifests.rs"]
 mod manifests;
+#[path = "kubectl/reach.rs"]
+mod reach;
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,6 @@
 //! Objects that are always there: made when the server starts, if they are missing, and made again when they go. What a
-//! namespace uses of its quotas is kept here too, for it is woken by the same changes.
+//! namespace uses of its quotas is kept here too, and so are the secrets with tokens of service accounts, for they are
+//! woken by the same changes.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -20,6 +21,8 @@ use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::route::{Part, Target};
 use crate::selector::Selector;
+
+mod token_secrets;
 
 pub(crate) const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
@@ -75,6 +78,7 @@ pub(crate) async fn keep(registry: Arc<Registry>, server: Server, stop: Cancella
     let mut seen = registry.revision();
     // What happened while no one looked is not known, so everything is looked at once.
     let mut to_count: BTreeSet<String> = all_namespaces(&registry);
+    let mut tokens: BTreeSet<token_secrets::Place> = token_secrets::all(&registry, None).collect();
     loop {
         if to_count.is_empty() {
             tokio::select! {
@@ -90,9 +94,15 @@ pub(crate) async fn keep(registry: Arc<Registry>, server: Server, stop: Cancella
         }
         heads.mark_unchanged();
         let (to_furnish, revision) = match registry.since("", seen) {
-            Ok((events, revision)) => (sort(&registry, &events, &mut to_count), revision),
+            Ok((events, revision)) => {
+                for event in &events {
+                    tokens.extend(with_tokens(&registry, event));
+                }
+                (sort(&registry, &events, &mut to_count), revision)
+            }
             Err(_) => {
                 to_count = all_namespaces(&registry);
+                tokens = token_secrets::all(&registry, None).collect();
                 (to_count.clone(), registry.revision())
             }
         };
@@ -102,6 +112,12 @@ pub(crate) async fn keep(registry: Arc<Registry>, server: Server, stop: Cancella
         for namespace in to_furnish {
             if let Err(refusal) = standing.furnish(&namespace).await {
                 tracing::warn!(namespace, status = %refusal.status(), "make what every namespace has");
+            }
+        }
+        for place in std::mem::take(&mut tokens) {
+            if let Err(refusal) = token_secrets::keep(&registry, &server, &place, standing.now).await {
+                let (namespace, name) = place;
+                tracing::warn!(namespace, name, status = %refusal.status(), "keep the secret with a token");
             }
         }
         let mut left = BTreeSet::new();
@@ -217,6 +233,23 @@ fn sort(registry: &Registry, events: &[Arc<Event>], to_count: &mut BTreeSet<Stri
     to_furnish
 }
 
+/// The secrets with tokens that are to be looked at after the event: the one that it is about, or those of an account that
+/// is gone.
+fn with_tokens(registry: &Registry, event: &Event) -> Vec<token_secrets::Place> {
+    let mut parts = event.key.splitn(3, '/');
+    let (resource, namespace, name) = (parts.next(), parts.next(), parts.next());
+    let (Some(namespace), Some(name)) = (namespace, name) else { return Vec::new() };
+    match (resource, &event.change) {
+        (Some("secrets"), Change::Put { now, .. }) if token_secrets::is_token(&object::parse(&now.value)) => {
+            vec![(namespace.to_owned(), name.to_owned())]
+        }
+        (Some("serviceaccounts"), Change::Delete { .. }) => {
+            token_secrets::all(registry, Some((namespace, name))).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
 /// Whether less may be used after the event than before. What is new was charged when it came.
 fn frees(resource: &str, event: &Event) -> bool {
     match &event.change {
@@ -320,3 +353,6 @@ fn kind(group: &str, plural: &str) -> &'static Kind {
     let found = KINDS.iter().find(|it| it.group == group && it.plural == plural);
     found.expect("it is in the table")
 }
+
+#[cfg(test)]
+mod tests;

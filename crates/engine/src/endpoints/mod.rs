@@ -129,6 +129,13 @@ impl Entry {
         }
     }
 
+    /// What was refused for one Service says nothing of the next one of that name.
+    fn forget_refusals(&mut self) {
+        if self.under_way == 0 {
+            (self.attempt, self.not_before) = (Attempt::None, None);
+        }
+    }
+
     /// Nothing is written before the watches have shown what was, nor too soon after it.
     fn waits_until(&mut self, now: Time) -> Option<Time> {
         // What was under way is over, and nobody refused it.
@@ -317,6 +324,7 @@ impl Services {
                 if let Some(entry) = self.entries.get_mut(&service.key) {
                     (entry.service, entry.trigger, entry.is_left_over) = (None, Trigger::Service, true);
                     entry.members.clear();
+                    entry.forget_refusals();
                     keys.insert(service.key.clone());
                 }
             }
@@ -355,6 +363,7 @@ impl Services {
             let pods = self.pods.range(first..).take_while(|(key, _)| key.namespace == *namespace);
             let members = pods.filter(|(_, pod)| service.selects(pod));
             entry.members.clear();
+            entry.forget_refusals();
             for (key, pod) in members {
                 entry.members.insert(key.name.clone());
                 entry.trigger.add(pod.turned_at);

@@ -595,6 +595,28 @@ fn own_writes_are_waited_for_and_refused_ones_made_again() {
 }
 
 #[test]
+fn a_namespace_that_is_made_anew_is_not_waited_for() {
+    let mut stage = stage("service web headless\nnode n1");
+    stage.refusals.extend([Refusal::NamespaceTerminating, Refusal::NamespaceTerminating]);
+    let mut told = format!("# it is being deleted\n{}", stage.pass(Duration::from_secs(5)));
+    stage.delete("Service", "web");
+    stage.put(object("service web headless"));
+    told += &format!("# and is there again\n{}", stage.pass(Duration::from_secs(5)));
+    expect![[r#"
+        # it is being deleted
+        create endpoints a/web
+            endpoints.kubernetes.io/managed-by=endpoint-controller service.kubernetes.io/headless= @endpoints.kubernetes.io/last-change-trigger-time=1970-01-01T00:00:01Z  -> the namespace is being terminated
+        create slice of a/web IPv4
+            endpointslice.kubernetes.io/managed-by=endpointslice-controller.k8s.io kubernetes.io/service-name=web service.kubernetes.io/headless= @endpoints.kubernetes.io/last-change-trigger-time=1970-01-01T00:00:01Z  -> the namespace is being terminated
+        # and is there again
+        create endpoints a/web
+            endpoints.kubernetes.io/managed-by=endpoint-controller service.kubernetes.io/headless= @endpoints.kubernetes.io/last-change-trigger-time=1970-01-01T00:00:01Z
+        create slice of a/web IPv4
+            endpointslice.kubernetes.io/managed-by=endpointslice-controller.k8s.io kubernetes.io/service-name=web service.kubernetes.io/headless= @endpoints.kubernetes.io/last-change-trigger-time=1970-01-01T00:00:01Z
+    "#]].assert_eq(&told);
+}
+
+#[test]
 fn slices_of_others_are_left_alone_and_those_of_a_service_of_that_name_go() {
     let slice = |name: &str, managed_by: &str, uid: &str| {
         json!({

@@ -73,8 +73,59 @@ pub(super) fn mutate(
     };
     let key = attempt.target.kind.key(attempt.target.namespace.as_deref(), &name);
     let mut wanted = Wanted { taken: &mut taken, key, now: context.now, keeps: !context.dry_run, attempt };
+    forget_what_ends(service, old);
     wanted.address(service, old)?;
     wanted.node_ports(service, old)
+}
+
+/// What a service was given for its type goes with the type, unless its user says something new about it. Upstream:
+/// `dropTypeDependentFields`.
+fn forget_what_ends(service: &mut Value, old: &Value) {
+    let is_balanced = |it: &Value| it["spec"]["type"] == "LoadBalancer";
+    let is_inside = |it: &Value| it["spec"]["type"] != "ExternalName";
+    let has_health_port = |it: &Value| is_balanced(it) && it["spec"]["externalTrafficPolicy"] == "Local";
+    let ends = |has: &dyn Fn(&Value) -> bool, field: &str| {
+        has(old) && !has(service) && service["spec"][field] == old["spec"][field]
+    };
+    let mut ended = Vec::new();
+    for (has, field) in [
+        (&is_balanced as &dyn Fn(&Value) -> bool, "allocateLoadBalancerNodePorts"),
+        (&is_balanced, "loadBalancerClass"),
+        (&is_inside, "internalTrafficPolicy"),
+        (&has_health_port, "healthCheckNodePort"),
+        (&is_reached_from_outside, "externalTrafficPolicy"),
+    ] {
+        if ends(has, field) {
+            ended.push(field);
+        }
+    }
+    let node_ports = |it: &Value| -> Vec<i64> {
+        let ports = list(&it["spec"], "ports").iter().map(|it| it["nodePort"].as_i64().unwrap_or(0));
+        let mut ports: Vec<i64> = ports.filter(|it| *it != 0).collect();
+        ports.sort_unstable();
+        ports
+    };
+    let lose_ports =
+        has_node_ports(old) && !has_node_ports(service) && node_ports(old) == node_ports(service);
+    let spec = map_mut(service, "spec");
+    for field in ended {
+        spec.remove(field);
+    }
+    if lose_ports {
+        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(port) = port.as_object_mut() {
+                port.remove("nodePort");
+            }
+        }
+    }
+}
+
+fn has_node_ports(service: &Value) -> bool {
+    match str_at(service, "spec.type") {
+        "NodePort" => true,
+        "LoadBalancer" => service["spec"]["allocateLoadBalancerNodePorts"] != false,
+        _ => false,
+    }
 }
 
 fn is_reached_from_outside(service: &Value) -> bool {
@@ -117,12 +168,6 @@ impl Wanted<'_> {
             if !is_set(&service["spec"][name]) && is_set(&old["spec"][name]) {
                 service["spec"][name] = old["spec"][name].clone();
             }
-        }
-        // So does one that no longer needs what it leaves as it was.
-        const POLICY: &str = "externalTrafficPolicy";
-        let is_left_over = is_reached_from_outside(old) && !is_reached_from_outside(service);
-        if is_left_over && service["spec"][POLICY] == old["spec"][POLICY] {
-            map_mut(service, "spec").remove(POLICY);
         }
         let said = str_at(service, "spec.clusterIP").to_owned();
         let address = match said.as_str() {
@@ -192,11 +237,7 @@ impl Wanted<'_> {
     }
 
     fn node_ports(&mut self, service: &mut Value, old: &Value) -> Result<(), Refusal> {
-        let needs = match str_at(service, "spec.type") {
-            "NodePort" => true,
-            "LoadBalancer" => service["spec"]["allocateLoadBalancerNodePorts"] != false,
-            _ => false,
-        };
+        let needs = has_node_ports(service);
         let standing = list(&old["spec"], "ports");
         let mut ports = list(&service["spec"], "ports").to_vec();
         let mut chosen = HashSet::new();

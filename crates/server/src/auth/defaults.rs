@@ -152,10 +152,9 @@ pub(crate) fn cluster_roles() -> Vec<Value> {
             DISRUPTION,
             [
                 on(READ, CORE, "pods"),
-                on("patch update", CORE, "pods/status"),
-                on(READ, "apps", "daemonsets"),
+                on("patch", CORE, "pods/status"),
                 on(READ, POLICY, "poddisruptionbudgets"),
-                on("patch update", POLICY, "poddisruptionbudgets/status"),
+                on("patch", POLICY, "poddisruptionbudgets/status"),
                 on("create patch update", EVENTS, "events"),
             ],
         ),
@@ -163,10 +162,10 @@ pub(crate) fn cluster_roles() -> Vec<Value> {
             ENDPOINTS,
             [
                 on(READ, CORE, "nodes pods services"),
-                // What is made for a Service keeps it from going first, which takes the right to its finalizers.
-                on("update", CORE, "services/finalizers"),
-                on("create delete get list patch update watch", CORE, "endpoints"),
-                on("create delete get list patch update watch", DISCOVERY, "endpointslices"),
+                // What is made for them keeps them from going first, which takes the right to their finalizers.
+                on("update", CORE, "services/finalizers endpoints/finalizers"),
+                on("create delete get list patch watch", CORE, "endpoints"),
+                on("create delete get list patch watch", DISCOVERY, "endpointslices"),
                 on("create patch update", EVENTS, "events"),
             ],
         ),

@@ -41,7 +41,7 @@ pub(crate) use self::impersonate::impersonated;
 use self::roles::{Held, Roles};
 pub(crate) use self::standing::make as make_default_roles;
 use self::token::Tokens;
-pub(crate) use self::token::discovery as issuer;
+pub(crate) use self::token::{Claims, ISSUER, Ref, discovery as issuer};
 pub(crate) use self::user::{AUTHENTICATED, MASTERS, User};
 use crate::admission::{Attempt, Operation};
 use crate::kinds::Kind;
@@ -70,7 +70,7 @@ pub(crate) struct Access {
     /// As of a revision, once there was one to look at. Before each decision they are brought up to the store's, so a
     /// change acts at once.
     roles: RwLock<(Option<Revision>, Roles)>,
-    tokens: Tokens,
+    pub(crate) tokens: Tokens,
 }
 
 /// Why a request is allowed.

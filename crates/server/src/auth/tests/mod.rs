@@ -348,14 +348,14 @@ async fn parts_of_muster_may_do_their_work_and_no_more() {
         &someone(DISRUPTION),
         &[
             "GET /apis/policy/v1/poddisruptionbudgets?watch=true",
-            "PUT /apis/policy/v1/namespaces/default/poddisruptionbudgets/b/status",
+            "PATCH /apis/policy/v1/namespaces/default/poddisruptionbudgets/b/status",
             "PUT /apis/policy/v1/namespaces/default/poddisruptionbudgets/b",
             "DELETE /api/v1/namespaces/default/pods/p",
         ],
         &expect![[r#"
             GET /apis/policy/v1/poddisruptionbudgets?watch=true
                 yes: RBAC: allowed by ClusterRoleBinding "system:muster-disruption" of ClusterRole "system:muster-disruption" to User "system:muster-disruption"
-            PUT /apis/policy/v1/namespaces/default/poddisruptionbudgets/b/status
+            PATCH /apis/policy/v1/namespaces/default/poddisruptionbudgets/b/status
                 yes: RBAC: allowed by ClusterRoleBinding "system:muster-disruption" of ClusterRole "system:muster-disruption" to User "system:muster-disruption"
             PUT /apis/policy/v1/namespaces/default/poddisruptionbudgets/b
                 no: poddisruptionbudgets.policy "b" is forbidden: User "system:muster-disruption" cannot update resource "poddisruptionbudgets" in API group "policy" in the namespace "default"
@@ -368,7 +368,7 @@ async fn parts_of_muster_may_do_their_work_and_no_more() {
         &[
             "GET /api/v1/services?watch=true",
             "POST /apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
-            "PUT /api/v1/namespaces/default/endpoints/e",
+            "PATCH /api/v1/namespaces/default/endpoints/e",
             "PUT /api/v1/namespaces/default/services/s",
             "PATCH /api/v1/namespaces/default/pods/p/status",
         ],
@@ -377,7 +377,7 @@ async fn parts_of_muster_may_do_their_work_and_no_more() {
                 yes: RBAC: allowed by ClusterRoleBinding "system:muster-endpoints" of ClusterRole "system:muster-endpoints" to User "system:muster-endpoints"
             POST /apis/discovery.k8s.io/v1/namespaces/default/endpointslices
                 yes: RBAC: allowed by ClusterRoleBinding "system:muster-endpoints" of ClusterRole "system:muster-endpoints" to User "system:muster-endpoints"
-            PUT /api/v1/namespaces/default/endpoints/e
+            PATCH /api/v1/namespaces/default/endpoints/e
                 yes: RBAC: allowed by ClusterRoleBinding "system:muster-endpoints" of ClusterRole "system:muster-endpoints" to User "system:muster-endpoints"
             PUT /api/v1/namespaces/default/services/s
                 no: services "s" is forbidden: User "system:muster-endpoints" cannot update resource "services" in API group "" in the namespace "default"

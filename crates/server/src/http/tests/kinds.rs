@@ -312,6 +312,39 @@ async fn a_service_has_an_address_of_its_own() {
 }
 
 #[tokio::test]
+async fn a_service_that_changes_its_type_keeps_nothing_of_the_last() {
+    let server = Server::new().await;
+    let service = "/api/v1/namespaces/default/services/s";
+    let ports = json!([{"port": 80}]);
+    let new = json!({"metadata": {"name": "s"}, "spec": {"ports": ports}});
+    server.json("POST", "/api/v1/namespaces/default/services", new).await;
+    let mut said = String::new();
+    for spec in [
+        json!({"type": "NodePort"}),
+        json!({"type": "ClusterIP"}),
+        json!({"type": "LoadBalancer"}),
+        json!({"type": "ClusterIP"}),
+        json!({"type": "ExternalName", "externalName": "example.com"}),
+        json!({"type": "ClusterIP", "externalName": null}),
+    ] {
+        let (code, made) = server.merge(service, json!({"spec": spec})).await;
+        let (is, why) = (&made["spec"], str_at(&made, "message"));
+        let of = ["clusterIP", "externalTrafficPolicy", "allocateLoadBalancerNodePorts", "ipFamilyPolicy"];
+        let of: Vec<String> = of.iter().map(|it| is[it].to_string()).collect();
+        writeln!(said, "{spec} {code} {} {} {why}", is["ports"][0]["nodePort"], of.join(" ")).unwrap();
+    }
+    expect![[r#"
+        {"type":"NodePort"} 200 30000 "10.96.1.0" "Cluster" null "SingleStack" 
+        {"type":"ClusterIP"} 200 null "10.96.1.0" null null "SingleStack" 
+        {"type":"LoadBalancer"} 200 30001 "10.96.1.0" "Cluster" true "SingleStack" 
+        {"type":"ClusterIP"} 200 null "10.96.1.0" null null "SingleStack" 
+        {"externalName":"example.com","type":"ExternalName"} 200 null null null null null 
+        {"externalName":null,"type":"ClusterIP"} 200 null "10.96.1.1" null null "SingleStack" 
+    "#]]
+    .assert_eq(&said);
+}
+
+#[tokio::test]
 async fn what_needs_a_node_says_so() {
     let server = Server::new().await;
     server.json("POST", PODS, pod("p", "n1")).await;
