@@ -11,6 +11,7 @@ use muster_engine::garbage::Graph;
 use muster_engine::loops::{Driver, Event, Loop, Outcome, Request, Resource, Watch};
 use muster_engine::manifest::Verb;
 use muster_engine::node_lifecycle::{self, Lifecycle};
+use muster_engine::scheduler::Scheduler;
 use muster_engine::time::Time;
 use muster_store::Change;
 use serde_json::{Value, json};
@@ -27,6 +28,7 @@ use crate::world::{Task, World};
 pub enum Part {
     Garbage,
     NodeLifecycle,
+    Scheduler,
 }
 
 impl Part {
@@ -34,6 +36,7 @@ impl Part {
         match self {
             Self::Garbage => Actor::Garbage,
             Self::NodeLifecycle => Actor::NodeLifecycle,
+            Self::Scheduler => Actor::Scheduler,
         }
     }
 }
@@ -43,6 +46,7 @@ pub fn all() -> BTreeMap<Part, Box<dyn Plays>> {
     BTreeMap::from([
         (Part::Garbage, Player::boxed(Part::Garbage, garbage)),
         (Part::NodeLifecycle, Player::boxed(Part::NodeLifecycle, node_lifecycle)),
+        (Part::Scheduler, Player::boxed(Part::Scheduler, Scheduler::default)),
     ])
 }
 
@@ -86,7 +90,12 @@ pub enum Move {
 
 impl World {
     pub fn part(&mut self, part: Part, life: u64, its: Move) {
-        if part == Part::Garbage && !self.garbage_runs {
+        let runs = match part {
+            Part::Garbage => self.garbage_runs,
+            Part::NodeLifecycle => true,
+            Part::Scheduler => self.scheduler_runs,
+        };
+        if !runs {
             return self.after(Duration::from_secs(1), Task::Part { part, life, its });
         }
         let Some(mut player) = self.parts.remove(&part) else { return };

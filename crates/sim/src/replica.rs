@@ -771,8 +771,5 @@ impl World {
 
     pub fn set_scheduler(&mut self, runs: bool) {
         self.scheduler_runs = runs;
-        if runs {
-            self.after(Duration::from_millis(1), Task::Schedule);
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! A world on one thread with virtual time: the server, controller replicas, a scheduler, kubelets, garbage collection
+//! A world on one thread with virtual time: the server, controller replicas, the shipped loops, kubelets
 //! and users, and a queue of who moves next. One seed, one history.
 
 use std::collections::BTreeMap;
@@ -61,7 +61,6 @@ pub enum Task {
     Resume {
         replica: usize,
     },
-    Schedule,
     Kubelet(Text),
     /// The nodes that live say so.
     Beat,
@@ -111,7 +110,6 @@ pub struct World {
     /// Controllers' writes and delivered events so far: what a strike counts by.
     pub writes: usize,
     pub deliveries: usize,
-    scheduling: bool,
     /// When each kubelet looks next, where that is known.
     pub woken: BTreeMap<Text, Time>,
     pub scheduler_runs: bool,
@@ -150,7 +148,6 @@ impl World {
             seen_commits: 0,
             writes: 0,
             deliveries: 0,
-            scheduling: false,
             woken: BTreeMap::new(),
             scheduler_runs: true,
             garbage_runs: true,
@@ -216,10 +213,6 @@ impl World {
             Task::Renew { replica, life } => self.renew(replica, life),
             Task::Restart { replica } => self.start_replica(replica),
             Task::Resume { replica } => self.resume(replica),
-            Task::Schedule => {
-                self.scheduling = false;
-                self.schedule();
-            }
             Task::Kubelet(node) => self.kubelet(&node),
             Task::Beat => self.beat(),
             Task::Part { part, life, its } => self.part(part, life, its),
@@ -243,7 +236,6 @@ impl World {
             self.expect_delivery_to_parts(commit.kind);
             match commit.kind {
                 Kind::Pods => {
-                    self.wake_scheduler();
                     let fact = match &commit.fact {
                         Some(muster_engine::facts::Watched::Pod(pod)) => {
                             pod.target.clone().filter(|_| pod.bound)
@@ -255,7 +247,6 @@ impl World {
                     }
                 }
                 Kind::Nodes => {
-                    self.wake_scheduler();
                     self.wake_kubelet(&commit.key.name);
                 }
                 Kind::Sets | Kind::Revisions => {}
@@ -264,14 +255,6 @@ impl World {
         self.checks.after_step(&self.server, self.now);
         let somebody = self.replicas.iter().any(|it| it.can_lead(self.now));
         self.checks.check_lease(self.lease.until <= self.now, somebody, self.now);
-    }
-
-    fn wake_scheduler(&mut self) {
-        if self.scheduler_runs && !self.scheduling {
-            self.scheduling = true;
-            let delay = self.soon();
-            self.after(delay, Task::Schedule);
-        }
     }
 
     pub fn wake_kubelet(&mut self, node: &Text) {
@@ -326,7 +309,6 @@ impl World {
                     Task::Deliver { .. }
                         | Task::Call { .. }
                         | Task::Answer { .. }
-                        | Task::Schedule
                         | Task::Part { its: Move::Deliver(_) | Move::Call(_) | Move::Answer(_), .. }
                 )
             })

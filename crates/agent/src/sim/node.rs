@@ -32,6 +32,8 @@ impl New {
             "kubernetes.io/hostname": self.name,
             "kubernetes.io/os": "linux",
             "kubernetes.io/arch": arch(),
+            "beta.kubernetes.io/os": "linux",
+            "beta.kubernetes.io/arch": arch(),
             FLEET: self.fleet,
         });
         for (key, value) in &self.labels {

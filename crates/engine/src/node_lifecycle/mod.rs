@@ -480,7 +480,7 @@ impl Lifecycle {
                 look.tells.push(tell(&pod, plan::Event::normal(EVICTION, message)));
             }
             Some(if pod.announced { Call::Delete { pod } } else { Call::Announce { pod, at: now } })
-        } else if !pod.deleting && pod.ready && member.is_some_and(is_unready) {
+        } else if pod.ready && member.is_some_and(is_unready) {
             Some(Call::Unready { pod, at: now })
         } else {
             None

@@ -15,7 +15,9 @@ use http::{Method, Request};
 use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use muster_control::{Binding, Ended, Lease, Moment, Options, Settings, Terms, Witness};
+use muster_control::{
+    Binding, Ended, Lease, Moment, NodeLifecycleSettings, Options, Settings, Terms, Witness,
+};
 use muster_engine::facts::{Key, Kind, Text};
 use muster_engine::time::Time;
 use muster_server::{Server, Who};
@@ -45,6 +47,7 @@ pub(crate) struct Bed {
     serving: Option<tokio::task::JoinHandle<()>>,
     pub(crate) admin: Client,
     controller_kubeconfig: String,
+    lifecycle_kubeconfig: String,
     sent: Log,
     delivered: Arc<Mutex<Vec<Delivered>>>,
     records: Arc<Mutex<Vec<Record>>>,
@@ -79,6 +82,7 @@ impl Bed {
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), &dir).await.unwrap();
         let kubeconfig = |who| server.kubeconfig(who).unwrap();
         let [admin, controller, scheduler] = [Who::Admin, Who::Controller, Who::Scheduler].map(kubeconfig);
+        let lifecycle = kubeconfig(Who::NodeLifecycle);
         let [collector, simulated] = [Who::GarbageCollector, Who::SimulatedNodes].map(kubeconfig);
         fs::write(dir.join("kubeconfig"), &admin).unwrap();
         let stop = CancellationToken::new();
@@ -109,6 +113,7 @@ impl Bed {
             stop,
             serving: Some(serving),
             controller_kubeconfig: controller,
+            lifecycle_kubeconfig: lifecycle,
             sent,
             delivered,
             records: Arc::default(),
@@ -128,6 +133,13 @@ impl Bed {
     /// Each pod is told its node by the controller itself.
     pub(crate) fn binds_directly(&mut self) {
         self.settings.binding = Binding::Direct;
+    }
+
+    /// From now on somebody watches over the nodes, and calls lost who is silent for this long.
+    pub(crate) async fn watches_nodes(&self, grace: Duration) {
+        let client = Client::try_from(config(&self.lifecycle_kubeconfig).await).unwrap();
+        let settings = NodeLifecycleSettings { grace, ..NodeLifecycleSettings::default() };
+        tokio::spawn(muster_control::node_lifecycle(client, settings, self.stop.clone()));
     }
 
     /// From now on a lease decides who writes.

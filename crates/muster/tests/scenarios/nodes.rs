@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::bed::{Bed, PATIENCE, trim};
 
 /// `muster sim-node …` on this bed: what it prints, on either side.
-async fn sim_node(bed: &Bed, args: &[&str]) -> String {
+pub(crate) async fn sim_node(bed: &Bed, args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
     command.arg("sim-node").args(args).arg("--kubeconfig").arg(bed.dir.join("kubeconfig"));
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();

@@ -8,7 +8,6 @@ use muster_engine::mutant;
 use muster_engine::time::Time;
 use serde_json::{Value, json};
 
-use super::cluster::set_node_ready;
 use crate::server::Actor;
 use crate::world::{Task, World};
 
@@ -269,4 +268,15 @@ pub fn set_ready(pod: &mut Value, phase: &str, ready: bool, clock: &str) {
     if let Some(status) = pod["status"].as_object_mut() {
         status.remove("containerStatuses");
     }
+}
+
+fn set_node_ready(node: &mut Value, status: &str, clock: &str) {
+    let mut conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let before = conditions.iter().find(|it| it["type"] == "Ready").cloned();
+    if before.is_some_and(|it| it["status"] == status) {
+        return;
+    }
+    conditions.retain(|it| it["type"] != "Ready");
+    conditions.push(json!({"type": "Ready", "status": status, "lastTransitionTime": clock}));
+    node["status"]["conditions"] = conditions.into();
 }
