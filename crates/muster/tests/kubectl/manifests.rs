@@ -251,31 +251,6 @@ fn pods_of_old_texts_go_where_they_ask_once_they_have_a_container() {
     muster.stop();
 }
 
-/// How clients find daemons, as old texts list it: by the node's address and a port that all know, by the endpoints of a
-/// headless Service, by a Service; and not at all, where daemons push what they have.
-#[test]
-fn daemons_are_reached_in_four_ways() {
-    let muster = Muster::up("four-ways", 2);
-    let kubectl = newest(&muster);
-    for file in ["node-exporter.yaml", "fluent-bit.yaml", "fluentd.yaml"] {
-        kubectl.run(&["apply", "-f", &Path::new(EXAMPLES).join(file).display().to_string()]);
-    }
-    kubectl.pods_once_settled();
-    let reached = || kubectl.ways();
-    let whole = |it: &String| it.lines().count() == 6;
-    let shown = eventually(|| Some(reached()).filter(whole)).unwrap_or_else(reached);
-    expect![[r#"
-        node-exporter: 10.200.0.1:9100
-        node-exporter: 10.200.0.2:9100
-        service fluent-bit, behind one address: 10.0.1.1:2020 on sim-1
-        service fluent-bit, behind one address: 10.0.2.1:2020 on sim-2
-        service node-exporter, headless: 10.200.0.1:9100 on sim-1
-        service node-exporter, headless: 10.200.0.2:9100 on sim-2
-    "#]]
-    .assert_eq(&shown);
-    muster.stop();
-}
-
 fn newest(muster: &Muster) -> Kubectl<'_> {
     Kubectl { of: muster, path: kubectls().into_values().next_back().expect("there is one") }
 }
@@ -357,35 +332,6 @@ impl Kubectl<'_> {
             format!("{}: {place}\n", pod["metadata"]["name"].as_str().unwrap_or_default())
         };
         self.items("pods").iter().map(line).collect()
-    }
-
-    /// Where daemons are to be found: host ports on the addresses of nodes, and what stands behind each Service.
-    fn ways(&self) -> String {
-        let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
-        let mut lines = BTreeSet::new();
-        for pod in self.items("pods") {
-            let set = text(&pod["metadata"]["ownerReferences"][0]["name"]);
-            let port = pod["spec"]["containers"][0]["ports"][0]["hostPort"].as_u64();
-            if let Some(port) = port {
-                lines.insert(format!("{set}: {}:{port}", text(&pod["status"]["hostIP"])));
-            }
-        }
-        let services = self.items("services");
-        for slice in self.items("endpointslices") {
-            let service = text(&slice["metadata"]["labels"]["kubernetes.io/service-name"]);
-            let Some(found) = services.iter().find(|it| it["metadata"]["name"] == *service) else { continue };
-            // The API's own is not a daemon's.
-            if found["spec"]["selector"].is_null() {
-                continue;
-            }
-            let address = text(&found["spec"]["clusterIP"]);
-            let how = if address == "None" { "headless" } else { "behind one address" };
-            for endpoint in slice["endpoints"].as_array().into_iter().flatten() {
-                let at = format!("{}:{}", text(&endpoint["addresses"][0]), slice["ports"][0]["port"]);
-                lines.insert(format!("service {service}, {how}: {at} on {}", text(&endpoint["nodeName"])));
-            }
-        }
-        lines.into_iter().map(|it| it + "\n").collect()
     }
 
     fn items(&self, kinds: &str) -> Vec<Value> {
