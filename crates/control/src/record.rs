@@ -5,6 +5,8 @@
 //! queue of its own, and is lost where that is full.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::Request;
@@ -17,6 +19,7 @@ use muster_engine::time::Time;
 use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::daemonset::now;
 use crate::request::{JSON, request};
@@ -30,9 +33,14 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const TRIES_MAX: u32 = 3;
 const RETRY: Duration = Duration::from_secs(5);
 
+/// How often it is said that events were lost.
+const SAY_LOST_EVERY: Duration = Duration::from_secs(10);
+
 pub(crate) struct Recorder {
     sender: mpsc::Sender<Tell>,
     dropped: Counter,
+    /// Events that found no place in the queue, since it was last said.
+    lost: Arc<AtomicU64>,
 }
 
 impl Recorder {
@@ -43,9 +51,11 @@ impl Recorder {
         dropped: Counter,
     ) -> (Self, impl Future<Output = ()>) {
         let (sender, mut waiting) = mpsc::channel::<Tell>(WAITING_MAX);
-        let recorder = Self { sender, dropped: dropped.clone() };
+        let lost = Arc::new(AtomicU64::new(0));
+        let recorder = Self { sender, dropped: dropped.clone(), lost: lost.clone() };
         let writing = async move {
             let mut sieve = Sieve::default();
+            let mut said_lost: Option<Instant> = None;
             while let Some(tell) = waiting.recv().await {
                 let written = match sieve.take(&tell, now()) {
                     Some(told) => write(&client, component, &tell, &told).await,
@@ -56,6 +66,13 @@ impl Recorder {
                     let Tell { about, event } = tell;
                     tracing::debug!(object = %about.key, reason = event.reason, why, "an event is not told");
                 }
+                // Thousands are lost at once, if any.
+                if said_lost.is_none_or(|it| SAY_LOST_EVERY < it.elapsed())
+                    && let events @ 1.. = lost.swap(0, Ordering::Relaxed)
+                {
+                    said_lost = Some(Instant::now());
+                    tracing::warn!(component, events, "events were lost: too many wait to be recorded");
+                }
             }
         };
         (recorder, writing)
@@ -65,7 +82,8 @@ impl Recorder {
         if let Err(lost) = self.sender.try_send(tell) {
             self.dropped.inc();
             let Tell { about, event } = lost.into_inner();
-            tracing::warn!(object = %about.key, reason = event.reason, "an event was lost: too many wait");
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(object = %about.key, reason = event.reason, "an event was lost: too many wait");
         }
     }
 }
