@@ -381,9 +381,9 @@ fn a_node_joins_with_a_token() {
 fn secrets_are_in_no_log() {
     let all = kubectls();
     let kubectl = all.values().next_back().expect("there is one");
-    let dir = fresh_dir("auth-log");
-    fs::create_dir_all(&dir).unwrap();
-    let (log, audit) = (dir.join("log"), dir.join("audit"));
+    let (dir, logs) = (fresh_dir("auth-log"), fresh_dir("auth-log-files"));
+    fs::create_dir_all(&logs).unwrap();
+    let (log, audit) = (logs.join("log"), logs.join("audit"));
     let mut command_up = muster_up(&dir);
     command_up.args(["--sim-nodes", "1", "--audit-log"]).arg(&audit).env("RUST_LOG", "trace");
     let mut child =
@@ -421,5 +421,6 @@ fn secrets_are_in_no_log() {
             assert_eq!(found, None, "the {name} holds {secret}");
         }
     }
+    fs::remove_dir_all(&logs).unwrap();
     fs::remove_dir_all(&dir).unwrap();
 }

@@ -98,13 +98,8 @@ async fn a_backup_is_restored_and_watchers_list_again() {
     assert!(said.0 && said.1.starts_with("backed up"), "{said:?}");
     let after = clients.put(&maps, "key-after", None).await.unwrap().unwrap();
     let refused = run("restore", &dir, &[&file]);
-    assert_eq!(
-        refused,
-        (
-            false,
-            "muster: another muster is running on DIR: stop that one, or choose another --data-dir\n".into()
-        )
-    );
+    let running = format!("another muster (process {}) is running on DIR", server.child.id());
+    assert_eq!(refused, (false, format!("muster: {running}: stop that one, or choose another --data-dir\n")));
     server.stop();
 
     let refused = run("restore", &dir, &[&file]);
