@@ -440,10 +440,9 @@ impl Play {
                 timers: [None; 2],
             };
             self.nodes.insert(name.clone(), node);
-            // Multiples of the golden ratio are spread evenly, however many there are.
-            let share = (f64::from(number) * 0.618_033_988_749_895).fract();
-            self.arm_node(&name, BEAT, after(now, HEARTBEAT_EVERY.mul_f64(share)));
-            self.arm_node(&name, REPORT, after(now, REPORT_EVERY.mul_f64(share)));
+            // The first heartbeat makes the lease, and is due at once.
+            self.arm_node(&name, BEAT, now);
+            self.arm_node(&name, REPORT, after(now, REPORT_EVERY.mul_f64(share(number))));
             if is_late {
                 self.others.push_back(pods_of(&name));
             }
@@ -605,6 +604,14 @@ impl Play {
         Some(known)
     }
 
+    /// From now on it is renewed, each in its own moment.
+    fn has_lease(&mut self, name: &Arc<str>, now: Timestamp) {
+        let Some(node) = self.nodes.get_mut(name) else { return };
+        node.has_lease = true;
+        let due = after(now, HEARTBEAT_EVERY.mul_f64(share(node.number)));
+        self.arm_node(name, BEAT, due);
+    }
+
     fn done(&mut self, done: Done) {
         let now = Timestamp::now();
         let Done { about, came } = done;
@@ -622,12 +629,8 @@ impl Play {
                 }
                 self.look(uid, now);
             }
-            (About::Renewal(name) | About::Lease(name), Ok(_)) => {
-                if let Some(node) = self.nodes.get_mut(name) {
-                    node.has_lease = true;
-                }
-                self.arm_node(name, BEAT, after(now, HEARTBEAT_EVERY));
-            }
+            (About::Lease(name), Ok(_)) => self.has_lease(name, now),
+            (About::Renewal(name), Ok(_)) => self.arm_node(name, BEAT, after(now, HEARTBEAT_EVERY)),
             (_, Ok(_)) => {}
             (_, Err(error)) => self.failed(about, failed.unwrap_or_default(), &error, now),
         }
@@ -650,13 +653,8 @@ impl Play {
                 }
                 self.timers.insert((at, Subject::Pod(uid)));
             }
-            // There is one already: it is renewed.
-            (About::Lease(name), 409) => {
-                if let Some(node) = self.nodes.get_mut(&name) {
-                    node.has_lease = true;
-                }
-                self.arm_node(&name, BEAT, now);
-            }
+            // There is one already, of the process before this one.
+            (About::Lease(name), 409) => self.has_lease(&name, now),
             (About::Renewal(name), 404) => {
                 if let Some(node) = self.nodes.get_mut(&name) {
                     node.has_lease = false;
@@ -684,6 +682,12 @@ impl Play {
 
 const BEAT: usize = 0;
 const REPORT: usize = 1;
+
+/// Where in the time between two heartbeats a node has its turn: multiples of the golden ratio are spread evenly, however
+/// many there are.
+fn share(number: u16) -> f64 {
+    (f64::from(number) * 0.618_033_988_749_895).fract()
+}
 
 fn beat(name: &Arc<str>, node: &Node, now: Timestamp) -> Task {
     let at = now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
