@@ -1,3 +1,6 @@
-//! The node. For now there is the simulated one: it talks to the API server as a node does, and runs nothing.
+//! The node. A real one runs pods as containers, through any runtime that speaks CRI; a simulated one talks to the API
+//! server as a node does, and runs nothing.
 
+pub mod node;
+pub mod runtime;
 pub mod sim;

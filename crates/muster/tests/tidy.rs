@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// Our crates, and which of the others each one knows. ARCHITECTURE.md has the same table.
 const CRATES: &[(&str, &[&str])] = &[
-    ("agent", &[]),
+    ("agent", &["engine"]),
     ("control", &["engine"]),
     ("engine", &[]),
     ("muster", &["agent", "control", "server"]),

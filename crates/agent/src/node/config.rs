@@ -1,0 +1,53 @@
+//! What a node is told about itself before it begins.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// What a node is told about itself before it begins. Two nodes on one machine differ in all that is here.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub name: String,
+    /// All that the node keeps: its certificates, and each pod's volumes in `pods/UID`.
+    pub root: PathBuf,
+    /// The runtime's socket.
+    pub runtime: PathBuf,
+    /// What the node's pods see as `/var/log`. Container logs are in `pods` there, with links in `containers`.
+    pub var_log: PathBuf,
+    /// A hostPath in one of the first is in the second instead: with several nodes on a machine, each has its own.
+    pub own_paths: Vec<(PathBuf, PathBuf)>,
+    /// Where the node's pods are in each cgroup hierarchy, as `/kubepods`.
+    pub cgroup_parent: String,
+    /// Where others reach the node.
+    pub address: IpAddr,
+    /// Where the API server reaches it: logs, exec and figures.
+    pub port: u16,
+    /// Beside those that every node has.
+    pub labels: BTreeMap<String, String>,
+    pub taints: Vec<Value>,
+    pub pods_max: u16,
+    /// Manifests of pods that the node runs whatever the API server says.
+    pub static_pods: Option<PathBuf>,
+    pub cluster_dns: Option<IpAddr>,
+    pub cluster_domain: String,
+}
+
+impl Config {
+    /// Where a path of this machine is for the node's pods.
+    pub fn host_path(&self, path: &Path) -> PathBuf {
+        let own = self.own_paths.iter().find_map(|(from, to)| Some(to.join(path.strip_prefix(from).ok()?)));
+        own.unwrap_or_else(|| path.to_owned())
+    }
+
+    /// What the node keeps for a pod.
+    pub fn pod_dir(&self, uid: &str) -> PathBuf {
+        self.root.join("pods").join(uid)
+    }
+
+    /// Where the runtime writes the logs of a pod's containers.
+    pub fn log_dir(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
+        self.var_log.join("pods").join(format!("{namespace}_{name}_{uid}"))
+    }
+}

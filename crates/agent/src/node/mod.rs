@@ -1,0 +1,5 @@
+//! A real node: its pods run as containers.
+
+mod config;
+
+pub use self::config::Config;
