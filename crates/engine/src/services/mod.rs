@@ -86,7 +86,7 @@ impl Picture {
 
     pub fn keep_slices(&mut self, listed: &BTreeSet<Key>) -> bool {
         let gone: Vec<Key> = self.owners.keys().filter(|it| !listed.contains(it)).cloned().collect();
-        gone.iter().fold(false, |changed, key| self.remove_slice(key) || changed)
+        gone.iter().filter(|key| self.remove_slice(key)).count() != 0
     }
 
     pub fn keep_nodes(&mut self, listed: &BTreeSet<Key>) -> bool {
