@@ -159,7 +159,7 @@ impl Scene {
         let at = self.now.as_micros();
         let (s, tenths) = (at / 1_000_000, at % 1_000_000 / 100_000);
         let at = if tenths == 0 { s.to_string() } else { format!("{s}.{tenths}") };
-        self.told += &format!("{at:>4}  {text}\n");
+        self.told += &format!("{at:<4} {text}\n");
     }
 
     fn answer(&mut self, deed: &Deed) {
