@@ -154,7 +154,7 @@ pub(crate) fn assess(
     let verdict = node.map(|it| placement::verdict(&set.template, it));
     let roster = roster::roster(set, current, verdict.as_ref(), pods, of_node.backoff, now);
     let taken_until = of_node.taken.and_then(|it| it.until(set, current, pods, now));
-    let stand = rollout::stand(set, current, node, verdict.as_ref(), pods, &roster, taken_until, now);
+    let stand = rollout::stand(set, current, node.zip(verdict.as_ref()), pods, &roster, taken_until, now);
     let runs = verdict == Some(Verdict::Run);
     let counts = counted(set, current, pods, now);
     let how = counts.map(|pod| available(set, pod, now));

@@ -73,8 +73,7 @@ enum Hold<'a> {
 pub(crate) fn stand(
     set: &Set,
     current: &Current,
-    node: Option<&Node>,
-    verdict: Option<&Verdict>,
+    here: Option<(&Node, &Verdict)>,
     pods: &[Arc<Pod>],
     roster: &Roster,
     taken_until: Option<Time>,
@@ -82,7 +81,8 @@ pub(crate) fn stand(
 ) -> Stand {
     let is_available = |pod: &Arc<Pod>| available(set, pod, now).is_ok();
     let mut stand = Stand::default();
-    let hold = hold(set, node, verdict);
+    let node = here.map(|(node, _)| node);
+    let hold = hold(set, here);
     let lost = node.and_then(|it| lost(it, current));
     let never_reached = || node.is_some_and(|it| never_reached(it, current, pods));
     let excused = lost.is_some() || (matches!(hold, Hold::Trouble(_)) && never_reached());
@@ -208,8 +208,8 @@ fn charged(
     }
 }
 
-fn hold<'a>(set: &Set, node: Option<&'a Node>, verdict: Option<&Verdict>) -> Hold<'a> {
-    let (Some(node), Some(verdict)) = (node, verdict) else { return Hold::Leaving };
+fn hold<'a>(set: &Set, here: Option<(&'a Node, &Verdict)>) -> Hold<'a> {
+    let Some((node, verdict)) = here else { return Hold::Leaving };
     match verdict {
         Verdict::Run => Hold::No,
         Verdict::Leave(_) => Hold::Leaving,
