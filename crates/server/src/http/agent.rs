@@ -12,7 +12,7 @@ use http_body_util::{BodyStream, Either, Full, StreamBody};
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE};
 use hyper::upgrade::OnUpgrade;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -139,8 +139,7 @@ impl Api {
         if is_stream && upgrade.is_none() {
             return Err(Refusal::bad_request("Upgrade request required"));
         }
-        let method = if is_stream { Method::POST } else { asked.method.clone() };
-        let mut request = Request::builder().method(method).uri(&errand.path);
+        let mut request = Request::builder().method(asked.method.clone()).uri(&errand.path);
         if what == "proxy" && !asked.media_type.is_empty() {
             request = request.header(CONTENT_TYPE, &asked.media_type);
         }
@@ -333,18 +332,9 @@ fn stream_path(pod: &Value, what: &str, asked: &Asked) -> Result<String, Refusal
         return Err(Refusal::bad_request(format!("pod {name} does not have a host assigned")));
     }
     let mut options = Serializer::new(String::new());
-    // Without saying so, a client wants to see what it runs. Upstream: the defaults of PodExecOptions and PodAttachOptions.
-    let streams = [
-        ("stdin", "input", false),
-        ("stdout", "output", true),
-        ("stderr", "error", true),
-        ("tty", "tty", false),
-    ];
-    for (name, param, default) in streams.into_iter().filter(|_| what != "portforward") {
-        if if query.has(name) { query.is(name) } else { default && !query.has("stdin") && !query.has("tty") }
-        {
-            options.append_pair(param, "1");
-        }
+    let streams = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
+    for (_, param) in streams.into_iter().filter(|(name, _)| what != "portforward" && query.is(name)) {
+        options.append_pair(param, "1");
     }
     for (from, to) in [("command", "command"), ("ports", "port")] {
         if (from == "ports") == (what == "portforward") {
