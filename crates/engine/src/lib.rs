@@ -44,6 +44,7 @@ mod attempt;
 pub mod cache;
 pub mod daemonset;
 pub mod disruption;
+pub mod downward;
 pub mod endpoints;
 pub mod explain;
 pub mod facts;
