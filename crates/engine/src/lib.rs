@@ -61,10 +61,12 @@ pub mod mutant;
 pub mod node_lifecycle;
 pub mod placement;
 pub mod plan;
+pub mod pod;
 pub mod quantity;
 pub mod resources;
 pub mod scenario;
 pub mod scheduler;
+pub mod services;
 mod spread;
 #[cfg(test)]
 mod stage;
