@@ -64,6 +64,7 @@ pub mod quantity;
 pub mod resources;
 pub mod scenario;
 pub mod scheduler;
+pub mod services;
 mod spread;
 #[cfg(test)]
 mod stage;
