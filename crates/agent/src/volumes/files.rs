@@ -125,11 +125,12 @@ fn show(volume: &Path, name: &str, group: Option<u32>) -> io::Result<()> {
         Ok(_) => fs::remove_file(&link)?,
         Err(why) if why.kind() == io::ErrorKind::NotFound => {}
         // A directory made for another volume's mount gives way while it is empty.
-        Err(why) if why.kind() == io::ErrorKind::InvalidInput => match fs::remove_dir(&link) {
-            // Something is mounted there, or is in it: the file stays hidden, as it would be below the mount.
-            Err(_) => return Ok(()),
-            Ok(()) => {}
-        },
+        Err(why) if why.kind() == io::ErrorKind::InvalidInput => {
+            if fs::remove_dir(&link).is_err() {
+                // Something is mounted there, or is in it: the file stays hidden, as it would be below the mount.
+                return Ok(());
+            }
+        }
         Err(why) => return Err(why),
     }
     symlink(target, &link)?;

@@ -236,7 +236,7 @@ fn clean(path: &str) -> Result<String, VolumeError> {
         return refuse("must be less than or equal to 4096 characters");
     }
     let parts: Vec<&str> = path.split('/').filter(|it| !it.is_empty() && *it != ".").collect();
-    if parts.iter().any(|it| *it == "..") {
+    if parts.contains(&"..") {
         return refuse("must not contain '..'");
     }
     if parts.iter().any(|it| it.len() > NAME_MAX) {
