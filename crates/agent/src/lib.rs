@@ -2,6 +2,7 @@
 //! server as a node does, and runs nothing.
 
 pub mod node;
+pub mod record;
 pub mod references;
 pub mod runtime;
 pub mod sim;

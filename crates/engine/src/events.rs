@@ -190,8 +190,10 @@ impl OfObject {
 
 #[cfg(test)]
 mod tests {
-    use expect_test::expect;
+    use alloc::borrow::ToOwned as _;
+
     use crate::facts::Key;
+    use expect_test::expect;
 
     use super::*;
 

@@ -33,15 +33,21 @@ pub(crate) enum Qos {
 impl Qos {
     pub(crate) fn of(spec: &PodSpec) -> Self {
         let of_pod = spec.resources.as_ref();
-        let of_containers =
-            spec.containers.iter().chain(spec.init_containers.iter().flatten()).map(|it| it.resources.as_ref());
+        let of_containers = spec
+            .containers
+            .iter()
+            .chain(spec.init_containers.iter().flatten())
+            .map(|it| it.resources.as_ref());
         let all: Vec<_> = if of_pod.is_some_and(|it| it.limits.is_some() || it.requests.is_some()) {
             vec![of_pod]
         } else {
             of_containers.collect()
         };
         let counted = |amounts: Amounts| -> Amounts {
-            amounts.into_iter().filter(|(name, it)| (name == "cpu" || name == "memory") && !it.is_zero()).collect()
+            amounts
+                .into_iter()
+                .filter(|(name, it)| (name == "cpu" || name == "memory") && !it.is_zero())
+                .collect()
         };
         let sides: Vec<_> = all.iter().map(|it| (counted(requests(*it)), counted(limits(*it)))).collect();
         if sides.iter().all(|(requests, limits)| requests.is_empty() && limits.is_empty()) {
@@ -53,7 +59,8 @@ impl Qos {
 }
 
 fn amounts(of: Option<&BTreeMap<String, resource::Quantity>>) -> Amounts {
-    let parsed = |(name, it): (&String, &resource::Quantity)| Some((name.clone(), Quantity::parse(&it.0).ok()?));
+    let parsed =
+        |(name, it): (&String, &resource::Quantity)| Some((name.clone(), Quantity::parse(&it.0).ok()?));
     of.into_iter().flatten().filter_map(parsed).collect()
 }
 
@@ -182,8 +189,10 @@ impl OfPod {
             sum
         };
         let is_limited = |name: &str| {
-            let has = |it: Option<&ResourceRequirements>| limits(it).get(name).is_some_and(|it| !it.is_zero());
-            has(spec.resources.as_ref()) || spec.containers.iter().chain(init()).all(|it| has(it.resources.as_ref()))
+            let has =
+                |it: Option<&ResourceRequirements>| limits(it).get(name).is_some_and(|it| !it.is_zero());
+            has(spec.resources.as_ref())
+                || spec.containers.iter().chain(init()).all(|it| has(it.resources.as_ref()))
         };
         let most = sum(limits);
         Self {
@@ -198,7 +207,11 @@ impl OfPod {
 pub(crate) fn make(parent: &str, uid: &str, spec: &PodSpec) -> io::Result<String> {
     let path = path(parent, Qos::of(spec), uid);
     let limits = OfPod::of(spec);
-    if is_v2() { make_v2(&path, &limits)? } else { make_v1(&path, &limits)? }
+    if is_v2() {
+        make_v2(&path, &limits)?
+    } else {
+        make_v1(&path, &limits)?
+    }
     Ok(path)
 }
 
@@ -330,7 +343,8 @@ mod tests {
             let spec: PodSpec = serde_json::from_value(spec).unwrap();
             let OfPod { shares, quota_us, memory_bytes } = OfPod::of(&spec);
             let qos = Qos::of(&spec);
-            let mut text = format!("{name}: {qos:?} shares {shares} quota {quota_us:?} memory {memory_bytes:?}");
+            let mut text =
+                format!("{name}: {qos:?} shares {shares} quota {quota_us:?} memory {memory_bytes:?}");
             let all = spec.containers.iter().map(|it| (it, false));
             let init = spec.init_containers.iter().flatten();
             for (it, is_sidecar) in all.chain(init.map(|it| (it, it.restart_policy.is_some()))) {
@@ -342,6 +356,22 @@ mod tests {
             }
             text
         });
-        expect![[""]].assert_eq(&lines.join("\n"));
+        expect![[r#"
+            nothing: BestEffort shares 2 quota None memory None
+              a: shares 2 quota 0 memory 0 oom 1000
+            sure: Guaranteed shares 512 quota Some(50000) memory Some(67108864)
+              a: shares 512 quota 50000 memory 67108864 oom -997
+            one without a limit: Burstable shares 512 quota None memory None
+              a: shares 512 quota 50000 memory 67108864 oom 938
+              b: shares 2 quota 0 memory 0 oom 750
+            with init and sidecar: Burstable shares 2048 quota Some(200000) memory Some(75497472)
+              a: shares 10 quota 100000 memory 67108864 oom 999
+              i: shares 2048 quota 200000 memory 16777216 oom 985
+              s: shares 2 quota 1000 memory 8388608 oom 993
+            critical: Burstable shares 2 quota None memory None
+              a: shares 2 quota 0 memory 0 oom -997
+            of its own: Guaranteed shares 1024 quota Some(100000) memory Some(1073741824)
+              a: shares 2 quota 0 memory 0 oom -997"#]]
+        .assert_eq(&lines.join("\n"));
     }
 }

@@ -6,9 +6,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{
-    AppArmorProfile, Container, Pod, PodSpec, SeccompProfile,
-};
+use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, PodSpec, SeccompProfile};
 use muster_engine::downward;
 
 use super::{Config, cgroup, sandbox};
@@ -81,12 +79,10 @@ impl Make<'_> {
     pub(crate) fn config(self) -> Result<v1::ContainerConfig, String> {
         let container = &self.role.container;
         let spec = self.pod.spec.as_ref().ok_or("the pod has no spec")?;
-        let expand = |text: &String| {
-            downward::expand(text, |name| self.variables.get(name).cloned(), &mut |_| {})
-        };
+        let expand =
+            |text: &String| downward::expand(text, |name| self.variables.get(name).cloned(), &mut |_| {});
         let security = self.security(spec)?;
-        let resources =
-            cgroup::of_container(spec, container, self.role.is_sidecar, self.memory_of_node);
+        let resources = cgroup::of_container(spec, container, self.role.is_sidecar, self.memory_of_node);
         let mut mounts = self.mounts;
         let uid = sandbox::ids(self.pod).2;
         let is_mounted = |mounts: &[v1::Mount], path: &str| mounts.iter().any(|it| it.container_path == path);
@@ -156,7 +152,8 @@ impl Make<'_> {
             namespaces.target_id.clone_from(id);
         }
         let is_unmasked = own.proc_mount.as_deref() == Some("Unmasked");
-        let paths = |of: &[&str]| if is_unmasked { vec![] } else { of.iter().map(|&it| it.to_owned()).collect() };
+        let paths =
+            |of: &[&str]| if is_unmasked { vec![] } else { of.iter().map(|&it| it.to_owned()).collect() };
         let int = |value| v1::Int64Value { value };
         let image_user = self.image.uid.as_ref().map(|it| it.value);
         Ok(v1::LinuxContainerSecurityContext {
@@ -166,7 +163,11 @@ impl Make<'_> {
             }),
             privileged: is_privileged,
             namespace_options: Some(namespaces),
-            selinux_options: own.se_linux_options.or(of_pod.se_linux_options.clone()).as_ref().map(sandbox::selinux),
+            selinux_options: own
+                .se_linux_options
+                .or(of_pod.se_linux_options.clone())
+                .as_ref()
+                .map(sandbox::selinux),
             run_as_user: run_as_user.or(image_user).map(int),
             run_as_username: match run_as_user {
                 None => self.image.username.clone(),
@@ -179,7 +180,9 @@ impl Make<'_> {
             no_new_privs: own.allow_privilege_escalation == Some(false),
             masked_paths: paths(&MASKED),
             readonly_paths: paths(&READ_ONLY),
-            seccomp: Some(self.seccomp(own.seccomp_profile.or(of_pod.seccomp_profile.clone()), is_privileged)?),
+            seccomp: Some(
+                self.seccomp(own.seccomp_profile.or(of_pod.seccomp_profile.clone()), is_privileged)?,
+            ),
             apparmor: apparmor(own.app_armor_profile.or(of_pod.app_armor_profile.clone()))?,
             apparmor_profile: String::new(),
             seccomp_profile_path: String::new(),
@@ -206,16 +209,24 @@ impl Make<'_> {
         }
     }
 
-    fn seccomp(&self, profile: Option<SeccompProfile>, is_privileged: bool) -> Result<v1::SecurityProfile, String> {
+    fn seccomp(
+        &self,
+        profile: Option<SeccompProfile>,
+        is_privileged: bool,
+    ) -> Result<v1::SecurityProfile, String> {
         use v1::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
-        let Some(profile) = profile.filter(|_| !is_privileged) else { return Ok(sandbox::profile(Unconfined)) };
+        let Some(profile) = profile.filter(|_| !is_privileged) else {
+            return Ok(sandbox::profile(Unconfined));
+        };
         Ok(match profile.type_.as_str() {
             "RuntimeDefault" => sandbox::profile(RuntimeDefault),
             "Localhost" => {
                 let name = profile.localhost_profile.filter(|it| !it.is_empty());
                 let name = name.ok_or("localhostProfile must be set if seccompProfile type is Localhost.")?;
                 if name.split('/').any(|it| it == "..") || name.starts_with('/') {
-                    return Err(format!("localhostProfile {name:?} must be a path below the node's seccomp directory"));
+                    return Err(format!(
+                        "localhostProfile {name:?} must be a path below the node's seccomp directory"
+                    ));
                 }
                 let path = self.config.root.join("seccomp").join(name);
                 let mut profile = sandbox::profile(Localhost);
@@ -235,7 +246,8 @@ fn apparmor(profile: Option<AppArmorProfile>) -> Result<Option<v1::SecurityProfi
         "Localhost" => {
             let name = profile.localhost_profile.filter(|it| !it.is_empty());
             let mut profile = sandbox::profile(Localhost);
-            profile.localhost_ref = name.ok_or("localhostProfile must be set if appArmorProfile type is Localhost.")?;
+            profile.localhost_ref =
+                name.ok_or("localhostProfile must be set if appArmorProfile type is Localhost.")?;
             profile
         }
         _ => sandbox::profile(Unconfined),
@@ -274,7 +286,13 @@ fn make_message_file(path: &Path) -> io::Result<()> {
 }
 
 /// What a container left behind about its end. Upstream: `getTerminationMessage`.
-pub(crate) fn last_words(config: &Config, pod: &Pod, container: &str, attempt: u32, has_failed: bool) -> String {
+pub(crate) fn last_words(
+    config: &Config,
+    pod: &Pod,
+    container: &str,
+    attempt: u32,
+    has_failed: bool,
+) -> String {
     let (name, namespace, uid) = sandbox::ids(pod);
     let said = tail(&message_file(config, uid, container, attempt), MESSAGE_MAX).unwrap_or_default();
     if !said.is_empty() || !has_failed {
@@ -317,7 +335,8 @@ fn end_of_log(text: &str) -> String {
         let text = if tag.starts_with('P') { text.to_owned() } else { format!("{text}\n") };
         if MESSAGE_OF_LOG_MAX < said.len() + text.len() {
             let room = MESSAGE_OF_LOG_MAX - said.len();
-            let from = (text.len() - room..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
+            let from =
+                (text.len() - room..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
             said.insert_str(0, &text[from..]);
             break;
         }

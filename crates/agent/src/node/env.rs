@@ -36,7 +36,8 @@ impl Source<'_> {
             if let Some(secret) = &from.secret_ref {
                 let found = read.secret(&secret.name, secret.optional == Some(true)).await?;
                 for (key, value) in found.into_iter().flat_map(|it| it.data.iter().flatten()) {
-                    variables.insert(format!("{prefix}{key}"), String::from_utf8_lossy(&value.0).into_owned());
+                    variables
+                        .insert(format!("{prefix}{key}"), String::from_utf8_lossy(&value.0).into_owned());
                 }
             }
         }
@@ -60,7 +61,9 @@ impl Source<'_> {
         if let Some(name) = variables.iter().find_map(|(name, value)| {
             (name.contains(['\0', '=']) || name.is_empty() || value.contains('\0')).then_some(name)
         }) {
-            return Err(format!("environment variable {name:?} cannot be set: it has a NUL byte or an = in it"));
+            return Err(format!(
+                "environment variable {name:?} cannot be set: it has a NUL byte or an = in it"
+            ));
         }
         Ok(variables)
     }
@@ -100,10 +103,13 @@ impl Read<'_> {
     async fn value(&mut self, container: &Container, from: &EnvVarSource) -> Result<Option<String>, String> {
         let namespace = self.namespace().to_owned();
         if let Some(field) = &from.field_ref {
-            return downward::field(self.source.value, &field.field_path).map(Some).map_err(|it| it.to_string());
+            return downward::field(self.source.value, &field.field_path)
+                .map(Some)
+                .map_err(|it| it.to_string());
         }
         if let Some(resource) = &from.resource_field_ref {
-            let of = resource.container_name.as_deref().filter(|it| !it.is_empty()).unwrap_or(&container.name);
+            let of =
+                resource.container_name.as_deref().filter(|it| !it.is_empty()).unwrap_or(&container.name);
             let divisor = resource.divisor.as_ref().map_or("1", |it| &it.0);
             let Source { value, allocatable, .. } = *self.source;
             let told = downward::resource(value, of, &resource.resource, divisor, allocatable);
@@ -213,7 +219,12 @@ mod tests {
         };
         let all = [
             service("default", "kubernetes", "10.96.0.1", json!([{"name": "https", "port": 443}])),
-            service("shop", "my-db", "10.96.0.7", json!([{"port": 53, "protocol": "UDP"}, {"name": "m-1", "port": 80}])),
+            service(
+                "shop",
+                "my-db",
+                "10.96.0.7",
+                json!([{"port": 53, "protocol": "UDP"}, {"name": "m-1", "port": 80}]),
+            ),
             service("shop", "headless", "None", json!([{"port": 1}])),
             service("other", "web", "10.96.0.8", json!([{"port": 1}])),
         ];
@@ -221,7 +232,39 @@ mod tests {
             let variables = of_services("shop", links, all.iter());
             variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect::<String>()
         };
-        expect![[""]].assert_eq(&told(true));
-        expect![[""]].assert_eq(&told(false));
+        expect![[r#"
+            KUBERNETES_PORT=tcp://10.96.0.1:443
+            KUBERNETES_PORT_443_TCP=tcp://10.96.0.1:443
+            KUBERNETES_PORT_443_TCP_ADDR=10.96.0.1
+            KUBERNETES_PORT_443_TCP_PORT=443
+            KUBERNETES_PORT_443_TCP_PROTO=tcp
+            KUBERNETES_SERVICE_HOST=10.96.0.1
+            KUBERNETES_SERVICE_PORT=443
+            KUBERNETES_SERVICE_PORT_HTTPS=443
+            MY_DB_PORT=udp://10.96.0.7:53
+            MY_DB_PORT_53_UDP=udp://10.96.0.7:53
+            MY_DB_PORT_53_UDP_ADDR=10.96.0.7
+            MY_DB_PORT_53_UDP_PORT=53
+            MY_DB_PORT_53_UDP_PROTO=udp
+            MY_DB_PORT_80_TCP=tcp://10.96.0.7:80
+            MY_DB_PORT_80_TCP_ADDR=10.96.0.7
+            MY_DB_PORT_80_TCP_PORT=80
+            MY_DB_PORT_80_TCP_PROTO=tcp
+            MY_DB_SERVICE_HOST=10.96.0.7
+            MY_DB_SERVICE_PORT=53
+            MY_DB_SERVICE_PORT_M_1=80
+        "#]]
+        .assert_eq(&told(true));
+        expect![[r#"
+            KUBERNETES_PORT=tcp://10.96.0.1:443
+            KUBERNETES_PORT_443_TCP=tcp://10.96.0.1:443
+            KUBERNETES_PORT_443_TCP_ADDR=10.96.0.1
+            KUBERNETES_PORT_443_TCP_PORT=443
+            KUBERNETES_PORT_443_TCP_PROTO=tcp
+            KUBERNETES_SERVICE_HOST=10.96.0.1
+            KUBERNETES_SERVICE_PORT=443
+            KUBERNETES_SERVICE_PORT_HTTPS=443
+        "#]]
+        .assert_eq(&told(false));
     }
 }

@@ -33,6 +33,12 @@ pub(crate) fn full_name(image: &str) -> Result<String, String> {
             && bytes.last().is_some_and(|it| is_plain(*it))
             && bytes.iter().all(|it| is_plain(*it) || b"._-".contains(it))
     };
+    let is_label =
+        |label: &str| !label.is_empty() && label.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-');
+    let (host, port) = registry.split_once(':').unwrap_or((registry, "0"));
+    if !host.split('.').all(is_label) || port.parse::<u16>().is_err() {
+        return invalid("invalid reference format");
+    }
     if path.bytes().any(|it| it.is_ascii_uppercase()) {
         return invalid("repository name must be lowercase");
     }
@@ -175,7 +181,9 @@ fn covers(place: &str, image: &str) -> bool {
         && parts.len() == image_parts.len()
         && parts.iter().zip(&image_parts).all(|(pattern, part)| matches(pattern, part))
         && (path.is_empty()
-            || image_path.strip_prefix(path).is_some_and(|it| it.is_empty() || it.starts_with(['/', ':', '@'])))
+            || image_path
+                .strip_prefix(path)
+                .is_some_and(|it| it.is_empty() || it.starts_with(['/', ':', '@'])))
 }
 
 /// A part of a host's name, in which `*` stands for anything.
@@ -209,7 +217,19 @@ mod tests {
             "registry.test/a//b",
         ];
         let lines = names.map(|it| format!("{it:?}: {:?}", full_name(it)));
-        expect![[""]].assert_eq(&lines.join("\n"));
+        expect![[r#"
+            "busybox": Ok("docker.io/library/busybox:latest")
+            "busybox:1.36": Ok("docker.io/library/busybox:1.36")
+            "team/app": Ok("docker.io/team/app:latest")
+            "localhost/app:1": Ok("localhost/app:1")
+            "registry.test:5000/team/app": Ok("registry.test:5000/team/app:latest")
+            "registry.test/app@sha256:0123456789abcdef0123456789abcdef": Ok("registry.test/app@sha256:0123456789abcdef0123456789abcdef")
+            "Busybox": Err("couldn't parse image name \"Busybox\": repository name must be lowercase")
+            "": Err("couldn't parse image name \"\": invalid reference format")
+            "a b": Err("couldn't parse image name \"a b\": invalid reference format")
+            "app:": Err("couldn't parse image name \"app:\": invalid reference format")
+            "../etc": Err("couldn't parse image name \"../etc\": invalid reference format")
+            "registry.test/a//b": Err("couldn't parse image name \"registry.test/a//b\": invalid reference format")"#]].assert_eq(&lines.join("\n"));
     }
 
     #[test]
@@ -228,11 +248,17 @@ mod tests {
         assert!(of_secret(&secret).is_empty());
         let known: File = serde_json::from_value(file).unwrap();
         let known: Vec<Known> = known.auths.into_iter().collect();
-        let lines = ["busybox", "registry.test/team/app:1", "registry.test/teams/app", "a.test:5000/x", "other.test/x"]
-            .map(|image| {
-                let users: Vec<_> = fitting(known.clone(), image).into_iter().map(|it| it.username).collect();
-                format!("{image}: {}", users.join(" "))
-            });
+        let lines = [
+            "busybox",
+            "registry.test/team/app:1",
+            "registry.test/teams/app",
+            "a.test:5000/x",
+            "other.test/x",
+        ]
+        .map(|image| {
+            let users: Vec<_> = fitting(known.clone(), image).into_iter().map(|it| it.username).collect();
+            format!("{image}: {}", users.join(" "))
+        });
         expect![[r#"
             busybox: hub
             registry.test/team/app:1: team all

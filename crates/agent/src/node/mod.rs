@@ -90,7 +90,9 @@ impl<R: Runtime> Node<R> {
 fn of_machine() -> Amounts {
     let cpus = std::thread::available_parallelism().map_or(1, |it| i64::try_from(it.get()).unwrap_or(1));
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = text.lines().find_map(|it| it.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok());
+    let total = text
+        .lines()
+        .find_map(|it| it.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok());
     let memory: i64 = total.unwrap_or(0);
     [("cpu", Quantity::whole(cpus)), ("memory", Quantity::whole(memory.saturating_mul(1024)))]
         .map(|(name, amount)| (name.to_owned(), amount))

@@ -111,7 +111,8 @@ fn combine(
         (None, _) => DnsConfig::default(),
         (Some(true), Some(server)) => {
             let domain = &config.cluster_domain;
-            let mut searches = vec![format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.clone()];
+            let mut searches =
+                vec![format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.clone()];
             searches.extend(of_node().searches);
             DnsConfig { servers: vec![server.to_string()], searches, options: vec!["ndots:5".to_owned()] }
         }
@@ -181,7 +182,8 @@ mod tests {
     use super::*;
 
     fn pod(spec: serde_json::Value) -> Pod {
-        let mut pod = json!({"metadata": {"name": "p", "namespace": "shop", "uid": "u"}, "spec": {"containers": []}});
+        let mut pod =
+            json!({"metadata": {"name": "p", "namespace": "shop", "uid": "u"}, "spec": {"containers": []}});
         for (key, value) in spec.as_object().unwrap() {
             pod["spec"][key] = value.clone();
         }
@@ -190,7 +192,9 @@ mod tests {
 
     #[test]
     fn whom_a_pod_asks() {
-        let of_node = || resolv_conf("nameserver 9.9.9.9 # quad\nsearch old\nsearch corp. lan\noptions timeout:1 rotate\n");
+        let of_node = || {
+            resolv_conf("nameserver 9.9.9.9 # quad\nsearch old\nsearch corp. lan\noptions timeout:1 rotate\n")
+        };
         let of = |spec: serde_json::Value| {
             let pod = pod(spec);
             let dns = combine(&config(), "shop", pod.spec.as_ref().unwrap(), of_node);
@@ -201,11 +205,22 @@ mod tests {
             of(json!({"hostNetwork": true})),
             of(json!({"hostNetwork": true, "dnsPolicy": "ClusterFirstWithHostNet"})),
             of(json!({"dnsPolicy": "Default"})),
-            of(json!({"dnsPolicy": "None", "dnsConfig": {"nameservers": ["1.1.1.1", "1.1.1.1"], "searches": ["x"],
-                "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}]}})),
-            of(json!({"dnsConfig": {"nameservers": ["1.1.1.1"], "options": [{"name": "ndots", "value": "2"}]}})),
+            of(
+                json!({"dnsPolicy": "None", "dnsConfig": {"nameservers": ["1.1.1.1", "1.1.1.1"], "searches": ["x"],
+                "options": [{"name": "ndots", "value": "2"}, {"name": "edns0"}]}}),
+            ),
+            of(
+                json!({"dnsConfig": {"nameservers": ["1.1.1.1"], "options": [{"name": "ndots", "value": "2"}]}}),
+            ),
         ];
-        expect![[""]].assert_eq(&lines.join("\n"));
+        expect![[r#"
+            10.96.0.10 | shop.svc.cluster.local svc.cluster.local cluster.local corp lan | ndots:5
+            9.9.9.9 | corp lan | timeout:1 rotate
+            10.96.0.10 | shop.svc.cluster.local svc.cluster.local cluster.local corp lan | ndots:5
+            9.9.9.9 | corp lan | timeout:1 rotate
+            1.1.1.1 | x | ndots:2 edns0
+            10.96.0.10 1.1.1.1 | shop.svc.cluster.local svc.cluster.local cluster.local corp lan | ndots:2"#]]
+        .assert_eq(&lines.join("\n"));
     }
 
     #[test]
@@ -221,6 +236,39 @@ mod tests {
             of(json!({"hostname": "web", "subdomain": "all", "setHostnameAsFQDN": true})),
             of(json!({"hostname": "w".repeat(63), "subdomain": "all", "setHostnameAsFQDN": true})),
         ];
-        expect![[""]].assert_eq(&texts.join("\n"));
+        expect![[r#"
+            Ok("p")
+            # Kubernetes-managed hosts file.
+            127.0.0.1	localhost
+            ::1	localhost ip6-localhost ip6-loopback
+            fe00::0	ip6-localnet
+            fe00::0	ip6-mcastprefix
+            fe00::1	ip6-allnodes
+            fe00::2	ip6-allrouters
+            10.0.0.7	p
+
+            # Entries added by HostAliases.
+            1.2.3.4	a	b
+
+            Ok("web.all.shop.svc.cluster.local")
+            # Kubernetes-managed hosts file.
+            127.0.0.1	localhost
+            ::1	localhost ip6-localhost ip6-loopback
+            fe00::0	ip6-localnet
+            fe00::0	ip6-mcastprefix
+            fe00::1	ip6-allnodes
+            fe00::2	ip6-allrouters
+            10.0.0.7	web.all.shop.svc.cluster.local	web
+
+            Err("Failed to construct FQDN from Pod hostname and cluster domain, FQDN wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww.all.shop.svc.cluster.local is too long (64 is the max, 90 characters requested).")
+            # Kubernetes-managed hosts file.
+            127.0.0.1	localhost
+            ::1	localhost ip6-localhost ip6-loopback
+            fe00::0	ip6-localnet
+            fe00::0	ip6-mcastprefix
+            fe00::1	ip6-allnodes
+            fe00::2	ip6-allrouters
+            10.0.0.7	wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww.all.shop.svc.cluster.local	wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww
+        "#]].assert_eq(&texts.join("\n"));
     }
 }

@@ -25,7 +25,8 @@ impl Observer {
         mark: u64,
     ) -> Result<Seen, RuntimeError> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let (sandboxes, containers) = (runtime.sandboxes(Some(uid)).await?, runtime.containers(Some(uid)).await?);
+        let (sandboxes, containers) =
+            (runtime.sandboxes(Some(uid)).await?, runtime.containers(Some(uid)).await?);
         let mut seen = Seen { mark, ..Seen::default() };
         for it in sandboxes {
             seen.sandboxes.extend(self.sandbox(runtime, it).await?);
@@ -55,7 +56,13 @@ impl Observer {
             attempt: it.metadata.map_or(0, |it| it.attempt),
             is_ready,
             created: time(it.created_at),
-            addresses: self.addresses.get(&it.id).into_iter().flatten().map(|it| it.as_str().into()).collect(),
+            addresses: self
+                .addresses
+                .get(&it.id)
+                .into_iter()
+                .flatten()
+                .map(|it| it.as_str().into())
+                .collect(),
             id: it.id.into(),
         }))
     }

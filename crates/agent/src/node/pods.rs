@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::worker::Worker;
-use super::{Node, now, sandbox};
+use super::{Node, sandbox};
 use crate::runtime::{Runtime, RuntimeError, label};
 
 /// What the runtime has is looked through so often: for what its events did not tell, and for what belongs to nobody.
@@ -147,7 +147,12 @@ impl Pods {
         let object = Arc::new(object);
         let (name, namespace, uid) = sandbox::ids(&object);
         if uid.is_empty() || !uid.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
-            tracing::warn!(namespace, name, uid, "a pod has no UID that could be used as one, and is left alone");
+            tracing::warn!(
+                namespace,
+                name,
+                uid,
+                "a pod has no UID that could be used as one, and is left alone"
+            );
             return;
         }
         let mut entries = lock(&self.entries);
@@ -159,9 +164,9 @@ impl Pods {
         let entry = Arc::new(Entry::new(source, object.clone()));
         match Worker::new(node.clone(), entry.clone(), &object) {
             Ok(worker) => {
-                entries.insert(uid.clone(), entry);
+                entries.insert(uid.clone(), entry.clone());
                 drop(entries);
-                spawn(node, uid, worker);
+                spawn(node, uid, entry, worker);
             }
             Err(why) => tracing::warn!(uid, "a pod cannot be read: {why}"),
         }
@@ -196,18 +201,22 @@ impl Pods {
         }
         tracing::info!(pod = %key, uid, "what runs here of a pod that nobody knows is ended");
         let worker = Worker::orphan(node.clone(), entry.clone(), key, &uid);
-        entries.insert(uid.clone(), entry);
+        entries.insert(uid.clone(), entry.clone());
         drop(entries);
-        spawn(node, uid, worker);
+        spawn(node, uid, entry, worker);
     }
 }
 
-fn spawn<R: Runtime>(node: &Arc<Node<R>>, uid: String, worker: Worker<R>) {
+fn spawn<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<Entry>, worker: Worker<R>) {
     let node = node.clone();
     tokio::spawn(async move {
         node.pods.changed.notify_waiters();
         worker.run().await;
-        lock(&node.pods.entries).remove(&uid);
+        let mut entries = lock(&node.pods.entries);
+        if entries.get(&uid).is_some_and(|it| Arc::ptr_eq(it, &entry)) {
+            entries.remove(&uid);
+        }
+        drop(entries);
         node.pods.changed.notify_waiters();
     });
 }
@@ -272,7 +281,9 @@ async fn follow<R: Runtime>(node: &Arc<Node<R>>) {
                 look_at_all(node);
                 while let Some(Ok(id)) = exits.next().await {
                     if let Some(entry) = owner(node, &id) {
-                        entry.tell(|mail| drop(mail.ended.insert(id)));
+                        entry.tell(|mail| {
+                            mail.ended.insert(id);
+                        });
                     }
                 }
             }
@@ -337,9 +348,13 @@ async fn compare<R: Runtime>(node: &Arc<Node<R>>) -> Result<(), RuntimeError> {
             .sandboxes
             .iter()
             .map(|it| (it.id.to_string(), it.is_ready))
-            .chain(shown.seen.containers.iter().map(|it| {
-                (it.id.to_string(), matches!(it.state, pod::State::Running { .. }))
-            }))
+            .chain(
+                shown
+                    .seen
+                    .containers
+                    .iter()
+                    .map(|it| (it.id.to_string(), matches!(it.state, pod::State::Running { .. }))),
+            )
             .collect();
         let is = found.remove(uid).map(|it| it.1).unwrap_or_default();
         if is != has {

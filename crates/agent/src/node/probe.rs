@@ -62,7 +62,8 @@ pub(crate) struct Asked<'a, R> {
 
 impl<R: Runtime> Asked<'_, R> {
     pub(crate) async fn probe(&self, probe: &Probe) -> Result<Answer, String> {
-        let limit = Duration::from_secs(u64::try_from(probe.timeout_seconds.unwrap_or(1)).unwrap_or(1).max(1));
+        let limit =
+            Duration::from_secs(u64::try_from(probe.timeout_seconds.unwrap_or(1)).unwrap_or(1).max(1));
         if let Some(exec) = &probe.exec {
             return self.command(exec.command.as_deref().unwrap_or_default(), limit).await;
         }
@@ -79,7 +80,8 @@ impl<R: Runtime> Asked<'_, R> {
                 });
             }
             if let Some(grpc) = &probe.grpc {
-                let port = u16::try_from(grpc.port).map_err(|_| format!("invalid port number: {}", grpc.port))?;
+                let port =
+                    u16::try_from(grpc.port).map_err(|_| format!("invalid port number: {}", grpc.port))?;
                 return Ok(self.health(port, grpc.service.as_deref().unwrap_or_default()).await);
             }
             Err("missing probe handler".to_owned())
@@ -94,11 +96,15 @@ impl<R: Runtime> Asked<'_, R> {
         let seconds = limit.as_secs();
         if let Some(get) = &probe.http_get {
             let url = self.url(get).unwrap_or_default();
-            return format!("Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)");
+            return format!(
+                "Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+            );
         }
         if let Some(grpc) = &probe.grpc {
             let place = format!("{}:{}", self.address, grpc.port);
-            return format!("timeout: failed to connect service \"{place}\" within {seconds}s: context deadline exceeded");
+            return format!(
+                "timeout: failed to connect service \"{place}\" within {seconds}s: context deadline exceeded"
+            );
         }
         format!("dial tcp {}: i/o timeout", self.address)
     }
@@ -134,7 +140,8 @@ impl<R: Runtime> Asked<'_, R> {
             });
         }
         if let Some(sleep) = &hook.sleep {
-            tokio::time::sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0)).min(HOOK_MAX)).await;
+            tokio::time::sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0)).min(HOOK_MAX))
+                .await;
             return Ok(());
         }
         Err("Cannot run handler: invalid handler".to_owned())
@@ -153,7 +160,10 @@ impl<R: Runtime> Asked<'_, R> {
             Ok(answer) => Ok(Answer::failed(output(&answer.stdout, &answer.stderr))),
             Err(error) if error.sort == Sort::TimedOut => {
                 let seconds = limit.as_secs();
-                Ok(Answer::failed(format!("command timed out: {:?} timed out after {seconds}s", command.join(" "))))
+                Ok(Answer::failed(format!(
+                    "command timed out: {:?} timed out after {seconds}s",
+                    command.join(" ")
+                )))
             }
             Err(error) => Err(error.message),
         }
@@ -198,11 +208,15 @@ impl<R: Runtime> Asked<'_, R> {
         let place = at(self.address, port);
         let endpoint = match Endpoint::from_shared(format!("http://{place}")) {
             Ok(endpoint) => endpoint,
-            Err(error) => return Answer::failed(format!("error: failed to connect service at {place:?}: {error}")),
+            Err(error) => {
+                return Answer::failed(format!("error: failed to connect service at {place:?}: {error}"));
+            }
         };
         let channel = match endpoint.connect().await {
             Ok(channel) => channel,
-            Err(error) => return Answer::failed(format!("error: failed to connect service at {place:?}: {error}")),
+            Err(error) => {
+                return Answer::failed(format!("error: failed to connect service at {place:?}: {error}"));
+            }
         };
         let mut client = health::health_client::HealthClient::new(channel);
         let request = health::HealthCheckRequest { service: service.to_owned() };
@@ -232,7 +246,9 @@ impl<R: Runtime> Asked<'_, R> {
                 let mut ports = self.container.ports.iter().flatten();
                 match ports.find(|it| it.name.as_ref() == Some(name)) {
                     Some(port) => port.container_port,
-                    None => name.parse().map_err(|_| format!("couldn't find port: {name:?} in the container"))?,
+                    None => {
+                        name.parse().map_err(|_| format!("couldn't find port: {name:?} in the container"))?
+                    }
                 }
             }
         };
@@ -258,7 +274,10 @@ fn follow(from: &Uri, location: &str) -> Option<Uri> {
 }
 
 /// The status of one answer, and where it leads.
-async fn fetch(get: &HTTPGetAction, url: &Uri) -> Result<(u16, Option<String>), Box<dyn std::error::Error + Send + Sync>> {
+async fn fetch(
+    get: &HTTPGetAction,
+    url: &Uri,
+) -> Result<(u16, Option<String>), Box<dyn std::error::Error + Send + Sync>> {
     let is_tls = url.scheme_str() == Some("https");
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
