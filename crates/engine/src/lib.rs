@@ -60,6 +60,7 @@ pub mod mutant;
 pub mod node_lifecycle;
 pub mod placement;
 pub mod plan;
+pub mod pod;
 pub mod quantity;
 pub mod resources;
 pub mod scenario;
