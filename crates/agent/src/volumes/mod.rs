@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -102,6 +103,7 @@ impl Volumes {
         let dir = self.pod_dir(uid)?;
         let turn = self.turn(uid);
         let _turn = turn.lock().await;
+        make_private(&dir).map_err(|why| VolumeError::io("make", &dir, why))?;
 
         let value = serde_json::to_value(pod).map_err(|why| VolumeError::Unsupported(why.to_string()))?;
         let subject = Subject { pod, value: &value, allocatable };
@@ -346,6 +348,12 @@ fn name(text: &str) -> Result<&str, VolumeError> {
         return Ok(text);
     }
     Err(VolumeError::Path { path: text.chars().take(253).collect(), why: "must be one plain name" })
+}
+
+/// A pod's directory, which no other user of the machine looks into.
+fn make_private(dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o750))
 }
 
 fn unsupported(volume: &Volume) -> VolumeError {
