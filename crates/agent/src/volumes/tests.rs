@@ -74,15 +74,7 @@ impl Bed {
             runtime: root.join("runtime"),
             var_log: var_log.clone(),
             own_paths: vec![("/var/log".into(), var_log)],
-            cgroup_parent: "/n1".into(),
-            address: [10, 0, 0, 1].into(),
-            port: 10250,
-            labels: BTreeMap::new(),
-            taints: Vec::new(),
-            pods_max: 110,
-            static_pods: None,
-            cluster_dns: None,
-            cluster_domain: "cluster.local".into(),
+            ..crate::node::config_of_test()
         };
         fs::create_dir_all(config.root.join("pods")).unwrap();
         let volumes = Volumes::new(Arc::new(config), References::new(client));
