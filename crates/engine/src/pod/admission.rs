@@ -248,7 +248,7 @@ fn without(mut missing: Missing, gone: &[&Guest]) -> Missing {
     missing
 }
 
-fn closest<'a>(mut pods: Vec<&'a Guest>, mut missing: Missing) -> Option<Vec<&'a Guest>> {
+fn closest(mut pods: Vec<&Guest>, mut missing: Missing) -> Option<Vec<&Guest>> {
     let mut chosen = Vec::new();
     while !missing.is_empty() {
         let place = (0..pods.len()).min_by_key(|place| {
