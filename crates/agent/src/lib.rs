@@ -3,5 +3,8 @@
 
 pub mod net;
 pub mod node;
+pub mod record;
+pub mod references;
 pub mod runtime;
 pub mod sim;
+pub mod volumes;
