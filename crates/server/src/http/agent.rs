@@ -164,7 +164,10 @@ impl Api {
             }
             (code, _) => {
                 let why = agents::whole(answer.into_body(), REFUSAL_BYTES_MAX).await.map_err(unreachable)?;
-                let why = String::from_utf8_lossy(&why).trim().to_owned();
+                let mut why = String::from_utf8_lossy(&why).trim().to_owned();
+                if why.is_empty() {
+                    why = format!("the agent of node {:?} answered {code}", errand.node);
+                }
                 if is_stream && (code.is_client_error() || code.is_server_error()) {
                     return Ok(respond(code, TEXT, why.into()));
                 }

@@ -181,6 +181,11 @@ mod tests {
         ];
         let lines = told.iter().map(|it| it.as_ref().map_or("nothing".to_owned(), Value::to_string) + "\n");
         expect![[r#"
+            {"apiVersion":"metrics.k8s.io/v1beta1","kind":"NodeMetrics","metadata":{"creationTimestamp":"2026-01-02T03:04:05Z","labels":{"l":"v"},"name":"n"},"timestamp":"2026-01-02T03:04:05Z","usage":{"cpu":"1500000000n","memory":"1048576Ki"},"window":"10s"}
+            {"apiVersion":"metrics.k8s.io/v1beta1","containers":[{"name":"c","usage":{"cpu":"7n","memory":"2Ki"}},{"name":"c","usage":{"cpu":"1n","memory":"4Ki"}}],"kind":"PodMetrics","metadata":{"creationTimestamp":"2026-01-02T03:04:05Z","name":"p","namespace":"a"},"timestamp":"2026-01-02T03:04:05Z","window":"10s"}
+            nothing
+            nothing
+            nothing
         "#]]
         .assert_eq(&lines.collect::<String>());
         let sums = told[..2].iter().flatten().map(|it| ["cpu", "memory"].map(|of| total(it, of).to_string()));
