@@ -2,6 +2,10 @@
 //! server as a node does, and runs nothing.
 
 pub mod endpoint;
+pub mod net;
 pub mod node;
+pub mod record;
+pub mod references;
 pub mod runtime;
 pub mod sim;
+pub mod volumes;

@@ -184,6 +184,12 @@ impl Server {
         Ok(())
     }
 
+    /// Gives each node that joins 256 addresses of this range for its pods. The first `left` parts of it are for nodes that bring
+    /// theirs. `Err` says what is wrong with the range.
+    pub fn give_pod_ranges(&self, range: &str, left: u32) -> Result<(), String> {
+        self.api.registry.memory.pod_ranges().give_of(range, left)
+    }
+
     /// Has somebody else in this process answer what `/debug/explain` asks: what a controller knows of a DaemonSet, by namespace
     /// and name, as JSON; or why it does not say.
     pub fn explained_by<F>(&mut self, ask: impl Fn(String, String) -> F + Send + Sync + 'static)

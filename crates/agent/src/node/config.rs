@@ -28,9 +28,15 @@ pub struct Config {
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Value>,
     pub pods_max: u16,
+    /// The addresses of its pods, as `10.244.1.0/24`; none: those that the API server gives it.
+    pub pod_range: Option<String>,
+    /// Where the runtime reads what the network of its pods is. Said there once the range is known, unless another file says it.
+    pub cni_conf: Option<PathBuf>,
     /// Manifests of pods that the node runs whatever the API server says.
     pub static_pods: Option<PathBuf>,
     pub cluster_dns: Option<IpAddr>,
+    /// Whom the node itself asks for names, as `/etc/resolv.conf`.
+    pub resolv_conf: PathBuf,
     pub cluster_domain: String,
 }
 
@@ -49,5 +55,30 @@ impl Config {
     /// Where the runtime writes the logs of a pod's containers.
     pub fn log_dir(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
         self.var_log.join("pods").join(format!("{namespace}_{name}_{uid}"))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn config() -> Config {
+        Config {
+            name: "m1".to_owned(),
+            root: "/root-of-m1".into(),
+            runtime: "/run/m1.sock".into(),
+            var_log: "/root-of-m1/log".into(),
+            own_paths: vec![("/var/log".into(), "/root-of-m1/log".into())],
+            cgroup_parent: "/m1/kubepods".to_owned(),
+            address: IpAddr::from([10, 1, 0, 1]),
+            port: 10250,
+            labels: BTreeMap::new(),
+            taints: Vec::new(),
+            pods_max: 110,
+            static_pods: None,
+            cluster_dns: Some(IpAddr::from([10, 96, 0, 10])),
+            resolv_conf: "/etc/resolv.conf".into(),
+            cluster_domain: "cluster.local".to_owned(),
+        }
     }
 }
