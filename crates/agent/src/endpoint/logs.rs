@@ -218,7 +218,7 @@ impl Lines {
 
     fn show(&mut self, line: &[u8], shown: &mut Vec<u8>) {
         // What is no line of a log is left out: nobody knows when it was said, and by whom.
-        let Some((time, stream, is_partial, text)) = parse(line) else { return };
+        let Some(Line { time, stream, is_partial, text }) = Line::parse(line) else { return };
         let goes_on = std::mem::replace(&mut self.is_within, is_partial);
         if self.wanted.stream.is_some_and(|it| it.as_bytes() != stream) {
             return;
@@ -240,15 +240,25 @@ impl Lines {
     }
 }
 
-/// When, by which stream, whether the line goes on, and what it says.
-fn parse(line: &[u8]) -> Option<(&[u8], &[u8], bool, &[u8])> {
-    let mut parts = line.splitn(4, |it| *it == b' ');
-    let (time, stream, tags, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    if time.len() < 20 || !matches!(stream, b"stdout" | b"stderr") {
-        return None;
+/// A line as a runtime writes it.
+struct Line<'a> {
+    time: &'a [u8],
+    stream: &'a [u8],
+    /// The next goes on where it ends.
+    is_partial: bool,
+    text: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a [u8]) -> Option<Self> {
+        let mut parts = line.splitn(4, |it| *it == b' ');
+        let (time, stream, tags, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        if time.len() < 20 || !matches!(stream, b"stdout" | b"stderr") {
+            return None;
+        }
+        let is_partial = tags.split(|it| *it == b':').next() == Some(b"P");
+        Some(Self { time, stream, is_partial, text })
     }
-    let is_partial = tags.split(|it| *it == b':').next() == Some(b"P");
-    Some((time, stream, is_partial, text))
 }
 
 /// Where the last lines begin: found from the end, so that a long log costs no more than a short one.

@@ -8,7 +8,6 @@ mod stream;
 mod tls;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +29,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use self::tls::{Identity, IdentityError};
+use crate::node::{Node, Shown};
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
 /// Connections at once, of whoever: a handshake costs some 20 kB, and only the API server gets further.
@@ -44,22 +44,18 @@ const CHUNKS_MAX: usize = 4;
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 type Response = hyper::Response<Body>;
 
-/// What the node knows of its own pods.
-pub trait Pods: Send + Sync + 'static {
-    /// A pod as the API has it, with the status that the node says.
-    fn pod(&self, namespace: &str, name: &str) -> Option<Value>;
-    fn all(&self) -> Vec<Value>;
-    /// What the node and its pods use, as a kubelet's `/stats/summary`.
-    fn summary(&self) -> impl Future<Output = Result<Value, RuntimeError>> + Send;
+/// The node's side of what `kubectl logs`, `exec`, `attach`, `port-forward` and `top` do.
+#[expect(missing_debug_implementations, reason = "the node has none")]
+pub struct Endpoint<R> {
+    node: Arc<Node<R>>,
 }
 
-/// The node's side of what `kubectl logs`, `exec`, `attach`, `port-forward` and `top` do.
-#[derive(Debug)]
-pub struct Endpoint<R, P> {
-    runtime: Arc<R>,
-    pods: Arc<P>,
-    /// Where the runtime writes logs: `NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log` below it.
-    logs: PathBuf,
+/// A pod of the node, as the node knows it.
+struct Known {
+    uid: String,
+    name: String,
+    /// What the node last said of it.
+    status: Value,
 }
 
 /// What is said instead of an answer.
@@ -111,9 +107,9 @@ impl Query {
     }
 }
 
-impl<R: Runtime, P: Pods> Endpoint<R, P> {
-    pub fn new(runtime: Arc<R>, pods: Arc<P>, logs: PathBuf) -> Self {
-        Self { runtime, pods, logs }
+impl<R: Runtime> Endpoint<R> {
+    pub fn new(node: Arc<Node<R>>) -> Self {
+        Self { node }
     }
 
     /// Serves until `stop`. What is under way then ends with it: containers go on.
@@ -194,10 +190,9 @@ impl<R: Runtime, P: Pods> Endpoint<R, P> {
         match segments[..] {
             ["healthz"] if is_read => Ok(text(StatusCode::OK, "ok".to_owned())),
             ["pods"] if is_read => {
-                let items = self.pods.all();
+                let items: Vec<Value> = self.node.pods.all().iter().map(|it| object(&it.shown())).collect();
                 Ok(json_of(&json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})))
             }
-            ["stats", "summary"] if is_read => Ok(json_of(&self.pods.summary().await?)),
             ["containerLogs", namespace, name, container] if is_read => {
                 let wanted = wanted_log(&query, Timestamp::now())?;
                 self.logs(namespace, name, container, query.is("previous"), wanted).await
@@ -213,7 +208,7 @@ impl<R: Runtime, P: Pods> Endpoint<R, P> {
                     stdout: streams.stdout,
                     stderr: streams.stderr,
                 };
-                stream::commands(request, &self.runtime.exec(asked).await?, streams, held).await
+                stream::commands(request, &self.node.runtime.exec(asked).await?, streams, held).await
             }
             ["attach", namespace, name, container] => {
                 let container = self.running(namespace, name, container).await?;
@@ -225,7 +220,7 @@ impl<R: Runtime, P: Pods> Endpoint<R, P> {
                     stdout: streams.stdout,
                     stderr: streams.stderr,
                 };
-                stream::commands(request, &self.runtime.attach(asked).await?, streams, held).await
+                stream::commands(request, &self.node.runtime.attach(asked).await?, streams, held).await
             }
             ["portForward", namespace, name] => {
                 let pod = self.pod(namespace, name)?;
@@ -233,14 +228,17 @@ impl<R: Runtime, P: Pods> Endpoint<R, P> {
                 let malformed = |_| Refusal::bad_request("port is no number of a port");
                 let ports: Vec<u16> =
                     query.all("port").map(|it| it.parse().map_err(malformed)).collect::<Result<_, _>>()?;
-                stream::ports(request, &self.runtime.port_forward(&sandbox, &ports).await?, held).await
+                stream::ports(request, &self.node.runtime.port_forward(&sandbox, &ports).await?, held).await
             }
             _ => Err(Refusal::not_found("404 page not found")),
         }
     }
 
-    fn pod(&self, namespace: &str, name: &str) -> Result<Value, Refusal> {
-        self.pods.pod(namespace, name).ok_or_else(|| Refusal::not_found("pod does not exist"))
+    fn pod(&self, namespace: &str, name: &str) -> Result<Known, Refusal> {
+        let found = self.node.pods.find(namespace, name).map(|it| it.shown());
+        let shown = found.ok_or_else(|| Refusal::not_found("pod does not exist"))?;
+        let uid = shown.object.metadata.uid.clone().unwrap_or_default();
+        Ok(Known { uid, name: name.to_owned(), status: status(&shown) })
     }
 
     /// The name by which the runtime knows a container that runs.
@@ -253,23 +251,21 @@ impl<R: Runtime, P: Pods> Endpoint<R, P> {
     }
 
     /// What the runtime has of a container, the newest first.
-    async fn containers(&self, pod: &Value, name: &str) -> Result<Vec<v1::Container>, Refusal> {
-        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-        let mut all = self.runtime.containers(Some(uid)).await?;
+    async fn containers(&self, pod: &Known, name: &str) -> Result<Vec<v1::Container>, Refusal> {
+        let mut all = self.node.runtime.containers(Some(&pod.uid)).await?;
         all.retain(|it| it.labels.get(label::CONTAINER_NAME).is_some_and(|it| it == name));
         all.sort_by_key(|it| (it.metadata.as_ref().map(|it| it.attempt), it.created_at));
         all.reverse();
         Ok(all)
     }
 
-    async fn sandbox(&self, pod: &Value) -> Result<String, Refusal> {
-        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-        let mut all = self.runtime.sandboxes(Some(uid)).await?;
+    async fn sandbox(&self, pod: &Known) -> Result<String, Refusal> {
+        let mut all = self.node.runtime.sandboxes(Some(&pod.uid)).await?;
         all.retain(|it| it.state == v1::PodSandboxState::SandboxReady as i32);
         all.sort_by_key(|it| it.created_at);
         let newest = all.pop().map(|it| it.id);
-        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        newest.ok_or_else(|| Refusal::not_found(format!("not able to find the sandbox of pod {name:?}")))
+        let none = || Refusal::not_found(format!("not able to find the sandbox of pod {:?}", pod.name));
+        newest.ok_or_else(none)
     }
 
     async fn logs(
@@ -282,12 +278,12 @@ impl<R: Runtime, P: Pods> Endpoint<R, P> {
     ) -> Result<Response, Refusal> {
         let pod = self.pod(namespace, name)?;
         let found = self.containers(&pod, container).await?;
-        let chosen = chosen(&pod, &found, name, container, previous)?;
-        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-        let dir = self.logs.join(format!("{namespace}_{name}_{uid}"));
+        let chosen = chosen(&pod, &found, container, previous)?;
+        let dir = self.node.config.log_dir(namespace, name, &pod.uid);
         let attempt = chosen.metadata.as_ref().map_or(0, |it| it.attempt);
         let nowhere = || Refusal::not_found(format!("container {container:?} has no log"));
-        let place = logs::place(&self.logs, &dir, container, attempt).ok_or_else(nowhere)?;
+        let place = logs::place(&self.node.config.var_log.join("pods"), &dir, container, attempt)
+            .ok_or_else(nowhere)?;
         let opened = tokio::task::spawn_blocking({
             let place = place.clone();
             move || place.open().map(drop)
@@ -297,7 +293,7 @@ impl<R: Runtime, P: Pods> Endpoint<R, P> {
             return Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, why));
         }
         let (to, from) = mpsc::channel(CHUNKS_MAX);
-        let (runtime, id) = (self.runtime.clone(), chosen.id.clone());
+        let (runtime, id) = (self.node.runtime.clone(), chosen.id.clone());
         tokio::spawn(async move {
             let is_running = || async {
                 let running = v1::ContainerState::ContainerRunning as i32;
@@ -313,16 +309,31 @@ impl<R: Runtime, P: Pods> Endpoint<R, P> {
     }
 }
 
+/// The pod, with what the node says of it.
+fn object(shown: &Shown) -> Value {
+    let mut object = serde_json::to_value(&*shown.object).unwrap_or_default();
+    object["status"] = status(shown);
+    object
+}
+
+/// Until the node has said something, what stands on the API server counts.
+fn status(shown: &Shown) -> Value {
+    match &shown.status {
+        Value::Null => serde_json::to_value(&shown.object.status).unwrap_or_default(),
+        said => said.clone(),
+    }
+}
+
 /// Which of a container's runs a log is wanted of, as the pod's status tells it. Upstream: `validateContainerLogStatus`.
 fn chosen<'a>(
-    pod: &Value,
+    pod: &Known,
     found: &'a [v1::Container],
-    name: &str,
     container: &str,
     previous: bool,
 ) -> Result<&'a v1::Container, Refusal> {
     let statuses = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
-    let all = statuses.iter().filter_map(|it| pod["status"][it].as_array()).flatten();
+    let name = &pod.name;
+    let all = statuses.iter().filter_map(|it| pod.status[it].as_array()).flatten();
     let status = all.into_iter().find(|it| it["name"] == container).unwrap_or(&Value::Null);
     let by_id = |id: &Value| {
         let id = id.as_str()?.split_once("://")?.1;

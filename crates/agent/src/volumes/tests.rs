@@ -80,8 +80,11 @@ impl Bed {
             labels: BTreeMap::new(),
             taints: Vec::new(),
             pods_max: 110,
+            pod_range: None,
+            cni_conf: None,
             static_pods: None,
             cluster_dns: None,
+            resolv_conf: "/etc/resolv.conf".into(),
             cluster_domain: "cluster.local".into(),
         };
         fs::create_dir_all(config.root.join("pods")).unwrap();
