@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt as _, StreamExt as _};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
@@ -47,6 +48,9 @@ const CLOSE: u8 = 255;
 /// The runtime is on this machine.
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(10);
 const RUNTIME_ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// A client that takes nothing any more has gone.
+const HANG_UP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// kubectl sends 32 KiB at most; other clients may send what they read.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
@@ -276,6 +280,16 @@ async fn web_socket(client: Upgraded) -> WebSocket {
     WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, Some(config)).await
 }
 
+/// What was said last still gets there.
+async fn hang_up(to: SplitSink<WebSocket, Message>, from: SplitStream<WebSocket>) {
+    let Ok(mut client) = to.reunite(from) else { return };
+    let _ = tokio::time::timeout(HANG_UP_TIMEOUT, async {
+        client.flush().await.map_err(io::Error::other)?;
+        client.get_mut().shutdown().await
+    })
+    .await;
+}
+
 fn normal_end() -> Message {
     Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
 }
@@ -335,10 +349,12 @@ async fn translate(client: WebSocket, runtime: TokioIo<Upgraded>, streams: Strea
         }
         to_client.send(normal_end()).await.map_err(io::Error::other)
     };
-    tokio::select! {
+    let ended = tokio::select! {
         ended = inward => ended,
         ended = outward => ended,
-    }
+    };
+    hang_up(to_client, from_client).await;
+    ended
 }
 
 /// The bytes of a SPDY connection, in messages.
@@ -366,8 +382,10 @@ async fn tunnel(client: WebSocket, runtime: TokioIo<Upgraded>) -> io::Result<()>
             to_client.send(message).await.map_err(io::Error::other)?;
         }
     };
-    tokio::select! {
+    let ended = tokio::select! {
         ended = inward => ended,
         ended = outward => ended,
-    }
+    };
+    hang_up(to_client, from_client).await;
+    ended
 }

@@ -16,6 +16,7 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
 
 use super::reply::{TEXT, respond, with_body};
 use super::{Api, Asked, Response};
@@ -226,6 +227,8 @@ impl Api {
                 if let Err(error) = copied {
                     tracing::debug!(%error, "a connection to an agent ended early");
                 }
+                // What was said last still gets there.
+                let _ = tokio::join!(client.shutdown(), agent.shutdown());
                 Ok::<_, hyper::Error>(())
             };
             tokio::select! {

@@ -105,8 +105,7 @@ fn figures_of(kind: &Kind, of: Figures, object: &Value, summary: &Value) -> Opti
         }
         Figures::Pods => {
             metadata["namespace"] = meta["namespace"].clone();
-            let is_it =
-                |it: &&Value| ["name", "namespace", "uid"].iter().all(|at| it["podRef"][at] == meta[at]);
+            let is_it = |it: &&Value| ["name", "namespace"].iter().all(|at| it["podRef"][at] == meta[at]);
             let pod = list(summary, "pods").iter().find(is_it)?;
             let containers = list(pod, "containers");
             let container = |it: &Value| Some(json!({"name": it["name"].as_str()?, "usage": usage(it)?}));
@@ -174,8 +173,8 @@ mod tests {
         let told = [
             figures_of(kind("nodes"), Figures::Nodes, &node, &summary),
             figures_of(kind("pods"), Figures::Pods, &pod("p", "1"), &summary),
-            // The node has another pod of that name, or does not know what it uses.
-            figures_of(kind("pods"), Figures::Pods, &pod("p", "9"), &summary),
+            // The node has no such pod, or does not know what it uses.
+            figures_of(kind("pods"), Figures::Pods, &pod("r", "1"), &summary),
             figures_of(kind("pods"), Figures::Pods, &pod("q", "2"), &summary),
             figures_of(kind("nodes"), Figures::Nodes, &node, &json!({"node": "garbage", "pods": 5})),
         ];
