@@ -1,6 +1,6 @@
 //! What is to run on the node, and what runs there: one watch of the API server, one of the runtime, and a worker for each pod.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,6 +23,9 @@ const RELIST_EVERY: Duration = Duration::from_secs(20);
 /// A runtime that cannot be followed is tried again.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 
+/// Of what ended before any pod was seen to have it, the newest so many are remembered.
+const EARLY_MAX: usize = 256;
+
 /// Who wants a pod to run here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
@@ -37,6 +40,8 @@ pub enum Source {
 #[derive(Debug, Default)]
 pub struct Pods {
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
+    /// What ended before any pod was seen to have it.
+    early: Mutex<VecDeque<String>>,
     /// The API server's were listed: what it does not have is known to be gone.
     changed: Notify,
 }
@@ -134,6 +139,14 @@ impl Pods {
 
     pub fn all(&self) -> Vec<Arc<Entry>> {
         lock(&self.entries).values().cloned().collect()
+    }
+
+    /// Whether this has ended before it was seen; it is said once.
+    pub(super) fn has_ended_early(&self, id: &str) -> bool {
+        let mut early = lock(&self.early);
+        let before = early.len();
+        early.retain(|it| it != id);
+        early.len() < before
     }
 
     /// Whoever waits sees that a pod came, went or changed.
@@ -280,7 +293,16 @@ async fn follow<R: Runtime>(node: &Arc<Node<R>>) {
                 was_followed = true;
                 look_at_all(node);
                 while let Some(Ok(id)) = exits.next().await {
-                    if let Some(entry) = owner(node, &id) {
+                    // Noted before it is looked up: its pod looks here after it has shown what it has.
+                    let mut early = lock(&node.pods.early);
+                    if early.len() == EARLY_MAX {
+                        early.pop_front();
+                    }
+                    early.push_back(id.clone());
+                    drop(early);
+                    if let Some(entry) = owner(node, &id)
+                        && node.pods.has_ended_early(&id)
+                    {
                         entry.tell(|mail| {
                             mail.ended.insert(id);
                         });

@@ -1,6 +1,6 @@
 //! One pod: asks `engine::pod` what to do, has it done, and hands back what came of it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,10 +21,38 @@ use crate::runtime::Runtime;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The runtime tells that something ended a moment before it shows it: it is asked again, so often and each time later.
-const SHOWN_AFTER_MS: [u64; 6] = [20, 50, 100, 200, 500, 1000];
+const SHOWN_AFTER_MS: [u64; 8] = [20, 50, 100, 200, 500, 1000, 2000, 4000];
 
 /// A pod's volumes follow what they are made from, so long after a failure.
 const REFRESH_AGAIN: Duration = Duration::from_secs(30);
+
+/// Something that is said to have ended: how often it was asked for since, and when it is next.
+#[derive(Debug)]
+struct Awaited {
+    times: usize,
+    at: Instant,
+}
+
+impl Awaited {
+    fn new() -> Self {
+        Self { times: 0, at: Instant::now() }
+    }
+
+    /// `None` when it was asked for often enough: the next look at all will show it.
+    fn ask_at(&self) -> Option<Instant> {
+        (self.times <= SHOWN_AFTER_MS.len()).then_some(self.at)
+    }
+
+    /// The runtime was asked. What was asked for other reasons, before its time, does not count.
+    fn asked(&mut self) {
+        let now = Instant::now();
+        if self.at <= now {
+            let wait = SHOWN_AFTER_MS.get(self.times).copied().unwrap_or_default();
+            self.times += 1;
+            self.at = now + Duration::from_millis(wait);
+        }
+    }
+}
 
 pub(super) struct Worker<R> {
     node: Arc<Node<R>>,
@@ -37,6 +65,8 @@ pub(super) struct Worker<R> {
     under_way: HashMap<Id, Deed>,
     /// When the volumes may be behind; never before they were made.
     refresh_at: Option<Instant>,
+    /// What is said to have ended, and is not shown so yet.
+    awaited: BTreeMap<String, Awaited>,
     begun: Instant,
     figures: Arc<Figures>,
 }
@@ -65,6 +95,7 @@ impl<R: Runtime> Worker<R> {
             deeds: JoinSet::new(),
             under_way: HashMap::new(),
             refresh_at: None,
+            awaited: BTreeMap::new(),
             begun: Instant::now(),
             figures: Arc::default(),
         }
@@ -73,8 +104,6 @@ impl<R: Runtime> Worker<R> {
     /// Until nothing is left of the pod.
     pub(super) async fn run(mut self) {
         let mut is_stale = true;
-        // A container that is said to have ended, and how often it was asked for since.
-        let mut awaited: Option<(String, usize)> = None;
         loop {
             let mut ask_at = None;
             if is_stale {
@@ -86,13 +115,7 @@ impl<R: Runtime> Worker<R> {
                     }
                 }
             }
-            if let Some((id, times)) = awaited.take()
-                && self.runs(&id)
-                && let Some(wait) = SHOWN_AFTER_MS.get(times)
-            {
-                ask_at = Some(Instant::now() + Duration::from_millis(*wait));
-                awaited = Some((id, times + 1));
-            }
+            ask_at = self.awaited.values().filter_map(Awaited::ask_at).chain(ask_at).min();
             let wake_at = self.look();
             if self.pod.is_over() {
                 break;
@@ -102,7 +125,7 @@ impl<R: Runtime> Worker<R> {
             tokio::select! {
                 mail = self.entry.mail() => {
                     is_stale |= mail.look || !mail.ended.is_empty();
-                    awaited = mail.ended.iter().next().map(|id| (id.clone(), 0)).or(awaited);
+                    self.awaited.extend(mail.ended.iter().map(|id| (id.clone(), Awaited::new())));
                     self.read(mail);
                 }
                 Some(done) = self.deeds.join_next_with_id() => {
@@ -126,12 +149,24 @@ impl<R: Runtime> Worker<R> {
         self.entry.show(|shown| shown.seen = seen.clone());
         self.seen = seen.clone();
         self.pod.seen(seen, now());
+        // What ended before it was seen here is noted there; whatever ends from now on is told.
+        let containers = self.seen.containers.iter().map(|it| &it.id);
+        let known = containers.chain(self.seen.sandboxes.iter().map(|it| &it.id));
+        let early = known.filter(|it| self.node.pods.has_ended_early(it));
+        self.awaited.extend(early.map(|id| (id.to_string(), Awaited::new())));
+        for awaited in self.awaited.values_mut() {
+            awaited.asked();
+        }
+        let mut awaited = std::mem::take(&mut self.awaited);
+        awaited.retain(|id, it| it.ask_at().is_some() && self.is_up(id));
+        self.awaited = awaited;
         Ok(())
     }
 
-    fn runs(&self, id: &str) -> bool {
-        let is_up = |it: &pod::Container| *it.id == *id && matches!(it.state, State::Running { .. });
-        self.seen.containers.iter().any(is_up)
+    /// Whether it is here, and not shown as ended.
+    fn is_up(&self, id: &str) -> bool {
+        let is_up = |it: &pod::Container| matches!(it.state, State::Created | State::Running { .. });
+        self.seen.containers.iter().any(|it| *it.id == *id && is_up(it))
             || self.seen.sandboxes.iter().any(|it| *it.id == *id && it.is_ready)
     }
 
