@@ -21,7 +21,7 @@ use crate::runtime::Runtime;
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The runtime tells that something ended a moment before it shows it: it is asked again, so often and each time later.
-const SHOWN_AFTER_MS: [u64; 10] = [20, 50, 100, 200, 500, 1000, 1000, 2000, 5000, 5000];
+const SHOWN_AFTER_MS: [u64; 14] = [10, 20, 30, 50, 50, 100, 100, 200, 300, 500, 1000, 2000, 4000, 4000];
 
 /// A pod's volumes follow what they are made from, so long after a failure.
 const REFRESH_AGAIN: Duration = Duration::from_secs(30);
