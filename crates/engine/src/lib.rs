@@ -52,6 +52,7 @@ pub mod forecast;
 pub mod garbage;
 mod gate;
 pub mod go_json;
+pub mod image_garbage;
 pub mod lease;
 pub mod loops;
 pub mod manifest;

@@ -57,7 +57,8 @@ pub struct Node {
     pub reserved: Amounts,
     pub info: Info,
     pub images: Vec<Image>,
-    pub handlers: Vec<Handler>,
+    /// Ways to run containers that a runtime class may name. The runtime's own has no name.
+    pub handlers: Vec<String>,
     pub pressures: Pressures,
     /// Why it is not ready; nothing: it is.
     pub troubles: Vec<String>,
@@ -82,14 +83,6 @@ pub struct Image {
     /// Digests first.
     pub names: Vec<String>,
     pub size_bytes: i64,
-}
-
-/// A way to run containers, as a runtime class names it. The runtime's own has no name.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Handler {
-    pub name: String,
-    pub recursive_read_only: bool,
-    pub user_namespaces: bool,
 }
 
 /// What there is too little of.
@@ -190,7 +183,7 @@ pub fn status(node: &Node, shown: &Value, now: Time) -> (Value, Vec<Event>) {
         "daemonEndpoints": {"kubeletEndpoint": {"Port": node.port}},
         "nodeInfo": info(node),
         "images": images(&node.images),
-        "runtimeHandlers": node.handlers.iter().map(handler).collect::<Vec<_>>(),
+        "runtimeHandlers": node.handlers.iter().map(|it| json!({"name": it})).collect::<Vec<_>>(),
     });
     (status, events)
 }
@@ -347,12 +340,6 @@ fn images(images: &[Image]) -> Vec<Value> {
         json!({"names": names, "sizeBytes": it.size_bytes})
     };
     largest.iter().map(written).collect()
-}
-
-fn handler(it: &Handler) -> Value {
-    let features =
-        json!({"recursiveReadOnlyMounts": it.recursive_read_only, "userNamespaces": it.user_namespaces});
-    json!({"name": it.name, "features": features})
 }
 
 /// The heartbeat, as it is first made.

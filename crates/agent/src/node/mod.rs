@@ -1,5 +1,6 @@
 //! A real node: its pods run as containers.
 
 mod config;
+pub mod host;
 
-pub use self::config::Config;
+pub use self::config::{Config, Upkeep};

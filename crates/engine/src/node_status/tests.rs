@@ -166,7 +166,8 @@ fn a_node_registers_with_all_that_it_knows_of_itself() {
         NodeHasSufficientMemory: Node node-1 status is now: NodeHasSufficientMemory
         NodeHasNoDiskPressure: Node node-1 status is now: NodeHasNoDiskPressure
         NodeHasSufficientPID: Node node-1 status is now: NodeHasSufficientPID
-    "#]].assert_eq(&told(&events));
+    "#]]
+    .assert_eq(&told(&events));
 }
 
 #[test]
@@ -215,7 +216,8 @@ fn only_a_change_is_news() {
         an image is gone: true
         huge pages are gone: true
         {"cpu":"2","hugepages-2Mi":null,"memory":"8Gi","pods":"110"}
-        {"cpu":"1900m","hugepages-2Mi":null,"memory":"8092Mi","pods":"110"}"#]].assert_eq(&said);
+        {"cpu":"1900m","hugepages-2Mi":null,"memory":"8092Mi","pods":"110"}"#]]
+    .assert_eq(&said);
 }
 
 #[test]
