@@ -44,6 +44,7 @@ mod attempt;
 pub mod cache;
 pub mod daemonset;
 pub mod disruption;
+pub mod downward;
 pub mod endpoints;
 pub mod eviction;
 pub mod explain;
@@ -66,6 +67,7 @@ pub mod quantity;
 pub mod resources;
 pub mod scenario;
 pub mod scheduler;
+pub mod services;
 mod spread;
 #[cfg(test)]
 mod stage;
