@@ -150,7 +150,7 @@ mod tests {
             at 130 with 85 %: never-used
             at 130 with 91 %: never-used used-long-ago
             at 130 with 100 %: never-used used-long-ago
-            at 300 with 100 %: never-used used-long-ago
+            at 300 with 100 %: never-used new
             turned off: 
         "#]]
         .assert_eq(&said);

@@ -63,6 +63,7 @@ pub mod node_lifecycle;
 pub mod node_status;
 pub mod placement;
 pub mod plan;
+pub mod pod;
 pub mod quantity;
 pub mod resources;
 pub mod scenario;
