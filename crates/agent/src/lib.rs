@@ -3,6 +3,7 @@
 
 pub mod net;
 pub mod node;
+pub mod record;
 pub mod references;
 pub mod runtime;
 pub mod sim;

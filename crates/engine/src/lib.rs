@@ -46,6 +46,7 @@ pub mod daemonset;
 pub mod disruption;
 pub mod downward;
 pub mod endpoints;
+pub mod events;
 pub mod eviction;
 pub mod explain;
 pub mod facts;
@@ -72,5 +73,6 @@ pub mod services;
 mod spread;
 #[cfg(test)]
 mod stage;
+pub mod static_pod;
 pub mod time;
 pub mod why;

@@ -1,6 +1,103 @@
 //! A real node: its pods run as containers.
+//!
+//! `pods` watches what is to run here, and what the runtime has; each pod has a `worker`, which asks `engine::pod` what to do;
+//! `deed` does it. What the runtime is told of a pod is put together in `sandbox`, `container`, `env`, `naming` and `cgroup`;
+//! `image` and `probe` are deeds of some size. `static_pods` are those that come from files; `host` is the node itself.
 
+mod cgroup;
 mod config;
+mod container;
+mod deed;
+mod env;
 pub mod host;
+mod image;
+mod naming;
+mod observe;
+mod pods;
+mod probe;
+mod sandbox;
+mod static_pods;
+mod worker;
+
+use std::sync::Arc;
+
+use kube::Client;
+use muster_engine::resources::Amounts;
+use muster_engine::time::Time;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 pub use self::config::{Config, Upkeep};
+use self::host::Standing;
+use self::host::stats::Figures;
+pub use self::pods::{Entry, Pods};
+use crate::record::Recorder;
+use crate::references::References;
+use crate::runtime::Runtime;
+use crate::volumes::Volumes;
+
+/// Images that are pulled at once. Upstream: `maxParallelImagePulls`, which has no limit by itself.
+const PULLS_MAX: usize = 5;
+
+/// A node, and all that its parts share.
+#[expect(missing_debug_implementations, reason = "the client has none")]
+pub struct Node<R> {
+    pub client: Client,
+    pub config: Arc<Config>,
+    pub runtime: Arc<R>,
+    pub references: References,
+    pub volumes: Volumes,
+    pub recorder: Recorder,
+    pub pods: Pods,
+    /// How it stands: registered, short of something, shutting down.
+    pub standing: Standing,
+    /// What its pods take.
+    pub figures: Figures<R>,
+    pulls: Semaphore,
+    /// What pods may have of the node.
+    allocatable: Arc<Amounts>,
+}
+
+impl<R: Runtime> Node<R> {
+    pub fn new(client: Client, config: Arc<Config>, runtime: Arc<R>, recorder: Recorder) -> Arc<Self> {
+        let references = References::new(client.clone());
+        let volumes = Volumes::new(config.clone(), references.clone());
+        Arc::new(Self {
+            pods: Pods::default(),
+            standing: Standing::default(),
+            figures: Figures::new(config.clone(), runtime.clone()),
+            pulls: Semaphore::new(PULLS_MAX),
+            allocatable: Arc::new(host::allocatable(&config)),
+            client,
+            config,
+            runtime,
+            references,
+            volumes,
+            recorder,
+        })
+    }
+
+    /// Registers the node and runs its pods until `stop`. Their containers stay: whoever comes next finds them again.
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let work = async {
+            tokio::join!(
+                // First: what comes from files is not an orphan.
+                static_pods::run(&self),
+                pods::run(&self),
+                host::run(&self),
+            );
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = work => {}
+        }
+    }
+
+    pub fn allocatable(&self) -> Arc<Amounts> {
+        self.allocatable.clone()
+    }
+}
+
+pub(crate) fn now() -> Time {
+    Time::from_micros(jiff::Timestamp::now().as_microsecond())
+}

@@ -83,7 +83,6 @@ impl Bed {
             static_pods: None,
             cluster_dns: None,
             cluster_domain: "cluster.local".into(),
-            upkeep: crate::node::Upkeep::default(),
         };
         fs::create_dir_all(config.root.join("pods")).unwrap();
         let volumes = Volumes::new(Arc::new(config), References::new(client));

@@ -9,21 +9,17 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
-use muster_engine::eviction::Signal;
+use kube::{Api, ResourceExt as _};
 use muster_engine::loops::Tell;
 use muster_engine::node_status::{self, HEARTBEAT_EVERY, Image, Info, Pressures, REPORT_EVERY};
 use muster_engine::plan::Event;
-use muster_engine::quantity::Quantity;
 use muster_engine::resources::Amounts;
-use muster_engine::time::Time;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
-use tokio_util::sync::CancellationToken;
 
-use super::{measure, node_reference};
-use crate::node::Config;
+use super::{measure, node_reference, reserved};
+use crate::node::{Node, now};
 use crate::runtime::Runtime;
 
 /// A call that takes longer than a heartbeat is worth nothing.
@@ -77,77 +73,51 @@ impl Standing {
     }
 
     /// From now on the node is not ready, and says why.
-    pub fn shut_down(&self) {
+    pub(super) fn shut_down(&self) {
         self.shutting_down.send_replace(true);
     }
 }
 
-/// Keeps the node registered, its lease renewed and its status true.
-#[derive(Clone)]
-#[expect(missing_debug_implementations, reason = "the client has none")]
-pub struct Host<R> {
+/// Keeps the node registered, its lease renewed and its status true, for ever.
+pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
+    let presence = Presence {
+        nodes: Api::all(node.client.clone()),
+        leases: Api::namespaced(node.client.clone(), "kube-node-lease"),
+        node,
+        info: measure::info(),
+        capacity: measure::capacity(&node.config.root, node.config.pods_max),
+    };
+    presence.register().await;
+    tokio::join!(presence.follow(), presence.beat(), presence.report());
+}
+
+struct Presence<'a, R> {
     nodes: Api<core::Node>,
     leases: Api<Lease>,
-    config: Arc<Config>,
-    runtime: Arc<R>,
-    standing: Standing,
-    events: mpsc::Sender<Tell>,
-    info: Arc<Info>,
+    node: &'a Node<R>,
+    info: Info,
     /// As it was at the start: what a file system says of its size goes to and fro.
     capacity: Amounts,
 }
 
-impl<R: Runtime> Host<R> {
-    /// What is to be heard of the node goes to `events`.
-    pub fn new(
-        client: Client,
-        config: Arc<Config>,
-        runtime: Arc<R>,
-        standing: Standing,
-        events: mpsc::Sender<Tell>,
-    ) -> Self {
-        let capacity = measure::capacity(&config.root, config.pods_max);
-        Self {
-            capacity,
-            nodes: Api::all(client.clone()),
-            leases: Api::namespaced(client, "kube-node-lease"),
-            config,
-            runtime,
-            standing,
-            events,
-            info: Arc::new(measure::info()),
-        }
-    }
-
-    /// Until `stop`. The node then stays as it was last heard of: what runs there runs on.
-    pub async fn run(self, stop: CancellationToken) {
-        let work = async {
-            self.register().await;
-            tokio::join!(self.follow(), self.beat(), self.report());
-        };
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = work => {}
-        }
-    }
-
+impl<R: Runtime> Presence<'_, R> {
     /// Makes the node known, until it is. One that was known under this name keeps what others have set on it.
     async fn register(&self) {
         let mut retry = Retry::default();
         loop {
             let node = self.measured(&mut Images::default()).await;
             let (object, events) =
-                node_status::object(&node, &self.config.labels, &self.config.taints, now());
+                node_status::object(&node, &self.node.config.labels, &self.node.config.taints, now());
             match self.try_register(&object).await {
                 Ok(own) => {
-                    tracing::info!(node = self.config.name, "registered");
+                    tracing::info!(node = self.node.config.name, "registered");
                     self.show(own);
                     self.tell(vec![Event::normal("Starting", "Starting kubelet.".to_owned())]);
                     self.tell(events);
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(node = self.config.name, %error, "cannot register yet");
+                    tracing::warn!(node = self.node.config.name, %error, "cannot register yet");
                     retry.wait().await;
                 }
             }
@@ -155,7 +125,7 @@ impl<R: Runtime> Host<R> {
     }
 
     async fn try_register(&self, object: &Value) -> Result<core::Node, String> {
-        let name = &self.config.name;
+        let name = &self.node.config.name;
         let wanted: core::Node = serde_json::from_value(object.clone()).map_err(|it| it.to_string())?;
         match within(self.nodes.create(&PostParams::default(), &wanted)).await {
             Ok(own) => return Ok(own),
@@ -174,22 +144,22 @@ impl<R: Runtime> Host<R> {
 
     /// What others do to the node's object.
     async fn follow(&self) {
-        let one = watcher::Config::default().fields(&format!("metadata.name={}", self.config.name));
+        let one = watcher::Config::default().fields(&format!("metadata.name={}", self.node.config.name));
         let mut events = pin!(watcher(self.nodes.clone(), one).default_backoff());
         loop {
             match events.try_next().await {
                 Ok(Some(watcher::Event::Apply(own) | watcher::Event::InitApply(own))) => self.show(own),
                 Ok(Some(watcher::Event::Delete(_))) => {
                     tracing::warn!(
-                        node = self.config.name,
+                        node = self.node.config.name,
                         "the node was deleted: it comes back when its agent is started again"
                     );
-                    self.standing.own.send_replace(None);
+                    self.node.standing.own.send_replace(None);
                 }
                 Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) => {}
                 // It backs off, and begins anew.
                 Err(error) => {
-                    tracing::debug!(node = self.config.name, %error, "the watch of the own node broke off")
+                    tracing::debug!(node = self.node.config.name, %error, "the watch of the own node broke off")
                 }
                 Ok(None) => return,
             }
@@ -200,7 +170,7 @@ impl<R: Runtime> Host<R> {
     fn show(&self, own: core::Node) {
         let version =
             |it: &core::Node| it.resource_version().and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
-        self.standing.own.send_if_modified(|it| {
+        self.node.standing.own.send_if_modified(|it| {
             let is_newer = it.as_ref().is_none_or(|it| it.uid() != own.uid() || version(it) < version(&own));
             if is_newer {
                 *it = Some(Arc::new(own));
@@ -211,7 +181,7 @@ impl<R: Runtime> Host<R> {
 
     /// The heartbeat. A node that was deleted has none.
     async fn beat(&self) {
-        let mut own = self.standing.own();
+        let mut own = self.node.standing.own();
         let mut retry = Retry::default();
         loop {
             let Some(uid) = own.borrow_and_update().as_ref().map(|it| it.uid()) else {
@@ -226,7 +196,7 @@ impl<R: Runtime> Host<R> {
                     sleep(HEARTBEAT_EVERY).await;
                 }
                 Err(error) => {
-                    tracing::warn!(node = self.config.name, %error, "cannot renew the node's lease");
+                    tracing::warn!(node = self.node.config.name, %error, "cannot renew the node's lease");
                     retry.wait().await;
                 }
             }
@@ -234,7 +204,7 @@ impl<R: Runtime> Host<R> {
     }
 
     async fn renew(&self, uid: Option<&str>) -> kube::Result<()> {
-        let name = &self.config.name;
+        let name = &self.node.config.name;
         let lease = node_status::lease(name, uid.map(Into::into).as_ref(), now());
         let patch = Patch::Merge(json!({"spec": lease["spec"]}));
         match within(self.leases.patch_metadata(name, &PatchParams::default(), &patch)).await {
@@ -248,9 +218,9 @@ impl<R: Runtime> Host<R> {
 
     /// What the node says of itself: at once where it changed, else now and then.
     async fn report(&self) {
-        let mut own = self.standing.own();
-        let mut pressures = self.standing.pressures();
-        let mut shutting_down = self.standing.shutting_down.subscribe();
+        let mut own = self.node.standing.own();
+        let mut pressures = self.node.standing.pressures();
+        let mut shutting_down = self.node.standing.shutting_down.subscribe();
         let mut images = Images::default();
         let mut said: Option<Instant> = None;
         let mut retry = Retry::default();
@@ -267,7 +237,7 @@ impl<R: Runtime> Host<R> {
                 if is_due || node_status::is_news(&status, &shown) {
                     let patch = Patch::Strategic(json!({"status": status}));
                     let params = PatchParams::default();
-                    match within(self.nodes.patch_status(&self.config.name, &params, &patch)).await {
+                    match within(self.nodes.patch_status(&self.node.config.name, &params, &patch)).await {
                         Ok(own) => {
                             said = Some(Instant::now());
                             retry = Retry::default();
@@ -275,7 +245,7 @@ impl<R: Runtime> Host<R> {
                             self.tell(events);
                         }
                         Err(error) => {
-                            tracing::warn!(node = self.config.name, %error, "cannot report the node's status");
+                            tracing::warn!(node = self.node.config.name, %error, "cannot report the node's status");
                             retry.wait().await;
                             continue;
                         }
@@ -294,16 +264,16 @@ impl<R: Runtime> Host<R> {
     }
 
     async fn measured(&self, images: &mut Images) -> node_status::Node {
-        let config = &self.config;
+        let config = &self.node.config;
         let mut troubles = Vec::new();
         let mut handlers = Vec::new();
-        match self.runtime.status().await {
+        match self.node.runtime.status().await {
             Ok(status) => {
                 troubles.extend(status.not_ready.map(|it| format!("container runtime not ready: {it}")));
                 troubles
                     .extend(status.no_network.map(|it| format!("container runtime network not ready: {it}")));
                 handlers = status.handlers.unwrap_or_default();
-                images.refresh(&*self.runtime).await;
+                images.refresh(&*self.node.runtime).await;
             }
             Err(error) => {
                 tracing::debug!(node = config.name, %error, "the runtime does not answer");
@@ -312,7 +282,7 @@ impl<R: Runtime> Host<R> {
                 images.runtime.clear();
             }
         }
-        if self.standing.is_shutting_down() {
+        if self.node.standing.is_shutting_down() {
             troubles.push("node is shutting down".to_owned());
         }
         let capacity = self.capacity.clone();
@@ -323,16 +293,8 @@ impl<R: Runtime> Host<R> {
         if !missing.is_empty() {
             troubles.push(format!("missing node capacity for resources: {}", missing.join(", ")));
         }
-        let mut reserved = config.upkeep.reserved.clone();
-        let kept = [("memory", Signal::MemoryAvailable), ("ephemeral-storage", Signal::NodefsAvailable)];
-        for (resource, signal) in kept {
-            let capacity =
-                capacity.get(resource).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
-            let kept = Quantity::bytes(config.upkeep.thresholds.reserved(signal, capacity));
-            let sum = reserved.entry(resource.to_owned()).or_insert(Quantity::ZERO);
-            *sum = sum.plus(kept);
-        }
-        let info = Info { runtime: images.runtime.clone(), ..Info::clone(&self.info) };
+        let reserved = reserved(config, &capacity);
+        let info = Info { runtime: images.runtime.clone(), ..self.info.clone() };
         node_status::Node {
             name: config.name.clone(),
             arch: measure::arch().to_owned(),
@@ -343,16 +305,14 @@ impl<R: Runtime> Host<R> {
             info,
             images: images.all.clone(),
             handlers,
-            pressures: *self.standing.pressures.borrow(),
+            pressures: *self.node.standing.pressures.borrow(),
             troubles,
         }
     }
 
-    pub(super) fn tell(&self, events: Vec<Event>) {
+    fn tell(&self, events: Vec<Event>) {
         for event in events {
-            let about = node_reference(&self.config.name);
-            // An event must never hold anything up.
-            let _ = self.events.try_send(Tell { about, event });
+            self.node.recorder.record(Tell { about: node_reference(&self.node.config.name), event });
         }
     }
 }
@@ -400,8 +360,4 @@ impl Retry {
 
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
     timeout(CALL_MAX, call).await.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))
-}
-
-pub(super) fn now() -> Time {
-    Time::from_micros(jiff::Timestamp::now().as_microsecond())
 }

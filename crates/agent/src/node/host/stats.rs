@@ -14,8 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use super::measure::{self, Disk, Memory};
-use super::presence::now;
-use crate::node::Config;
+use crate::node::{Config, now};
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
 /// Who asks again within this gets the same answer.
