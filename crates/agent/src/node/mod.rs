@@ -27,6 +27,8 @@ use muster_engine::time::Time;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+#[cfg(test)]
+pub(crate) use self::config::tests::config as example_config;
 pub use self::config::{Config, Upkeep};
 use self::host::Standing;
 use self::host::stats::Figures;
