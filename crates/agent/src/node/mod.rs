@@ -32,7 +32,7 @@ pub(crate) use self::config::tests::config as example_config;
 pub use self::config::{Config, Upkeep};
 use self::host::Standing;
 use self::host::stats::Figures;
-pub use self::pods::{Entry, Pods};
+pub use self::pods::{Entry, Pods, Shown};
 use crate::record::Recorder;
 use crate::references::References;
 use crate::runtime::Runtime;
