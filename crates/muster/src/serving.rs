@@ -61,7 +61,7 @@ impl Serving {
     }
 
     pub(crate) async fn bind(&self) -> anyhow::Result<Server> {
-        let mut server = Server::bind(self.listen, &self.data_dir).await?;
+        let mut server = Server::bind(self.listen, None, &self.data_dir).await?;
         if let Some(path) = &self.audit_log {
             server.audit_to(path)?;
         }
