@@ -7,7 +7,15 @@ use std::process::Command;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let files = protox::compile(["proto/cri.proto"], ["proto"])?;
+    let files = [
+        "proto/cri.proto",
+        "proto/health.proto",
+        "proto/containerd/content.proto",
+        "proto/containerd/events.proto",
+        "proto/containerd/images.proto",
+        "proto/containerd/leases.proto",
+    ];
+    let files = protox::compile(files, ["proto"])?;
     tonic_prost_build::configure().build_server(false).compile_fds(files)?;
 
     println!("cargo::rerun-if-changed=pause/pause.c");

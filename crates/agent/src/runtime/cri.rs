@@ -1,0 +1,332 @@
+//! A runtime behind a socket that speaks CRI v1.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use hyper_util::rt::TokioIo;
+use prost::Message as _;
+use tokio::net::UnixStream;
+use tonic::Code;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use super::containerd::events::events_client::EventsClient;
+use super::containerd::events::{SubscribeRequest, TaskExit};
+use super::v1::image_service_client::ImageServiceClient;
+use super::v1::runtime_service_client::RuntimeServiceClient;
+use super::{Exits, Runtime, RuntimeError, Sort, Status, label, v1};
+
+/// What a call may take that only asks or tells. Upstream: `runtimeRequestTimeout`.
+const CALL_MAX: Duration = Duration::from_secs(120);
+/// A sandbox waits for its network.
+const SANDBOX_MAX: Duration = Duration::from_secs(240);
+/// A pull ends at some time, so that what waits behind it goes on.
+const PULL_MAX: Duration = Duration::from_secs(3600);
+/// A list of all that a node may hold, and the output of a probe. Upstream: `maxMsgSize`.
+const MESSAGE_MAX: usize = 16 << 20;
+
+/// A runtime that speaks CRI, behind a socket. It is there again when the runtime is.
+#[derive(Debug, Clone)]
+pub struct Cri {
+    socket: PathBuf,
+    channel: Channel,
+}
+
+impl Cri {
+    /// Nothing is asked yet: a runtime that is not there is [`Sort::Unreachable`] at the first call.
+    pub fn connect(socket: &Path) -> Self {
+        let path = socket.to_owned();
+        // The address is never looked up: the connector knows the socket.
+        let endpoint = Endpoint::from_static("http://localhost").http2_adaptive_window(true);
+        let channel = endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
+            let path = path.clone();
+            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+        }));
+        Self { socket: socket.to_owned(), channel }
+    }
+
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// For what containerd has beside CRI.
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    fn runtime(&self) -> RuntimeServiceClient<Channel> {
+        RuntimeServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
+    }
+
+    fn image_service(&self) -> ImageServiceClient<Channel> {
+        ImageServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
+    }
+}
+
+impl Runtime for Cri {
+    async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
+        let request = v1::VersionRequest { version: "v1".to_owned() };
+        within(CALL_MAX, "ask for its version", self.runtime().version(request)).await
+    }
+
+    async fn status(&self) -> Result<Status, RuntimeError> {
+        let request = v1::StatusRequest { verbose: false };
+        let answer = within(CALL_MAX, "ask how it is", self.runtime().status(request)).await?;
+        let conditions = answer.status.unwrap_or_default().conditions;
+        let trouble = |kind: &str| match conditions.iter().find(|it| it.r#type == kind) {
+            Some(it) if it.status => None,
+            Some(it) => Some(format!("{kind}=false reason:{} message:{}", it.reason, it.message)),
+            None => Some(format!("the runtime does not say whether it is {kind}")),
+        };
+        let handlers: Vec<_> = answer.runtime_handlers.into_iter().map(|it| it.name).collect();
+        Ok(Status {
+            not_ready: trouble("RuntimeReady"),
+            no_network: trouble("NetworkReady"),
+            handlers: (!handlers.is_empty()).then_some(handlers),
+        })
+    }
+
+    async fn sandboxes(&self, uid: Option<&str>) -> Result<Vec<v1::PodSandbox>, RuntimeError> {
+        let filter = uid.map(|uid| v1::PodSandboxFilter {
+            label_selector: [(label::POD_UID.to_owned(), uid.to_owned())].into(),
+            ..Default::default()
+        });
+        let request = v1::ListPodSandboxRequest { filter };
+        Ok(within(CALL_MAX, "list sandboxes", self.runtime().list_pod_sandbox(request)).await?.items)
+    }
+
+    async fn sandbox(&self, id: &str) -> Result<v1::PodSandboxStatus, RuntimeError> {
+        let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
+        let answer =
+            within(CALL_MAX, "look at a sandbox", self.runtime().pod_sandbox_status(request)).await?;
+        answer.status.ok_or_else(|| empty("look at a sandbox"))
+    }
+
+    async fn run_sandbox(&self, config: v1::PodSandboxConfig, handler: &str) -> Result<String, RuntimeError> {
+        let request = v1::RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
+        let answer = within(SANDBOX_MAX, "run a sandbox", self.runtime().run_pod_sandbox(request)).await?;
+        Ok(answer.pod_sandbox_id)
+    }
+
+    async fn stop_sandbox(&self, id: &str) -> Result<(), RuntimeError> {
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        within(SANDBOX_MAX, "stop a sandbox", self.runtime().stop_pod_sandbox(request)).await.map(drop)
+    }
+
+    async fn remove_sandbox(&self, id: &str) -> Result<(), RuntimeError> {
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        within(CALL_MAX, "remove a sandbox", self.runtime().remove_pod_sandbox(request)).await.map(drop)
+    }
+
+    async fn containers(&self, uid: Option<&str>) -> Result<Vec<v1::Container>, RuntimeError> {
+        let filter = uid.map(|uid| v1::ContainerFilter {
+            label_selector: [(label::POD_UID.to_owned(), uid.to_owned())].into(),
+            ..Default::default()
+        });
+        let request = v1::ListContainersRequest { filter };
+        Ok(within(CALL_MAX, "list containers", self.runtime().list_containers(request)).await?.containers)
+    }
+
+    async fn container(&self, id: &str) -> Result<v1::ContainerStatus, RuntimeError> {
+        let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let answer =
+            within(CALL_MAX, "look at a container", self.runtime().container_status(request)).await?;
+        answer.status.ok_or_else(|| empty("look at a container"))
+    }
+
+    async fn create_container(
+        &self,
+        sandbox: &str,
+        config: v1::ContainerConfig,
+        sandbox_config: v1::PodSandboxConfig,
+    ) -> Result<String, RuntimeError> {
+        let request = v1::CreateContainerRequest {
+            pod_sandbox_id: sandbox.to_owned(),
+            config: Some(config),
+            sandbox_config: Some(sandbox_config),
+        };
+        let answer = within(CALL_MAX, "create a container", self.runtime().create_container(request)).await?;
+        Ok(answer.container_id)
+    }
+
+    async fn start_container(&self, id: &str) -> Result<(), RuntimeError> {
+        let request = v1::StartContainerRequest { container_id: id.to_owned() };
+        within(CALL_MAX, "start a container", self.runtime().start_container(request)).await.map(drop)
+    }
+
+    async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), RuntimeError> {
+        let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
+        let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout };
+        let limit = CALL_MAX.saturating_add(grace);
+        within(limit, "stop a container", self.runtime().stop_container(request)).await.map(drop)
+    }
+
+    async fn remove_container(&self, id: &str) -> Result<(), RuntimeError> {
+        let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
+        within(CALL_MAX, "remove a container", self.runtime().remove_container(request)).await.map(drop)
+    }
+
+    async fn update_resources(
+        &self,
+        id: &str,
+        resources: v1::LinuxContainerResources,
+    ) -> Result<(), RuntimeError> {
+        let request =
+            v1::UpdateContainerResourcesRequest { container_id: id.to_owned(), linux: Some(resources) };
+        let mut runtime = self.runtime();
+        let call = runtime.update_container_resources(request);
+        within(CALL_MAX, "change a container's resources", call).await.map(drop)
+    }
+
+    async fn reopen_log(&self, id: &str) -> Result<(), RuntimeError> {
+        let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };
+        within(CALL_MAX, "reopen a log", self.runtime().reopen_container_log(request)).await.map(drop)
+    }
+
+    async fn exec_sync(
+        &self,
+        id: &str,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<v1::ExecSyncResponse, RuntimeError> {
+        // Zero would be no limit at all.
+        let seconds = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX).max(1);
+        let request =
+            v1::ExecSyncRequest { container_id: id.to_owned(), cmd: command.to_vec(), timeout: seconds };
+        // The runtime keeps the limit; ours is for a runtime that hangs.
+        let limit = timeout.saturating_add(CALL_MAX);
+        within(limit, "run a command in a container", self.runtime().exec_sync(request)).await
+    }
+
+    async fn exec(&self, request: v1::ExecRequest) -> Result<String, RuntimeError> {
+        Ok(within(CALL_MAX, "exec in a container", self.runtime().exec(request)).await?.url)
+    }
+
+    async fn attach(&self, request: v1::AttachRequest) -> Result<String, RuntimeError> {
+        Ok(within(CALL_MAX, "attach to a container", self.runtime().attach(request)).await?.url)
+    }
+
+    async fn port_forward(&self, sandbox: &str, ports: &[u16]) -> Result<String, RuntimeError> {
+        let port = ports.iter().copied().map(i32::from).collect();
+        let request = v1::PortForwardRequest { pod_sandbox_id: sandbox.to_owned(), port };
+        Ok(within(CALL_MAX, "forward ports", self.runtime().port_forward(request)).await?.url)
+    }
+
+    async fn images(&self) -> Result<Vec<v1::Image>, RuntimeError> {
+        let request = v1::ListImagesRequest { filter: None };
+        Ok(within(CALL_MAX, "list images", self.image_service().list_images(request)).await?.images)
+    }
+
+    async fn image(&self, name: &str) -> Result<Option<v1::Image>, RuntimeError> {
+        let request = v1::ImageStatusRequest { image: Some(spec(name)), verbose: false };
+        Ok(within(CALL_MAX, "look at an image", self.image_service().image_status(request)).await?.image)
+    }
+
+    async fn pull(
+        &self,
+        name: &str,
+        auth: Option<v1::AuthConfig>,
+        sandbox_config: Option<v1::PodSandboxConfig>,
+    ) -> Result<String, RuntimeError> {
+        let request = v1::PullImageRequest { image: Some(spec(name)), auth, sandbox_config };
+        Ok(within(PULL_MAX, "pull an image", self.image_service().pull_image(request)).await?.image_ref)
+    }
+
+    async fn remove_image(&self, name: &str) -> Result<(), RuntimeError> {
+        let request = v1::RemoveImageRequest { image: Some(spec(name)) };
+        within(CALL_MAX, "remove an image", self.image_service().remove_image(request)).await.map(drop)
+    }
+
+    async fn image_fs(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError> {
+        let request = v1::ImageFsInfoRequest {};
+        let mut images = self.image_service();
+        let answer = within(CALL_MAX, "ask what images take", images.image_fs_info(request)).await?;
+        Ok(answer.image_filesystems)
+    }
+
+    async fn container_stats(&self) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
+        let request = v1::ListContainerStatsRequest { filter: None };
+        let mut runtime = self.runtime();
+        Ok(within(CALL_MAX, "ask what containers take", runtime.list_container_stats(request)).await?.stats)
+    }
+
+    async fn pod_stats(&self) -> Result<Vec<v1::PodSandboxStats>, RuntimeError> {
+        let request = v1::ListPodSandboxStatsRequest { filter: None };
+        let mut runtime = self.runtime();
+        Ok(within(CALL_MAX, "ask what pods take", runtime.list_pod_sandbox_stats(request)).await?.stats)
+    }
+
+    async fn exits(&self) -> Result<Exits, RuntimeError> {
+        match self.cri_exits().await {
+            Err(error) if error.sort == Sort::Unsupported => self.containerd_exits().await,
+            other => other,
+        }
+    }
+}
+
+impl Cri {
+    async fn cri_exits(&self) -> Result<Exits, RuntimeError> {
+        const TRIED: &str = "follow the containers' events";
+        let events = self.runtime().get_container_events(v1::GetEventsRequest {}).await;
+        let events = events.map_err(|status| error(TRIED, &status))?.into_inner();
+        Ok(events
+            .map_err(|status| error(TRIED, &status))
+            .try_filter_map(|event| async move {
+                let has_stopped =
+                    event.container_event_type == v1::ContainerEventType::ContainerStoppedEvent as i32;
+                Ok(has_stopped.then_some(event.container_id))
+            })
+            .boxed())
+    }
+
+    /// containerd 1.6 has no events in CRI, but it has its own.
+    async fn containerd_exits(&self) -> Result<Exits, RuntimeError> {
+        const TRIED: &str = "follow containerd's events";
+        let filters = vec![r#"topic=="/tasks/exit",namespace=="k8s.io""#.to_owned()];
+        let events = EventsClient::new(self.channel.clone()).subscribe(SubscribeRequest { filters }).await;
+        let events = events.map_err(|status| error(TRIED, &status))?.into_inner();
+        Ok(events
+            .map_err(|status| error(TRIED, &status))
+            .try_filter_map(|envelope| async move {
+                let exit = envelope.event.and_then(|it| TaskExit::decode(&*it.value).ok());
+                // What was run in a container and ended is its caller's to see.
+                Ok(exit.filter(|it| it.id == it.container_id).map(|it| it.container_id))
+            })
+            .boxed())
+    }
+}
+
+fn spec(name: &str) -> v1::ImageSpec {
+    v1::ImageSpec { image: name.to_owned(), ..Default::default() }
+}
+
+async fn within<T>(
+    limit: Duration,
+    tried: &'static str,
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, RuntimeError> {
+    match tokio::time::timeout(limit, call).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(error(tried, &status)),
+        Err(_) => Err(RuntimeError {
+            tried,
+            sort: Sort::TimedOut,
+            message: format!("no answer within {} s", limit.as_secs()),
+        }),
+    }
+}
+
+fn error(tried: &'static str, status: &tonic::Status) -> RuntimeError {
+    let sort = match status.code() {
+        Code::NotFound => Sort::Missing,
+        Code::Unavailable | Code::Cancelled => Sort::Unreachable,
+        Code::DeadlineExceeded => Sort::TimedOut,
+        Code::Unimplemented => Sort::Unsupported,
+        _ => Sort::Refused,
+    };
+    RuntimeError { tried, sort, message: status.message().to_owned() }
+}
+
+fn empty(tried: &'static str) -> RuntimeError {
+    RuntimeError { tried, sort: Sort::Refused, message: "the runtime's answer is empty".to_owned() }
+}
