@@ -140,11 +140,7 @@ pub struct Server {
 impl Server {
     /// The certificates and the store are kept in `data_dir`, which must exist and be no other server's. Nodes on this machine
     /// that have a network of their own reach it at `nodes`, on the same port.
-    pub async fn bind(
-        listen: SocketAddr,
-        nodes: Option<IpAddr>,
-        data_dir: &Path,
-    ) -> Result<Self, BindError> {
+    pub async fn bind(listen: SocketAddr, nodes: Option<IpAddr>, data_dir: &Path) -> Result<Self, BindError> {
         let (listener, address) = listen_on(listen).await?;
         let mut listeners = vec![listener];
         let to_nodes = nodes.map(|it| SocketAddr::new(it, address.port()));
