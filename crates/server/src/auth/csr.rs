@@ -1,5 +1,6 @@
 //! Certificates on request: who may approve them, which are approved by themselves, and the signing.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -359,11 +360,9 @@ fn node_serving(request: &Request, object: &Value) -> Result<(), String> {
 
 /// This purpose and signatures, and encryption of keys for those keys that can.
 fn exactly(object: &Value, purpose: &str) -> Result<(), String> {
-    let mut usages = usages(object);
-    usages.sort_unstable();
-    if usages == [purpose, "digital signature"]
-        || usages == [purpose, "digital signature", "key encipherment"]
-    {
+    let usages: BTreeSet<_> = usages(object).into_iter().collect();
+    let least = BTreeSet::from([purpose, "digital signature"]);
+    if usages.is_superset(&least) && usages.difference(&least).all(|it| *it == "key encipherment") {
         return Ok(());
     }
     Err(format!("usages did not match [{purpose} digital signature key encipherment]"))
