@@ -1,0 +1,304 @@
+//! What a pod may be told about itself, in variables and in files.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use core::fmt;
+use core::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::quantity::Quantity;
+use crate::resources::Amounts;
+
+/// Why a field or an amount cannot be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Untold {
+    Field(String),
+    Subscript(String),
+    Resource(String),
+    Container(String),
+}
+
+impl fmt::Display for Untold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Field(path) => write!(f, "unsupported fieldPath: {path}"),
+            Self::Subscript(path) => write!(f, "fieldPath {path:?} does not support subscript"),
+            Self::Resource(name) => write!(f, "unsupported container resource : {name}"),
+            Self::Container(name) => write!(f, "container {name} not found"),
+        }
+    }
+}
+
+impl core::error::Error for Untold {}
+
+/// Rule: a pod is told its names, labels, annotations and addresses, and nothing else of its object. What is not set
+/// is empty. Upstream: `fieldpath.ExtractFieldPathAsString`, `podFieldSelectorRuntimeValue`.
+pub fn field(pod: &Value, path: &str) -> Result<String, Untold> {
+    let text = |pointer| pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_string();
+    if let Some((map, key)) = path.strip_suffix("']").and_then(|it| it.split_once("['")) {
+        let map = match map {
+            "metadata.labels" => &pod["metadata"]["labels"],
+            "metadata.annotations" => &pod["metadata"]["annotations"],
+            _ => return Err(Untold::Subscript(path.into())),
+        };
+        return Ok(map[key].as_str().unwrap_or_default().to_string());
+    }
+    Ok(match path {
+        "metadata.name" => text("/metadata/name"),
+        "metadata.namespace" => text("/metadata/namespace"),
+        "metadata.uid" => text("/metadata/uid"),
+        "metadata.labels" => lines(&pod["metadata"]["labels"]),
+        "metadata.annotations" => lines(&pod["metadata"]["annotations"]),
+        "spec.nodeName" => text("/spec/nodeName"),
+        "spec.serviceAccountName" => text("/spec/serviceAccountName"),
+        "status.hostIP" => text("/status/hostIP"),
+        "status.hostIPs" => addresses(&pod["status"]["hostIPs"]),
+        "status.podIP" => text("/status/podIP"),
+        "status.podIPs" => addresses(&pod["status"]["podIPs"]),
+        _ => return Err(Untold::Field(path.into())),
+    })
+}
+
+/// Rule: a container that has no limit of its own has its pod's, or else all that the node can give. Amounts are
+/// told in whole divisors, a part of one counted as one. Upstream: `ExtractResourceValueByContainerName`.
+///
+/// `resource` is as `limits.cpu`.
+pub fn resource(
+    pod: &Value,
+    container: &str,
+    resource: &str,
+    divisor: &str,
+    allocatable: &Amounts,
+) -> Result<String, Untold> {
+    let untold = || Untold::Resource(resource.into());
+    let (side, name) = resource.split_once('.').ok_or_else(untold)?;
+    let is_known = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
+    if !matches!(side, "limits" | "requests") || !is_known {
+        return Err(untold());
+    }
+    let spec = &pod["spec"];
+    let all = ["containers", "initContainers", "ephemeralContainers"].into_iter();
+    let found = all.filter_map(|kind| spec[kind].as_array()).flatten().find(|it| it["name"] == container);
+    let found = found.ok_or_else(|| Untold::Container(container.into()))?;
+
+    let stated = |of: &Value| Some(Quantity::of(of["resources"][side].get(name)?));
+    let inherited = || stated(spec).or_else(|| allocatable.get(name).copied());
+    let amount = stated(found).or_else(|| if side == "limits" { inherited() } else { None });
+    let amount = amount.unwrap_or(Quantity::ZERO);
+
+    let divisor = Quantity::parse(divisor).ok().filter(|it| !it.is_zero() && !it.is_negative());
+    let divisor = divisor.unwrap_or(Quantity::whole(1));
+    let (amount, divisor) =
+        if name == "cpu" { (amount.millis(), divisor.millis()) } else { (amount.units(), divisor.units()) };
+    Ok((amount.max(0) as u128).div_ceil(divisor.max(1) as u128).to_string())
+}
+
+fn addresses(list: &Value) -> String {
+    let mut text = String::new();
+    for ip in list.as_array().into_iter().flatten().filter_map(|it| it["ip"].as_str()) {
+        if !text.is_empty() {
+            text.push(',');
+        }
+        text.push_str(ip);
+    }
+    text
+}
+
+/// A line for each, in order: `key="value"`, quoted as Go does.
+fn lines(map: &Value) -> String {
+    let sorted: BTreeMap<&String, &Value> = map.as_object().into_iter().flatten().collect();
+    let mut text = String::new();
+    for (key, value) in sorted {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(key);
+        text.push('=');
+        quote(&mut text, value.as_str().unwrap_or_default());
+    }
+    text
+}
+
+fn quote(text: &mut String, value: &str) {
+    text.push('"');
+    for char in value.chars() {
+        match char {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\u{7}' => text.push_str("\\a"),
+            '\u{8}' => text.push_str("\\b"),
+            '\u{c}' => text.push_str("\\f"),
+            '\n' => text.push_str("\\n"),
+            '\r' => text.push_str("\\r"),
+            '\t' => text.push_str("\\t"),
+            '\u{b}' => text.push_str("\\v"),
+            ' '..='~' => text.push(char),
+            // A control character, or a space that is none of ASCII's, is told by its number.
+            _ if char.is_control() || char.is_whitespace() => {
+                let number = u32::from(char);
+                let written = match number {
+                    0..0x80 => write!(text, "\\x{number:02x}"),
+                    0x80..0x1_0000 => write!(text, "\\u{number:04x}"),
+                    _ => write!(text, "\\U{number:08x}"),
+                };
+                debug_assert!(written.is_ok(), "text grows");
+            }
+            _ => text.push(char),
+        }
+    }
+    text.push('"');
+}
+
+/// `$(NAME)` in a text becomes what the name stands for, and `$$` is one `$`. A name without a meaning stays as it is
+/// written, and is noted. Upstream: `expansion.Expand`.
+pub fn expand(text: &str, meaning: impl Fn(&str) -> Option<String>, unknown: &mut dyn FnMut(&str)) -> String {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        expanded.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        match rest.chars().next() {
+            Some('$') => {
+                expanded.push('$');
+                rest = &rest[1..];
+            }
+            Some('(') => match rest[1..].find(')') {
+                Some(end) => {
+                    let name = &rest[1..=end];
+                    expanded.push_str(&meaning(name).unwrap_or_else(|| {
+                        unknown(name);
+                        format!("$({name})")
+                    }));
+                    rest = &rest[end + 2..];
+                }
+                None => expanded.push('$'),
+            },
+            _ => expanded.push('$'),
+        }
+    }
+    expanded.push_str(rest);
+    expanded
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn fields() {
+        let pod = json!({
+            "metadata": {"name": "web-1", "namespace": "shop", "uid": "u",
+                "labels": {"b": "2", "a": "1"}, "annotations": {"note": "two\nlines \"quoted\" \u{1}é\u{a0}"}},
+            "spec": {"nodeName": "n1"},
+            "status": {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]},
+        });
+        let paths = [
+            "metadata.name",
+            "metadata.labels",
+            "metadata.labels['a']",
+            "metadata.labels['none']",
+            "metadata.annotations",
+            "spec.nodeName",
+            "spec.serviceAccountName",
+            "status.podIPs",
+            "spec.containers",
+            "spec.nodeSelector['x']",
+        ];
+        let told: Vec<String> = paths
+            .into_iter()
+            .map(|path| match field(&pod, path) {
+                Ok(text) => format!("{path}: {text}"),
+                Err(why) => format!("{path}! {why}"),
+            })
+            .collect();
+        expect![[r#"
+            metadata.name: web-1
+            metadata.labels: a="1"
+            b="2"
+            metadata.labels['a']: 1
+            metadata.labels['none']: 
+            metadata.annotations: note="two\nlines \"quoted\" \x01é\u00a0"
+            spec.nodeName: n1
+            spec.serviceAccountName: 
+            status.podIPs: 10.0.0.1,fd00::1
+            spec.containers! unsupported fieldPath: spec.containers
+            spec.nodeSelector['x']! fieldPath "spec.nodeSelector['x']" does not support subscript"#]]
+        .assert_eq(&told.join("\n"));
+    }
+
+    #[test]
+    fn amounts() {
+        let pod = json!({"spec": {
+            "containers": [{"name": "a", "resources":
+                {"requests": {"cpu": "150m"}, "limits": {"memory": "100Mi", "hugepages-2Mi": "4Mi"}}}],
+            "initContainers": [{"name": "i"}],
+        }});
+        let node: Amounts =
+            [("cpu".into(), Quantity::whole(2)), ("memory".into(), Quantity::whole(1 << 30))].into();
+        let asked = [
+            ("a", "requests.cpu", ""),
+            ("a", "requests.cpu", "1m"),
+            ("a", "limits.cpu", "0"),
+            ("a", "limits.memory", "1Mi"),
+            ("a", "limits.memory", "3M"),
+            ("a", "requests.memory", ""),
+            ("a", "limits.hugepages-2Mi", ""),
+            ("i", "limits.memory", "1Gi"),
+            ("i", "limits.nvidia.com/gpu", ""),
+            ("i", "cpu", ""),
+            ("z", "limits.cpu", ""),
+        ];
+        let told: Vec<String> = asked
+            .into_iter()
+            .map(|(container, name, divisor)| match resource(&pod, container, name, divisor, &node) {
+                Ok(text) => format!("{container} {name} by {divisor}: {text}"),
+                Err(why) => format!("{container} {name}! {why}"),
+            })
+            .collect();
+        expect![[r#"
+            a requests.cpu by : 1
+            a requests.cpu by 1m: 150
+            a limits.cpu by 0: 2
+            a limits.memory by 1Mi: 100
+            a limits.memory by 3M: 35
+            a requests.memory by : 0
+            a limits.hugepages-2Mi by : 4194304
+            i limits.memory by 1Gi: 1
+            i limits.nvidia.com/gpu! unsupported container resource : limits.nvidia.com/gpu
+            i cpu! unsupported container resource : cpu
+            z limits.cpu! container z not found"#]]
+        .assert_eq(&told.join("\n"));
+    }
+
+    #[test]
+    fn expansion() {
+        let meaning = |name: &str| (name == "A").then(|| "1".to_string());
+        let mut told = Vec::new();
+        for text in ["$(A)", "x$(A)y$(A)", "$$(A)", "$(B)", "$(A", "$A", "$", "$$", "é$(A)$", "$()", "$$$(A)"]
+        {
+            let mut unknown = Vec::new();
+            let expanded = expand(text, meaning, &mut |name| unknown.push(name.to_string()));
+            told.push(format!("{text} -> {expanded} {unknown:?}"));
+        }
+        expect![[r#"
+            $(A) -> 1 []
+            x$(A)y$(A) -> x1y1 []
+            $$(A) -> $(A) []
+            $(B) -> $(B) ["B"]
+            $(A -> $(A []
+            $A -> $A []
+            $ -> $ []
+            $$ -> $ []
+            é$(A)$ -> é1$ []
+            $() -> $() [""]
+            $$$(A) -> $1 []"#]]
+        .assert_eq(&told.join("\n"));
+    }
+}

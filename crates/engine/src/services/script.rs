@@ -1,0 +1,101 @@
+//! A table as nft reads it.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write as _;
+
+use super::table::{Set, Table};
+
+/// The table's name. All that is in it is ours, and nothing of ours is elsewhere.
+const NAME: &str = "ip muster";
+
+/// Elements to a line: a line that is wrong is named whole in nft's answer.
+const ELEMENTS_MAX: usize = 256;
+
+impl Table {
+    /// What makes the table so, whatever it was before, in one step.
+    pub fn replacement(&self) -> String {
+        let mut out = String::new();
+        let _ = writeln!(out, "add table {NAME}\ndelete table {NAME}\nadd table {NAME}");
+        self.write_changes(&Self::default(), &mut out);
+        out
+    }
+
+    /// What makes the table so if it was `before`, in one step: what stays is not touched, so that clients that stay with
+    /// their endpoint go on doing so. Empty: nothing is to be done.
+    pub fn difference(&self, before: &Self) -> String {
+        let mut out = String::new();
+        self.write_changes(before, &mut out);
+        out
+    }
+
+    /// What refers goes before what it refers to, and comes after it.
+    fn write_changes(&self, before: &Self, out: &mut String) {
+        let is_same_kind = |one: &Set, other: &Set| one.declaration == other.declaration;
+        for (name, set) in &before.sets {
+            // A set that is to be another is made anew below.
+            let now = self.sets.get(name).filter(|it| is_same_kind(it, set));
+            let stays =
+                |key: &String, value: &String| now.is_some_and(|it| it.elements.get(key) == Some(value));
+            let gone = set.elements.iter().filter(|(key, value)| !stays(key, value));
+            write_elements(out, "delete", name, gone.map(|(key, _)| key.clone()).collect());
+        }
+        let changed: Vec<_> =
+            self.chains.iter().filter(|(name, chain)| before.chains.get(*name) != Some(chain)).collect();
+        let gone: Vec<_> = before.chains.keys().filter(|name| !self.chains.contains_key(*name)).collect();
+        for name in changed.iter().map(|(name, _)| *name).chain(gone.iter().copied()) {
+            if before.chains.contains_key(name) {
+                let _ = writeln!(out, "flush chain {NAME} {name}");
+            }
+        }
+        for name in gone {
+            let _ = writeln!(out, "delete chain {NAME} {name}");
+        }
+        for (name, set) in &before.sets {
+            if !self.sets.get(name).is_some_and(|it| is_same_kind(it, set)) {
+                let _ = writeln!(out, "delete {} {NAME} {name}", word(set));
+            }
+        }
+        for (name, set) in &self.sets {
+            if !before.sets.get(name).is_some_and(|it| is_same_kind(it, set)) {
+                let _ = writeln!(out, "add {} {NAME} {name} {{ {} }}", word(set), set.declaration);
+            }
+        }
+        for (name, chain) in &changed {
+            if !before.chains.contains_key(*name) {
+                let hook = if chain.hook.is_empty() {
+                    String::new()
+                } else {
+                    alloc::format!(" {{ {} policy accept; }}", chain.hook)
+                };
+                let _ = writeln!(out, "add chain {NAME} {name}{hook}");
+            }
+        }
+        for (name, chain) in &changed {
+            for rule in &chain.rules {
+                let _ = writeln!(out, "add rule {NAME} {name} {rule}");
+            }
+        }
+        for (name, set) in &self.sets {
+            let was = before.sets.get(name).filter(|it| is_same_kind(it, set));
+            let stood =
+                |key: &String, value: &String| was.is_some_and(|it| it.elements.get(key) == Some(value));
+            let new = set.elements.iter().filter(|(key, value)| !stood(key, value));
+            let new = new.map(|(key, value)| match set.is_map {
+                true => alloc::format!("{key} : {value}"),
+                false => key.clone(),
+            });
+            write_elements(out, "add", name, new.collect());
+        }
+    }
+}
+
+fn word(set: &Set) -> &'static str {
+    if set.is_map { "map" } else { "set" }
+}
+
+fn write_elements(out: &mut String, verb: &str, set: &str, elements: Vec<String>) {
+    for elements in elements.chunks(ELEMENTS_MAX) {
+        let _ = writeln!(out, "{verb} element {NAME} {set} {{ {} }}", elements.join(", "));
+    }
+}

@@ -1,0 +1,490 @@
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Two nodes; a Service with an endpoint on each, one of which is not ready; a headless one; one without endpoints.
+fn world() -> Picture {
+    let mut picture = Picture::default();
+    for (name, number) in [("n1", 1), ("n2", 2)] {
+        let node = json!({
+            "spec": {"podCIDR": format!("10.244.{number}.0/24"), "podCIDRs": [format!("10.244.{number}.0/24")]},
+            "status": {"addresses": [
+                {"type": "Hostname", "address": name},
+                {"type": "InternalIP", "address": format!("172.30.0.{number}")},
+            ]},
+        });
+        picture.put_node(name.into(), Node::read(&BTreeMap::new(), &node).expect("a node"));
+    }
+    service(
+        &mut picture,
+        "web",
+        json!({"clusterIP": "10.96.1.1", "ports": [{"name": "http", "port": 80, "targetPort": 8080}]}),
+    );
+    slice(
+        &mut picture,
+        "web",
+        "web-1",
+        json!({"endpoints": [endpoint(1, 5), endpoint(2, 6), not(endpoint(2, 7))]}),
+    );
+    service(&mut picture, "peers", json!({"clusterIP": "None", "ports": [{"name": "http", "port": 8080}]}));
+    let mut named = endpoint(2, 9);
+    named["hostname"] = json!("Two");
+    slice(
+        &mut picture,
+        "peers",
+        "peers-1",
+        json!({"endpoints": [endpoint(1, 9), named, not(endpoint(2, 10))]}),
+    );
+    service(
+        &mut picture,
+        "empty",
+        json!({"clusterIP": "10.96.1.2", "ports": [{"port": 53, "protocol": "UDP"}], "externalIPs": ["192.0.2.7"]}),
+    );
+    picture
+}
+
+fn service(picture: &mut Picture, name: &str, spec: Value) {
+    let service = Service::read(&json!({"spec": spec})).expect("a service");
+    picture.put_service(Key::new("shop", name), service);
+}
+
+fn slice(picture: &mut Picture, of: &str, name: &str, mut slice: Value) {
+    let labels = BTreeMap::from([("kubernetes.io/service-name".to_string(), of.to_string())]);
+    slice["addressType"] = json!("IPv4");
+    if slice["ports"].is_null() {
+        slice["ports"] = json!([{"name": "http", "port": 8080, "protocol": "TCP"}]);
+    }
+    picture.put_slice(Key::new("shop", name), Slice::read(&labels, &slice).expect("a slice"));
+}
+
+fn endpoint(node: u8, last: u8) -> Value {
+    json!({
+        "addresses": [format!("10.244.{node}.{last}")],
+        "conditions": {"ready": true, "serving": true, "terminating": false},
+        "nodeName": format!("n{node}"),
+    })
+}
+
+fn not(mut endpoint: Value) -> Value {
+    endpoint["conditions"] = json!({"ready": false, "serving": false, "terminating": false});
+    endpoint
+}
+
+fn leaving(mut endpoint: Value) -> Value {
+    endpoint["conditions"] = json!({"ready": false, "serving": true, "terminating": true});
+    endpoint
+}
+
+fn me() -> Me {
+    Me { name: "n1".into(), dns: Some([10, 96, 0, 10].into()), is_bridge_unseen: false }
+}
+
+fn made(picture: &Picture) -> Table {
+    let network = Range::parse("172.30.0.0/24");
+    table(picture, &me(), &routes(picture, "n1", network))
+}
+
+/// What is said of Services, without what stands on every node.
+fn check(picture: &Picture, expected: Expect) {
+    let plain = Picture { nodes: picture.nodes.clone(), ..Picture::default() };
+    expected.assert_eq(&made(picture).difference(&made(&plain)));
+}
+
+#[test]
+fn every_node_has_these() {
+    let picture = Picture { nodes: world().nodes, ..Picture::default() };
+    expect![[r#"
+        add table ip muster
+        delete table ip muster
+        add table ip muster
+        add set ip muster cluster-ips { type ipv4_addr; }
+        add set ip muster hairpins { type ipv4_addr . ipv4_addr; }
+        add map ip muster node-ports { type inet_proto . inet_service : verdict; }
+        add set ip muster pods { type ipv4_addr; flags interval; }
+        add set ip muster refused { type ipv4_addr . inet_proto . inet_service; }
+        add map ip muster services { type ipv4_addr . inet_proto . inet_service : verdict; }
+        add chain ip muster balance
+        add chain ip muster filter-forward { type filter hook forward priority filter; policy accept; }
+        add chain ip muster filter-output { type filter hook output priority filter; policy accept; }
+        add chain ip muster nat-output { type nat hook output priority -100; policy accept; }
+        add chain ip muster nat-postrouting { type nat hook postrouting priority srcnat; policy accept; }
+        add chain ip muster nat-prerouting { type nat hook prerouting priority dstnat; policy accept; }
+        add chain ip muster raw-output { type filter hook output priority raw; policy accept; }
+        add chain ip muster raw-prerouting { type filter hook prerouting priority raw; policy accept; }
+        add rule ip muster balance ip daddr . meta l4proto . th dport vmap @services
+        add rule ip muster balance fib daddr type local ip daddr != 127.0.0.0/8 meta l4proto . th dport vmap @node-ports
+        add rule ip muster filter-forward ip daddr @cluster-ips reject
+        add rule ip muster filter-forward ip daddr . meta l4proto . th dport @refused reject
+        add rule ip muster filter-output ip daddr @cluster-ips reject
+        add rule ip muster filter-output ip daddr . meta l4proto . th dport @refused reject
+        add rule ip muster nat-output jump balance
+        add rule ip muster nat-postrouting meta mark & 0x4000 != 0 meta mark set meta mark ^ 0x4000 masquerade fully-random
+        add rule ip muster nat-postrouting ct status dnat ip saddr . ip daddr @hairpins masquerade fully-random
+        add rule ip muster nat-postrouting ip saddr 10.244.1.0/24 ip daddr != @pods oifname != "cni0" masquerade fully-random
+        add rule ip muster nat-prerouting ip daddr @cluster-ips ip saddr != @pods meta mark set meta mark | 0x4000
+        add rule ip muster nat-prerouting jump balance
+        add rule ip muster raw-output ip daddr 10.96.0.10 meta l4proto { tcp, udp } th dport 53 notrack
+        add rule ip muster raw-output ip saddr 10.96.0.10 meta l4proto { tcp, udp } th sport 53 notrack
+        add rule ip muster raw-prerouting ip daddr 10.96.0.10 meta l4proto { tcp, udp } th dport 53 notrack
+        add element ip muster pods { 10.244.1.0/24, 10.244.2.0/24 }
+    "#]].assert_eq(&made(&picture).replacement());
+}
+
+#[test]
+fn a_service_leads_to_its_ready_endpoints() {
+    check(
+        &world(),
+        expect![[r#"
+        add chain ip muster all/shop/web/tcp/80
+        add rule ip muster all/shop/web/tcp/80 meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.244.1.5 . 8080, 1 : 10.244.2.6 . 8080 }
+        add element ip muster cluster-ips { 10.96.1.1, 10.96.1.2 }
+        add element ip muster hairpins { 10.244.1.5 . 10.244.1.5 }
+        add element ip muster refused { 192.0.2.7 . udp . 53 }
+        add element ip muster services { 10.96.1.1 . tcp . 80 : goto all/shop/web/tcp/80 }
+    "#]],
+    );
+}
+
+#[test]
+fn a_difference_touches_nothing_that_stays() {
+    let before = world();
+    let mut after = world();
+    slice(&mut after, "web", "web-1", json!({"endpoints": [endpoint(1, 5)]}));
+    slice(
+        &mut after,
+        "empty",
+        "empty-1",
+        json!({
+            "endpoints": [endpoint(2, 3)],
+            "ports": [{"name": "", "port": 5353, "protocol": "UDP"}],
+        }),
+    );
+    after.remove_service(&Key::new("shop", "peers"));
+    expect![[r#"
+        delete element ip muster refused { 192.0.2.7 . udp . 53 }
+        flush chain ip muster all/shop/web/tcp/80
+        add chain ip muster all/shop/empty/udp/53
+        add chain ip muster out/shop/empty/udp/53
+        add rule ip muster all/shop/empty/udp/53 meta l4proto udp dnat ip to 10.244.2.3:5353
+        add rule ip muster all/shop/web/tcp/80 meta l4proto tcp dnat ip to 10.244.1.5:8080
+        add rule ip muster out/shop/empty/udp/53 meta mark set meta mark | 0x4000
+        add rule ip muster out/shop/empty/udp/53 goto all/shop/empty/udp/53
+        add element ip muster services { 10.96.1.2 . udp . 53 : goto all/shop/empty/udp/53, 192.0.2.7 . udp . 53 : goto out/shop/empty/udp/53 }
+    "#]].assert_eq(&made(&after).difference(&made(&before)));
+    assert_eq!(made(&after).difference(&made(&after)), "");
+}
+
+#[test]
+fn where_none_is_ready_those_that_leave_serve_on() {
+    let mut picture = world();
+    slice(&mut picture, "web", "web-1", json!({"endpoints": [leaving(endpoint(1, 5)), not(endpoint(2, 6))]}));
+    check(
+        &picture,
+        expect![[r#"
+        add chain ip muster all/shop/web/tcp/80
+        add rule ip muster all/shop/web/tcp/80 meta l4proto tcp dnat ip to 10.244.1.5:8080
+        add element ip muster cluster-ips { 10.96.1.1, 10.96.1.2 }
+        add element ip muster hairpins { 10.244.1.5 . 10.244.1.5 }
+        add element ip muster refused { 192.0.2.7 . udp . 53 }
+        add element ip muster services { 10.96.1.1 . tcp . 80 : goto all/shop/web/tcp/80 }
+    "#]],
+    );
+}
+
+#[test]
+fn a_client_stays_with_its_endpoint() {
+    let mut picture = world();
+    picture.remove_service(&Key::new("shop", "empty"));
+    service(
+        &mut picture,
+        "web",
+        json!({
+            "clusterIP": "10.96.1.1",
+            "ports": [{"name": "http", "port": 80}],
+            "sessionAffinity": "ClientIP",
+            "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 60}},
+        }),
+    );
+    check(
+        &picture,
+        expect![[r#"
+        add set ip muster clients/shop/web/tcp/80/10.244.1.5/8080 { type ipv4_addr; flags dynamic,timeout; timeout 60s; }
+        add set ip muster clients/shop/web/tcp/80/10.244.2.6/8080 { type ipv4_addr; flags dynamic,timeout; timeout 60s; }
+        add chain ip muster all/shop/web/tcp/80
+        add chain ip muster one/shop/web/tcp/80/10.244.1.5/8080
+        add chain ip muster one/shop/web/tcp/80/10.244.2.6/8080
+        add rule ip muster all/shop/web/tcp/80 ip saddr @clients/shop/web/tcp/80/10.244.1.5/8080 goto one/shop/web/tcp/80/10.244.1.5/8080
+        add rule ip muster all/shop/web/tcp/80 ip saddr @clients/shop/web/tcp/80/10.244.2.6/8080 goto one/shop/web/tcp/80/10.244.2.6/8080
+        add rule ip muster all/shop/web/tcp/80 numgen random mod 2 vmap { 0 : goto one/shop/web/tcp/80/10.244.1.5/8080, 1 : goto one/shop/web/tcp/80/10.244.2.6/8080 }
+        add rule ip muster one/shop/web/tcp/80/10.244.1.5/8080 update @clients/shop/web/tcp/80/10.244.1.5/8080 { ip saddr }
+        add rule ip muster one/shop/web/tcp/80/10.244.1.5/8080 meta l4proto tcp dnat ip to 10.244.1.5:8080
+        add rule ip muster one/shop/web/tcp/80/10.244.2.6/8080 update @clients/shop/web/tcp/80/10.244.2.6/8080 { ip saddr }
+        add rule ip muster one/shop/web/tcp/80/10.244.2.6/8080 meta l4proto tcp dnat ip to 10.244.2.6:8080
+        add element ip muster cluster-ips { 10.96.1.1 }
+        add element ip muster hairpins { 10.244.1.5 . 10.244.1.5 }
+        add element ip muster services { 10.96.1.1 . tcp . 80 : goto all/shop/web/tcp/80 }
+    "#]],
+    );
+}
+
+#[test]
+fn traffic_stays_on_the_node_or_is_dropped() {
+    let mut picture = world();
+    let local = json!({
+        "clusterIP": "10.96.1.1",
+        "type": "NodePort",
+        "ports": [{"name": "http", "port": 80, "nodePort": 30080}],
+        "internalTrafficPolicy": "Local",
+        "externalTrafficPolicy": "Local",
+    });
+    picture.remove_service(&Key::new("shop", "empty"));
+    service(&mut picture, "web", local);
+    check(
+        &picture,
+        expect![[r#"
+        add chain ip muster all/shop/web/tcp/80
+        add chain ip muster local/shop/web/tcp/80
+        add chain ip muster out/shop/web/tcp/80
+        add rule ip muster all/shop/web/tcp/80 meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.244.1.5 . 8080, 1 : 10.244.2.6 . 8080 }
+        add rule ip muster local/shop/web/tcp/80 meta l4proto tcp dnat ip to 10.244.1.5:8080
+        add rule ip muster out/shop/web/tcp/80 ip saddr @pods goto all/shop/web/tcp/80
+        add rule ip muster out/shop/web/tcp/80 fib saddr type local meta mark set meta mark | 0x4000 goto all/shop/web/tcp/80
+        add rule ip muster out/shop/web/tcp/80 goto local/shop/web/tcp/80
+        add element ip muster cluster-ips { 10.96.1.1 }
+        add element ip muster hairpins { 10.244.1.5 . 10.244.1.5 }
+        add element ip muster node-ports { tcp . 30080 : goto out/shop/web/tcp/80 }
+        add element ip muster services { 10.96.1.1 . tcp . 80 : goto local/shop/web/tcp/80 }
+    "#]],
+    );
+    slice(&mut picture, "web", "web-1", json!({"endpoints": [endpoint(2, 6)]}));
+    check(
+        &picture,
+        expect![[r#"
+        add chain ip muster all/shop/web/tcp/80
+        add chain ip muster out/shop/web/tcp/80
+        add rule ip muster all/shop/web/tcp/80 meta l4proto tcp dnat ip to 10.244.2.6:8080
+        add rule ip muster out/shop/web/tcp/80 ip saddr @pods goto all/shop/web/tcp/80
+        add rule ip muster out/shop/web/tcp/80 fib saddr type local meta mark set meta mark | 0x4000 goto all/shop/web/tcp/80
+        add rule ip muster out/shop/web/tcp/80 drop
+        add element ip muster cluster-ips { 10.96.1.1 }
+        add element ip muster node-ports { tcp . 30080 : goto out/shop/web/tcp/80 }
+        add element ip muster services { 10.96.1.1 . tcp . 80 : drop }
+    "#]],
+    );
+}
+
+#[test]
+fn a_port_of_the_node_leads_anywhere() {
+    let mut picture = world();
+    picture.remove_service(&Key::new("shop", "empty"));
+    service(
+        &mut picture,
+        "web",
+        json!({
+            "clusterIP": "10.96.1.1",
+            "type": "LoadBalancer",
+            "ports": [{"name": "http", "port": 80, "nodePort": 30080}],
+            "externalIPs": ["192.0.2.1"],
+        }),
+    );
+    check(
+        &picture,
+        expect![[r#"
+        add chain ip muster all/shop/web/tcp/80
+        add chain ip muster out/shop/web/tcp/80
+        add rule ip muster all/shop/web/tcp/80 meta l4proto tcp dnat ip to numgen random mod 2 map { 0 : 10.244.1.5 . 8080, 1 : 10.244.2.6 . 8080 }
+        add rule ip muster out/shop/web/tcp/80 meta mark set meta mark | 0x4000
+        add rule ip muster out/shop/web/tcp/80 goto all/shop/web/tcp/80
+        add element ip muster cluster-ips { 10.96.1.1 }
+        add element ip muster hairpins { 10.244.1.5 . 10.244.1.5 }
+        add element ip muster node-ports { tcp . 30080 : goto out/shop/web/tcp/80 }
+        add element ip muster services { 10.96.1.1 . tcp . 80 : goto all/shop/web/tcp/80, 192.0.2.1 . tcp . 80 : goto out/shop/web/tcp/80 }
+    "#]],
+    );
+}
+
+#[test]
+fn hints_are_followed_where_all_have_them() {
+    let mut picture = world();
+    picture.remove_service(&Key::new("shop", "empty"));
+    let hinted = |mut endpoint: Value, node: &str| {
+        endpoint["hints"] = json!({"forNodes": [{"name": node}]});
+        endpoint
+    };
+    let both = json!({"endpoints": [hinted(endpoint(1, 5), "n1"), hinted(endpoint(2, 6), "n2")]});
+    slice(&mut picture, "web", "web-1", both);
+    check(
+        &picture,
+        expect![[r#"
+        add chain ip muster all/shop/web/tcp/80
+        add rule ip muster all/shop/web/tcp/80 meta l4proto tcp dnat ip to 10.244.1.5:8080
+        add element ip muster cluster-ips { 10.96.1.1 }
+        add element ip muster hairpins { 10.244.1.5 . 10.244.1.5 }
+        add element ip muster services { 10.96.1.1 . tcp . 80 : goto all/shop/web/tcp/80 }
+    "#]],
+    );
+}
+
+#[test]
+fn whoever_serves_dns_under_the_clusters_address_takes_it_over() {
+    let mut picture = world();
+    picture.remove_service(&Key::new("shop", "empty"));
+    picture.remove_service(&Key::new("shop", "web"));
+    service(
+        &mut picture,
+        "dns",
+        json!({"clusterIP": "10.96.0.10", "ports": [{"name": "dns", "port": 53, "protocol": "UDP"}]}),
+    );
+    check(&picture, expect![[""]]);
+    slice(
+        &mut picture,
+        "dns",
+        "dns-1",
+        json!({
+            "endpoints": [endpoint(2, 3)],
+            "ports": [{"name": "dns", "port": 5353, "protocol": "UDP"}],
+        }),
+    );
+    check(
+        &picture,
+        expect![[r#"
+        flush chain ip muster raw-output
+        flush chain ip muster raw-prerouting
+        add chain ip muster all/shop/dns/udp/53
+        add rule ip muster all/shop/dns/udp/53 meta l4proto udp dnat ip to 10.244.2.3:5353
+        add element ip muster cluster-ips { 10.96.0.10 }
+        add element ip muster services { 10.96.0.10 . udp . 53 : goto all/shop/dns/udp/53 }
+    "#]],
+    );
+}
+
+#[test]
+fn what_is_no_name_is_not_in_a_script() {
+    let mut picture = world();
+    let service = Service::read(&json!({"spec": {"clusterIP": "10.96.9.9", "ports": [{"port": 80}]}}));
+    picture.put_service(Key::new("shop", "a; flush ruleset"), service.expect("a service"));
+    assert!(!made(&picture).replacement().contains("10.96.9.9"));
+}
+
+fn ask(picture: &Picture, name: &str, asked: Asked) -> String {
+    let labels: Vec<String> = name.split('.').map(Into::into).collect();
+    match resolve(picture, "cluster.local", Question { labels: &labels, asked }) {
+        Answer::Records(records) => {
+            let all: Vec<String> = records.iter().map(|it| format!("{it:?}")).collect();
+            if all.is_empty() { "nothing of the kind".to_string() } else { all.join(" ") }
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn names() {
+    let mut picture = world();
+    service(&mut picture, "out", json!({"type": "ExternalName", "externalName": "example.org"}));
+    let mut all = String::new();
+    for (name, asked) in [
+        ("web.shop.svc.cluster.local", Asked::A),
+        ("web.shop.svc.cluster.local", Asked::Aaaa),
+        ("web.shop.svc.cluster.local", Asked::Srv),
+        ("_http._tcp.web.shop.svc.cluster.local", Asked::Srv),
+        ("_http._udp.web.shop.svc.cluster.local", Asked::Srv),
+        ("_tcp.web.shop.svc.cluster.local", Asked::Srv),
+        ("peers.shop.svc.cluster.local", Asked::A),
+        ("_http._tcp.peers.shop.svc.cluster.local", Asked::Srv),
+        ("two.peers.shop.svc.cluster.local", Asked::A),
+        ("10-244-1-9.peers.shop.svc.cluster.local", Asked::A),
+        ("10-244-2-10.peers.shop.svc.cluster.local", Asked::A),
+        ("empty.shop.svc.cluster.local", Asked::A),
+        ("missing.shop.svc.cluster.local", Asked::A),
+        ("out.shop.svc.cluster.local", Asked::A),
+        ("shop.svc.cluster.local", Asked::A),
+        ("none.svc.cluster.local", Asked::A),
+        ("svc.cluster.local", Asked::A),
+        ("cluster.local", Asked::Soa),
+        ("example.org.shop.svc.cluster.local", Asked::A),
+        ("10-244-2-9.shop.pod.cluster.local", Asked::A),
+        ("fd00--1.shop.pod.cluster.local", Asked::Aaaa),
+        ("10-244-2.shop.pod.cluster.local", Asked::A),
+        ("dns-version.cluster.local", Asked::Txt),
+        ("other.cluster.local", Asked::A),
+        ("example.org", Asked::A),
+        ("local", Asked::A),
+        ("1.1.96.10.in-addr.arpa", Asked::Ptr),
+        ("9.2.244.10.in-addr.arpa", Asked::Ptr),
+        ("77.2.244.10.in-addr.arpa", Asked::Ptr),
+        ("8.8.8.8.in-addr.arpa", Asked::Ptr),
+    ] {
+        all += &format!("{name} {asked:?}: {}\n", ask(&picture, name, asked));
+    }
+    expect![[r#"
+        web.shop.svc.cluster.local A: Address(10.96.1.1)
+        web.shop.svc.cluster.local Aaaa: nothing of the kind
+        web.shop.svc.cluster.local Srv: Port { number: 80, target: "web.shop.svc.cluster.local", addresses: [10.96.1.1] }
+        _http._tcp.web.shop.svc.cluster.local Srv: Port { number: 80, target: "web.shop.svc.cluster.local", addresses: [10.96.1.1] }
+        _http._udp.web.shop.svc.cluster.local Srv: NoName
+        _tcp.web.shop.svc.cluster.local Srv: nothing of the kind
+        peers.shop.svc.cluster.local A: Address(10.244.1.9) Address(10.244.2.9)
+        _http._tcp.peers.shop.svc.cluster.local Srv: Port { number: 8080, target: "10-244-1-9.peers.shop.svc.cluster.local", addresses: [10.244.1.9] } Port { number: 8080, target: "two.peers.shop.svc.cluster.local", addresses: [10.244.2.9] }
+        two.peers.shop.svc.cluster.local A: Address(10.244.2.9)
+        10-244-1-9.peers.shop.svc.cluster.local A: Address(10.244.1.9)
+        10-244-2-10.peers.shop.svc.cluster.local A: NoName
+        empty.shop.svc.cluster.local A: Address(10.96.1.2)
+        missing.shop.svc.cluster.local A: NoName
+        out.shop.svc.cluster.local A: Alias("example.org")
+        shop.svc.cluster.local A: nothing of the kind
+        none.svc.cluster.local A: NoName
+        svc.cluster.local A: nothing of the kind
+        cluster.local Soa: Authority
+        example.org.shop.svc.cluster.local A: NoName
+        10-244-2-9.shop.pod.cluster.local A: Address(10.244.2.9)
+        fd00--1.shop.pod.cluster.local Aaaa: Address(fd00::1)
+        10-244-2.shop.pod.cluster.local A: NoName
+        dns-version.cluster.local Txt: Text("1.1.0")
+        other.cluster.local A: NoName
+        example.org A: NotOurs
+        local A: NotOurs
+        1.1.96.10.in-addr.arpa Ptr: Pointer("web.shop.svc.cluster.local")
+        9.2.244.10.in-addr.arpa Ptr: Pointer("two.peers.shop.svc.cluster.local")
+        77.2.244.10.in-addr.arpa Ptr: NoName
+        8.8.8.8.in-addr.arpa Ptr: NotOurs
+    "#]].assert_eq(&all);
+}
+
+#[test]
+fn routes_lead_to_nodes_of_the_same_network_alone() {
+    let mut picture = world();
+    let node = |address: &str, range: &str| {
+        let object = json!({
+            "spec": {"podCIDR": range},
+            "status": {"addresses": [{"type": "InternalIP", "address": address}]},
+        });
+        Node::read(&BTreeMap::new(), &object).expect("a node")
+    };
+    picture.put_node("far".into(), node("10.200.0.9", "10.0.9.0/24"));
+    picture.put_node("greedy".into(), node("172.30.0.9", "0.0.0.0/0"));
+    picture.put_node("m-same".into(), node("172.30.0.8", "10.244.1.128/25"));
+    picture.put_node("z-late".into(), node("172.30.0.7", "10.244.2.0/24"));
+    let all: Vec<String> = routes(&picture, "n1", Range::parse("172.30.0.0/24"))
+        .iter()
+        .map(|(range, node)| format!("{range} via {node}"))
+        .collect();
+    expect!["10.244.2.0/24 via 172.30.0.2"].assert_eq(&all.join("\n"));
+    assert!(routes(&picture, "n1", None).is_empty());
+}
+
+#[test]
+fn a_list_forgets_what_it_does_not_show() {
+    let mut picture = world();
+    assert!(picture.keep_services(&BTreeSet::from([Key::new("shop", "web")])));
+    assert!(picture.keep_slices(&BTreeSet::from([Key::new("shop", "web-1")])));
+    assert!(!picture.keep_slices(&BTreeSet::from([Key::new("shop", "web-1")])));
+    assert!(picture.keep_nodes(&BTreeSet::from([Key::new("", "n1")])));
+    assert_eq!(ask(&picture, "peers.shop.svc.cluster.local", Asked::A), "NoName");
+    assert_eq!(ask(&picture, "web.shop.svc.cluster.local", Asked::A), "Address(10.96.1.1)");
+}
