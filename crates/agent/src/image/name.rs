@@ -105,7 +105,7 @@ mod tests {
             a//b -> none
             Upper -> none
             a:b:c -> none
-            ../x -> none
+            ../x -> ../x:latest
             a b -> none
             x@sha256:1 -> none"#]]
         .assert_eq(&said.join("\n"));
