@@ -2,6 +2,7 @@
 //! server as a node does, and runs nothing.
 
 pub mod image;
+pub mod join;
 pub mod machine;
 pub mod node;
 pub mod runtime;

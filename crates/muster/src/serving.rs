@@ -1,6 +1,6 @@
 //! What every command that serves has in common: a data directory of its own, an address, and an end when asked.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -31,10 +31,16 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Does `start` and waits until a signal comes or something fails, and then ends every part.
+    pub(crate) fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// Does `start` and waits until a signal comes or something fails, and then ends every part. What is left to do after an
+    /// orderly stop is done while nobody else can have the data directory.
     pub(crate) async fn run(
         &self,
         start: impl AsyncFnOnce(&mut Parts) -> anyhow::Result<()>,
+        finish: impl AsyncFnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         // Asked for before anything is started, so that a Ctrl-C is never lost.
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -57,11 +63,13 @@ impl Serving {
             ended = working => ended,
         };
         parts.end().await;
-        ended
+        ended?;
+        finish().await
     }
 
-    pub(crate) async fn bind(&self) -> anyhow::Result<Server> {
-        let mut server = Server::bind(self.listen, None, &self.data_dir).await?;
+    /// Nodes on this machine that have a network of their own reach the server at `nodes`.
+    pub(crate) async fn bind(&self, nodes: Option<IpAddr>) -> anyhow::Result<Server> {
+        let mut server = Server::bind(self.listen, nodes, &self.data_dir).await?;
         if let Some(path) = &self.audit_log {
             server.audit_to(path)?;
         }

@@ -172,6 +172,11 @@ impl Server {
         self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.own.address.port())), who)
     }
 
+    /// Where it listens, as told.
+    pub fn address(&self) -> SocketAddr {
+        self.own.address
+    }
+
     /// A door for a part of Muster that runs in this process. It opens at once, and closes when the server stops.
     pub fn door(&self, who: Who) -> Door {
         self.doors.door(self.api.clone(), who.user())

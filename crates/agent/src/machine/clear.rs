@@ -75,6 +75,13 @@ pub fn look(data_dir: &Path) -> Result<Left, MachineError> {
     Ok(left(&dir, &id, &places(&dir, &id)))
 }
 
+/// The sockets of the nodes' containerds, by node.
+pub fn sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, MachineError> {
+    let (dir, id) = identity(data_dir)?;
+    let running = places(&dir, &id).into_iter().filter(|it| !it.containerd_pids().is_empty());
+    Ok(running.map(|it| (it.name.clone(), it.socket())).collect())
+}
+
 /// The nodes that the data directory or the machine knows of.
 fn places(dir: &Path, id: &str) -> Vec<Place> {
     let known = [dir.join("nodes"), Path::new(RUN).join(id)];

@@ -129,7 +129,13 @@ fn layouts() {
     );
 
     files.remove(0);
-    check("no-layer", &files, &expect!["ARCHIVE is not an image archive: blobs/sha256/e28d98ac666afd34f089b971a663264d54d67a60ddc82996d48d8f3c204eb75f is missing from it. `docker save` and OCI layouts in a tar are, gzipped or not"]);
+    check(
+        "no-layer",
+        &files,
+        &expect![
+            "ARCHIVE is not an image archive: blobs/sha256/e28d98ac666afd34f089b971a663264d54d67a60ddc82996d48d8f3c204eb75f is missing from it. `docker save` and OCI layouts in a tar are, gzipped or not"
+        ],
+    );
 }
 
 #[test]
@@ -145,26 +151,52 @@ fn docker_archives() {
         ("c.json", config.as_bytes()),
         ("manifest.json", manifest.as_bytes()),
     ];
-    check("docker", files, &expect![[r#"
+    check(
+        "docker",
+        files,
+        &expect![[r#"
         ["a:1", "b:2"] is sha256:1f6eb8
         made sha256:1f6eb8 gc.ref.content.config=sha256:f2db6d gc.ref.content.l.0=sha256:e28d98 gc.ref.content.l.1=sha256:e28d98
         1/layer.tar: sha256:e28d98 7 bytes uncompressed=sha256:e28d98
-        c.json: sha256:f2db6d 173 bytes "#]]);
+        c.json: sha256:f2db6d 173 bytes "#]],
+    );
 }
 
 #[test]
 fn what_is_no_archive() {
-    check("nothing", &[("letter", b"dear")], &expect!["ARCHIVE is not an image archive: it has neither an index.json nor a manifest.json. `docker save` and OCI layouts in a tar are, gzipped or not"]);
-    check("no-json", &[("index.json", b"{")], &expect!["ARCHIVE is not an image archive: index.json cannot be read: EOF while parsing an object at line 1 column 1. `docker save` and OCI layouts in a tar are, gzipped or not"]);
+    check(
+        "nothing",
+        &[("letter", b"dear")],
+        &expect![
+            "ARCHIVE is not an image archive: it has neither an index.json nor a manifest.json. `docker save` and OCI layouts in a tar are, gzipped or not"
+        ],
+    );
+    check(
+        "no-json",
+        &[("index.json", b"{")],
+        &expect![
+            "ARCHIVE is not an image archive: index.json cannot be read: EOF while parsing an object at line 1 column 1. `docker save` and OCI layouts in a tar are, gzipped or not"
+        ],
+    );
     check(
         "no-digest",
         &[("index.json", br#"{"manifests":[{"digest":"sha256:../../etc/passwd"}]}"#)],
-        &expect![[r#"ARCHIVE is not an image archive: "sha256:../../etc/passwd" is no digest that is known here. `docker save` and OCI layouts in a tar are, gzipped or not"#]],
+        &expect![[
+            r#"ARCHIVE is not an image archive: "sha256:../../etc/passwd" is no digest that is known here. `docker save` and OCI layouts in a tar are, gzipped or not"#
+        ]],
     );
     check(
         "circle",
         &[("manifest.json", br#"[{"Config":"a"}]"#), ("a -> b", b""), ("b -> a", b"")],
-        &expect!["ARCHIVE is not an image archive: a is a link that leads in circles. `docker save` and OCI layouts in a tar are, gzipped or not"],
+        &expect![
+            "ARCHIVE is not an image archive: a is a link that leads in circles. `docker save` and OCI layouts in a tar are, gzipped or not"
+        ],
     );
-    check("outside", &[("manifest.json", br#"[{"Config":"../../../etc/passwd"}]"#)], &expect!["ARCHIVE is not an image archive: ../../../etc/passwd is missing from it. `docker save` and OCI layouts in a tar are, gzipped or not"]);
+    check(
+        "outside",
+        &[("manifest.json", br#"[{"Config":"../../../etc/passwd"}]"#)],
+        &expect![
+            "ARCHIVE is not an image archive: ../../../etc/passwd is missing from it. `docker save` and OCI layouts in a tar are, gzipped or not"
+        ],
+    );
 }
