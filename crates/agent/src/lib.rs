@@ -4,6 +4,9 @@
 pub mod image;
 pub mod join;
 pub mod machine;
+pub mod net;
 pub mod node;
+pub mod references;
 pub mod runtime;
 pub mod sim;
+pub mod volumes;

@@ -195,6 +195,11 @@ impl Report {
         }
     }
 
+    /// Nodes on which a pod was deleted.
+    pub(crate) fn deleted_on(&self) -> impl Iterator<Item = &Text> {
+        self.deleted.iter().filter_map(|it| it.target.as_ref())
+    }
+
     pub(crate) fn wrote_status(&self) -> bool {
         self.wrote.iter().any(|(kind, _)| *kind == Kind::Sets)
     }

@@ -76,6 +76,9 @@ pub(crate) struct Args {
     /// The addresses of its pods, as 10.244.1.0/24 [default: those that the server gives it]
     #[arg(long, value_name = "RANGE")]
     pod_cidr: Option<String>,
+    /// Whom the machine itself asks for names
+    #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
+    resolv_conf: PathBuf,
     /// Where the runtime reads what the network of its pods is. Nothing is written where there is something
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     cni_conf_dir: PathBuf,
@@ -142,7 +145,10 @@ async fn node(args: &Args, stop: CancellationToken) -> anyhow::Result<()> {
     let config = Arc::new(config(args, name)?);
     let runtime = Arc::new(Cri::connect(&config.runtime));
     let serve = |_pem: &str| {};
-    tokio::join!(member.keep(config.address, serve, stop.clone()));
+    tokio::join!(
+        member.keep(config.address, serve, stop.clone()),
+        muster_agent::net::run(config.clone(), member.client(), stop.clone()),
+    );
     drop(runtime);
     Ok(())
 }
@@ -164,8 +170,11 @@ fn config(args: &Args, name: String) -> anyhow::Result<Config> {
         labels: args.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
         taints: args.taints.clone(),
         pods_max: args.max_pods,
+        pod_range: args.pod_cidr.clone(),
+        cni_conf: Some(args.cni_conf_dir.clone()),
         static_pods: args.static_pods.clone(),
         cluster_dns: args.cluster_dns.0,
+        resolv_conf: args.resolv_conf.clone(),
         cluster_domain: args.cluster_domain.clone(),
     })
 }

@@ -26,6 +26,9 @@ pub(crate) struct Serving {
     /// Tell every request to this file, one line of JSON each, without bodies
     #[arg(long, value_name = "FILE")]
     audit_log: Option<PathBuf>,
+    /// The addresses of pods: each node that joins and brings none is given 256 of them
+    #[arg(long, value_name = "RANGE", default_value = "10.244.0.0/16")]
+    cluster_cidr: String,
     #[command(flatten)]
     choices: Choices,
 }
@@ -73,6 +76,8 @@ impl Serving {
         if let Some(path) = &self.audit_log {
             server.audit_to(path)?;
         }
+        let given = server.give_pod_ranges(&self.cluster_cidr, 0);
+        given.map_err(|why| anyhow::anyhow!("choose another --cluster-cidr: {why}"))?;
         Ok(server)
     }
 

@@ -1,5 +1,6 @@
 //! From an HTTP request to the registry, and back.
 
+mod agent;
 mod entry;
 mod query;
 mod reply;
@@ -12,13 +13,14 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use http_body_util::{Either, StreamBody};
 use hyper::body::Frame;
-use hyper::{Method, StatusCode};
+use hyper::{Method, StatusCode, Uri};
 use muster_store::Revision;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use self::query::{Query, delete_options};
 use self::reply::{TEXT, json_of, not_found, respond, show, show_list, success, with_body};
+use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::auth;
 use crate::context::Context;
@@ -35,8 +37,10 @@ use crate::refusal::Refusal;
 use crate::registry::{DeleteOptions, Deleted, Registry, Written};
 use crate::route::{Part, Route, Target};
 use crate::view::View;
-use crate::{answer, convert, discovery, health, metrics, openapi, watch};
+use crate::{convert, discovery, health, metrics, openapi, watch};
 
+pub(crate) use self::agent::Held;
+use self::agent::Upgrade;
 pub(crate) use self::reply::Response;
 
 /// As upstream: a ConfigMap may hold 1 MiB, and travels as JSON with escapes.
@@ -56,14 +60,18 @@ pub(crate) struct Api {
     pub(crate) limits: Arc<Limits>,
     pub(crate) audit: Option<Arc<Audit>>,
     pub(crate) knower: Option<Knower>,
+    /// Without it no agent is asked anything.
+    pub(crate) agents: Option<Arc<Agents>>,
     pub(crate) stop: CancellationToken,
 }
 
 /// A request that was let in, whole.
 struct Asked {
     context: Context,
+    uri: Uri,
     query: Query,
     method: Method,
+    upgrade: Option<Upgrade>,
     view_wanted: String,
     if_none_match: String,
     /// Without its parameters; empty if the client says none.
@@ -224,6 +232,13 @@ impl Api {
     async fn object(&self, target: Target, asked: &Asked) -> Result<Response, Refusal> {
         let context = &asked.context;
         let kind = target.kind;
+        if let Part::Agent(what) = target.part {
+            let verbs = kind.parts.iter().find(|it| it.part == target.part).map_or(&[][..], |it| it.verbs);
+            if !verbs.contains(&context.verb.as_ref()) {
+                return Err(Refusal::method_not_allowed());
+            }
+            return self.of_agent(&target, what, asked).await;
+        }
         let view = asked.view()?;
         let show = |code, object| show(context, code, view, kind, object);
         let written = |it| match it {
@@ -239,14 +254,6 @@ impl Api {
             return Err(Refusal::method_not_allowed());
         }
         match (asked.method.clone(), target.part) {
-            (_, Part::Agent(what)) => {
-                let stored = object::parse(&self.registry.get(&target)?);
-                // What never ran has said nothing.
-                if what == "log" && !object::is_set(&stored["spec"]["nodeName"]) {
-                    return Ok(respond(StatusCode::NO_CONTENT, reply::TEXT, Bytes::new()));
-                }
-                Err(answer::needs_agent(&target, &stored))
-            }
             (Method::GET, part) if part.is_written() => {
                 self.wait_for(asked.query.version()?).await?;
                 Ok(show(StatusCode::OK, self.registry.get(&target)?))

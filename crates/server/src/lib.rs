@@ -6,6 +6,7 @@
 
 mod admission;
 mod admit;
+mod agents;
 mod answer;
 mod audit;
 mod auth;
@@ -45,6 +46,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -63,10 +65,11 @@ use tokio::task::{self, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::auth::{Access, Peer};
 use crate::door::Doors;
-use crate::http::Api;
+use crate::http::{Api, Held};
 use crate::knower::Knower;
 use crate::line::Line;
 use crate::metrics::Counted;
@@ -158,7 +161,8 @@ impl Server {
         let own = standing::Server { address, nodes, ca_pem: pki.ca_pem().to_owned() };
         standing::make(&registry, &own, now).await.map_err(refused)?;
         auth::make_default_roles(&registry, now).await.map_err(refused)?;
-        let api = Api::new(Arc::new(registry), CancellationToken::new());
+        let mut api = Api::new(Arc::new(registry), CancellationToken::new());
+        api.agents = Some(Arc::new(Agents::new(&pki)?));
         Ok(Self { listeners, own, pki, api, doors: Doors::new(), failure })
     }
 
@@ -187,6 +191,12 @@ impl Server {
         let failed = |source| BindError::Audit { path: path.to_owned(), source };
         self.api.audit = Some(Arc::new(Audit::open(path).map_err(failed)?));
         Ok(())
+    }
+
+    /// Gives each node that joins 256 addresses of this range for its pods. The first `left` parts of it are for nodes that bring
+    /// theirs. `Err` says what is wrong with the range.
+    pub fn give_pod_ranges(&self, range: &str, left: u32) -> Result<(), String> {
+        self.api.registry.memory.pod_ranges().give_of(range, left)
     }
 
     /// Has somebody else in this process answer what `/debug/explain` asks: what a controller knows of a DaemonSet, by namespace
@@ -233,8 +243,8 @@ impl Server {
                     };
                     let (tls, api, watcher) = (tls.clone(), api.clone(), graceful.watcher());
                     tokio::spawn(async move {
-                        let _place = (place, Counted::new(&api.registry.metrics.connections));
-                        if let Err(error) = connection(stream, peer.ip(), tls, api, watcher).await {
+                        let held = Held::new((place, Counted::new(&api.registry.metrics.connections)));
+                        if let Err(error) = connection(stream, peer.ip(), held, tls, api, watcher).await {
                             tracing::debug!(%peer, error, "a connection ended early");
                         }
                     });
@@ -325,18 +335,20 @@ async fn renew(serving: Arc<Serving>, stop: CancellationToken) {
 async fn connection(
     stream: TcpStream,
     address: IpAddr,
+    held: Held,
     tls: TlsAcceptor,
     api: Api,
     watcher: hyper_util::server::graceful::Watcher,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     // Watch events are small, and someone waits for each.
     stream.set_nodelay(true)?;
-    serve_line(Line::new(stream), address, tls, api, watcher).await
+    serve_line(Line::new(stream), address, held, tls, api, watcher).await
 }
 
 async fn serve_line<S>(
     line: Line<S>,
     address: IpAddr,
+    held: Held,
     tls: TlsAcceptor,
     api: Api,
     watcher: hyper_util::server::graceful::Watcher,
@@ -351,10 +363,12 @@ where
             return failed?.map(drop).map_err(Into::into);
         }
     };
+    let stop = api.stop.clone();
     let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
     let peer = Arc::new(certificate.and_then(|it| Peer::of(it)));
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(address);
+        request.extensions_mut().insert(held.clone());
         let (api, peer) = (api.clone(), peer.clone());
         async move {
             let user = peer.as_ref().as_ref().and_then(|it| it.user(Timestamp::now()));
@@ -369,8 +383,14 @@ where
             .header_read_timeout(limits::HEADER_TIMEOUT)
             .max_headers(limits::HEADERS_MAX)
             .max_buf_size(limits::HEADER_BYTES_MAX);
-        let connection = http1.serve_connection(TokioIo::new(stream), service);
-        return watcher.watch(connection).await.map_err(Into::into);
+        let mut connection = pin!(http1.serve_connection(TokioIo::new(stream), service).with_upgrades());
+        // Whoever holds a watcher is waited for.
+        let _watcher = watcher;
+        tokio::select! {
+            ended = connection.as_mut() => return ended.map_err(Into::into),
+            () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+        }
+        return connection.await.map_err(Into::into);
     }
     // Pings are answered, so what is not heard of is gone.
     stream.get_mut().0.hear_within(limits::HEADER_TIMEOUT);

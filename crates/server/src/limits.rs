@@ -16,6 +16,10 @@ const CONNECTIONS_OF_ADDRESS_MAX: usize = 4_000;
 /// Watches in all. 5,000 nodes hold some eight each; at some 4 kB, 50,000 are 200 MB.
 const WATCHES_MAX: usize = 50_000;
 
+/// What agents serve at once: logs that are followed, commands, connections that are forwarded. At two buffers of 16 kB and two
+/// TLS connections each, 2,000 are some 200 MB.
+const AGENT_STREAMS_MAX: usize = 2_000;
+
 /// Requests being worked on: as upstream's `--max-mutating-requests-inflight` and `--max-requests-inflight`.
 const WRITES_MAX: usize = 200;
 const READS_MAX: usize = 400;
@@ -51,6 +55,7 @@ pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(20);
 pub(crate) struct Limits {
     connections: Arc<Connections>,
     watches: Arc<Semaphore>,
+    agent_streams: Arc<Semaphore>,
     writes: Arc<Semaphore>,
     reads: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
@@ -81,6 +86,7 @@ impl Limits {
         Self {
             connections: Arc::default(),
             watches: places(watches),
+            agent_streams: places(AGENT_STREAMS_MAX),
             writes: places(writes),
             reads: places(reads),
             waiting: places(waiting),
@@ -115,6 +121,11 @@ impl Limits {
     /// A place among the watches, or none.
     pub(crate) fn watch(&self) -> Option<OwnedSemaphorePermit> {
         self.watches.clone().try_acquire_owned().ok()
+    }
+
+    /// A place among what agents serve, or none.
+    pub(crate) fn agent_stream(&self) -> Option<OwnedSemaphorePermit> {
+        self.agent_streams.clone().try_acquire_owned().ok()
     }
 }
 

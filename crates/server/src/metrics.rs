@@ -104,7 +104,11 @@ impl Default for Metrics {
             "Requests refused because too many were under way",
             metrics.refused.clone(),
         );
-        all.register("apiserver_longrunning_requests", "Watches", metrics.watches.clone());
+        all.register(
+            "apiserver_longrunning_requests",
+            "Watches, and what agents serve",
+            metrics.watches.clone(),
+        );
         all.register("muster_connections", "Connections", metrics.connections.clone());
         all.register(
             "muster_tls_handshakes_failed",

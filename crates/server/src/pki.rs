@@ -21,7 +21,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use tokio_rustls::rustls::sign::CertifiedKey;
-use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto::ring};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto::ring};
 
 use crate::auth::{
     AUTHENTICATED, CONTROLLER, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, MASTERS, NODE_LIFECYCLE, SCHEDULER,
@@ -41,6 +41,10 @@ const ADMIN_YEARS: i16 = 1;
 /// end would keep out.
 const PART_YEARS: i16 = CA_YEARS;
 const CA_YEARS: i16 = 10;
+
+/// As whom the server comes to an agent: agents let in nobody else. It is in a group that no signing request gets into, so nobody
+/// can ask for a certificate like it.
+const TO_AGENTS: &str = "kube-apiserver-kubelet-client";
 
 const TOKEN_KEY: &str = "sa.key";
 
@@ -203,6 +207,25 @@ current-context: muster
         params.distinguished_name.push(DnType::CommonName, "muster");
         let identity = self.issue(&params)?;
         self.certified(&identity).map_err(|source| self.unusable(source))
+    }
+
+    /// TLS to an agent: as whom the server comes, and whose certificates it believes.
+    pub(crate) fn to_agents(&self) -> Result<ClientConfig, PkiError> {
+        let mut params = leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, PART_YEARS)?;
+        params.distinguished_name.push(DnType::OrganizationName, MASTERS);
+        params.distinguished_name.push(DnType::CommonName, TO_AGENTS);
+        let identity = self.issue(&params)?;
+        let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
+            let mut roots = RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_slice(self.ca.as_bytes())?)?;
+            let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes())?;
+            let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
+            Ok(ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+                .with_safe_default_protocol_versions()?
+                .with_root_certificates(roots)
+                .with_client_auth_cert(vec![certificate], key)?)
+        };
+        config().map_err(|source| self.unusable(source))
     }
 
     fn certified(

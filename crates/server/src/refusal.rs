@@ -253,6 +253,15 @@ impl Refusal {
         refusal
     }
 
+    /// An agent says no.
+    pub(crate) fn of_agent(code: StatusCode, why: String) -> Self {
+        match code {
+            StatusCode::BAD_REQUEST => Self::bad_request(why),
+            StatusCode::NOT_FOUND => Self::new(code, "NotFound", why),
+            _ => Self::internal(&why),
+        }
+    }
+
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
     }

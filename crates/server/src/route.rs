@@ -136,7 +136,10 @@ fn of_kind(kind: &'static Kind, namespace: Option<&str>, rest: &[&str]) -> Optio
         [] => Some(Route::Collection { kind, namespace }),
         [name] => object(name, Part::Whole),
         [name, "status"] if kind.has_status_subresource() => object(name, Part::Status),
-        [name, part] => object(name, kind.parts.iter().find(|it| it.name == *part)?.part),
+        // What follows is the agent's or the pod's own path.
+        [name, part @ "proxy", ..] | [name, part] => {
+            object(name, kind.parts.iter().find(|it| it.name == *part)?.part)
+        }
         _ => None,
     }
 }
@@ -162,6 +165,8 @@ mod tests {
         check("/api/v1/nodes/n1/status", "nodes None n1 Status");
         check("/api/v1/pods", "pods in None");
         check("/api/v1/namespaces/a/pods", "pods in Some(\"a\")");
+        check("/api/v1/namespaces/a/pods/p/proxy/a/b", "pods Some(\"a\") p Agent(\"proxy\")");
+        check("/api/v1/namespaces/a/pods/p/log/x", "None");
         check("/api/v1/namespaces/a/pods/p/binding", "pods Some(\"a\") p Binding");
         check("/api/v1/namespaces/a", "namespaces None a Whole");
         check("/api/v1/namespaces/a/status", "namespaces None a Status");

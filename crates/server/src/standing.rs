@@ -13,7 +13,7 @@ use muster_store::{Change, Event, Revision};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::{self, SERVER_ADDRESS};
+use crate::admission::{self, DNS_ADDRESS, SERVER_ADDRESS};
 use crate::context::Context;
 use crate::kinds::{KINDS, Kind};
 use crate::object::{self, is_set, str_at};
@@ -60,7 +60,12 @@ pub(crate) async fn make(registry: &Registry, server: &Server, now: Timestamp) -
         namespaces.iter().map(|it| str_at(&object::parse(it), "metadata.name").to_owned()).collect();
     let furnished = futures::future::try_join_all(names.iter().map(|it| standing.furnish(it)));
     let own = futures::future::try_join_all(own(server).map(|it| standing.ensure(it)));
-    futures::future::try_join(furnished, own).await.map(drop)
+    futures::future::try_join(furnished, own).await?;
+    // Whoever took that address before there was anything at it keeps it.
+    if let Err(refusal) = standing.ensure(dns()).await {
+        tracing::warn!(status = %refusal.status(), "make the Service for the names of the cluster");
+    }
+    Ok(())
 }
 
 /// Some namespaces, and in the first an account for pods: all that most tests need, in four commits.
@@ -338,6 +343,26 @@ fn own(server: &Server) -> impl Iterator<Item = Wanted> {
         (kind("discovery.k8s.io", "endpointslices"), default, slice),
     ]
     .into_iter()
+}
+
+/// Where names of the cluster are asked for. Each node answers its own pods, so nothing stands behind it; a user who has a
+/// selector put here runs DNS servers instead.
+fn dns() -> Wanted {
+    let port = |name: &str, protocol: &str| json!({"name": name, "protocol": protocol, "port": 53, "targetPort": 53});
+    let service = json!({
+        "metadata": {
+            "name": "kube-dns",
+            "labels": {"k8s-app": "kube-dns"},
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": DNS_ADDRESS.to_string(),
+            "clusterIPs": [DNS_ADDRESS.to_string()],
+            "ports": [port("dns", "UDP"), port("dns-tcp", "TCP")],
+            "sessionAffinity": "None",
+        },
+    });
+    (kind("", "services"), Some("kube-system"), service)
 }
 
 /// The address under which others reach the server: none if it listens to its own machine only.

@@ -103,6 +103,7 @@ pub const MUTANTS: &[Mutant] = &[
     of("stale-total", "totals keep what is gone", &["B73"]),
     of("brake", "a node the revision killed is not counted", &["brake-drain", "brake-surge"]),
     of("lost", "a node that was lost later is not counted either", &["lost-after"]),
+    of("taken", "a node that was taken and seems lost is not counted", &["taken"]),
     of("W6", "one more surge than the budget", &["B73", "brake-surge", "X05"]),
     of("W7", "an old pod goes before the new one is available", &["K06", "moved-by-template-surge"]),
     of("W10", "leaving pods are released", &["B32"]),

@@ -28,9 +28,15 @@ pub struct Config {
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Value>,
     pub pods_max: u16,
+    /// The addresses of its pods, as `10.244.1.0/24`; none: those that the API server gives it.
+    pub pod_range: Option<String>,
+    /// Where the runtime reads what the network of its pods is. Said there once the range is known, unless another file says it.
+    pub cni_conf: Option<PathBuf>,
     /// Manifests of pods that the node runs whatever the API server says.
     pub static_pods: Option<PathBuf>,
     pub cluster_dns: Option<IpAddr>,
+    /// Whom the node itself asks for names, as `/etc/resolv.conf`.
+    pub resolv_conf: PathBuf,
     pub cluster_domain: String,
 }
 

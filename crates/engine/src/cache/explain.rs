@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::{Cache, Entry};
 use crate::daemonset::cell::Cell;
-use crate::daemonset::{self, Backoff};
+use crate::daemonset::{self, Backoff, Taken};
 use crate::facts::{Counts, Key, Node, Pod, Text};
 use crate::placement::Verdict;
 use crate::plan::Step;
@@ -120,6 +120,8 @@ pub struct Remembered {
     pub generation: i64,
     /// Failed pods by node.
     pub backoffs: BTreeMap<Text, Backoff>,
+    /// Nodes whose pod was deleted under a revision.
+    pub taken: BTreeMap<Text, Taken>,
     /// Own writes that no watch has shown yet.
     pub unseen_writes: usize,
     /// Calls that failed in a row, and when the next one is made.
@@ -158,6 +160,7 @@ impl Cache {
         Some(Remembered {
             generation: set.generation,
             backoffs: memory.backoffs.clone(),
+            taken: memory.taken.clone(),
             unseen_writes: memory.gate.unseen(),
             failures: memory.failures,
             retry_at: memory.retry_at,
@@ -172,6 +175,7 @@ impl Cache {
         {
             entry.memory.generation = remembered.generation;
             entry.memory.backoffs.clone_from(&remembered.backoffs);
+            entry.memory.taken.clone_from(&remembered.taken);
         }
     }
 

@@ -12,10 +12,10 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::act::Report;
-use crate::daemonset::cell;
+use crate::daemonset::cell::{self, OfNode};
 use crate::daemonset::revision::{self, Current};
 use crate::daemonset::status::STALLED;
-use crate::daemonset::{self, Advance, Backoff, Ledger};
+use crate::daemonset::{self, Advance, Backoff, Ledger, Taken};
 use crate::facts::{
     Condition, ConditionType, Counts, Key, Kind, Node, Pod, Revision, Set, Status, Text, Watched,
 };
@@ -92,6 +92,8 @@ pub(crate) struct Memory {
     gate: Gate,
     /// Failed pods by node, of one generation.
     backoffs: BTreeMap<Text, Backoff>,
+    /// Nodes whose pod was deleted under a revision, and when.
+    taken: BTreeMap<Text, Taken>,
     generation: i64,
     failures: u32,
     retry_at: Option<Time>,
@@ -229,6 +231,12 @@ impl Cache {
             let before = entry.memory.backoffs.get(node).copied();
             entry.memory.backoffs.insert(node.clone(), Backoff::next(before, now));
             entry.dirty.node(node);
+        }
+        if let Some(current) = &entry.ledger.history.current {
+            for node in report.deleted_on() {
+                entry.memory.taken.insert(node.clone(), Taken { hash: current.hash.clone(), at: now });
+                entry.dirty.node(node);
+            }
         }
         if entry.memory.gate.is_waiting() {
             self.gated.insert(key.clone());
@@ -723,6 +731,9 @@ impl Entry {
             for backoff in self.memory.backoffs.values_mut() {
                 backoff.last = backoff.last.min(now);
             }
+            for taken in self.memory.taken.values_mut() {
+                taken.at = taken.at.min(now);
+            }
             self.memory.retry_at = self.memory.retry_at.map(|at| at.min(now + RETRY_MAX));
             if let Some(advance) = &mut self.memory.advance {
                 advance.at = advance.at.min(now);
@@ -773,8 +784,7 @@ impl Entry {
         let Some(current) = self.ledger.history.current.clone() else { return };
         let cells = objects.nodes().join(&self.pods, |name, node, pods| {
             let pods = pods.map_or(&[][..], Vec::as_slice);
-            let backoff = self.memory.backoffs.get(name).copied();
-            cell::assess(&self.set, &current, node.map(Arc::as_ref), pods, backoff, now)
+            cell::assess(&self.set, &current, node.map(Arc::as_ref), pods, self.memory.of(name), now)
         });
         self.ledger.fill(&current, cells);
     }
@@ -784,10 +794,13 @@ impl Entry {
         let pods = self.pods.get(name).map_or(&[][..], Vec::as_slice);
         if node.is_none() && pods.is_empty() {
             self.memory.backoffs.remove(name);
+            self.memory.taken.remove(name);
             return self.ledger.remove(current, name);
         }
-        let backoff = self.memory.backoffs.get(name).copied();
-        let cell = cell::assess(&self.set, current, node, pods, backoff, now);
+        let cell = cell::assess(&self.set, current, node, pods, self.memory.of(name), now);
+        if self.memory.taken.get(name).is_some_and(|it| it.until(&self.set, current, pods, now).is_none()) {
+            self.memory.taken.remove(name);
+        }
         self.ledger.put(current, name, cell);
     }
 
@@ -851,6 +864,11 @@ impl Entry {
 }
 
 impl Memory {
+    /// What is remembered of a node.
+    fn of(&self, node: &Text) -> OfNode<'_> {
+        OfNode { backoff: self.backoffs.get(node).copied(), taken: self.taken.get(node) }
+    }
+
     fn take(&mut self, report: &Report, now: Time) {
         report.tell(&mut self.gate, now);
         if report.wrote_status() {

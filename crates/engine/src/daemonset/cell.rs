@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::revision::Current;
-use super::rollout::{self, Offer, Standing};
+use super::rollout::{self, Offer, Standing, Taken};
 use super::roster::{self, Backoff};
 use super::status::{available, counted};
 use crate::facts::{Counts, Node, Pod, Set, Text};
@@ -34,6 +34,13 @@ pub(crate) struct Cell {
     pub(crate) trouble: Option<Text>,
     /// When this cell changes by time alone.
     pub(crate) again_at: Option<Time>,
+}
+
+/// What is remembered of a node beside its facts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OfNode<'a> {
+    pub(crate) backoff: Option<Backoff>,
+    pub(crate) taken: Option<&'a Taken>,
 }
 
 /// What one node adds.
@@ -141,16 +148,18 @@ pub(crate) fn assess(
     current: &Current,
     node: Option<&Node>,
     pods: &[Arc<Pod>],
-    backoff: Option<Backoff>,
+    of_node: OfNode<'_>,
     now: Time,
 ) -> Cell {
     let verdict = node.map(|it| placement::verdict(&set.template, it));
-    let roster = roster::roster(set, current, verdict.as_ref(), pods, backoff, now);
-    let stand = rollout::stand(set, current, node, verdict.as_ref(), pods, &roster, now);
+    let roster = roster::roster(set, current, verdict.as_ref(), pods, of_node.backoff, now);
+    let taken_until = of_node.taken.and_then(|it| it.until(set, current, pods, now));
+    let stand = rollout::stand(set, current, node.zip(verdict.as_ref()), pods, &roster, taken_until, now);
     let runs = verdict == Some(Verdict::Run);
     let counts = counted(set, current, pods, now);
     let how = counts.map(|pod| available(set, pod, now));
-    let again_at = pods.iter().fold(roster.again_at, |again_at, pod| match available(set, pod, now) {
+    let again_at = earliest(roster.again_at, stand.again_at);
+    let again_at = pods.iter().fold(again_at, |again_at, pod| match available(set, pod, now) {
         Err(Why::StillSettling { until }) => earliest(again_at, Some(until)),
         _ => again_at,
     });

@@ -12,6 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+pub use rollout::Taken;
 pub use roster::Backoff;
 pub use status::available;
 

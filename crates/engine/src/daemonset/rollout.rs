@@ -2,11 +2,12 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::revision::Current;
 use super::roster::{self, Roster};
 use super::status::{available, up};
-use crate::facts::{Effect, Node, Pod, Ready, Rollout, Set, Taint, Truth};
+use crate::facts::{Effect, Node, Pod, Ready, Rollout, Set, Taint, Text, Truth};
 use crate::mutant;
 use crate::placement::taints::is_node_trouble;
 use crate::placement::{Verdict, tolerates};
@@ -42,6 +43,8 @@ pub(crate) struct Stand {
     /// Surge beside an old pod that is not up: costs nothing either.
     pub(crate) create: Option<Why>,
     pub(crate) waiting: Option<Why>,
+    /// When this changes by time alone.
+    pub(crate) again_at: Option<Time>,
 }
 
 /// How many nodes may be down, or have two pods, at once.
@@ -70,18 +73,21 @@ enum Hold<'a> {
 pub(crate) fn stand(
     set: &Set,
     current: &Current,
-    node: Option<&Node>,
-    verdict: Option<&Verdict>,
+    here: Option<(&Node, &Verdict)>,
     pods: &[Arc<Pod>],
     roster: &Roster,
+    taken_until: Option<Time>,
     now: Time,
 ) -> Stand {
     let is_available = |pod: &Arc<Pod>| available(set, pod, now).is_ok();
     let mut stand = Stand::default();
-    let hold = hold(set, node, verdict);
+    let node = here.map(|(node, _)| node);
+    let hold = hold(set, here);
     let lost = node.and_then(|it| lost(it, current));
     let never_reached = || node.is_some_and(|it| never_reached(it, current, pods));
     let excused = lost.is_some() || (matches!(hold, Hold::Trouble(_)) && never_reached());
+    stand.again_at = taken_until.filter(|_| excused && !mutant::is("taken"));
+    let excused = excused && stand.again_at.is_none();
     stand.standing.charged = charged(set, current, &hold, excused, pods, roster, now);
     stand.standing.available = matches!(hold, Hold::No) && roster.stay.iter().any(is_available);
     if set.rollout == Rollout::OnDelete && !mutant::is("B20") {
@@ -202,8 +208,8 @@ fn charged(
     }
 }
 
-fn hold<'a>(set: &Set, node: Option<&'a Node>, verdict: Option<&Verdict>) -> Hold<'a> {
-    let (Some(node), Some(verdict)) = (node, verdict) else { return Hold::Leaving };
+fn hold<'a>(set: &Set, here: Option<(&'a Node, &Verdict)>) -> Hold<'a> {
+    let Some((node, verdict)) = here else { return Hold::Leaving };
     match verdict {
         Verdict::Run => Hold::No,
         Verdict::Leave(_) => Hold::Leaving,
@@ -241,6 +247,26 @@ fn lost(node: &Node, current: &Current) -> Option<Time> {
 fn never_reached(node: &Node, current: &Current, pods: &[Arc<Pod>]) -> bool {
     let before = node.ready.since.zip(current.made_at).is_some_and(|(since, made_at)| since < made_at);
     node.ready.status != Truth::True && before && pods.iter().all(|it| it.gone())
+}
+
+/// A pod that was deleted by our hand: under which revision, and when.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Taken {
+    pub hash: Text,
+    pub at: Time,
+}
+
+/// Longer than a watch of nodes is late without being begun anew.
+const TAKEN_FOR: Duration = Duration::from_secs(5 * 60);
+
+impl Taken {
+    /// Rule: a node whose pod this rollout took is charged until its new pod is available, though it seem lost: what a
+    /// late watch shows of it may be over already. What it shows after five minutes is believed.
+    pub(crate) fn until(&self, set: &Set, current: &Current, pods: &[Arc<Pod>], now: Time) -> Option<Time> {
+        let until = self.at + TAKEN_FOR;
+        let is_back = || pods.iter().any(|it| current.is_new(it) && available(set, it, now).is_ok());
+        (self.hash == current.hash && now < until && !is_back()).then_some(until)
+    }
 }
 
 fn silent_since(node: &Node) -> Option<Time> {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cache::Remembered;
-use crate::daemonset::Backoff;
+use crate::daemonset::{Backoff, Taken};
 use crate::facts::Kind;
 use crate::scenario::{self, World};
 
@@ -293,6 +293,7 @@ fn what_the_controller_remembers() {
     let remembered = Remembered {
         generation: 1,
         backoffs: [("n1".into(), Backoff { last, delay })].into(),
+        taken: [("n2".into(), Taken { hash: "a".into(), at: last })].into(),
         unseen_writes: 2,
         failures: 3,
         retry_at: Some(now + Duration::from_secs(2)),
@@ -309,7 +310,7 @@ fn what_the_controller_remembers() {
     assert_eq!(Controller::of_json(sent.to_string().as_bytes()).as_ref(), Some(&controller));
     assert_eq!(Controller::of_json(b"{}"), None);
     assert_eq!(Controller::of_json(b"404 page not found"), None);
-    expect![[r#"{"acts":true,"advancedAt":"2026-01-01T00:15:00.000000Z","backoffs":{"n1":{"delayMs":64000,"failedAt":"2026-01-01T00:16:30.000000Z"}},"failures":3,"generation":1,"leftAloneUntil":null,"queued":false,"retryAt":"2026-01-01T00:16:42.000000Z","unseenWrites":2,"wakesAt":"2026-01-01T00:17:34.000000Z"}"#]].assert_eq(&sent.to_string());
+    expect![[r#"{"acts":true,"advancedAt":"2026-01-01T00:15:00.000000Z","backoffs":{"n1":{"delayMs":64000,"failedAt":"2026-01-01T00:16:30.000000Z"}},"failures":3,"generation":1,"leftAloneUntil":null,"queued":false,"retryAt":"2026-01-01T00:16:42.000000Z","taken":{"n2":{"at":"2026-01-01T00:16:30.000000Z","hash":"a"}},"unseenWrites":2,"wakesAt":"2026-01-01T00:17:34.000000Z"}"#]].assert_eq(&sent.to_string());
     expect![[r#"
         DaemonSet default/web: revision 1, generation 1
         2 nodes: 2 should run it (1 up to date, 1 not ready), 0 should not

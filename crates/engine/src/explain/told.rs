@@ -5,7 +5,7 @@ use alloc::string::{String, ToString as _};
 use serde_json::{Map, Value, json};
 
 use crate::cache::Remembered;
-use crate::daemonset::Backoff;
+use crate::daemonset::{Backoff, Taken};
 use crate::facts::Text;
 use crate::time::Time;
 
@@ -44,6 +44,11 @@ impl Controller {
                 (node.to_string(), json!({"failedAt": time(Some(it.last)), "delayMs": delay_ms}))
             })
             .collect();
+        let taken: Map<String, Value> = known
+            .taken
+            .iter()
+            .map(|(node, it)| (node.to_string(), json!({"hash": it.hash, "at": time(Some(it.at))})))
+            .collect();
         json!({
             "generation": known.generation,
             "acts": self.acts,
@@ -55,6 +60,7 @@ impl Controller {
             "retryAt": time(known.retry_at),
             "advancedAt": time(known.advanced_at),
             "backoffs": backoffs,
+            "taken": taken,
         })
     }
 
@@ -67,11 +73,18 @@ impl Controller {
             Some(Backoff { last: time(&it["failedAt"])?, delay })
         };
         let backoffs = said.get("backoffs")?.as_object()?.iter();
+        let taken = |it: &Value| Some(Taken { hash: it["hash"].as_str()?.into(), at: time(&it["at"])? });
         Some(Self {
             remembered: Remembered {
                 generation: said.get("generation")?.as_i64()?,
                 backoffs: backoffs
                     .filter_map(|(node, it)| Some((Text::from(node.as_str()), backoff(it)?)))
+                    .collect(),
+                taken: said["taken"]
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|(node, it)| Some((Text::from(node.as_str()), taken(it)?)))
                     .collect(),
                 unseen_writes: said["unseenWrites"].as_u64().and_then(|it| it.try_into().ok()).unwrap_or(0),
                 failures: said["failures"].as_u64().and_then(|it| it.try_into().ok()).unwrap_or(0),

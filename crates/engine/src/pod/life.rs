@@ -34,6 +34,7 @@ pub(super) struct Kill {
 pub(super) enum Hook {
     Due,
     Done,
+    Failed,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -162,7 +163,7 @@ impl Pod {
 
     pub(super) fn post_started(&mut self, name: &Text, id: &Text, failure: Option<Text>, _: Time) {
         let Some(life) = self.lives.get_mut(id) else { return };
-        life.hook = Hook::Done;
+        life.hook = if failure.is_none() { Hook::Done } else { Hook::Failed };
         let Some(message) = failure else { return };
         life.kill = Some(Kill { message: "FailedPostStartHook".to_string(), grace: None });
         self.tracks.entry(name.clone()).or_default().waiting =

@@ -330,10 +330,11 @@ impl Pod {
         Ok(())
     }
 
-    /// The API server has it no more: it was deleted by force, or while nobody was here.
+    /// The API server has it no more: it was deleted by force, or while nobody was here. Or its manifest is gone from the
+    /// node.
     pub fn gone(&mut self, now: Time) {
         self.is_gone = true;
-        self.limit(ending::GRACE_MIN, now);
+        self.limit(if self.object.is_static { self.object.spec.grace } else { ending::GRACE_MIN }, now);
     }
 
     /// What the runtime has of the pod. An answer from before the last deed was done is not used.

@@ -49,7 +49,7 @@ impl Pod {
     pub(super) fn start(&mut self, container: &spec::Container, sandbox: &Text, now: Time) {
         let name = &container.name;
         let is_busy = |it: &Deed| it.container() == Some(name) && !matches!(it, Deed::Probe { .. });
-        if !self.is_prepared || self.is_under_way(is_busy) || self.backs_off(name, now) {
+        if self.is_under_way(is_busy) || self.backs_off(name, now) || !self.is_prepared {
             return;
         }
         let track = self.tracks.entry(name.clone()).or_default();
@@ -138,10 +138,13 @@ impl Pod {
         match outcome {
             Outcome::Present => {
                 track.image = Image::Present;
-                let message = format!(
-                    "Container image {image:?} already present on machine and can be accessed by the pod"
-                );
-                self.note("Pulled", message);
+                // Said once of a container that cannot be made again and again.
+                if track.retry.is_none() {
+                    let message = format!(
+                        "Container image {image:?} already present on machine and can be accessed by the pod"
+                    );
+                    self.note("Pulled", message);
+                }
             }
             Outcome::Absent => track.image = Image::Absent,
             Outcome::Failed { reason, message } => {

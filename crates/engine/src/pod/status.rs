@@ -165,13 +165,14 @@ impl Pod {
             said = known.clone();
             said["ready"] =
                 (container.role == Role::Init && known["state"]["terminated"]["exitCode"] == 0).into();
-        } else if known["state"]["running"].is_object() {
+        } else if known["state"]["running"].is_object()
+            && !self.is_ending()
+            && container.restart.begins_again(LOST)
+        {
             let message = "The container could not be located when the pod was deleted.  The container used to \
                            be Running";
             said["lastState"] = lost(message);
-            if !self.is_deleting() {
-                said["restartCount"] = (known["restartCount"].as_u64().unwrap_or(0) + 1).into();
-            }
+            said["restartCount"] = (known["restartCount"].as_u64().unwrap_or(0) + 1).into();
         }
         if !container.mounts.is_empty() {
             said["volumeMounts"] = container.mounts.iter().map(mount).collect();
@@ -246,7 +247,8 @@ impl Pod {
     }
 
     fn conditions(&self, phase: Phase, init: &[Value], main: &[Value], now: Time) -> Vec<Value> {
-        let has_sandbox = self.newest_sandbox().is_some_and(|it| self.is_sound(it));
+        let has_ended = matches!(phase, Phase::Succeeded | Phase::Failed);
+        let has_sandbox = !has_ended && self.newest_sandbox().is_some_and(|it| self.is_sound(it));
         let initialized = self.initialized(phase, init, main);
         let containers = self.containers_ready(phase, init, main);
         let ready = containers.clone().and_then(|()| self.gates());

@@ -28,8 +28,7 @@ impl Waits {
     }
 }
 
-/// Rule: a restart, and a pull that failed, waits 10 s at first, then twice as long each time up to 5 min; what went well
-/// for 10 min begins anew. Upstream: `flowcontrol.Backoff`.
+/// How long a container waits before it comes again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct BackOff {
     pub delay: Duration,
@@ -45,6 +44,9 @@ impl BackOff {
         Self { delay: Self::FIRST, since: now }
     }
 
+    /// Rule: a restart, and a pull that failed, waits 10 s at first, then twice as long each time up to 5 min; what went
+    /// well for 10 min begins anew. Upstream: `flowcontrol.Backoff`.
+    ///
     /// The one that follows when something went wrong at `at` and is tried again now.
     pub(super) fn next(before: Option<Self>, at: Time, now: Time) -> Self {
         match before.filter(|it| !it.is_stale(at)) {

@@ -5,6 +5,7 @@ mod certificate_requester;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod node_taint;
+mod pod_range;
 mod priority;
 mod resource_quota;
 mod resources;
@@ -21,8 +22,9 @@ use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::route::{Part, Target};
 
+pub(crate) use pod_range::PodRanges;
 pub(crate) use resource_quota::{Charge, Charges, count_quotas, has_quotas};
-pub(crate) use service_address::SERVER as SERVER_ADDRESS;
+pub(crate) use service_address::{DNS as DNS_ADDRESS, SERVER as SERVER_ADDRESS};
 
 /// A write that asks to be admitted.
 #[derive(Debug, Clone, Copy)]
@@ -45,6 +47,7 @@ pub(crate) enum Plugin {
     LimitRanger,
     ServiceAccount,
     NodeTaint,
+    PodRange,
     Priority,
     TolerationSeconds,
     CertificateRequester,
@@ -55,12 +58,17 @@ pub(crate) enum Plugin {
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     addresses: service_address::Addresses,
+    ranges: pod_range::PodRanges,
     charges: resource_quota::Charges,
 }
 
 impl Memory {
     pub(crate) fn charges(&self) -> &Charges {
         &self.charges
+    }
+
+    pub(crate) fn pod_ranges(&self) -> &PodRanges {
+        &self.ranges
     }
 }
 
@@ -81,6 +89,7 @@ pub(crate) async fn mutate(
             Plugin::LimitRanger => limit_ranger::mutate(registry, attempt, object),
             Plugin::ServiceAccount => service_account::mutate(registry, attempt, object).await?,
             Plugin::NodeTaint => node_taint::mutate(attempt, object),
+            Plugin::PodRange => pod_range::mutate(registry, context, attempt, object)?,
             Plugin::Priority => priority::mutate(registry, attempt, object)?,
             Plugin::TolerationSeconds => toleration_seconds::mutate(object),
             Plugin::CertificateRequester => certificate_requester::mutate(context, attempt, object),

@@ -23,6 +23,10 @@ use crate::selector::Selector;
 const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 const HOSTS: u32 = 1 << 16;
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+/// Where nodes answer for the names of the cluster.
+pub(crate) const DNS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
+/// The first address, and how many leading bits all have in common.
+pub(super) const RANGE: (u32, u8) = (NETWORK, 16);
 
 /// The first addresses are left to those who choose one themselves. Upstream: `calculateRangeOffset`, at most 256.
 const CHOSEN: u32 = 256;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::http::Api;
 use crate::kinds::Kind;
-use crate::object::{is_set, str_at};
+use crate::object::str_at;
 use crate::refusal::Refusal;
 use crate::route::{Part, Target};
 
@@ -35,23 +35,6 @@ pub(crate) fn binding<'a>(
         Ok(success())
     }
     .boxed()
-}
-
-/// A node's agent would have to serve it.
-pub(crate) fn needs_agent(target: &Target, stored: &Value) -> Refusal {
-    match (target.kind.plural, str_at(stored, "spec.nodeName")) {
-        ("pods", "") => Refusal::bad_request(format!("pod {} does not have a host assigned", target.name)),
-        ("pods", node) => {
-            let why =
-                if is_set(&stored["status"]["hostIP"]) { "no agent that serves it" } else { "no address" };
-            Refusal::unavailable(format!("the node \"{node}\" of pod \"{}\" has {why}", target.name))
-        }
-        _ => Refusal::unavailable(format!(
-            "{} \"{}\" has no agent that serves it",
-            target.kind.resource(),
-            target.name
-        )),
-    }
 }
 
 fn success() -> Value {

@@ -138,6 +138,15 @@ pub(crate) fn cluster_roles() -> Vec<Value> {
         ),
         with_rules("system:node", node_rules()),
         role(
+            "system:node-proxier",
+            [
+                on("list watch", CORE, "services endpoints"),
+                on(READ, CORE, "nodes"),
+                on("create patch update", EVENTS, "events"),
+                on("list watch", DISCOVERY, "endpointslices"),
+            ],
+        ),
+        role(
             CONTROLLER,
             [
                 on(READ, "apps", "daemonsets controllerrevisions"),
@@ -232,6 +241,9 @@ pub(crate) fn cluster_role_bindings() -> Vec<Value> {
             vec![group("system:authenticated"), group("system:unauthenticated")],
         ),
         binding("system:node", "system:node", Vec::new()),
+        binding("system:node-proxier", "system:node-proxier", vec![user("system:kube-proxy")]),
+        // A node carries the packets of its pods: to Services, and to the pods of other nodes.
+        binding("muster:node-proxiers", "system:node-proxier", vec![group("system:nodes")]),
         binding(
             "system:service-account-issuer-discovery",
             "system:service-account-issuer-discovery",

@@ -31,7 +31,7 @@ use jiff::Timestamp;
 use muster_store::{Change, Revision};
 use serde_json::Value;
 
-pub(crate) use self::certificate::Peer;
+pub(crate) use self::certificate::{Peer, user as named_by};
 pub(crate) use self::csr::keep as keep_signing_requests;
 pub(crate) use self::deed::{Deed, On, Resource};
 pub(crate) use self::defaults::{

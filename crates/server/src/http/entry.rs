@@ -11,6 +11,7 @@ use hyper::{HeaderMap, Request};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
+use super::agent::Upgrade;
 use super::query::Query;
 use super::reply::{self, nothing_at, refusal};
 use super::{Api, Asked, BODY_BYTES_MAX, BoxError, Response};
@@ -21,7 +22,7 @@ use crate::limits::{BODY_TIMEOUT, HEADERS_MAX, Limits, URL_BYTES_MAX};
 use crate::metrics::{self, Counted};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
-use crate::route::Route;
+use crate::route::{Part, Route};
 
 /// A request, and what becomes known of it on its way in.
 struct Visit {
@@ -35,7 +36,7 @@ struct Visit {
 
 impl Api {
     pub(crate) fn new(registry: Arc<Registry>, stop: CancellationToken) -> Self {
-        Self { registry, limits: Arc::new(Limits::default()), audit: None, knower: None, stop }
+        Self { registry, limits: Arc::new(Limits::default()), audit: None, knower: None, agents: None, stop }
     }
 
     /// `peer` is who the connection's certificate names. The address of the client is an extension of the request.
@@ -89,7 +90,7 @@ impl Api {
     async fn let_in<B>(
         &self,
         peer: Option<&User>,
-        request: Request<B>,
+        mut request: Request<B>,
         route: Option<Route>,
         query: Query,
         visit: &mut Visit,
@@ -112,8 +113,9 @@ impl Api {
             Some(other) => visit.impersonated.insert(other),
             None => user,
         };
-        // A watch has a place of its own, and health is asked most when there is no room.
-        let is_exempt = kind.is_watch() || matches!(route, Some(Route::Health(_)));
+        // A watch has a place of its own, and so has what an agent serves; health is asked most when there is no room.
+        let is_of_agent = matches!(&route, Some(Route::Object(it)) if matches!(it.part, Part::Agent(_)));
+        let is_exempt = kind.is_watch() || is_of_agent || matches!(route, Some(Route::Health(_)));
         let _place = if is_exempt {
             None
         } else {
@@ -127,6 +129,7 @@ impl Api {
         visit.grant = Some(allow(&self.registry, user, deed)?);
         let Some(route) = route else { return nothing_at(request.uri().path()) };
 
+        let upgrade = Upgrade::of(&mut request);
         let (parts, body) = request.into_parts();
         let header = |name| header(&parts.headers, name);
         let options = query.write_options();
@@ -147,8 +150,10 @@ impl Api {
                 user_agent: header(USER_AGENT).to_owned(),
                 ..Context::new(user.clone(), deed.verb.clone(), *now)
             },
+            uri: parts.uri.clone(),
             query,
             method: parts.method.clone(),
+            upgrade,
             view_wanted: header(ACCEPT).to_owned(),
             if_none_match: header(IF_NONE_MATCH).to_owned(),
             media_type: header(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned(),

@@ -1,7 +1,6 @@
 //! Answers, as bytes.
 
-use std::convert::Infallible;
-use std::iter;
+use std::{io, iter};
 
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -24,7 +23,7 @@ use crate::view::View;
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
 pub(crate) type Response = hyper::Response<Body>;
-pub(crate) type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
+pub(crate) type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, io::Result<Frame<Bytes>>>>>;
 
 pub(super) fn show(context: &Context, code: StatusCode, view: View, kind: &Kind, object: Bytes) -> Response {
     respond(code, JSON, view.of_object(kind, &object, context.now))

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use muster_engine::act::{Call, Outcome, Refusal};
-use muster_engine::facts::{Key, Kind, Pod, Rollout, Set, Text, Truth, Watched};
+use muster_engine::facts::{Kind, Pod, Rollout, Set};
 use muster_engine::manifest;
 use muster_engine::plan::Step;
 use muster_engine::time::Time;
@@ -177,8 +177,7 @@ impl Checks {
         }
     }
 
-    /// W5, the weak form, whatever anybody knew: nodes whose available pod a rollout took, and that have had none since. One
-    /// that a watch, however late, showed as silent is left out: whether it was lost before the rollout cannot be told then.
+    /// W5, the weak form, whatever anybody knew: nodes whose available pod a rollout took, and that have had none since.
     fn check_budget(&mut self, server: &Server, decided: &Decided, set: &Set, pod: &Pod, now: Time) {
         let (clock, hash) = (decided.clock, &decided.plan.hash);
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid).cloned() else { return };
@@ -205,16 +204,7 @@ impl Checks {
         if !drained {
             return;
         }
-        let nodes_at = decided.snapshot.get(&Kind::Nodes).copied().unwrap_or(0);
-        let seemed_silent = |node: &Text| match server.at(Kind::Nodes, &Key::new("", node.clone()), nodes_at)
-        {
-            Some(Watched::Node(it)) => it.ready.status == Truth::Unknown,
-            _ => false,
-        };
-        let taken = self
-            .taken
-            .iter()
-            .filter(|((uid, node), of)| *uid == current.uid && *of == hash && !seemed_silent(node));
+        let taken = self.taken.iter().filter(|((uid, _), of)| *uid == current.uid && *of == hash);
         let taken = taken.count();
         let desired = eligible.len();
         let allowed = oracle::budget(set, desired).max(1);

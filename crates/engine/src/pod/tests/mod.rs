@@ -12,13 +12,16 @@
 //! - `delete [GRACE]`, `gone`, `end REASON [GRACE]`, `image NAME IMAGE`, `debug NAME`, `condition TYPE STATUS`: by others;
 //! - `agent dies`: all that is remembered is lost, and a new one takes over.
 
-mod stories;
+mod begins;
+mod ends;
+mod goes_on;
 mod wire;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use expect_test::Expect;
@@ -26,10 +29,11 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Plays a story until a second, and shows what was done.
-fn play(until_s: i64, story: &str, told: Expect) {
+/// Plays a story, and shows what was done in some of its seconds.
+fn play(seconds: RangeInclusive<i64>, story: &str, told: Expect) {
     let mut scene = Scene::of(story);
-    scene.run(until_s);
+    scene.from = Time::from_secs(*seconds.start());
+    scene.run(*seconds.end());
     told.assert_eq(&scene.told);
 }
 
@@ -46,10 +50,10 @@ struct Scene {
     absent: BTreeSet<String>,
     bad: BTreeMap<(String, String), bool>,
     now: Time,
+    from: Time,
     told: String,
     said: String,
     deleted: bool,
-    shows_status: bool,
 }
 
 fn host() -> Host {
@@ -86,10 +90,10 @@ impl Scene {
             absent: BTreeSet::new(),
             bad: BTreeMap::new(),
             now,
+            from: now,
             told: String::new(),
             said: String::new(),
             deleted: false,
-            shows_status: false,
         }
     }
 
@@ -156,6 +160,9 @@ impl Scene {
     }
 
     fn line(&mut self, text: &str) {
+        if self.now < self.from {
+            return;
+        }
         let at = self.now.as_micros();
         let (s, tenths) = (at / 1_000_000, at % 1_000_000 / 100_000);
         let at = if tenths == 0 { s.to_string() } else { format!("{s}.{tenths}") };
@@ -313,7 +320,6 @@ impl Scene {
                 self.pod = Pod::new(&bytes, host(), self.now).unwrap();
                 self.held.clear();
             }
-            ["shows", "status"] => self.shows_status = true,
             _ => {
                 match words.as_slice() {
                     ["delete", grace @ ..] => {
@@ -360,9 +366,6 @@ impl Scene {
     /// The status in a line.
     fn short(&self) -> String {
         let status = &self.object["status"];
-        if self.shows_status {
-            return serde_json::to_string_pretty(status).unwrap();
-        }
         let mut said = status["phase"].as_str().unwrap().to_string();
         let conditions = status["conditions"].as_array().into_iter().flatten();
         let holds = conditions.filter(|it| it["status"] == "True" && it["type"] != "PodScheduled");

@@ -1,1 +1,417 @@
 //! What is told, whole.
+
+use expect_test::{Expect, expect};
+use serde_json::json;
+
+use super::super::status::covers;
+use super::*;
+
+/// The status at the end of a story.
+fn status(until_s: i64, story: &str, told: Expect) {
+    let mut scene = Scene::of(story);
+    scene.run(until_s);
+    told.assert_eq(&serde_json::to_string_pretty(&scene.object["status"]).unwrap());
+}
+
+#[test]
+fn a_pod_that_runs() {
+    status(
+        50,
+        "
+        pod
+        init first
+        main web readiness=10,3
+        5 exits first 0
+        6 bad web readiness
+        30 exits web 3
+        ",
+        expect![[r#"
+            {
+              "conditions": [
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:00Z",
+                  "message": null,
+                  "observedGeneration": 1,
+                  "reason": null,
+                  "status": "True",
+                  "type": "PodReadyToStartContainers"
+                },
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:05Z",
+                  "message": null,
+                  "observedGeneration": 1,
+                  "reason": null,
+                  "status": "True",
+                  "type": "Initialized"
+                },
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:30Z",
+                  "message": "containers with unready status: [web]",
+                  "observedGeneration": 1,
+                  "reason": "ContainersNotReady",
+                  "status": "False",
+                  "type": "Ready"
+                },
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:30Z",
+                  "message": "containers with unready status: [web]",
+                  "observedGeneration": 1,
+                  "reason": "ContainersNotReady",
+                  "status": "False",
+                  "type": "ContainersReady"
+                },
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:00Z",
+                  "message": null,
+                  "observedGeneration": 1,
+                  "reason": null,
+                  "status": "True",
+                  "type": "PodScheduled"
+                }
+              ],
+              "containerStatuses": [
+                {
+                  "containerID": "containerd://c4",
+                  "image": "busybox:1",
+                  "imageID": "sha256:busybox:1",
+                  "lastState": {
+                    "terminated": {
+                      "containerID": "containerd://c3",
+                      "exitCode": 3,
+                      "finishedAt": "1970-01-01T00:00:30Z",
+                      "reason": "Error",
+                      "startedAt": "1970-01-01T00:00:05Z"
+                    }
+                  },
+                  "name": "web",
+                  "ready": false,
+                  "restartCount": 1,
+                  "started": true,
+                  "state": {
+                    "running": {
+                      "startedAt": "1970-01-01T00:00:30Z"
+                    }
+                  }
+                }
+              ],
+              "hostIP": "192.168.0.1",
+              "hostIPs": [
+                {
+                  "ip": "192.168.0.1"
+                }
+              ],
+              "initContainerStatuses": [
+                {
+                  "containerID": "containerd://c2",
+                  "image": "busybox:1",
+                  "imageID": "sha256:busybox:1",
+                  "lastState": {},
+                  "name": "first",
+                  "ready": true,
+                  "restartCount": 0,
+                  "started": false,
+                  "state": {
+                    "terminated": {
+                      "containerID": "containerd://c2",
+                      "exitCode": 0,
+                      "finishedAt": "1970-01-01T00:00:05Z",
+                      "reason": "Completed",
+                      "startedAt": "1970-01-01T00:00:00Z"
+                    }
+                  }
+                }
+              ],
+              "observedGeneration": 1,
+              "phase": "Running",
+              "podIP": "10.0.0.1",
+              "podIPs": [
+                {
+                  "ip": "10.0.0.1"
+                }
+              ],
+              "startTime": "1970-01-01T00:00:00Z"
+            }"#]],
+    );
+}
+
+#[test]
+fn a_pod_that_was_evicted() {
+    status(
+        50,
+        "
+        pod host-network
+        main web
+        30 end Evicted
+        ",
+        expect![[r#"
+            {
+              "conditions": [
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:30Z",
+                  "message": null,
+                  "observedGeneration": 1,
+                  "reason": null,
+                  "status": "False",
+                  "type": "PodReadyToStartContainers"
+                },
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:00Z",
+                  "message": null,
+                  "observedGeneration": 1,
+                  "reason": null,
+                  "status": "True",
+                  "type": "Initialized"
+                },
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:30Z",
+                  "message": null,
+                  "observedGeneration": 1,
+                  "reason": "PodFailed",
+                  "status": "False",
+                  "type": "Ready"
+                },
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:30Z",
+                  "message": null,
+                  "observedGeneration": 1,
+                  "reason": "PodFailed",
+                  "status": "False",
+                  "type": "ContainersReady"
+                },
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:00Z",
+                  "message": null,
+                  "observedGeneration": 1,
+                  "reason": null,
+                  "status": "True",
+                  "type": "PodScheduled"
+                },
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:30Z",
+                  "message": "It was Evicted",
+                  "observedGeneration": 1,
+                  "reason": "TerminationByKubelet",
+                  "status": "True",
+                  "type": "DisruptionTarget"
+                }
+              ],
+              "containerStatuses": [
+                {
+                  "containerID": "containerd://c2",
+                  "image": "busybox:1",
+                  "imageID": "sha256:busybox:1",
+                  "lastState": {},
+                  "name": "web",
+                  "ready": false,
+                  "restartCount": 0,
+                  "started": false,
+                  "state": {
+                    "terminated": {
+                      "containerID": "containerd://c2",
+                      "exitCode": 143,
+                      "finishedAt": "1970-01-01T00:00:30Z",
+                      "reason": "Error",
+                      "startedAt": "1970-01-01T00:00:00Z"
+                    }
+                  }
+                }
+              ],
+              "hostIP": "192.168.0.1",
+              "hostIPs": [
+                {
+                  "ip": "192.168.0.1"
+                }
+              ],
+              "message": "It was Evicted",
+              "observedGeneration": 1,
+              "phase": "Failed",
+              "podIP": "192.168.0.1",
+              "podIPs": [
+                {
+                  "ip": "192.168.0.1"
+                }
+              ],
+              "reason": "Evicted",
+              "startTime": "1970-01-01T00:00:00Z"
+            }"#]],
+    );
+}
+
+#[test]
+fn a_pod_that_never_began() {
+    status(
+        10,
+        "
+        pod
+        main web image=nginx:1
+        0 absent nginx:1
+        0 fails pull
+        ",
+        expect![[r#"
+            {
+              "conditions": [
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:00Z",
+                  "message": null,
+                  "observedGeneration": 1,
+                  "reason": null,
+                  "status": "True",
+                  "type": "PodReadyToStartContainers"
+                },
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:00Z",
+                  "message": null,
+                  "observedGeneration": 1,
+                  "reason": null,
+                  "status": "True",
+                  "type": "Initialized"
+                },
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:00Z",
+                  "message": "containers with unready status: [web]",
+                  "observedGeneration": 1,
+                  "reason": "ContainersNotReady",
+                  "status": "False",
+                  "type": "Ready"
+                },
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:00Z",
+                  "message": "containers with unready status: [web]",
+                  "observedGeneration": 1,
+                  "reason": "ContainersNotReady",
+                  "status": "False",
+                  "type": "ContainersReady"
+                },
+                {
+                  "lastTransitionTime": "1970-01-01T00:00:00Z",
+                  "message": null,
+                  "observedGeneration": 1,
+                  "reason": null,
+                  "status": "True",
+                  "type": "PodScheduled"
+                }
+              ],
+              "containerStatuses": [
+                {
+                  "image": "nginx:1",
+                  "imageID": "",
+                  "lastState": {},
+                  "name": "web",
+                  "ready": false,
+                  "restartCount": 0,
+                  "started": false,
+                  "state": {
+                    "waiting": {
+                      "message": "cannot pull",
+                      "reason": "ErrImagePull"
+                    }
+                  }
+                }
+              ],
+              "hostIP": "192.168.0.1",
+              "hostIPs": [
+                {
+                  "ip": "192.168.0.1"
+                }
+              ],
+              "observedGeneration": 1,
+              "phase": "Pending",
+              "podIP": "10.0.0.1",
+              "podIPs": [
+                {
+                  "ip": "10.0.0.1"
+                }
+              ],
+              "startTime": "1970-01-01T00:00:00Z"
+            }"#]],
+    );
+}
+
+#[test]
+fn what_a_status_has_to_have() {
+    let has = |part: Value, whole: Value| covers(&part, &whole);
+    assert!(has(json!({"a": 1, "b": null}), json!({"a": 1, "c": 2})));
+    assert!(!has(json!({"a": 1}), json!({"a": 2})));
+    assert!(!has(json!({"a": 1}), Value::Null));
+    // Conditions of others are beside ours; of containers there are as many as we say.
+    assert!(has(
+        json!([{"type": "b", "status": "True"}]),
+        json!([{"type": "a"}, {"type": "b", "status": "True"}])
+    ));
+    assert!(!has(json!([{"name": "b"}]), json!([{"name": "a"}, {"name": "b"}])));
+    assert!(has(json!([{"name": "b"}, {"name": "a"}]), json!([{"name": "a"}, {"name": "b"}])));
+    assert!(has(json!([]), Value::Null));
+}
+
+#[test]
+fn an_address_that_changed_takes_the_old_one_away() {
+    let mut scene = Scene::of(
+        "
+        pod
+        main web
+        5 sandbox dies
+        ",
+    );
+    scene.hanging.insert("report".into());
+    scene.run(4);
+    // Nothing was reported: the first report is under way.
+    let told = json!({"podIPs": [{"ip": "10.0.0.1"}]});
+    scene.pod.told = told;
+    let reports = |scene: &Scene| {
+        let reports = scene.held.iter().filter_map(|it| match it {
+            Deed::Report(patch) => Some(patch["status"]["podIPs"].to_string()),
+            _ => None,
+        });
+        reports.collect::<Vec<_>>()
+    };
+    let held = core::mem::take(&mut scene.held);
+    held.iter().for_each(|it| scene.pod.done(it, Outcome::Done, Time::from_secs(4)));
+    scene.pod.told = json!({"podIPs": [{"ip": "10.0.0.9"}]});
+    scene.run(4);
+    expect![[r#"["[{\"ip\":\"10.0.0.1\"},{\"$patch\":\"delete\",\"ip\":\"10.0.0.9\"}]"]"#]]
+        .assert_eq(&format!("{:?}", reports(&scene)));
+}
+
+#[test]
+fn what_is_no_pod() {
+    for text in ["", "7", "{\"spec\": 1}", "{\"spec\": {\"containers\": [1]}}"] {
+        let why = Pod::new(text.as_bytes(), host(), Time::from_secs(0)).unwrap_err();
+        assert!(why.to_string().starts_with("read an object of pods: "), "{why}");
+    }
+    let nulls = br#"{"metadata": {"annotations": null}, "spec": {"containers": null, "initContainers": null}, "status": null}"#;
+    assert!(Pod::new(nulls, host(), Time::from_secs(0)).is_ok());
+}
+
+#[test]
+fn an_orphan_is_cleared_away() {
+    let mut scene = Scene::of("pod\nmain web");
+    scene.run(5);
+    scene.pod = Pod::orphan(Key::new("default", "web"), "u1".into(), host(), scene.now);
+    scene.told.clear();
+    scene.run(50);
+    expect![[r#"
+        0      - Killing: Stopping container web
+        0    stop web c2 within 2s
+        0    stop sandbox s1
+        0    remove sandbox s1
+        0    clean up with its logs
+        0    over
+    "#]]
+    .assert_eq(&scene.told);
+}
+
+#[test]
+fn an_answer_from_before_the_last_deed_is_not_used() {
+    let mut scene = Scene::of("pod\nmain web");
+    scene.hanging.insert("start".into());
+    scene.run(5);
+    let before = Seen {
+        mark: scene.pod.mark(),
+        sandboxes: scene.sandboxes.clone(),
+        containers: scene.containers.clone(),
+    };
+    let held = core::mem::take(&mut scene.held);
+    held.iter().for_each(|it| scene.answer(it));
+    scene.pod.seen(before, scene.now);
+    assert_eq!(scene.pod.look(scene.now).deeds, [], "the container would be started twice");
+}

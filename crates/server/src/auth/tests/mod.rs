@@ -457,9 +457,9 @@ async fn a_node_has_its_own_and_what_its_pods_use() {
             GET /api/v1/nodes/n1
                 yes: its own
             GET /api/v1/nodes/n2
-                no: nodes "n2" is forbidden: User "system:node:n1" cannot get resource "nodes" in API group "" at the cluster scope: node 'n1' cannot read 'n2', only its own Node object
+                yes: RBAC: allowed by ClusterRoleBinding "muster:node-proxiers" of ClusterRole "system:node-proxier" to Group "system:nodes"
             GET /api/v1/nodes
-                no: nodes is forbidden: User "system:node:n1" cannot list resource "nodes" in API group "" at the cluster scope: node 'n1' cannot read all nodes, only its own Node object
+                yes: RBAC: allowed by ClusterRoleBinding "muster:node-proxiers" of ClusterRole "system:node-proxier" to Group "system:nodes"
             PATCH /api/v1/nodes/n1/status
                 yes: its own
             DELETE /api/v1/nodes/n1

@@ -65,8 +65,14 @@ async fn silent(offers: Option<&[u8]>) -> String {
     let api = Server::new().await.api;
     let graceful = GracefulShutdown::new();
     let began = Instant::now();
-    let serving =
-        tokio::spawn(crate::serve_line(Line::new(line), [127, 0, 0, 1].into(), tls, api, graceful.watcher()));
+    let serving = tokio::spawn(crate::serve_line(
+        Line::new(line),
+        [127, 0, 0, 1].into(),
+        crate::http::Held::new(()),
+        tls,
+        api,
+        graceful.watcher(),
+    ));
     let _held: Box<dyn std::any::Any> = match offers {
         None => Box::new(client),
         Some(protocol) => Box::new(connect(client, &pki, protocol).await),

@@ -1,0 +1,59 @@
+//! What the runtime's plugins are told of the network of the node's pods.
+
+use muster_engine::services::Range;
+use serde_json::json;
+
+use super::NetError;
+use crate::node::Config;
+
+/// First by name, as the runtime takes the first there is.
+const FILE: &str = "10-muster.conflist";
+
+/// Says what the node's pods are on: a bridge with the node's range. Where somebody else already says it, nothing is said.
+pub(super) async fn write(config: &Config, range: Range) -> Result<(), NetError> {
+    let Some(dir) = &config.cni_conf else { return Ok(()) };
+    let path = dir.join(FILE);
+    let failed = |source| NetError::Write { path: path.display().to_string(), source };
+    let conf = conflist(config, range);
+    if tokio::fs::read_to_string(&path).await.is_ok_and(|it| it == conf) {
+        return Ok(());
+    }
+    tokio::fs::create_dir_all(dir).await.map_err(failed)?;
+    let mut others = tokio::fs::read_dir(dir).await.map_err(failed)?;
+    while let Some(other) = others.next_entry().await.map_err(failed)? {
+        let name = other.file_name();
+        let is_conf = name
+            .to_str()
+            .is_some_and(|it| [".conf", ".conflist", ".json"].iter().any(|end| it.ends_with(end)));
+        if is_conf && name != FILE {
+            return Ok(());
+        }
+    }
+    let partial = dir.join(".10-muster.partial");
+    tokio::fs::write(&partial, conf).await.map_err(failed)?;
+    tokio::fs::rename(&partial, &path).await.map_err(failed)
+}
+
+fn conflist(config: &Config, range: Range) -> String {
+    let conf = json!({
+        "cniVersion": "1.0.0",
+        "name": "muster",
+        "plugins": [
+            {
+                "type": "bridge",
+                "bridge": "cni0",
+                "isGateway": true,
+                "hairpinMode": true,
+                "ipMasq": false,
+                "ipam": {
+                    "type": "host-local",
+                    "dataDir": config.root.join("addresses"),
+                    "ranges": [[{"subnet": range.to_string()}]],
+                    "routes": [{"dst": "0.0.0.0/0"}],
+                },
+            },
+            {"type": "portmap", "capabilities": {"portMappings": true}, "snat": true},
+        ],
+    });
+    format!("{conf:#}\n")
+}

@@ -1,0 +1,191 @@
+//! Questions that others answer: the resolvers that the node itself asks.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+/// So many questions are under way at once; a client that asks more is told to ask again.
+const UNDER_WAY_MAX: usize = 256;
+
+/// How long one resolver has, and how many are asked: a client asks again after 5 s by itself.
+const PATIENCE: Duration = Duration::from_secs(2);
+const RESOLVERS_MAX: usize = 2;
+
+/// The file is read again after so long.
+const READ_EVERY: Duration = Duration::from_secs(10);
+
+/// Where the real resolvers are when the machine has one of its own, which no other network namespace can reach.
+const BEHIND_STUB: &str = "/run/systemd/resolve/resolv.conf";
+
+pub(super) struct Forward {
+    file: PathBuf,
+    /// Nobody asks himself.
+    own: IpAddr,
+    under_way: Semaphore,
+    resolvers: Mutex<Option<(Instant, Vec<IpAddr>)>>,
+}
+
+impl Forward {
+    pub(super) fn new(file: &Path, own: IpAddr) -> Self {
+        let under_way = Semaphore::new(UNDER_WAY_MAX);
+        Self { file: file.to_owned(), own, under_way, resolvers: Mutex::default() }
+    }
+
+    /// What the first of them that answers says. `None`: nobody does, or too much is asked at once.
+    pub(super) async fn ask(&self, request: &[u8], is_udp: bool) -> Option<Vec<u8>> {
+        let _permit = self.under_way.try_acquire().ok()?;
+        for resolver in self.resolvers() {
+            let at = SocketAddr::new(resolver, 53);
+            let asked =
+                async { if is_udp { over_udp(at, request).await } else { over_tcp(at, request).await } };
+            match timeout(PATIENCE, asked).await {
+                Ok(Ok(answer)) => return Some(answer),
+                Ok(Err(error)) => tracing::debug!(%resolver, %error, "a resolver does not answer"),
+                Err(_) => tracing::debug!(%resolver, "a resolver is silent"),
+            }
+        }
+        None
+    }
+
+    /// A question of our own.
+    pub(super) async fn ask_for(&self, query: &Query) -> Option<Vec<u8>> {
+        let mut message = Message::new(chance(), MessageType::Query, OpCode::Query);
+        message.metadata.recursion_desired = true;
+        message.add_query(query.clone());
+        let mut edns = Edns::new();
+        edns.set_max_payload(1_232);
+        message.set_edns(edns);
+        self.ask(&message.to_vec().ok()?, true).await
+    }
+
+    fn resolvers(&self) -> Vec<IpAddr> {
+        let mut resolvers = self.resolvers.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*resolvers {
+            Some((read, known)) if read.elapsed() < READ_EVERY => known.clone(),
+            _ => {
+                let known = read(&self.file, self.own);
+                *resolvers = Some((Instant::now(), known.clone()));
+                known
+            }
+        }
+    }
+}
+
+fn read(file: &Path, own: IpAddr) -> Vec<IpAddr> {
+    let of = |path: &Path| resolvers(&std::fs::read_to_string(path).unwrap_or_default(), own);
+    let said = of(file);
+    match said.iter().all(IpAddr::is_loopback) {
+        true => Some(of(Path::new(BEHIND_STUB))).filter(|it| !it.is_empty()).unwrap_or(said),
+        false => said,
+    }
+}
+
+fn resolvers(text: &str, own: IpAddr) -> Vec<IpAddr> {
+    let named = text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let address = words.next().filter(|it| *it == "nameserver").and_then(|_| words.next())?;
+        address.split('%').next()?.parse().ok()
+    });
+    named.filter(|it| *it != own).take(RESOLVERS_MAX).collect()
+}
+
+/// From a port of its own each, and with a number of its own: whoever wants to answer in another's name has to guess both.
+async fn over_udp(resolver: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
+    let any: IpAddr = match resolver {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).await?;
+    socket.connect(resolver).await?;
+    let (question, id) = renumbered(request);
+    socket.send(&question).await?;
+    let mut buffer = vec![0; 65_535];
+    loop {
+        let length = socket.recv(&mut buffer).await?;
+        if let Some(answer) = accepted(&buffer[..length], &question, id) {
+            return Ok(answer);
+        }
+    }
+}
+
+async fn over_tcp(resolver: SocketAddr, request: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(resolver).await?;
+    let (question, id) = renumbered(request);
+    let length = u16::try_from(question.len()).map_err(io::Error::other)?;
+    stream.write_all(&[&length.to_be_bytes()[..], &question].concat()).await?;
+    let length = stream.read_u16().await?;
+    let mut answer = vec![0; usize::from(length)];
+    stream.read_exact(&mut answer).await?;
+    accepted(&answer, &question, id).ok_or_else(|| io::Error::other("an answer to another question"))
+}
+
+/// The question under another number, and the one it had.
+fn renumbered(request: &[u8]) -> (Vec<u8>, [u8; 2]) {
+    let mut question = request.to_vec();
+    let mut id = [0; 2];
+    if let Some(own) = question.get_mut(..2) {
+        id.copy_from_slice(own);
+        own.copy_from_slice(&chance().to_be_bytes());
+    }
+    (question, id)
+}
+
+/// The answer under the number that the client gave, if it is one to the question.
+fn accepted(answer: &[u8], question: &[u8], id: [u8; 2]) -> Option<Vec<u8>> {
+    let is_answer = answer.get(2).is_some_and(|it| it & 0x80 != 0);
+    let (said, asked) = (Message::from_vec(answer).ok()?, Message::from_vec(question).ok()?);
+    if !is_answer || answer.get(..2) != question.get(..2) || said.queries != asked.queries {
+        return None;
+    }
+    let mut answer = answer.to_vec();
+    answer.get_mut(..2)?.copy_from_slice(&id);
+    Some(answer)
+}
+
+/// A hasher's key is the one source of chance in the standard library.
+pub(super) fn chance() -> u16 {
+    use std::hash::{BuildHasher as _, Hasher as _};
+    std::hash::RandomState::new().build_hasher().finish() as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_resolvers_of_a_file() {
+        let text = "# nameserver 1.1.1.1\nnameserver 10.96.0.10\nnameserver\t9.9.9.9 # quad\nsearch a.b\nnameserver fe80::1%eth0\nnameserver 8.8.8.8\n";
+        let own = IpAddr::from([10, 96, 0, 10]);
+        let all: Vec<String> = resolvers(text, own).iter().map(ToString::to_string).collect();
+        assert_eq!(all, ["9.9.9.9", "fe80::1"]);
+        assert_eq!(resolvers("nonsense\nnameserver x\n", own), Vec::<IpAddr>::new());
+    }
+
+    #[test]
+    fn an_answer_to_another_question_is_none() {
+        let asked = |name: &str| {
+            let mut message = Message::new(7, MessageType::Query, OpCode::Query);
+            let name = hickory_proto::rr::Name::from_ascii(name).expect("a name");
+            message.add_query(Query::query(name, hickory_proto::rr::RecordType::A));
+            message
+        };
+        let question = asked("example.org.").to_vec().expect("bytes");
+        let of = |message: Message| message.into_response().to_vec().expect("bytes");
+        let given = accepted(&of(asked("example.org.")), &question, [1, 2]).expect("accepted");
+        assert_eq!(given[..2], [1, 2]);
+        assert_eq!(accepted(&of(asked("example.com.")), &question, [1, 2]), None);
+        assert_eq!(accepted(&question, &question, [1, 2]), None);
+        assert_eq!(accepted(&[], &question, [1, 2]), None);
+        let mut other = of(asked("example.org."));
+        other[0] ^= 1;
+        assert_eq!(accepted(&other, &question, [1, 2]), None);
+    }
+}

@@ -1,0 +1,125 @@
+//! The network of a node: Services, the names of the cluster, and the way to the pods of other nodes.
+//!
+//! seen -> services, routes, dns: three watches fill one picture, the engine says what it means, and the rest carries that out.
+
+mod cni;
+mod dns;
+mod routes;
+mod seen;
+mod services;
+mod tool;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use muster_engine::services::{self as decide, Me};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use self::seen::Seen;
+use crate::node::Config;
+
+/// Changes that come together are carried out together.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// So often it is looked whether all is still as it was made: others have their hands in a machine's rules too.
+const CHECK_EVERY: Duration = Duration::from_secs(60);
+
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(30);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NetError {
+    #[error("run {program}: is it installed?")]
+    Run { program: &'static str, source: std::io::Error },
+    #[error("{program} refused: {said}")]
+    Refused { program: &'static str, said: String },
+    #[error("read what {program} says")]
+    Read { program: &'static str, source: serde_json::Error },
+    #[error("write {path}")]
+    Write { path: String, source: std::io::Error },
+}
+
+/// Keeps the node's network as the cluster wants it, until `stop`. What was made stays: pods go on while nobody looks.
+pub async fn run(config: Arc<Config>, client: Client, stop: CancellationToken) {
+    let seen = Arc::new(Seen::new());
+    let work =
+        async { tokio::join!(seen::watch(client, &seen), keep(&config, &seen), dns::serve(&config, &seen),) };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        _ = work => {}
+    }
+}
+
+/// Carries out what the picture says, whenever it changes.
+async fn keep(config: &Config, seen: &Seen) {
+    let mut services = services::Services::new();
+    let mut routes = routes::Routes::new(config.address);
+    let mut retry = RETRY_MIN;
+    let mut check_at = Instant::now() + CHECK_EVERY;
+    seen.synced().await;
+    loop {
+        let done = carry_out(config, seen, &mut services, &mut routes).await;
+        let wait = match done {
+            Ok(()) => {
+                retry = RETRY_MIN;
+                check_at.saturating_duration_since(Instant::now())
+            }
+            Err(error) => {
+                let error = in_words(&error);
+                tracing::warn!(error, "the node's network is not as it should be: it is tried again");
+                (services, routes) = (services::Services::new(), routes::Routes::new(config.address));
+                retry = (retry * 2).min(RETRY_MAX);
+                retry
+            }
+        };
+        if timeout(wait, seen.changed()).await.is_ok() {
+            sleep(GATHER).await;
+        }
+        if check_at <= Instant::now() {
+            check_at = Instant::now() + CHECK_EVERY;
+            if !services.stands().await {
+                tracing::warn!("somebody took away the rules for Services: they are made again");
+                (services, routes) = (services::Services::new(), routes::Routes::new(config.address));
+            }
+        }
+    }
+}
+
+async fn carry_out(
+    config: &Config,
+    seen: &Seen,
+    services: &mut services::Services,
+    routes: &mut routes::Routes,
+) -> Result<(), NetError> {
+    routes.prepare(config.cluster_dns).await?;
+    let me = Me {
+        name: config.name.as_str().into(),
+        dns: config.cluster_dns.and_then(|it| match it {
+            IpAddr::V4(it) => Some(it),
+            IpAddr::V6(_) => None,
+        }),
+        is_bridge_unseen: !routes.is_bridge_seen(),
+    };
+    let (wanted, table, range) = {
+        let picture = seen.picture();
+        let wanted = decide::routes(&picture, &config.name, routes.network());
+        let table = decide::table(&picture, &me, &wanted);
+        (wanted, table, picture.node(&config.name).and_then(|it| it.range))
+    };
+    if let Some(range) = range {
+        cni::write(config, range).await?;
+    }
+    // Services do not wait for a route that cannot be.
+    let routed = routes.apply(wanted).await;
+    services.apply(table).await?;
+    routed
+}
+
+/// An error with its causes.
+fn in_words(error: &dyn std::error::Error) -> String {
+    let all = std::iter::successors(Some(error), |it| it.source());
+    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

@@ -1,0 +1,162 @@
+//! What the watches show, in one picture.
+
+use std::collections::BTreeSet;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use futures::TryStreamExt as _;
+use kube::api::ApiResource;
+use kube::core::DynamicObject;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use muster_engine::facts::{Key, Malformed};
+use muster_engine::services::{Node, Picture, Service, Slice};
+use tokio::sync::Notify;
+
+/// Services, their slices, and nodes.
+const KINDS: usize = 3;
+
+pub(super) struct Seen {
+    picture: Mutex<Picture>,
+    /// How many of the kinds have been listed once.
+    listed: AtomicUsize,
+    changed: Notify,
+}
+
+impl Seen {
+    pub(super) fn new() -> Self {
+        Self { picture: Mutex::default(), listed: AtomicUsize::new(0), changed: Notify::new() }
+    }
+
+    pub(super) fn picture(&self) -> MutexGuard<'_, Picture> {
+        self.picture.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before that the picture is no more than a part of what there is: nothing follows from what it does not show.
+    pub(super) fn is_synced(&self) -> bool {
+        self.listed.load(Ordering::Acquire) == KINDS
+    }
+
+    pub(super) async fn synced(&self) {
+        while !self.is_synced() {
+            self.changed.notified().await;
+        }
+    }
+
+    /// Since it was last asked.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
+
+/// Keeps the picture up to date, for as long as it is asked.
+pub(super) async fn watch(client: Client, seen: &Seen) {
+    tokio::join!(
+        of_kind(&client, seen, Kind::Services),
+        of_kind(&client, seen, Kind::Slices),
+        of_kind(&client, seen, Kind::Nodes),
+    );
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Services,
+    Slices,
+    Nodes,
+}
+
+impl Kind {
+    fn resource(self) -> ApiResource {
+        let (group, kind, plural) = match self {
+            Self::Services => ("", "Service", "services"),
+            Self::Slices => ("discovery.k8s.io", "EndpointSlice", "endpointslices"),
+            Self::Nodes => ("", "Node", "nodes"),
+        };
+        let api_version = if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") };
+        ApiResource {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            api_version,
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+        }
+    }
+
+    fn put(self, picture: &mut Picture, key: Key, object: &DynamicObject) -> Result<bool, Malformed> {
+        Ok(match self {
+            Self::Services => picture.put_service(key, Service::read(&object.data)?),
+            Self::Slices => picture.put_slice(key, Slice::read(object.labels(), &object.data)?),
+            Self::Nodes => picture.put_node(key.name, Node::read(object.labels(), &object.data)?),
+        })
+    }
+
+    fn remove(self, picture: &mut Picture, key: &Key) -> bool {
+        match self {
+            Self::Services => picture.remove_service(key),
+            Self::Slices => picture.remove_slice(key),
+            Self::Nodes => picture.remove_node(&key.name),
+        }
+    }
+
+    fn keep(self, picture: &mut Picture, listed: &BTreeSet<Key>) -> bool {
+        match self {
+            Self::Services => picture.keep_services(listed),
+            Self::Slices => picture.keep_slices(listed),
+            Self::Nodes => picture.keep_nodes(listed),
+        }
+    }
+}
+
+async fn of_kind(client: &Client, seen: &Seen, kind: Kind) {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
+    let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
+    let mut listed = BTreeSet::new();
+    let mut was_listed = false;
+    loop {
+        let event = match events.try_next().await {
+            Ok(Some(event)) => event,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(?kind, error = super::in_words(&error), "watch again");
+                continue;
+            }
+        };
+        let is_news = match event {
+            watcher::Event::Init => {
+                listed.clear();
+                false
+            }
+            watcher::Event::InitApply(object) => {
+                listed.insert(key(&object));
+                put(seen, kind, &object)
+            }
+            watcher::Event::Apply(object) => put(seen, kind, &object),
+            watcher::Event::Delete(object) => kind.remove(&mut seen.picture(), &key(&object)),
+            watcher::Event::InitDone => {
+                let is_news = kind.keep(&mut seen.picture(), &listed);
+                listed.clear();
+                let is_first = !std::mem::replace(&mut was_listed, true);
+                if is_first {
+                    seen.listed.fetch_add(1, Ordering::AcqRel);
+                }
+                is_news || is_first
+            }
+        };
+        if is_news {
+            seen.changed.notify_one();
+        }
+    }
+}
+
+fn put(seen: &Seen, kind: Kind, object: &DynamicObject) -> bool {
+    let put = kind.put(&mut seen.picture(), key(object), object);
+    put.unwrap_or_else(|error| {
+        tracing::error!(name = object.name_any(), %error, "an object was left out");
+        false
+    })
+}
+
+fn key(object: &DynamicObject) -> Key {
+    Key::new(object.namespace().unwrap_or_default(), object.name_any())
+}

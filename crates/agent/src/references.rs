@@ -1,0 +1,204 @@
+//! What the pods of a node refer to: config maps, secrets, and tokens of their service accounts.
+//!
+//! Nothing is kept of config maps and secrets: each is read when a pod needs it, so a pod that starts sees the newest,
+//! and no secret stays in the agent's memory. Tokens are kept until they are due to be renewed.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
+use kube::api::PostParams;
+use kube::{Api, Client};
+
+/// An API server that does not answer within this time is asked again later.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// A token is renewed when a fifth of its time is left, and at least daily. Upstream: `requiresRefresh`.
+const RENEW_AFTER_MAX: SignedDuration = SignedDuration::from_hours(24);
+
+/// What a token is asked for when its volume does not say.
+const TOKEN_LIFETIME_S: i64 = 3600;
+
+#[derive(Clone)]
+pub struct References {
+    client: Client,
+    tokens: Arc<Mutex<BTreeMap<Token, Held>>>,
+}
+
+/// Which token: one pod's, for one audience and lifetime.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Token {
+    uid: String,
+    audience: Option<String>,
+    lifetime_s: i64,
+}
+
+#[derive(Clone)]
+struct Held {
+    token: Arc<str>,
+    renew_at: Timestamp,
+    expires: Timestamp,
+}
+
+/// Why something that a pod refers to cannot be had, sorted by what helps.
+#[derive(Debug, thiserror::Error)]
+pub enum ReferenceError {
+    #[error("{kind} \"{name}\" not found")]
+    Missing { kind: &'static str, name: String },
+    #[error("{kind} \"{name}\": {message}")]
+    Refused { kind: &'static str, name: String, message: String },
+    #[error("{kind} \"{name}\": the API server does not answer: {message}")]
+    Unanswered { kind: &'static str, name: String, message: String },
+}
+
+impl ReferenceError {
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Missing { .. })
+    }
+}
+
+impl References {
+    pub fn new(client: Client) -> Self {
+        Self { client, tokens: Arc::default() }
+    }
+
+    pub async fn config_map(&self, namespace: &str, name: &str) -> Result<ConfigMap, ReferenceError> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        answered("configmap", name, api.get(name)).await
+    }
+
+    pub async fn secret(&self, namespace: &str, name: &str) -> Result<Secret, ReferenceError> {
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), namespace);
+        answered("secret", name, api.get(name)).await
+    }
+
+    /// A token of the pod's service account that dies with the pod. It is the one given last, until it is due for
+    /// renewal; and even then, while it is valid, if there is no new one to be had.
+    pub async fn token(
+        &self,
+        pod: &Pod,
+        audience: Option<&str>,
+        lifetime_s: Option<i64>,
+    ) -> Result<Arc<str>, ReferenceError> {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let lifetime_s = lifetime_s.unwrap_or(TOKEN_LIFETIME_S);
+        let key = Token { uid: uid.clone(), audience: audience.map(str::to_owned), lifetime_s };
+        let held = self.tokens.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let now = Timestamp::now();
+        if let Some(held) = &held
+            && now < held.renew_at
+        {
+            return Ok(held.token.clone());
+        }
+
+        let account = pod.spec.as_ref().and_then(|it| it.service_account_name.as_deref());
+        let account = account.filter(|it| !it.is_empty()).unwrap_or("default");
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+        let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                audiences: audience.map(|it| vec![it.to_owned()]),
+                expiration_seconds: Some(lifetime_s),
+                bound_object_ref: Some(BoundObjectReference {
+                    api_version: Some("v1".into()),
+                    kind: Some("Pod".into()),
+                    name: pod.metadata.name.clone(),
+                    uid: Some(uid),
+                }),
+            }),
+            ..TokenRequest::default()
+        };
+        let params = PostParams::default();
+        let answer =
+            answered("serviceaccount", account, api.create_token_request(account, &params, &request)).await;
+        let status = match answer {
+            Ok(answer) => answer.status.unwrap_or_default(),
+            Err(why) => {
+                let Some(held) = held.filter(|it| now < it.expires) else { return Err(why) };
+                tracing::warn!(namespace, account, "a token is not renewed yet: {why}");
+                return Ok(held.token);
+            }
+        };
+        let (Some(token), Some(expires)) = (status.token, status.expiration_timestamp) else {
+            let message = "the API server answered without a token".to_owned();
+            return Err(ReferenceError::Refused {
+                kind: "serviceaccount",
+                name: account.to_owned(),
+                message,
+            });
+        };
+        let held = Held { token: token.into(), renew_at: renewal(now, expires.0), expires: expires.0 };
+        let token = held.token.clone();
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).insert(key, held);
+        Ok(token)
+    }
+
+    /// A pod is gone, and its tokens with it.
+    pub fn forget(&self, uid: &str) {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).retain(|token, _| token.uid != uid);
+    }
+}
+
+impl std::fmt::Debug for References {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("References")
+    }
+}
+
+/// When four fifths of a token's time are over, or a day.
+fn renewal(given: Timestamp, expires: Timestamp) -> Timestamp {
+    let lifetime = expires.duration_since(given).max(SignedDuration::ZERO);
+    given.checked_add((lifetime * 4 / 5).min(RENEW_AFTER_MAX)).unwrap_or(given)
+}
+
+async fn answered<T>(
+    kind: &'static str,
+    name: &str,
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, ReferenceError> {
+    let name = || name.to_owned();
+    match tokio::time::timeout(ANSWER_WITHIN, call).await {
+        Ok(Ok(object)) => Ok(object),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
+            Err(ReferenceError::Missing { kind, name: name() })
+        }
+        Ok(Err(kube::Error::Api(status))) => {
+            Err(ReferenceError::Refused { kind, name: name(), message: status.message.clone() })
+        }
+        Ok(Err(other)) => Err(ReferenceError::Unanswered { kind, name: name(), message: other.to_string() }),
+        Err(_) => Err(ReferenceError::Unanswered {
+            kind,
+            name: name(),
+            message: format!("no answer in {} s", ANSWER_WITHIN.as_secs()),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_renewed_in_time() {
+        let given: Timestamp = "2030-01-01T00:00:00Z".parse().unwrap();
+        let told: Vec<String> = ["PT10M", "PT1H", "P3D", "-PT1M"]
+            .into_iter()
+            .map(|it| {
+                let lifetime: SignedDuration = it.replace("P3D", "PT72H").parse().unwrap();
+                format!("{it}: {}", renewal(given, given + lifetime))
+            })
+            .collect();
+        expect![[r#"
+            PT10M: 2030-01-01T00:08:00Z
+            PT1H: 2030-01-01T00:48:00Z
+            P3D: 2030-01-02T00:00:00Z
+            -PT1M: 2030-01-01T00:00:00Z"#]]
+        .assert_eq(&told.join("\n"));
+    }
+}

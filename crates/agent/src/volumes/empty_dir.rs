@@ -1,0 +1,78 @@
+//! A directory that is empty when its pod begins and gone when it ends.
+
+use std::ffi::CString;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
+
+use super::table;
+
+/// How an empty directory is made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EmptyDir {
+    pub(super) medium: Medium,
+    pub(super) group: Option<u32>,
+    /// A container mounts something in it that others are to see.
+    pub(super) is_shared: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Medium {
+    Disk,
+    Memory { bytes_max: Option<u64> },
+}
+
+impl EmptyDir {
+    /// Makes it, once: what the pod did to it since is the pod's. `ready` is a file that says it is made.
+    pub(super) fn make(&self, dir: &Path, ready: &Path) -> io::Result<()> {
+        let mounts = table::read()?;
+        let is_mounted = mounts.iter().any(|it| it.point == dir);
+        // A file that outlived a restart of the machine says nothing about a mount, which did not.
+        let needs_mount = self.is_shared || self.medium != Medium::Disk;
+        if dir.is_dir() && ready.exists() && (is_mounted || !needs_mount) {
+            return Ok(());
+        }
+        fs::create_dir_all(dir)?;
+        fs::set_permissions(dir, Permissions::from_mode(0o777))?;
+        let is_memory = mounts.iter().any(|it| it.point == dir && it.fs == "tmpfs");
+        if let Medium::Memory { bytes_max } = self.medium
+            && !is_memory
+        {
+            mount_memory(dir, bytes_max)?;
+        }
+        if self.is_shared {
+            if !table::is_mounted(dir)? {
+                mount_bind(dir, dir)?;
+            }
+            // On its own first: else it would share with what it was bound from.
+            mount_change(dir, MountPropagationFlags::PRIVATE)?;
+            mount_change(dir, MountPropagationFlags::SHARED)?;
+        }
+        if let Some(group) = self.group {
+            std::os::unix::fs::chown(dir, None, Some(group))?;
+            let mode = fs::symlink_metadata(dir)?.permissions().mode();
+            fs::set_permissions(dir, Permissions::from_mode(mode & 0o7777 | 0o2770))?;
+        }
+        fs::create_dir_all(ready.parent().unwrap_or(ready))?;
+        fs::write(ready, "")
+    }
+}
+
+/// Files in memory, which are never swapped out where the kernel can promise that.
+fn mount_memory(dir: &Path, bytes_max: Option<u64>) -> io::Result<()> {
+    let size = bytes_max.map(|it| format!("size={it}"));
+    let options = |is_noswap: bool| {
+        let words = [size.as_deref(), is_noswap.then_some("noswap")];
+        CString::new(words.into_iter().flatten().collect::<Vec<_>>().join(","))
+    };
+    let try_with =
+        |options: CString| mount("tmpfs", dir, "tmpfs", MountFlags::empty(), Some(options.as_c_str()));
+    match try_with(options(true)?) {
+        Err(Errno::INVAL) => Ok(try_with(options(false)?)?),
+        other => Ok(other?),
+    }
+}

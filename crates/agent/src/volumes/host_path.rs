@@ -1,0 +1,59 @@
+//! Paths of the machine itself.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Component, Path};
+
+use super::VolumeError;
+
+/// Rule: a hostPath is what its type says it is, or the pod waits; the two `OrCreate` types make it where nothing is.
+/// Upstream: `hostpath.checkType`.
+///
+/// Without a type nothing is looked at, and the runtime makes a directory where nothing is.
+pub(super) fn check(path: &Path, kind: &str) -> Result<(), VolumeError> {
+    let there = match fs::metadata(path) {
+        Ok(it) => Some(it.file_type()),
+        Err(why) if why.kind() == io::ErrorKind::NotFound => None,
+        Err(source) => return Err(VolumeError::io("look at", path, source)),
+    };
+    let is = |test: fn(&fs::FileType) -> bool| there.as_ref().is_some_and(test);
+    let refuse = |what| Err(VolumeError::HostPath { path: path.to_owned(), what });
+    match kind {
+        "" => Ok(()),
+        "DirectoryOrCreate" if there.is_none() => make_dir(path),
+        "FileOrCreate" if there.is_none() => make_file(path),
+        "Directory" | "DirectoryOrCreate" if !is(fs::FileType::is_dir) => refuse("a directory"),
+        "File" | "FileOrCreate" if !is(fs::FileType::is_file) => refuse("a file"),
+        "Socket" if !is(fs::FileType::is_socket) => refuse("a socket file"),
+        "CharDevice" if !is(fs::FileType::is_char_device) => refuse("a character device"),
+        "BlockDevice" if !is(fs::FileType::is_block_device) => refuse("a block device"),
+        "Directory" | "DirectoryOrCreate" | "File" | "FileOrCreate" | "Socket" | "CharDevice"
+        | "BlockDevice" => Ok(()),
+        other => Err(VolumeError::Unsupported(format!("{other} is an invalid volume type"))),
+    }
+}
+
+/// Rule: a hostPath is absolute and has no `..`: where it leads is what is written.
+pub(super) fn parse(path: &str) -> Result<&Path, VolumeError> {
+    let refuse = |why| Err(VolumeError::Path { path: path.into(), why });
+    let parsed = Path::new(path);
+    if parsed.components().any(|it| it == Component::ParentDir) {
+        return refuse("must not contain '..'");
+    }
+    if !parsed.is_absolute() || path.contains('\0') {
+        return refuse("must be an absolute path");
+    }
+    Ok(parsed)
+}
+
+fn make_dir(path: &Path) -> Result<(), VolumeError> {
+    fs::create_dir_all(path)
+        .and_then(|()| fs::set_permissions(path, Permissions::from_mode(0o755)))
+        .map_err(|source| VolumeError::io("make the directory", path, source))
+}
+
+fn make_file(path: &Path) -> Result<(), VolumeError> {
+    let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path);
+    made.map(drop).map_err(|source| VolumeError::io("make the file", path, source))
+}

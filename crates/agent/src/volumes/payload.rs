@@ -1,0 +1,279 @@
+//! What the files of a volume are, before any is written.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    ConfigMap, ConfigMapVolumeSource, DownwardAPIVolumeFile, KeyToPath, Pod, Secret, SecretVolumeSource,
+    Volume, VolumeProjection,
+};
+use muster_engine::downward;
+use muster_engine::resources::Amounts;
+use serde_json::Value;
+
+use super::VolumeError;
+use crate::references::{ReferenceError, References};
+
+/// The most that the files of one volume hold together: sixteen full config maps. They are in memory, and no
+/// container pays for them.
+const BYTES_MAX: usize = 16 << 20;
+
+/// As the kernel has it, of one name and of a whole path.
+const NAME_MAX: usize = 255;
+const PATH_MAX: usize = 4096;
+
+const MODE_DEFAULT: i32 = 0o644;
+
+/// The files of one volume, by their paths in it.
+#[derive(Debug, Default)]
+pub(super) struct Payload {
+    pub(super) files: BTreeMap<String, File>,
+    /// Whether they may be others when they are asked for again.
+    pub(super) may_change: bool,
+    bytes: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct File {
+    pub(super) data: Vec<u8>,
+    pub(super) mode: u32,
+    /// Whose it is, if it is not root's.
+    pub(super) user: Option<u32>,
+}
+
+/// A pod whose volumes are made, and what its files tell of it.
+pub(super) struct Subject<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) value: &'a Value,
+    pub(super) allocatable: &'a Amounts,
+}
+
+impl Payload {
+    /// The files of a volume that is made of files; `None` for one that is not.
+    pub(super) async fn of(
+        volume: &Volume,
+        subject: &Subject<'_>,
+        references: &References,
+    ) -> Result<Option<Self>, VolumeError> {
+        let mut payload = Self::default();
+        if let Some(source) = &volume.config_map {
+            payload.add_config_map(source, source.default_mode, subject, references).await?;
+        } else if let Some(source) = &volume.secret {
+            payload.add_secret(source, source.default_mode, subject, references).await?;
+        } else if let Some(source) = &volume.downward_api {
+            payload.add_downward(source.items.iter().flatten(), source.default_mode, subject)?;
+        } else if let Some(source) = &volume.projected {
+            for part in source.sources.iter().flatten() {
+                payload.add_projection(part, source.default_mode, subject, references).await?;
+            }
+        } else {
+            return Ok(None);
+        }
+        Ok(Some(payload))
+    }
+
+    async fn add_projection(
+        &mut self,
+        part: &VolumeProjection,
+        mode: Option<i32>,
+        subject: &Subject<'_>,
+        references: &References,
+    ) -> Result<(), VolumeError> {
+        if let Some(it) = &part.config_map {
+            let (items, optional) = (it.items.clone(), it.optional);
+            let source = ConfigMapVolumeSource { name: it.name.clone(), items, optional, default_mode: None };
+            self.add_config_map(&source, mode, subject, references).await
+        } else if let Some(it) = &part.secret {
+            let (items, optional) = (it.items.clone(), it.optional);
+            let source = SecretVolumeSource {
+                secret_name: Some(it.name.clone()),
+                items,
+                optional,
+                default_mode: None,
+            };
+            self.add_secret(&source, mode, subject, references).await
+        } else if let Some(it) = &part.downward_api {
+            self.add_downward(it.items.iter().flatten(), mode, subject)
+        } else if let Some(it) = &part.service_account_token {
+            let audience = it.audience.as_deref().filter(|it| !it.is_empty());
+            let token = references.token(subject.pod, audience, it.expiration_seconds).await?;
+            let (user, group) = (common_user(subject.pod), group(subject.pod));
+            // Others than its user do not read a token; a group gets its right with the group's ownership.
+            let mode = if user.is_some() || group.is_some() { Some(0o600) } else { mode };
+            self.may_change = true;
+            self.add(&it.path, token.as_bytes().to_vec(), mode, user)
+        } else {
+            let kind = if part.cluster_trust_bundle.is_some() {
+                "clusterTrustBundle"
+            } else if part.pod_certificate.is_some() {
+                "podCertificate"
+            } else {
+                "of an unknown kind"
+            };
+            Err(VolumeError::Unsupported(format!("a projected source {kind} is not supported by this node")))
+        }
+    }
+
+    async fn add_config_map(
+        &mut self,
+        source: &ConfigMapVolumeSource,
+        mode: Option<i32>,
+        subject: &Subject<'_>,
+        references: &References,
+    ) -> Result<(), VolumeError> {
+        let is_optional = source.optional.unwrap_or(false);
+        let found = references.config_map(namespace(subject.pod), &source.name).await;
+        let Some(ConfigMap { data, binary_data, immutable, .. }) = present(found, is_optional)? else {
+            self.may_change = true;
+            return Ok(());
+        };
+        self.may_change |= immutable != Some(true);
+        let text = data.unwrap_or_default().into_iter().map(|(key, text)| (key, text.into_bytes()));
+        let binary = binary_data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0));
+        let data = text.chain(binary).collect();
+        self.add_keys("configmap", &source.name, data, source.items.as_deref(), mode, is_optional)
+    }
+
+    async fn add_secret(
+        &mut self,
+        source: &SecretVolumeSource,
+        mode: Option<i32>,
+        subject: &Subject<'_>,
+        references: &References,
+    ) -> Result<(), VolumeError> {
+        let is_optional = source.optional.unwrap_or(false);
+        let name = source.secret_name.as_deref().unwrap_or_default();
+        let found = references.secret(namespace(subject.pod), name).await;
+        let Some(Secret { data, immutable, .. }) = present(found, is_optional)? else {
+            self.may_change = true;
+            return Ok(());
+        };
+        self.may_change |= immutable != Some(true);
+        let data = data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0)).collect();
+        self.add_keys("secret", name, data, source.items.as_deref(), mode, is_optional)
+    }
+
+    fn add_keys(
+        &mut self,
+        kind: &'static str,
+        name: &str,
+        mut data: BTreeMap<String, Vec<u8>>,
+        items: Option<&[KeyToPath]>,
+        mode: Option<i32>,
+        is_optional: bool,
+    ) -> Result<(), VolumeError> {
+        let Some(items) = items.filter(|it| !it.is_empty()) else {
+            for (key, bytes) in data {
+                self.add(&key, bytes, mode, None)?;
+            }
+            return Ok(());
+        };
+        for (at, item) in items.iter().enumerate() {
+            // The same key may be wanted at several paths; the last one takes the bytes.
+            let is_wanted_again = items[at + 1..].iter().any(|it| it.key == item.key);
+            let bytes = if is_wanted_again { data.get(&item.key).cloned() } else { data.remove(&item.key) };
+            match bytes {
+                Some(bytes) => self.add(&item.path, bytes, item.mode.or(mode), None)?,
+                None if is_optional => {}
+                None => {
+                    return Err(VolumeError::MissingKey { kind, name: name.into(), key: item.key.clone() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_downward<'a>(
+        &mut self,
+        items: impl Iterator<Item = &'a DownwardAPIVolumeFile>,
+        mode: Option<i32>,
+        subject: &Subject<'_>,
+    ) -> Result<(), VolumeError> {
+        for item in items {
+            let told = if let Some(it) = &item.field_ref {
+                // What can change comes with the pod's own changes.
+                downward::field(subject.value, &it.field_path)
+            } else if let Some(it) = &item.resource_field_ref {
+                let container = it.container_name.as_deref().unwrap_or_default();
+                let divisor = it.divisor.as_ref().map_or("", |it| it.0.as_str());
+                downward::resource(subject.value, container, &it.resource, divisor, subject.allocatable)
+            } else {
+                Ok(String::new())
+            };
+            self.add(&item.path, told?.into_bytes(), item.mode.or(mode), None)?;
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        path: &str,
+        data: Vec<u8>,
+        mode: Option<i32>,
+        user: Option<u32>,
+    ) -> Result<(), VolumeError> {
+        let path = clean(path)?;
+        self.bytes = self.bytes.saturating_add(data.len());
+        if self.bytes > BYTES_MAX {
+            return Err(VolumeError::TooLarge { bytes_max: BYTES_MAX });
+        }
+        let mode = u32::try_from(mode.unwrap_or(MODE_DEFAULT)).unwrap_or_default() & 0o777;
+        self.files.insert(path, File { data, mode, user });
+        Ok(())
+    }
+}
+
+/// Rule: a file of a volume stays in it: its path is relative, has no `..`, and does not begin with `..`, which is
+/// how the volume's own names begin. Upstream: `validatePath` of the atomic writer.
+fn clean(path: &str) -> Result<String, VolumeError> {
+    let refuse = |why| Err(VolumeError::Path { path: path.chars().take(NAME_MAX).collect(), why });
+    if path.is_empty() || path.contains('\0') {
+        return refuse("must not be empty");
+    }
+    if path.starts_with('/') {
+        return refuse("must be relative path");
+    }
+    if path.len() > PATH_MAX {
+        return refuse("must be less than or equal to 4096 characters");
+    }
+    let parts: Vec<&str> = path.split('/').filter(|it| !it.is_empty() && *it != ".").collect();
+    if parts.contains(&"..") {
+        return refuse("must not contain '..'");
+    }
+    if parts.iter().any(|it| it.len() > NAME_MAX) {
+        return refuse("filenames must be less than or equal to 255 characters");
+    }
+    match parts.first() {
+        None => refuse("must not be empty"),
+        Some(first) if first.starts_with("..") => refuse("must not start with '..'"),
+        Some(_) => Ok(parts.join("/")),
+    }
+}
+
+/// The group that shares the pod's volumes.
+pub(super) fn group(pod: &Pod) -> Option<u32> {
+    let group = pod.spec.as_ref()?.security_context.as_ref()?.fs_group?;
+    u32::try_from(group).ok()
+}
+
+/// The user that all containers run as, if it is one. Upstream: `FsUserFrom`.
+fn common_user(pod: &Pod) -> Option<u32> {
+    let spec = pod.spec.as_ref()?;
+    let of_pod = spec.security_context.as_ref().and_then(|it| it.run_as_user);
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let mut users =
+        containers.map(|it| it.security_context.as_ref().and_then(|it| it.run_as_user).or(of_pod));
+    let first = users.next()??;
+    let is_common = users.all(|it| it == Some(first));
+    u32::try_from(first).ok().filter(|_| is_common)
+}
+
+fn namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or("default")
+}
+
+fn present<T>(found: Result<T, ReferenceError>, is_optional: bool) -> Result<Option<T>, ReferenceError> {
+    match found {
+        Err(why) if is_optional && why.is_missing() => Ok(None),
+        other => other.map(Some),
+    }
+}

@@ -1,0 +1,123 @@
+//! A part of a volume, mounted instead of all of it.
+//!
+//! Containers write to volumes while their parts are looked up, so a path is never looked at and then used: the kernel
+//! resolves it in one step that cannot leave the volume, and what was opened so is what is mounted.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fchmod, fstat, mkdirat, openat, openat2, statat,
+};
+use rustix::io::Errno;
+use rustix::mount::mount_bind;
+
+use super::{VolumeError, table};
+
+/// The kernel gives up on a path whose directories are moved while it looks; so often it is asked again.
+const TRIES: u32 = 16;
+
+/// Rule: a subPath is relative and has no `..`. Upstream: `makeMounts`.
+pub(super) fn parse(sub_path: &str) -> Result<PathBuf, VolumeError> {
+    let refuse = |why| Err(VolumeError::Path { path: sub_path.into(), why });
+    let path = Path::new(sub_path);
+    if path.is_absolute() || sub_path.contains('\0') {
+        return refuse("must be relative path");
+    }
+    if path.components().any(|it| it == Component::ParentDir) {
+        return refuse("must not contain '..'");
+    }
+    Ok(path.components().filter(|it| *it != Component::CurDir).collect())
+}
+
+/// Rule: a subPath stays in its volume whatever links a container puts there; what is missing is made as a directory
+/// with the volume's own mode. Upstream: `PrepareSafeSubpath`, `SafeMakeDir`.
+pub(super) fn open(volume: &Path, sub_path: &Path) -> io::Result<OwnedFd> {
+    let base = openat(CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    if sub_path.as_os_str().is_empty() {
+        return Ok(base);
+    }
+    match beneath(&base, sub_path, OFlags::PATH) {
+        Err(Errno::NOENT) => {
+            make(&base, sub_path, Mode::from_raw_mode(fstat(&base)?.st_mode & 0o7777))?;
+            Ok(beneath(&base, sub_path, OFlags::PATH)?)
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Makes a directory, and those above it, in a volume.
+pub(super) fn make_dir(volume: &Path, path: &Path, mode: u32) -> io::Result<()> {
+    let base = openat(CWD, volume, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    match beneath(&base, path, OFlags::PATH) {
+        Err(Errno::NOENT) => make(&base, path, Mode::from_raw_mode(mode)),
+        other => Ok(other.map(drop)?),
+    }
+}
+
+fn make(base: &OwnedFd, path: &Path, mode: Mode) -> io::Result<()> {
+    let mut parent = beneath(base, Path::new("."), OFlags::PATH)?;
+    let mut done = PathBuf::new();
+    for name in path.components() {
+        done.push(name);
+        let next = beneath(base, &done, OFlags::PATH | OFlags::DIRECTORY);
+        parent = match next {
+            Err(Errno::NOENT) => {
+                match mkdirat(&parent, name.as_os_str(), mode) {
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(why) => return Err(why.into()),
+                }
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+                let made = beneath(&parent, Path::new(&name), flags)?;
+                // Whatever the process' mask says.
+                fchmod(&made, mode)?;
+                made
+            }
+            other => other?,
+        };
+    }
+    Ok(())
+}
+
+fn beneath(base: impl AsFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match openat2(base.as_fd(), path, flags | OFlags::CLOEXEC, Mode::empty(), within) {
+            Err(Errno::AGAIN | Errno::INTR) if tries < TRIES => {}
+            other => return other,
+        }
+    }
+}
+
+/// Mounts what was opened at a path of the pod's own, which no container can change. One that is there already stays
+/// if it is the same.
+pub(super) fn bind(opened: &OwnedFd, target: &Path) -> io::Result<()> {
+    let wanted = fstat(opened)?;
+    if table::is_mounted(target)? {
+        let there = statat(CWD, target, AtFlags::SYMLINK_NOFOLLOW)?;
+        if (there.st_dev, there.st_ino) == (wanted.st_dev, wanted.st_ino) {
+            return Ok(());
+        }
+        table::unmount_one(target)?;
+    }
+    let is_dir = FileType::from_raw_mode(wanted.st_mode) == FileType::Directory;
+    match fs::symlink_metadata(target) {
+        Ok(there) if there.is_dir() && !is_dir => fs::remove_dir(target)?,
+        Ok(there) if !there.is_dir() && is_dir => fs::remove_file(target)?,
+        _ => {}
+    }
+    if is_dir {
+        fs::create_dir_all(target)?;
+    } else {
+        fs::create_dir_all(target.parent().unwrap_or(target))?;
+        fs::OpenOptions::new().write(true).create(true).truncate(false).open(target)?;
+        fs::set_permissions(target, fs::Permissions::from_mode(0o640))?;
+    }
+    mount_bind(format!("/proc/self/fd/{}", opened.as_raw_fd()), target)?;
+    Ok(())
+}

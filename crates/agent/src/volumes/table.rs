@@ -1,0 +1,151 @@
+//! What is mounted, and how it is taken down again.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
+
+/// One mount of this mount namespace.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Mounted {
+    pub(super) point: PathBuf,
+    /// What is mounted below it here is mounted at its peers too.
+    pub(super) is_shared: bool,
+    /// What is mounted at its peers is mounted here too.
+    pub(super) is_slave: bool,
+    pub(super) fs: String,
+}
+
+pub(super) fn read() -> io::Result<Vec<Mounted>> {
+    Ok(parse(&fs::read_to_string("/proc/self/mountinfo")?))
+}
+
+/// A line is as `36 35 98:0 / /mnt rw,noatime shared:1 - ext4 /dev/root rw`.
+fn parse(text: &str) -> Vec<Mounted> {
+    let of_line = |line: &str| {
+        let mut words = line.split(' ');
+        let point = words.nth(4)?;
+        let flags: Vec<&str> = words.by_ref().skip(1).take_while(|it| *it != "-").collect();
+        Some(Mounted {
+            point: unescape(point),
+            is_shared: flags.iter().any(|it| it.starts_with("shared:")),
+            is_slave: flags.iter().any(|it| it.starts_with("master:")),
+            fs: words.next()?.to_owned(),
+        })
+    };
+    text.lines().filter_map(of_line).collect()
+}
+
+/// Spaces and the like are octal there: `\040`.
+fn unescape(text: &str) -> PathBuf {
+    let bytes = text.as_bytes();
+    let mut plain = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let code = bytes.get(at + 1..at + 4).filter(|_| bytes[at] == b'\\');
+        let code = code.and_then(|it| u8::from_str_radix(std::str::from_utf8(it).ok()?, 8).ok());
+        plain.push(code.unwrap_or(bytes[at]));
+        at += if code.is_some() { 4 } else { 1 };
+    }
+    OsString::from_vec(plain).into()
+}
+
+/// The mount that a path is on. Of two at one point the later is on top.
+pub(super) fn over<'a>(mounts: &'a [Mounted], path: &Path) -> Option<&'a Mounted> {
+    let above = mounts.iter().filter(|it| path.starts_with(&it.point));
+    above.max_by_key(|it| it.point.components().count())
+}
+
+/// Whether something is mounted at exactly this path.
+pub(super) fn is_mounted(path: &Path) -> io::Result<bool> {
+    Ok(read()?.iter().any(|it| it.point == path))
+}
+
+/// Rule: all that is mounted in a pod's directory goes before anything is deleted there, the deepest first, and takes
+/// nothing of the machine's with it: each mount is made private before, since what leaves a shared mount leaves its
+/// peers too.
+pub(super) fn unmount_below(dir: &Path) -> io::Result<()> {
+    // Twice: a mount below another one shows when that has gone.
+    for _ in 0..2 {
+        let mut points = below(dir)?;
+        points.sort_by_key(|it| std::cmp::Reverse(it.components().count()));
+        for point in &points {
+            unmount_one(point)?;
+        }
+        if points.is_empty() {
+            return Ok(());
+        }
+    }
+    match below(dir)?.first() {
+        None => Ok(()),
+        Some(point) => Err(io::Error::other(format!("{} is still mounted", point.display()))),
+    }
+}
+
+/// Takes one mount down; one that is in use is out of sight at once, and gone with its last user.
+pub(super) fn unmount_one(point: &Path) -> io::Result<()> {
+    match mount_change(point, MountPropagationFlags::PRIVATE | MountPropagationFlags::REC) {
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => {}
+        Err(why) => return Err(why.into()),
+    }
+    match unmount(point, UnmountFlags::NOFOLLOW) {
+        Err(Errno::BUSY) => Ok(unmount(point, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)?),
+        Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
+        Err(why) => Err(why.into()),
+    }
+}
+
+fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    Ok(read()?.into_iter().map(|it| it.point).filter(|it| it.starts_with(dir)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn a_table_is_read() {
+        let mounts = parse(
+            "22 1 254:0 / / rw,relatime - ext4 /dev/root rw\n\
+             36 22 98:0 /mnt1 /mnt/a\\040b rw,noatime master:1 shared:7 - ext3 /dev/root rw,errors=continue\n\
+             37 22 0:5 / /mnt/a\\040b/c\\134d rw shared:8 - tmpfs tmpfs rw\n\
+             short line\n",
+        );
+        let over = |path: &str| over(&mounts, Path::new(path)).map(|it| it.point.display().to_string());
+        expect![[r#"
+            [
+                Mounted {
+                    point: "/",
+                    is_shared: false,
+                    is_slave: false,
+                    fs: "ext4",
+                },
+                Mounted {
+                    point: "/mnt/a b",
+                    is_shared: true,
+                    is_slave: true,
+                    fs: "ext3",
+                },
+                Mounted {
+                    point: "/mnt/a b/c\\d",
+                    is_shared: true,
+                    is_slave: false,
+                    fs: "tmpfs",
+                },
+            ]
+            Some("/mnt/a b") Some("/") Some("/mnt/a b/c\\d")
+        "#]]
+        .assert_eq(&format!(
+            "{mounts:#?}\n{:?} {:?} {:?}\n",
+            over("/mnt/a b/x"),
+            over("/mnt/a"),
+            over("/mnt/a b/c\\d")
+        ));
+    }
+}

@@ -1,0 +1,359 @@
+//! How a pod ends.
+
+use expect_test::expect;
+
+use super::play;
+
+#[test]
+fn a_job_ends() {
+    play(
+        5..=100,
+        "
+        pod restart=OnFailure
+        side proxy
+        main web
+        main log
+        5 exits web 1
+        6 exits web 0
+        10 exits log 0
+        50 delete
+        ",
+        expect![[r#"
+            5    # exits web 1
+            5    find image busybox:1 for web
+            5      = Running sandbox initialized proxy#0=running+ log#0=running+ web#0=Error(1)
+            5      - Pulled: Container image "busybox:1" already present on machine and can be accessed by the pod
+            5    start web 1 in s1
+            5      - Created: Created container: web
+            5      - Started: Started container web
+            5      = Running sandbox initialized ready containers proxy#0=running+ log#0=running+ web#1=running<-Error(1)+
+            6    # exits web 0
+            6      = Running sandbox initialized proxy#0=running+ log#0=running+ web#1=Completed(0)<-Error(1)
+            10   # exits log 0
+            10     - Killing: Stopping container proxy
+            10   stop proxy c2 within 30s
+            10     = Running sandbox initialized proxy#0=running+ log#0=Completed(0) web#1=Completed(0)<-Error(1)
+            10   stop sandbox s1
+            10     = Succeeded initialized proxy#0=Error(143) log#0=Completed(0) web#1=Completed(0)<-Error(1)
+            10   clean up
+            50   # delete
+            50   remove sandbox s1
+            50   clean up with its logs
+            50   delete
+            50   over
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_is_never_begun_again() {
+    play(
+        5..=100,
+        "
+        pod restart=Never
+        main web
+        main log
+        5 exits web 1
+        8 exits log 0
+        ",
+        expect![[r#"
+            5    # exits web 1
+            5      = Running sandbox initialized log#0=running+ web#0=Error(1)
+            8    # exits log 0
+            8    stop sandbox s1
+            8      = Failed initialized log#0=Completed(0) web#0=Error(1)
+            8    clean up
+        "#]],
+    );
+}
+
+#[test]
+fn a_finished_pod_stays_finished() {
+    play(
+        10..=100,
+        "
+        pod restart=Never
+        main web
+        10 exits web 0
+        20 agent dies
+        30 vanishes web
+        30 agent dies
+        ",
+        expect![[r#"
+            10   # exits web 0
+            10   stop sandbox s1
+            10     = Succeeded initialized web#0=Completed(0)
+            10   clean up
+            20   # agent dies
+            20   stop sandbox s1
+            20   clean up
+            30   # vanishes web
+            30   # agent dies
+            30   stop sandbox s1
+            30   clean up
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_is_never_begun_again_and_is_gone() {
+    play(
+        10..=100,
+        "
+        pod restart=Never
+        main web
+        10 vanishes web
+        10 agent dies
+        ",
+        expect![[r#"
+            10   # vanishes web
+            10   # agent dies
+            10   prepare
+            10   stop sandbox s1
+            10     = Failed initialized web#0=ContainerStatusUnknown(137)
+            10   clean up
+        "#]],
+    );
+}
+
+#[test]
+fn grace_gets_shorter() {
+    play(
+        10..=100,
+        "
+        pod grace=60
+        main web prestop
+        10 hangs stop
+        10 delete 60
+        20 delete 5
+        23 answers stop
+        ",
+        expect![[r#"
+            10   # hangs stop
+            10   # delete 60
+            10     - Killing: Stopping container web
+            10   stop web c2 within 60s after its hook
+            20   # delete 5
+            20   stop web c2 within 5s
+            23   # answers stop
+            23   stop sandbox s1
+            23     = Failed initialized web#0=Error(143)
+            23   remove sandbox s1
+            23   clean up with its logs
+            23   delete
+            23   over
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_is_deleted_by_force() {
+    play(
+        10..=100,
+        "
+        pod
+        main web
+        10 gone
+        ",
+        expect![[r#"
+            10   # gone
+            10     - Killing: Stopping container web
+            10   stop web c2 within 2s
+            10   stop sandbox s1
+            10   remove sandbox s1
+            10   clean up with its logs
+            10   over
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_is_deleted_before_it_began() {
+    play(
+        0..=100,
+        "
+        pod
+        main web
+        0 delete
+        ",
+        expect![[r#"
+            0    # delete
+            0      = Failed initialized web#0=ContainerStatusUnknown(137)
+            0    clean up with its logs
+            0    delete
+            0    over
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_is_deleted_while_it_begins() {
+    play(
+        5..=100,
+        "
+        pod
+        main web
+        0 hangs start
+        5 delete
+        9 answers start
+        ",
+        expect![[r#"
+            5    # delete
+            9    # answers start
+            9      - Created: Created container: web
+            9      - Started: Started container web
+            9      - Killing: Stopping container web
+            9    stop web c2 within 26s
+            9      = Running sandbox initialized ready containers web#0=running+
+            9    stop sandbox s1
+            9      = Failed initialized web#0=Error(143)
+            9    remove sandbox s1
+            9    clean up with its logs
+            9    delete
+            9    over
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_is_on_its_node_too_long() {
+    play(
+        30..=100,
+        "
+        pod deadline=30
+        main web
+        ",
+        expect![[r#"
+            30     - DeadlineExceeded: Pod was active on the node longer than the specified deadline
+            30     - Killing: Stopping container web
+            30   stop web c2 within 30s
+            30     = Running sandbox initialized web#0=running+
+            30   stop sandbox s1
+            30     = Failed initialized (DeadlineExceeded) web#0=Error(143)
+            30   clean up
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_is_evicted() {
+    play(
+        10..=100,
+        "
+        pod
+        main web
+        10 end Evicted 5
+        50 delete
+        ",
+        expect![[r#"
+            10   # end Evicted 5
+            10     - Killing: Stopping container web
+            10   stop web c2 within 5s
+            10     = Running sandbox initialized DisruptionTarget web#0=running+
+            10   stop sandbox s1
+            10     = Failed initialized DisruptionTarget (Evicted) web#0=Error(143)
+            10   clean up
+            50   # delete
+            50   remove sandbox s1
+            50   clean up with its logs
+            50   delete
+            50   over
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_is_rejected() {
+    play(
+        0..=100,
+        "
+        pod
+        main web
+        0 end OutOfcpu
+        50 delete
+        ",
+        expect![[r#"
+            0    # end OutOfcpu
+            0    clean up
+            0      = Failed (OutOfcpu)
+            50   # delete
+            50   clean up with its logs
+            50   delete
+            50   over
+        "#]],
+    );
+}
+
+#[test]
+fn a_static_pod() {
+    play(
+        10..=100,
+        "
+        pod static
+        main web
+        10 gone
+        ",
+        expect![[r#"
+            10   # gone
+            10     - Killing: Stopping container web
+            10   stop web c2 within 30s
+            10   stop sandbox s1
+            10   remove sandbox s1
+            10   clean up with its logs
+            10   over
+        "#]],
+    );
+}
+
+#[test]
+fn what_fails_at_the_end_is_tried_again() {
+    play(
+        10..=100,
+        "
+        pod
+        main web
+        10 fails stop sandbox
+        10 delete
+        20 works stop sandbox
+        20 fails clean up
+        30 works clean up
+        30 fails delete
+        40 works delete
+        ",
+        expect![[r#"
+            10   # fails stop sandbox
+            10   # delete
+            10     - Killing: Stopping container web
+            10   stop web c2 within 30s
+            10   stop sandbox s1
+            10     = Failed initialized web#0=Error(143)
+            10     ! FailedKillPod: error killing pod: cannot stop sandbox
+            10.5 stop sandbox s1
+            10.5   ! FailedKillPod: error killing pod: cannot stop sandbox
+            11.5 stop sandbox s1
+            11.5   ! FailedKillPod: error killing pod: cannot stop sandbox
+            13.5 stop sandbox s1
+            13.5   ! FailedKillPod: error killing pod: cannot stop sandbox
+            17.5 stop sandbox s1
+            17.5   ! FailedKillPod: error killing pod: cannot stop sandbox
+            20   # works stop sandbox
+            20   # fails clean up
+            25.5 stop sandbox s1
+            25.5 remove sandbox s1
+            25.5 clean up with its logs
+            26   clean up with its logs
+            27   clean up with its logs
+            29   clean up with its logs
+            30   # works clean up
+            30   # fails delete
+            33   clean up with its logs
+            33   delete
+            33.5 delete
+            34.5 delete
+            36.5 delete
+            40   # works delete
+            40.5 delete
+            40.5 over
+        "#]],
+    );
+}

@@ -1,0 +1,389 @@
+//! What only a node's agent can serve: logs, commands in containers, connections to pods. The server looks whether it may be asked
+//! for, finds the agent, and passes on what it says; a connection that becomes something else is spliced and not understood.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::{fmt, io};
+
+use bytes::Bytes;
+use form_urlencoded::Serializer;
+use futures::StreamExt as _;
+use http_body_util::{BodyStream, Either, Full, StreamBody};
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE};
+use hyper::upgrade::OnUpgrade;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::reply::{TEXT, respond, with_body};
+use super::{Api, Asked, Response};
+use crate::admit::Cause;
+use crate::agents::{self, AgentError, Place};
+use crate::auth::{self, Deed, Resource};
+use crate::kinds::Kind;
+use crate::metrics::Counted;
+use crate::object::{self, is_set, list, str_at};
+use crate::refusal::Refusal;
+use crate::route::{Part, Target};
+
+/// What an agent says of why it refuses.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// What a client and an agent say to each other of what the connection becomes. No more of a client's headers reaches an agent:
+/// its credentials least of all.
+const UPGRADE_HEADERS: [&str; 8] = [
+    "connection",
+    "upgrade",
+    "sec-websocket-key",
+    "sec-websocket-version",
+    "sec-websocket-protocol",
+    "sec-websocket-accept",
+    "sec-websocket-extensions",
+    "x-stream-protocol-version",
+];
+
+/// What lasts as long as a client's connection does, whatever becomes of it.
+#[derive(Clone)]
+pub(crate) struct Held {
+    _all: Arc<dyn Any + Send + Sync>,
+}
+
+impl Held {
+    pub(crate) fn new(held: impl Send + Sync + 'static) -> Self {
+        Self { _all: Arc::new(held) }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").finish_non_exhaustive()
+    }
+}
+
+/// A client that wants its connection to become something else.
+pub(super) struct Upgrade {
+    headers: HeaderMap,
+    becomes: OnUpgrade,
+    held: Option<Held>,
+}
+
+impl Upgrade {
+    pub(super) fn of<B>(request: &mut Request<B>) -> Option<Self> {
+        let asks = |it: &HeaderValue| it.to_str().is_ok_and(|it| it.to_ascii_lowercase().contains("upgrade"));
+        if !request.headers().contains_key(UPGRADE) || !request.headers().get_all(CONNECTION).iter().any(asks)
+        {
+            return None;
+        }
+        let headers = of_upgrade(request.headers());
+        let held = request.extensions().get::<Held>().cloned();
+        Some(Self { headers, becomes: hyper::upgrade::on(request), held })
+    }
+}
+
+fn of_upgrade(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::new();
+    for name in UPGRADE_HEADERS.map(HeaderName::from_static) {
+        for value in headers.get_all(&name) {
+            kept.append(name.clone(), value.clone());
+        }
+    }
+    kept
+}
+
+/// What an agent is asked, and of which node.
+struct Errand {
+    node: String,
+    path: String,
+}
+
+impl Api {
+    pub(super) async fn of_agent(
+        &self,
+        target: &Target,
+        what: &'static str,
+        asked: &Asked,
+    ) -> Result<Response, Refusal> {
+        if matches!(what, "attach" | "exec" | "portforward") {
+            self.must_be_allowed_to_create(target, what, asked)?;
+        }
+        let stored = object::parse(&self.registry.get(target)?);
+        let errand = match (target.kind.plural, what) {
+            ("pods", "log") => {
+                let path = log_path(&stored, asked)?;
+                // What never ran has said nothing.
+                if !is_set(&stored["spec"]["nodeName"]) {
+                    return Ok(respond(StatusCode::NO_CONTENT, TEXT, Bytes::new()));
+                }
+                Errand { node: str_at(&stored, "spec.nodeName").to_owned(), path }
+            }
+            ("pods", "attach" | "exec" | "portforward") => {
+                let path = stream_path(&stored, what, asked)?;
+                Errand { node: str_at(&stored, "spec.nodeName").to_owned(), path }
+            }
+            ("nodes", "proxy") => Errand { node: target.name.clone(), path: behind_proxy(asked) },
+            _ => return Err(needs_agent(target, &stored)),
+        };
+        let (Some(agents), Some(place)) = (&self.agents, self.place_of(&errand.node)) else {
+            return Err(needs_agent(target, &stored));
+        };
+        let Some(room) = self.limits.agent_stream() else {
+            self.registry.metrics.refused.inc();
+            return Err(Refusal::too_many_requests(1));
+        };
+        let room = Held::new((room, Counted::new(&self.registry.metrics.watches)));
+
+        let is_stream = matches!(what, "attach" | "exec" | "portforward");
+        let upgrade = asked.upgrade.as_ref().filter(|_| what != "log");
+        if is_stream && upgrade.is_none() {
+            return Err(Refusal::bad_request("Upgrade request required"));
+        }
+        let mut request = Request::builder().method(asked.method.clone()).uri(&errand.path);
+        if what == "proxy" && !asked.media_type.is_empty() {
+            request = request.header(CONTENT_TYPE, &asked.media_type);
+        }
+        let body = if what == "proxy" { asked.body.clone() } else { Bytes::new() };
+        let mut request = request
+            .body(Full::new(body))
+            .map_err(|it| Refusal::bad_request(format!("ask node {:?}: {it}", errand.node)))?;
+        request.headers_mut().extend(upgrade.map(|it| it.headers.clone()).unwrap_or_default());
+        let unreachable = |error: AgentError| unreachable(target, &errand.node, &error);
+        let answer = agents.ask(&place, request).await.map_err(unreachable)?;
+        match (answer.status(), upgrade) {
+            (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => {
+                self.splice(upgrade, answer, room).map_err(unreachable)
+            }
+            (StatusCode::OK, None) if what == "log" => Ok(self.pass_on(answer, TEXT, room)),
+            (code, _) if what == "proxy" && (code.is_success() || code.is_client_error()) => {
+                let said = answer.headers().get(CONTENT_TYPE).cloned();
+                let mut response = self.pass_on(answer, TEXT, room);
+                *response.status_mut() = code;
+                response.headers_mut().extend(said.map(|it| (CONTENT_TYPE, it)));
+                Ok(response)
+            }
+            (code, _) => {
+                let why = agents::whole(answer.into_body(), REFUSAL_BYTES_MAX).await.map_err(unreachable)?;
+                let why = String::from_utf8_lossy(&why).trim().to_owned();
+                if is_stream && (code.is_client_error() || code.is_server_error()) {
+                    return Ok(respond(code, TEXT, why.into()));
+                }
+                Err(Refusal::of_agent(code, why))
+            }
+        }
+    }
+
+    /// Where the agent of a node is, as the node says.
+    pub(super) fn place_of(&self, node: &str) -> Option<Place> {
+        let kind = Kind::find("", "v1", "nodes")?;
+        let target = Target { kind, namespace: None, name: node.to_owned(), part: Part::Whole };
+        Place::of(&object::parse(&self.registry.get(&target).ok()?))
+    }
+
+    /// Rule: whoever runs something in a pod, or reaches into it, must be allowed to `create` that, whichever method carries it.
+    /// Upstream: `AuthorizePodWebsocketUpgradeCreatePermission`.
+    fn must_be_allowed_to_create(
+        &self,
+        target: &Target,
+        what: &'static str,
+        asked: &Asked,
+    ) -> Result<(), Refusal> {
+        let on = Resource {
+            version: target.kind.version.to_owned(),
+            plural: target.kind.plural.to_owned(),
+            part: what.to_owned(),
+            namespace: target.namespace.clone().unwrap_or_default(),
+            name: target.name.clone(),
+            ..Resource::default()
+        };
+        auth::allow(&self.registry, &asked.context.user, &Deed::resource("create", on)).map(drop)
+    }
+
+    /// The two connections are one from now on, until either ends or the server stops.
+    fn splice(
+        &self,
+        upgrade: &Upgrade,
+        answer: hyper::Response<Incoming>,
+        room: Held,
+    ) -> Result<Response, AgentError> {
+        let lower =
+            |it: Option<&HeaderValue>| it.and_then(|it| it.to_str().ok()).map(str::to_ascii_lowercase);
+        let headers = of_upgrade(answer.headers());
+        if lower(headers.get(UPGRADE)) != lower(upgrade.headers.get(UPGRADE)) {
+            return Err(AgentError::Malformed("it becomes what nobody asked for".to_owned()));
+        }
+        let (of_client, of_agent) = (upgrade.becomes.clone(), hyper::upgrade::on(answer));
+        let (stop, held) = (self.stop.clone(), (room, upgrade.held.clone()));
+        tokio::spawn(async move {
+            let _held = held;
+            let splicing = async {
+                let (client, agent) = tokio::try_join!(of_client, of_agent)?;
+                let (mut client, mut agent) = (TokioIo::new(client), TokioIo::new(agent));
+                let copied = tokio::io::copy_bidirectional(&mut client, &mut agent).await;
+                if let Err(error) = copied {
+                    tracing::debug!(%error, "a connection to an agent ended early");
+                }
+                Ok::<_, hyper::Error>(())
+            };
+            tokio::select! {
+                () = stop.cancelled() => {}
+                _ = splicing => {}
+            }
+        });
+        let mut response = respond(StatusCode::SWITCHING_PROTOCOLS, TEXT, Bytes::new());
+        *response.headers_mut() = headers;
+        Ok(response)
+    }
+
+    /// A body, as it comes.
+    fn pass_on(&self, answer: hyper::Response<Incoming>, media_type: &'static str, room: Held) -> Response {
+        let frames = BodyStream::new(answer.into_body()).map(move |it| {
+            let _room = &room;
+            it.map_err(io::Error::other)
+        });
+        let frames = frames.take_until(self.stop.clone().cancelled_owned());
+        with_body(StatusCode::OK, media_type, Either::Right(StreamBody::new(frames.boxed())))
+    }
+}
+
+/// A node's agent would have to serve it.
+fn needs_agent(target: &Target, stored: &Value) -> Refusal {
+    match (target.kind.plural, str_at(stored, "spec.nodeName")) {
+        ("pods", "") => Refusal::bad_request(format!("pod {} does not have a host assigned", target.name)),
+        ("pods", node) => {
+            let why =
+                if is_set(&stored["status"]["hostIP"]) { "no agent that serves it" } else { "no address" };
+            Refusal::unavailable(format!("the node \"{node}\" of pod \"{}\" has {why}", target.name))
+        }
+        _ => Refusal::unavailable(format!(
+            "{} \"{}\" has no agent that serves it",
+            target.kind.resource(),
+            target.name
+        )),
+    }
+}
+
+fn unreachable(target: &Target, node: &str, error: &AgentError) -> Refusal {
+    let of_pod =
+        if target.kind.plural == "pods" { format!(" of pod \"{}\"", target.name) } else { String::new() };
+    Refusal::unavailable(format!("the node \"{node}\"{of_pod} cannot be reached: {error}"))
+}
+
+/// Upstream: `LogLocation`, and `ValidatePodLogOptions`.
+fn log_path(pod: &Value, asked: &Asked) -> Result<String, Refusal> {
+    let query = &asked.query;
+    let container = container_of(pod, query.get("container"))?;
+    let mut causes = Vec::new();
+    let mut options = Serializer::new(String::new());
+    for name in ["follow", "previous", "timestamps"] {
+        if query.is(name) {
+            options.append_pair(name, "true");
+        }
+    }
+    for (name, min) in [("sinceSeconds", 1), ("tailLines", 0), ("limitBytes", 1)] {
+        let Some(value) = query.parsed::<i64>(name)? else { continue };
+        if value < min {
+            let why = if min == 0 { "must be greater than or equal to 0" } else { "must be greater than 0" };
+            causes.push(Cause::invalid(name, value, why));
+        }
+        options.append_pair(name, &value.to_string());
+    }
+    if query.has("sinceTime") {
+        let since = query.get("sinceTime");
+        let Ok(_) = since.parse::<Timestamp>() else {
+            return Err(Refusal::bad_request(format!(
+                "sinceTime: {since:?} is no time: write it as 2006-01-02T15:04:05Z"
+            )));
+        };
+        if query.has("sinceSeconds") {
+            causes.push(Cause::forbidden(
+                "sinceTime",
+                "at most one of `sinceTime` or `sinceSeconds` may be specified",
+            ));
+        }
+        options.append_pair("sinceTime", since);
+    }
+    match query.get("stream") {
+        "" | "All" => {}
+        stream @ ("Stdout" | "Stderr") => {
+            if query.has("tailLines") {
+                let why = "`tailLines` and specific `stream` are mutually exclusive for now";
+                causes.push(Cause::forbidden("tailLines", why));
+            }
+            options.append_pair("stream", stream);
+        }
+        other => causes.push(Cause::unsupported("stream", other, &["All", "Stderr", "Stdout"])),
+    }
+    if !causes.is_empty() {
+        return Err(Refusal::invalid_in("", "PodLogOptions", "", &causes));
+    }
+    Ok(path_of("containerLogs", pod, Some(&container), &options.finish()))
+}
+
+/// Upstream: `streamLocation`, `PortForwardLocation`.
+fn stream_path(pod: &Value, what: &str, asked: &Asked) -> Result<String, Refusal> {
+    let query = &asked.query;
+    let container = match what {
+        "portforward" => None,
+        _ => Some(container_of(pod, query.get("container"))?),
+    };
+    let name = str_at(pod, "metadata.name");
+    if !is_set(&pod["spec"]["nodeName"]) {
+        return Err(Refusal::bad_request(format!("pod {name} does not have a host assigned")));
+    }
+    let mut options = Serializer::new(String::new());
+    let streams = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
+    for (_, param) in streams.into_iter().filter(|(name, _)| what != "portforward" && query.is(name)) {
+        options.append_pair(param, "1");
+    }
+    for (from, to) in [("command", "command"), ("ports", "port")] {
+        if (from == "ports") == (what == "portforward") {
+            options.extend_pairs(query.all(from).flat_map(|it| match from {
+                "ports" => it.split(',').map(|it| (to, it)).collect::<Vec<_>>(),
+                _ => vec![(to, it)],
+            }));
+        }
+    }
+    let at = match what {
+        "portforward" => "portForward",
+        what => what,
+    };
+    Ok(path_of(at, pod, container.as_deref(), &options.finish()))
+}
+
+/// Names are those of objects that were let in, so nothing in them needs to be escaped.
+fn path_of(what: &str, pod: &Value, container: Option<&str>, query: &str) -> String {
+    let (namespace, name) = (str_at(pod, "metadata.namespace"), str_at(pod, "metadata.name"));
+    let container = container.map(|it| format!("/{it}")).unwrap_or_default();
+    let query = if query.is_empty() { String::new() } else { format!("?{query}") };
+    format!("/{what}/{namespace}/{name}{container}{query}")
+}
+
+/// The only container, or the one that is named. Upstream: `validateContainer`.
+fn container_of(pod: &Value, named: &str) -> Result<String, Refusal> {
+    let spec = &pod["spec"];
+    let name = str_at(pod, "metadata.name");
+    let all = ["initContainers", "containers", "ephemeralContainers"].map(|it| list(spec, it));
+    let all: Vec<&str> = all.into_iter().flatten().filter_map(|it| it["name"].as_str()).collect();
+    if !named.is_empty() {
+        return match all.contains(&named) {
+            true => Ok(named.to_owned()),
+            false => Err(Refusal::bad_request(format!("container {named} is not valid for pod {name}"))),
+        };
+    }
+    match list(spec, "containers") {
+        [only] => Ok(str_at(only, "name").to_owned()),
+        [] => Err(Refusal::bad_request(format!("a container name must be specified for pod {name}"))),
+        _ => Err(Refusal::bad_request(format!(
+            "a container name must be specified for pod {name}, choose one of: [{}]",
+            all.join(" ")
+        ))),
+    }
+}
+
+/// What stands behind `/proxy` in the URL, as it stands there.
+fn behind_proxy(asked: &Asked) -> String {
+    let whole = asked.uri.path_and_query().map_or("/", |it| it.as_str());
+    let rest = whole.split_once("/proxy").map_or("", |(_, rest)| rest);
+    if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") }
+}
