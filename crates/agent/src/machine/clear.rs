@@ -170,7 +170,7 @@ pub(super) fn has_ended(pid: Pid) -> bool {
 
 impl Place {
     /// The processes that were started with its root.
-    fn agent_pids(&self) -> Vec<Pid> {
+    pub fn agent_pids(&self) -> Vec<Pid> {
         let root = self.root();
         containerd::processes(|args| {
             args.get(1).is_some_and(|it| *it == b"agent")

@@ -126,7 +126,7 @@ impl Place {
     }
 
     /// The processes that were started with its configuration.
-    pub(super) fn containerd_pids(&self) -> Vec<Pid> {
+    pub fn containerd_pids(&self) -> Vec<Pid> {
         let config = self.containerd_config();
         processes(|args| {
             let program = args.first().map(|it| Path::new(OsStr::from_bytes(it)));
@@ -136,7 +136,7 @@ impl Place {
     }
 
     /// The processes that keep the containers of its containerd.
-    pub(super) fn shim_pids(&self) -> Vec<Pid> {
+    pub fn shim_pids(&self) -> Vec<Pid> {
         let socket = self.socket();
         processes(|args| {
             args.first().is_some_and(|it| String::from_utf8_lossy(it).contains("containerd-shim"))

@@ -125,6 +125,11 @@ impl Place {
         format!("muster-{}-{}", self.id, self.name)
     }
 
+    /// What it hangs on the cluster's bridge by, in the machine's own network.
+    pub fn link(&self) -> String {
+        network::link(&self.id, self.number)
+    }
+
     pub fn cgroup_parent(&self) -> String {
         format!("/muster-{}/{}", self.id, self.name)
     }

@@ -93,7 +93,7 @@ pub(super) async fn make_node(place: &Place) -> Result<(), MachineError> {
         let _ = fs::remove_file(&held);
         run(Command::new("ip").args(["netns", "add", &name])).await?;
     }
-    let (hub, link) = (hub(&place.id), link(&place.id, place.number));
+    let (hub, link) = (hub(&place.id), place.link());
     if !exists(&link) {
         let add = ["link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &name];
         run(Command::new("ip").args(add)).await?;
@@ -112,7 +112,7 @@ pub(super) fn hub(id: &str) -> String {
     format!("mu{id}")
 }
 
-fn link(id: &str, number: u16) -> String {
+pub(super) fn link(id: &str, number: u16) -> String {
     format!("mu{id}-{number}")
 }
 
