@@ -6,6 +6,7 @@ pub mod join;
 pub mod machine;
 pub mod net;
 pub mod node;
+pub mod record;
 pub mod references;
 pub mod runtime;
 pub mod sim;

@@ -46,6 +46,7 @@ pub mod daemonset;
 pub mod disruption;
 pub mod downward;
 pub mod endpoints;
+pub mod events;
 pub mod explain;
 pub mod facts;
 pub mod forecast;

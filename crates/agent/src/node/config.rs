@@ -57,3 +57,28 @@ impl Config {
         self.var_log.join("pods").join(format!("{namespace}_{name}_{uid}"))
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn config() -> Config {
+        Config {
+            name: "m1".to_owned(),
+            root: "/root-of-m1".into(),
+            runtime: "/run/m1.sock".into(),
+            var_log: "/root-of-m1/log".into(),
+            own_paths: vec![("/var/log".into(), "/root-of-m1/log".into())],
+            cgroup_parent: "/m1/kubepods".to_owned(),
+            address: IpAddr::from([10, 1, 0, 1]),
+            port: 10250,
+            labels: BTreeMap::new(),
+            taints: Vec::new(),
+            pods_max: 110,
+            static_pods: None,
+            cluster_dns: Some(IpAddr::from([10, 96, 0, 10])),
+            resolv_conf: "/etc/resolv.conf".into(),
+            cluster_domain: "cluster.local".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! The cgroup of a pod, around those that the runtime makes for its containers.
+//!
+//! Version 1 has a tree for each controller, version 2 one for all. The runtime leaves a pod's directories behind: they are
+//! ours to remove.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource;
+use muster_engine::quantity::Quantity;
+use muster_engine::resources::{self, Amounts};
+
+use crate::runtime::v1::{HugepageLimit, LinuxContainerResources};
+
+const ROOT: &str = "/sys/fs/cgroup";
+
+/// What the kernel counts by, in microseconds.
+const PERIOD_US: i64 = 100_000;
+const QUOTA_US_MIN: i64 = 1_000;
+const SHARES_MIN: i64 = 2;
+const SHARES_MAX: i64 = 262_144;
+
+/// How well a pod has said what it needs. Upstream: `GetPodQOS`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Qos {
+    Guaranteed,
+    Burstable,
+    BestEffort,
+}
+
+impl Qos {
+    pub(crate) fn of(spec: &PodSpec) -> Self {
+        let of_pod = spec.resources.as_ref();
+        let of_containers = spec
+            .containers
+            .iter()
+            .chain(spec.init_containers.iter().flatten())
+            .map(|it| it.resources.as_ref());
+        let all: Vec<_> = if of_pod.is_some_and(|it| it.limits.is_some() || it.requests.is_some()) {
+            vec![of_pod]
+        } else {
+            of_containers.collect()
+        };
+        let counted = |amounts: Amounts| -> Amounts {
+            amounts
+                .into_iter()
+                .filter(|(name, it)| (name == "cpu" || name == "memory") && !it.is_zero())
+                .collect()
+        };
+        let sides: Vec<_> = all.iter().map(|it| (counted(requests(*it)), counted(limits(*it)))).collect();
+        if sides.iter().all(|(requests, limits)| requests.is_empty() && limits.is_empty()) {
+            return Self::BestEffort;
+        }
+        let is_sure = |(requests, limits): &(Amounts, Amounts)| limits.len() == 2 && requests == limits;
+        if sides.iter().all(is_sure) { Self::Guaranteed } else { Self::Burstable }
+    }
+}
+
+fn amounts(of: Option<&BTreeMap<String, resource::Quantity>>) -> Amounts {
+    let parsed =
+        |(name, it): (&String, &resource::Quantity)| Some((name.clone(), Quantity::parse(&it.0).ok()?));
+    of.into_iter().flatten().filter_map(parsed).collect()
+}
+
+fn limits(of: Option<&ResourceRequirements>) -> Amounts {
+    amounts(of.and_then(|it| it.limits.as_ref()))
+}
+
+/// What has a limit and asks for nothing asks for its limit.
+fn requests(of: Option<&ResourceRequirements>) -> Amounts {
+    let mut requests = limits(of);
+    requests.extend(amounts(of.and_then(|it| it.requests.as_ref())));
+    requests
+}
+
+/// Where a pod's cgroup is, below the root of each hierarchy.
+pub(crate) fn path(parent: &str, qos: Qos, uid: &str) -> String {
+    let parent = parent.trim_end_matches('/');
+    match qos {
+        Qos::Guaranteed => format!("{parent}/pod{uid}"),
+        Qos::Burstable => format!("{parent}/burstable/pod{uid}"),
+        Qos::BestEffort => format!("{parent}/besteffort/pod{uid}"),
+    }
+}
+
+/// All the places a pod's cgroup may be: its class is not known any more when its object is gone.
+fn paths(parent: &str, uid: &str) -> [String; 3] {
+    [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort].map(|qos| path(parent, qos, uid))
+}
+
+/// What a container may have and has first claim to.
+pub(crate) fn of_container(
+    spec: &PodSpec,
+    container: &Container,
+    is_sidecar: bool,
+    memory_of_node: i64,
+) -> LinuxContainerResources {
+    let (asked, most) = (requests(container.resources.as_ref()), limits(container.resources.as_ref()));
+    LinuxContainerResources {
+        cpu_period: PERIOD_US,
+        cpu_quota: most.get("cpu").map_or(0, |it| quota(*it)),
+        cpu_shares: shares(asked.get("cpu").copied()),
+        memory_limit_in_bytes: most.get("memory").map_or(0, |it| units(*it)),
+        oom_score_adj: oom_score(spec, container, is_sidecar, memory_of_node),
+        hugepage_limits: most.iter().filter_map(hugepages).collect(),
+        ..Default::default()
+    }
+}
+
+fn hugepages((name, amount): (&String, &Quantity)) -> Option<HugepageLimit> {
+    let size = name.strip_prefix("hugepages-")?.strip_suffix('i')?;
+    let limit = u64::try_from(units(*amount)).ok()?;
+    Some(HugepageLimit { page_size: format!("{size}B"), limit })
+}
+
+fn units(amount: Quantity) -> i64 {
+    i64::try_from(amount.units()).unwrap_or(i64::MAX)
+}
+
+fn millis(amount: Quantity) -> i64 {
+    i64::try_from(amount.millis()).unwrap_or(i64::MAX)
+}
+
+/// Upstream: `MilliCPUToShares`.
+fn shares(request: Option<Quantity>) -> i64 {
+    let millis = request.map_or(0, millis);
+    (millis.saturating_mul(1024) / 1000).clamp(SHARES_MIN, SHARES_MAX)
+}
+
+/// Upstream: `MilliCPUToQuota`. Zero is none.
+fn quota(limit: Quantity) -> i64 {
+    match millis(limit) {
+        0 => 0,
+        millis => (millis.saturating_mul(PERIOD_US) / 1000).max(QUOTA_US_MIN),
+    }
+}
+
+/// Rule: when memory runs out, a container goes the sooner the less of the memory its pod had claimed.
+/// Upstream: `GetContainerOOMScoreAdjust`.
+fn oom_score(spec: &PodSpec, container: &Container, is_sidecar: bool, memory_of_node: i64) -> i64 {
+    const SURE: i64 = -997;
+    const NODE_CRITICAL: i32 = 2_000_001_000;
+    let qos = Qos::of(spec);
+    if spec.priority.is_some_and(|it| NODE_CRITICAL <= it) || qos == Qos::Guaranteed {
+        return SURE;
+    }
+    if qos == Qos::BestEffort {
+        return 1000;
+    }
+    let claim = |it: &Container| requests(it.resources.as_ref()).get("memory").map_or(0, |it| units(*it));
+    let score = |bytes: i64| 1000 - i128::from(bytes) * 1000 / i128::from(memory_of_node.max(1));
+    let mut adjust = score(claim(container));
+    if is_sidecar {
+        // It is not to go before what it serves.
+        adjust = adjust.min(score(spec.containers.iter().map(claim).min().unwrap_or(0)));
+    }
+    i64::try_from(adjust.clamp(i128::from(1000 + SURE), 999)).unwrap_or(999)
+}
+
+/// What all of a pod's containers may have together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OfPod {
+    pub shares: i64,
+    pub quota_us: Option<i64>,
+    pub memory_bytes: Option<i64>,
+}
+
+impl OfPod {
+    /// Rule: a pod has a limit where all of its containers have one, or where it has one itself.
+    /// Upstream: `ResourceConfigForPod`.
+    pub(crate) fn of(spec: &PodSpec) -> Self {
+        if Qos::of(spec) == Qos::BestEffort {
+            return Self { shares: SHARES_MIN, quota_us: None, memory_bytes: None };
+        }
+        let is_sidecar = |it: &Container| it.restart_policy.as_deref() == Some("Always");
+        let init = || spec.init_containers.iter().flatten();
+        let sum = |of: fn(Option<&ResourceRequirements>) -> Amounts| {
+            let mut sum = resources::at_once(
+                spec.containers.iter().map(|it| of(it.resources.as_ref())),
+                init().map(|it| (is_sidecar(it), of(it.resources.as_ref()))),
+            );
+            if let Some(overhead) = &spec.overhead {
+                resources::add(&mut sum, &amounts(Some(overhead)));
+            }
+            // What the pod says of itself counts in place of what its containers say.
+            sum.extend(of(spec.resources.as_ref()));
+            sum
+        };
+        let is_limited = |name: &str| {
+            let has =
+                |it: Option<&ResourceRequirements>| limits(it).get(name).is_some_and(|it| !it.is_zero());
+            has(spec.resources.as_ref())
+                || spec.containers.iter().chain(init()).all(|it| has(it.resources.as_ref()))
+        };
+        let most = sum(limits);
+        Self {
+            shares: shares(sum(requests).get("cpu").copied()),
+            quota_us: most.get("cpu").filter(|_| is_limited("cpu")).map(|it| quota(*it)),
+            memory_bytes: most.get("memory").filter(|_| is_limited("memory")).map(|it| units(*it)),
+        }
+    }
+}
+
+/// Makes the pod's cgroup with its limits, or brings them up to date.
+pub(crate) fn make(parent: &str, uid: &str, spec: &PodSpec) -> io::Result<String> {
+    let path = path(parent, Qos::of(spec), uid);
+    let limits = OfPod::of(spec);
+    if is_v2() {
+        make_v2(&path, &limits)?
+    } else {
+        make_v1(&path, &limits)?
+    }
+    Ok(path)
+}
+
+fn is_v2() -> bool {
+    Path::new(ROOT).join("cgroup.controllers").exists()
+}
+
+fn below(hierarchy: &Path, path: &str) -> PathBuf {
+    hierarchy.join(path.trim_start_matches('/'))
+}
+
+fn make_v1(path: &str, limits: &OfPod) -> io::Result<()> {
+    let cpu = below(&Path::new(ROOT).join("cpu"), path);
+    let memory = below(&Path::new(ROOT).join("memory"), path);
+    std::fs::create_dir_all(&memory)?;
+    std::fs::create_dir_all(&cpu)?;
+    write(&cpu, "cpu.shares", limits.shares)?;
+    write(&cpu, "cpu.cfs_period_us", PERIOD_US)?;
+    write(&cpu, "cpu.cfs_quota_us", limits.quota_us.unwrap_or(-1))?;
+    write(&memory, "memory.limit_in_bytes", limits.memory_bytes.unwrap_or(-1))
+}
+
+fn make_v2(path: &str, limits: &OfPod) -> io::Result<()> {
+    // Each directory on the way hands its controllers on.
+    let mut dir = PathBuf::from(ROOT);
+    for part in path.split('/').filter(|it| !it.is_empty()) {
+        for controller in ["+cpu", "+memory", "+pids", "+cpuset", "+io", "+hugetlb"] {
+            // A controller that the machine does not have is not missed.
+            std::fs::write(dir.join("cgroup.subtree_control"), controller).ok();
+        }
+        dir.push(part);
+        match std::fs::create_dir(&dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    // The same claim on another scale. Upstream: `CpuSharesToCpuWeight`.
+    let weight = 1 + (limits.shares - SHARES_MIN) * 9999 / (SHARES_MAX - SHARES_MIN);
+    write(&dir, "cpu.weight", weight)?;
+    let quota = limits.quota_us.map_or("max".to_owned(), |it| it.to_string());
+    write(&dir, "cpu.max", format!("{quota} {PERIOD_US}"))?;
+    write(&dir, "memory.max", limits.memory_bytes.map_or("max".to_owned(), |it| it.to_string()))
+}
+
+fn write(dir: &Path, file: &str, value: impl ToString) -> io::Result<()> {
+    let path = dir.join(file);
+    std::fs::write(&path, value.to_string())
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+/// Removes the pod's cgroup from every hierarchy. Processes that are still in it keep it.
+pub(crate) fn remove(parent: &str, uid: &str) -> io::Result<()> {
+    let hierarchies = if is_v2() {
+        vec![PathBuf::from(ROOT)]
+    } else {
+        let all = std::fs::read_dir(ROOT)?.filter_map(Result::ok);
+        // Hierarchies with two controllers have links with their names beside them.
+        all.filter(|it| it.file_type().is_ok_and(|it| it.is_dir())).map(|it| it.path()).collect()
+    };
+    let mut outcome = Ok(());
+    for path in paths(parent, uid) {
+        for hierarchy in &hierarchies {
+            let removed = remove_tree(&below(hierarchy, &path));
+            outcome = outcome.and(removed);
+        }
+    }
+    outcome
+}
+
+/// Only directories can be removed there, and only empty ones: the deepest first.
+fn remove_tree(dir: &Path) -> io::Result<()> {
+    let children = match std::fs::read_dir(dir) {
+        Ok(children) => children,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for child in children.filter_map(Result::ok) {
+        if child.file_type().is_ok_and(|it| it.is_dir()) {
+            remove_tree(&child.path())?;
+        }
+    }
+    match std::fs::remove_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(io::Error::new(error.kind(), format!("{}: {error}", dir.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_pod_may_have() {
+        let pods = [
+            ("nothing", json!({"containers": [{"name": "a"}]})),
+            (
+                "sure",
+                json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "500m", "memory": "64Mi"}}}]}),
+            ),
+            (
+                "one without a limit",
+                json!({"containers": [
+                    {"name": "a", "resources": {"limits": {"cpu": "500m", "memory": "64Mi"}}},
+                    {"name": "b", "resources": {"requests": {"memory": "256Mi"}}}]}),
+            ),
+            (
+                "with init and sidecar",
+                json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "64Mi"},
+                        "requests": {"cpu": "10m", "memory": "1Mi"}}}],
+                    "initContainers": [
+                        {"name": "i", "resources": {"limits": {"cpu": "2", "memory": "16Mi"}}},
+                        {"name": "s", "restartPolicy": "Always", "resources": {"limits": {"cpu": "1m", "memory": "8Mi"}}}]}),
+            ),
+            (
+                "critical",
+                json!({"priority": 2_000_001_000, "containers": [{"name": "a", "resources": {"requests": {"cpu": "1m"}}}]}),
+            ),
+            (
+                "of its own",
+                json!({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}, "containers": [{"name": "a"}]}),
+            ),
+        ];
+        let lines = pods.map(|(name, spec)| {
+            let spec: PodSpec = serde_json::from_value(spec).unwrap();
+            let OfPod { shares, quota_us, memory_bytes } = OfPod::of(&spec);
+            let qos = Qos::of(&spec);
+            let mut text =
+                format!("{name}: {qos:?} shares {shares} quota {quota_us:?} memory {memory_bytes:?}");
+            let all = spec.containers.iter().map(|it| (it, false));
+            let init = spec.init_containers.iter().flatten();
+            for (it, is_sidecar) in all.chain(init.map(|it| (it, it.restart_policy.is_some()))) {
+                let of = of_container(&spec, it, is_sidecar, 1 << 30);
+                text += &format!(
+                    "\n  {}: shares {} quota {} memory {} oom {}",
+                    it.name, of.cpu_shares, of.cpu_quota, of.memory_limit_in_bytes, of.oom_score_adj
+                );
+            }
+            text
+        });
+        expect![[r#"
+            nothing: BestEffort shares 2 quota None memory None
+              a: shares 2 quota 0 memory 0 oom 1000
+            sure: Guaranteed shares 512 quota Some(50000) memory Some(67108864)
+              a: shares 512 quota 50000 memory 67108864 oom -997
+            one without a limit: Burstable shares 512 quota None memory None
+              a: shares 512 quota 50000 memory 67108864 oom 938
+              b: shares 2 quota 0 memory 0 oom 750
+            with init and sidecar: Burstable shares 2048 quota Some(200000) memory Some(75497472)
+              a: shares 10 quota 100000 memory 67108864 oom 999
+              i: shares 2048 quota 200000 memory 16777216 oom 985
+              s: shares 2 quota 1000 memory 8388608 oom 993
+            critical: Burstable shares 2 quota None memory None
+              a: shares 2 quota 0 memory 0 oom -997
+            of its own: Guaranteed shares 1024 quota Some(100000) memory Some(1073741824)
+              a: shares 2 quota 0 memory 0 oom -997"#]]
+        .assert_eq(&lines.join("\n"));
+    }
+}

@@ -1,0 +1,362 @@
+//! What the runtime is told about a container.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, PodSpec, SeccompProfile};
+use muster_engine::downward;
+
+use super::{Config, cgroup, sandbox};
+use crate::runtime::{label, v1};
+
+/// Where a container's hash is kept with it.
+pub(crate) const HASH: &str = "io.kubernetes.container.hash";
+
+const MASKED: [&str; 10] = [
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/sys/firmware",
+];
+const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// Upstream: `MaxContainerTerminationMessageLength`, and what of a log stands in for one.
+const MESSAGE_MAX: u64 = 4096;
+const MESSAGE_OF_LOG_MAX: usize = 2048;
+const MESSAGE_OF_LOG_LINES: usize = 80;
+
+/// A container of a pod, whatever its role.
+#[derive(Debug, Clone)]
+pub(crate) struct Role {
+    pub container: Container,
+    pub is_sidecar: bool,
+    /// Of an ephemeral container: the container it looks into.
+    pub target: Option<String>,
+}
+
+/// The container of that name.
+pub(crate) fn find(spec: &PodSpec, name: &str) -> Option<Role> {
+    if let Some(container) = spec.containers.iter().find(|it| it.name == name) {
+        return Some(Role { container: container.clone(), is_sidecar: false, target: None });
+    }
+    if let Some(container) = spec.init_containers.iter().flatten().find(|it| it.name == name) {
+        let is_sidecar = container.restart_policy.as_deref() == Some("Always");
+        return Some(Role { container: container.clone(), is_sidecar, target: None });
+    }
+    let ephemeral = spec.ephemeral_containers.iter().flatten().find(|it| it.name == name)?;
+    // It has all the fields of a container, and one more.
+    let value = serde_json::to_value(ephemeral).ok()?;
+    let container = serde_json::from_value(value).ok()?;
+    Some(Role { container, is_sidecar: false, target: ephemeral.target_container_name.clone() })
+}
+
+/// What is known when a container is made.
+pub(crate) struct Make<'a> {
+    pub config: &'a Config,
+    pub pod: &'a Pod,
+    pub role: &'a Role,
+    pub attempt: u32,
+    pub hash: &'a str,
+    pub image: &'a v1::Image,
+    pub variables: &'a BTreeMap<String, String>,
+    /// Those of volumes; the container's own are added.
+    pub mounts: Vec<v1::Mount>,
+    pub memory_of_node: i64,
+    /// Of an ephemeral container's target.
+    pub target_id: Option<String>,
+}
+
+impl Make<'_> {
+    pub(crate) fn config(self) -> Result<v1::ContainerConfig, String> {
+        let container = &self.role.container;
+        let spec = self.pod.spec.as_ref().ok_or("the pod has no spec")?;
+        let expand =
+            |text: &String| downward::expand(text, |name| self.variables.get(name).cloned(), &mut |_| {});
+        let security = self.security(spec)?;
+        let resources = cgroup::of_container(spec, container, self.role.is_sidecar, self.memory_of_node);
+        let mut mounts = self.mounts;
+        let uid = sandbox::ids(self.pod).2;
+        let is_mounted = |mounts: &[v1::Mount], path: &str| mounts.iter().any(|it| it.container_path == path);
+        if !is_mounted(&mounts, "/etc/hosts") {
+            let host_path = hosts_file(self.config, uid);
+            mounts.push(file_mount("/etc/hosts", &host_path));
+        }
+        let message_path = container.termination_message_path.as_deref().unwrap_or("/dev/termination-log");
+        if !message_path.is_empty() && !is_mounted(&mounts, message_path) {
+            let host_path = message_file(self.config, uid, &container.name, self.attempt);
+            make_message_file(&host_path)
+                .map_err(|error| format!("make {}: {error}", host_path.display()))?;
+            mounts.push(file_mount(message_path, &host_path));
+        }
+        let mut labels = sandbox::pod_labels(self.pod);
+        labels.insert(label::CONTAINER_NAME.to_owned(), container.name.clone());
+        let grace = spec.termination_grace_period_seconds.unwrap_or(30).to_string();
+        let annotations = [
+            (HASH, self.hash.to_owned()),
+            ("io.kubernetes.container.restartCount", self.attempt.to_string()),
+            ("io.kubernetes.container.terminationMessagePath", message_path.to_owned()),
+            (
+                "io.kubernetes.container.terminationMessagePolicy",
+                container.termination_message_policy.clone().unwrap_or_else(|| "File".to_owned()),
+            ),
+            ("io.kubernetes.pod.terminationGracePeriod", grace),
+        ];
+        Ok(v1::ContainerConfig {
+            metadata: Some(v1::ContainerMetadata { name: container.name.clone(), attempt: self.attempt }),
+            image: Some(v1::ImageSpec {
+                image: self.image.id.clone(),
+                user_specified_image: container.image.clone().unwrap_or_default(),
+                ..Default::default()
+            }),
+            command: container.command.iter().flatten().map(expand).collect(),
+            args: container.args.iter().flatten().map(expand).collect(),
+            working_dir: container.working_dir.clone().unwrap_or_default(),
+            envs: self
+                .variables
+                .iter()
+                .map(|(key, value)| v1::KeyValue { key: key.clone(), value: value.clone().into_bytes() })
+                .collect(),
+            mounts,
+            labels: labels.into_iter().collect(),
+            annotations: annotations.map(|(key, value)| (key.to_owned(), value)).into(),
+            log_path: log_path(&container.name, self.attempt),
+            stdin: container.stdin == Some(true),
+            stdin_once: container.stdin_once == Some(true),
+            tty: container.tty == Some(true),
+            linux: Some(v1::LinuxContainerConfig {
+                resources: Some(resources),
+                security_context: Some(security),
+            }),
+            ..Default::default()
+        })
+    }
+
+    fn security(&self, spec: &PodSpec) -> Result<v1::LinuxContainerSecurityContext, String> {
+        let of_pod = spec.security_context.clone().unwrap_or_default();
+        let own = self.role.container.security_context.clone().unwrap_or_default();
+        let run_as_user = own.run_as_user.or(of_pod.run_as_user);
+        self.check_user(run_as_user, own.run_as_non_root.or(of_pod.run_as_non_root))?;
+        let is_privileged = own.privileged == Some(true);
+        let mut namespaces = sandbox::namespaces(spec);
+        if let Some(id) = &self.target_id {
+            namespaces.pid = v1::NamespaceMode::Target as i32;
+            namespaces.target_id.clone_from(id);
+        }
+        let is_unmasked = own.proc_mount.as_deref() == Some("Unmasked");
+        let paths =
+            |of: &[&str]| if is_unmasked { vec![] } else { of.iter().map(|&it| it.to_owned()).collect() };
+        let int = |value| v1::Int64Value { value };
+        let image_user = self.image.uid.as_ref().map(|it| it.value);
+        Ok(v1::LinuxContainerSecurityContext {
+            capabilities: own.capabilities.map(|it| v1::Capability {
+                add_capabilities: it.add.unwrap_or_default(),
+                drop_capabilities: it.drop.unwrap_or_default(),
+            }),
+            privileged: is_privileged,
+            namespace_options: Some(namespaces),
+            selinux_options: own
+                .se_linux_options
+                .or(of_pod.se_linux_options.clone())
+                .as_ref()
+                .map(sandbox::selinux),
+            run_as_user: run_as_user.or(image_user).map(int),
+            run_as_username: match run_as_user {
+                None => self.image.username.clone(),
+                Some(_) => String::new(),
+            },
+            run_as_group: own.run_as_group.or(of_pod.run_as_group).map(int),
+            readonly_rootfs: own.read_only_root_filesystem == Some(true),
+            supplemental_groups: sandbox::groups(spec),
+            supplemental_groups_policy: sandbox::groups_policy(spec),
+            no_new_privs: own.allow_privilege_escalation == Some(false),
+            masked_paths: paths(&MASKED),
+            readonly_paths: paths(&READ_ONLY),
+            seccomp: Some(
+                self.seccomp(own.seccomp_profile.or(of_pod.seccomp_profile.clone()), is_privileged)?,
+            ),
+            apparmor: apparmor(own.app_armor_profile.or(of_pod.app_armor_profile.clone()))?,
+            apparmor_profile: String::new(),
+            seccomp_profile_path: String::new(),
+        })
+    }
+
+    /// Rule: what may not run as root runs only where it is known that it does not. Upstream: `verifyRunAsNonRoot`.
+    fn check_user(&self, run_as_user: Option<i64>, non_root: Option<bool>) -> Result<(), String> {
+        if non_root != Some(true) {
+            return Ok(());
+        }
+        let (name, namespace, uid) = sandbox::ids(self.pod);
+        let whose = format!("(pod: \"{name}_{namespace}({uid})\", container: {})", self.role.container.name);
+        match (run_as_user, self.image.uid.as_ref().map(|it| it.value)) {
+            (Some(0), _) => Err(format!("container's runAsUser breaks non-root policy {whose}")),
+            (Some(_), _) => Ok(()),
+            (None, Some(0)) => Err(format!("container has runAsNonRoot and image will run as root {whose}")),
+            (None, None) if !self.image.username.is_empty() => Err(format!(
+                "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root {whose}",
+                self.image.username
+            )),
+            (None, None) => Err(format!("container has runAsNonRoot and image will run as root {whose}")),
+            (None, Some(_)) => Ok(()),
+        }
+    }
+
+    fn seccomp(
+        &self,
+        profile: Option<SeccompProfile>,
+        is_privileged: bool,
+    ) -> Result<v1::SecurityProfile, String> {
+        use v1::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
+        let Some(profile) = profile.filter(|_| !is_privileged) else {
+            return Ok(sandbox::profile(Unconfined));
+        };
+        Ok(match profile.type_.as_str() {
+            "RuntimeDefault" => sandbox::profile(RuntimeDefault),
+            "Localhost" => {
+                let name = profile.localhost_profile.filter(|it| !it.is_empty());
+                let name = name.ok_or("localhostProfile must be set if seccompProfile type is Localhost.")?;
+                if name.split('/').any(|it| it == "..") || name.starts_with('/') {
+                    return Err(format!(
+                        "localhostProfile {name:?} must be a path below the node's seccomp directory"
+                    ));
+                }
+                let path = self.config.root.join("seccomp").join(name);
+                let mut profile = sandbox::profile(Localhost);
+                profile.localhost_ref = path.to_string_lossy().into_owned();
+                profile
+            }
+            _ => sandbox::profile(Unconfined),
+        })
+    }
+}
+
+fn apparmor(profile: Option<AppArmorProfile>) -> Result<Option<v1::SecurityProfile>, String> {
+    use v1::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
+    let Some(profile) = profile else { return Ok(None) };
+    Ok(Some(match profile.type_.as_str() {
+        "RuntimeDefault" => sandbox::profile(RuntimeDefault),
+        "Localhost" => {
+            let name = profile.localhost_profile.filter(|it| !it.is_empty());
+            let mut profile = sandbox::profile(Localhost);
+            profile.localhost_ref =
+                name.ok_or("localhostProfile must be set if appArmorProfile type is Localhost.")?;
+            profile
+        }
+        _ => sandbox::profile(Unconfined),
+    }))
+}
+
+fn file_mount(container_path: &str, host_path: &Path) -> v1::Mount {
+    v1::Mount {
+        container_path: container_path.to_owned(),
+        host_path: host_path.to_string_lossy().into_owned(),
+        selinux_relabel: true,
+        ..Default::default()
+    }
+}
+
+/// Where a container's log is in its pod's directory of logs.
+pub(crate) fn log_path(container: &str, attempt: u32) -> String {
+    format!("{container}/{attempt}.log")
+}
+
+pub(crate) fn hosts_file(config: &Config, uid: &str) -> PathBuf {
+    config.pod_dir(uid).join("etc-hosts")
+}
+
+fn message_file(config: &Config, uid: &str, container: &str, attempt: u32) -> PathBuf {
+    config.pod_dir(uid).join("containers").join(container).join(attempt.to_string())
+}
+
+/// Anyone in the container may write it.
+fn make_message_file(path: &Path) -> io::Result<()> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    fs::OpenOptions::new().create(true).append(true).open(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o666))
+}
+
+/// What a container left behind about its end. Upstream: `getTerminationMessage`.
+pub(crate) fn last_words(
+    config: &Config,
+    pod: &Pod,
+    container: &str,
+    attempt: u32,
+    has_failed: bool,
+) -> String {
+    let (name, namespace, uid) = sandbox::ids(pod);
+    let said = tail(&message_file(config, uid, container, attempt), MESSAGE_MAX).unwrap_or_default();
+    if !said.is_empty() || !has_failed {
+        return said;
+    }
+    let policy = pod.spec.as_ref().and_then(|it| find(it, container)?.container.termination_message_policy);
+    if policy.as_deref() != Some("FallbackToLogsOnError") {
+        return said;
+    }
+    let log = config.log_dir(namespace, name, uid).join(log_path(container, attempt));
+    let lines_at_most = (MESSAGE_OF_LOG_LINES * 256) as u64;
+    tail(&log, lines_at_most.max(16 << 10)).map(|text| end_of_log(&text)).unwrap_or_default()
+}
+
+/// The end of a file, and of nothing but a file.
+fn tail(path: &Path, bytes_max: u64) -> io::Result<String> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
+    let mut file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    file.seek(SeekFrom::Start(metadata.len().saturating_sub(bytes_max)))?;
+    let mut bytes = Vec::new();
+    file.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Lines of a log begin with a time, a stream and whether they are whole.
+fn end_of_log(text: &str) -> String {
+    let mut said = String::new();
+    for line in text.lines().rev().take(MESSAGE_OF_LOG_LINES) {
+        let mut parts = line.splitn(4, ' ');
+        let (Some(_), Some("stdout" | "stderr"), Some(tag), Some(text)) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            break;
+        };
+        let text = if tag.starts_with('P') { text.to_owned() } else { format!("{text}\n") };
+        if MESSAGE_OF_LOG_MAX < said.len() + text.len() {
+            let room = MESSAGE_OF_LOG_MAX - said.len();
+            let from =
+                (text.len() - room..text.len()).find(|&at| text.is_char_boundary(at)).unwrap_or(text.len());
+            said.insert_str(0, &text[from..]);
+            break;
+        }
+        said.insert_str(0, &text);
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn a_log_stands_in_for_last_words() {
+        let log = "cut off\n2026-01-01T00:00:00Z stdout F one\n2026-01-01T00:00:00Z stderr P tw\n2026-01-01T00:00:00Z stderr F o\n";
+        expect![[r#""one\ntwo\n""#]].assert_eq(&format!("{:?}", end_of_log(log)));
+        let long = format!("t stdout F {}\nt stdout F end\n", "é".repeat(2000));
+        let said = end_of_log(&long);
+        assert!(said.len() <= MESSAGE_OF_LOG_MAX && said.ends_with("é\nend\n"), "{}", said.len());
+    }
+}

@@ -1,0 +1,569 @@
+//! What `engine::pod` wants done, done.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::{Method, Request, header};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::Api;
+use kube::api::ListParams;
+use muster_engine::facts::Key;
+use muster_engine::loops::{Reference, Tell};
+use muster_engine::plan::Event;
+use muster_engine::pod::{Container, Deed, Outcome, ProbeKind, Seen, State};
+use muster_engine::quantity::Quantity;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::container::{self, Make, Role};
+use super::naming::Names;
+use super::pods::{Entry, Source};
+use super::probe::Asked;
+use super::{Node, cgroup, env, image, naming, sandbox};
+use crate::runtime::{Runtime, RuntimeError};
+
+/// An API server that does not answer within this time is told again later.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// The least that a container is given to end, however long its hook took. Upstream: `minimumGracePeriodInSeconds`.
+const GRACE_MIN: Duration = Duration::from_secs(2);
+
+/// What is left of a pod's processes is gone soon after its sandbox.
+const CGROUP_TRIES: u32 = 20;
+const CGROUP_AGAIN: Duration = Duration::from_millis(50);
+
+/// Does the deeds of one pod, as it is at the moment.
+pub(super) struct Doer<R> {
+    pub node: Arc<Node<R>>,
+    pub entry: Arc<Entry>,
+    pub object: Arc<Pod>,
+    pub addresses: Vec<String>,
+    pub containers: Vec<Container>,
+    pub figures: Arc<Figures>,
+}
+
+impl<R: Runtime> Doer<R> {
+    pub(super) async fn carry_out(&self, deed: Deed) -> Outcome {
+        let runtime = &self.node.runtime;
+        match deed {
+            Deed::Prepare => self.prepare().await,
+            Deed::RunSandbox { attempt } => self.run_sandbox(attempt).await,
+            Deed::FindImage { image, .. } => self.find_image(&image).await,
+            Deed::Pull { image, .. } => self.pull(&image).await,
+            Deed::Start { container, sandbox, attempt, hash } => {
+                match self.start(&container, &sandbox, attempt, &hash).await {
+                    Ok(id) => Outcome::Started { id: id.into() },
+                    Err(outcome) => outcome,
+                }
+            }
+            Deed::PostStart { container, id } => self.post_start(&container, &id).await,
+            Deed::Probe { container, id, probe } => self.probe(&container, &id, probe).await,
+            Deed::Stop { container, id, grace, pre_stop } => {
+                self.stop(&container, &id, grace, pre_stop).await
+            }
+            Deed::RemoveContainer { id } => {
+                let outcome = gone(runtime.remove_container(&id).await);
+                if outcome == Outcome::Done {
+                    self.remove_log(&id);
+                }
+                outcome
+            }
+            Deed::StopSandbox { id } => gone(runtime.stop_sandbox(&id).await),
+            Deed::RemoveSandbox { id } => gone(runtime.remove_sandbox(&id).await),
+            Deed::CleanUp { with_logs } => self.clean_up(with_logs).await,
+            Deed::Report(patch) => self.report(patch).await,
+            Deed::Delete => self.delete().await,
+        }
+    }
+
+    async fn prepare(&self) -> Outcome {
+        let Some(spec) = &self.object.spec else { return failed("InvalidPod", "the pod has no spec") };
+        let (_, _, uid) = sandbox::ids(&self.object);
+        let dir = self.node.config.pod_dir(uid);
+        if let Err(error) = fs::create_dir_all(&dir) {
+            return failed("FailedCreatePodDirectory", format!("make {}: {error}", dir.display()));
+        }
+        if let Err(error) = cgroup::make(&self.node.config.cgroup_parent, uid, spec) {
+            return failed(
+                "FailedCreatePodContainer",
+                format!("unable to ensure pod container exists: {error}"),
+            );
+        }
+        match self.prepare_volumes().await {
+            Ok(()) => Outcome::Done,
+            Err(message) => failed("FailedMount", message),
+        }
+    }
+
+    pub(super) async fn prepare_volumes(&self) -> Result<(), String> {
+        let object = self.with_addresses();
+        let prepared = self.node.volumes.prepare(&object, &self.node.allocatable()).await;
+        prepared.map(drop).map_err(|it| it.to_string())
+    }
+
+    /// The pod with the addresses that it has by now.
+    fn with_addresses(&self) -> Pod {
+        let mut object = (*self.object).clone();
+        let status = object.status.get_or_insert_default();
+        let host = self.node.config.address.to_string();
+        status.host_ips = Some(vec![serde_json::from_value(json!({"ip": host})).unwrap_or_default()]);
+        status.host_ip = Some(host);
+        status.pod_ip = self.addresses.first().cloned();
+        let ips =
+            self.addresses.iter().map(|ip| serde_json::from_value(json!({"ip": ip})).unwrap_or_default());
+        status.pod_ips = Some(ips.collect());
+        object
+    }
+
+    async fn run_sandbox(&self, attempt: u32) -> Outcome {
+        let node = &self.node;
+        let spec = self.object.spec.as_ref();
+        if spec.is_none_or(|it| it.host_network != Some(true)) {
+            // A sandbox that is begun without a network can be neither used nor stopped.
+            match node.runtime.status().await {
+                Ok(status) => {
+                    if let Some(why) = status.no_network {
+                        let message =
+                            format!("network is not ready: container runtime network not ready: {why}");
+                        return failed("NetworkNotReady", message);
+                    }
+                }
+                Err(error) => return failed("FailedCreatePodSandBox", error.to_string()),
+            }
+        }
+        let config = match sandbox::config(&node.config, &self.object, attempt) {
+            Ok(config) => config,
+            Err(message) => return failed("FailedCreatePodSandBox", message),
+        };
+        let handler = match spec.and_then(|it| it.runtime_class_name.as_deref()).filter(|it| !it.is_empty()) {
+            None => String::new(),
+            Some(name) => match self.handler(name).await {
+                Ok(handler) => handler,
+                Err(message) => return failed("FailedCreatePodSandBox", message),
+            },
+        };
+        if let Err(error) = fs::create_dir_all(&config.log_directory) {
+            return failed("FailedCreatePodSandBox", format!("make {}: {error}", config.log_directory));
+        }
+        match self.figures.within(node.runtime.run_sandbox(config, &handler)).await {
+            Ok(_) => Outcome::Done,
+            Err(error) => failed("FailedCreatePodSandBox", error.message),
+        }
+    }
+
+    async fn handler(&self, class: &str) -> Result<String, String> {
+        let classes: Api<RuntimeClass> = Api::all(self.node.client.clone());
+        match tokio::time::timeout(ANSWER_WITHIN, classes.get(class)).await {
+            Ok(Ok(found)) => Ok(found.handler),
+            Ok(Err(error)) => Err(format!("failed to get sandbox runtime: {error}")),
+            Err(_) => Err("failed to get sandbox runtime: the API server does not answer".to_owned()),
+        }
+    }
+
+    async fn find_image(&self, name: &str) -> Outcome {
+        if let Err(why) = image::full_name(name) {
+            return failed("InvalidImageName", format!("Failed to apply default image tag {name:?}: {why}"));
+        }
+        match self.figures.within(self.node.runtime.image(name)).await {
+            Ok(Some(_)) => Outcome::Present,
+            Ok(None) => Outcome::Absent,
+            Err(error) if error.is_missing() => Outcome::Absent,
+            Err(error) => {
+                failed("ImageInspectError", format!("Failed to inspect image {name:?}: {}", error.message))
+            }
+        }
+    }
+
+    async fn pull(&self, name: &str) -> Outcome {
+        let Ok(_turn) = self.node.pulls.acquire().await else {
+            return failed("ErrImagePull", "the node ends");
+        };
+        let mut auths: Vec<_> = image::credentials(&self.node.references, &self.object, name).await;
+        // Those that fit are tried in turn; without any, the registry may not ask.
+        let mut auths = if auths.is_empty() { vec![None] } else { auths.drain(..).map(Some).collect() };
+        let mut last = failed("ErrImagePull", "no credentials");
+        for auth in auths.drain(..) {
+            match self.figures.within(self.node.runtime.pull(name, auth, None)).await {
+                Ok(_) => {
+                    let found = self.node.runtime.image(name).await;
+                    let bytes = found.ok().flatten().map_or(0, |it| it.size);
+                    return Outcome::Pulled { bytes };
+                }
+                Err(error) => last = failed("ErrImagePull", error.message),
+            }
+        }
+        last
+    }
+
+    async fn start(&self, name: &str, sandbox_id: &str, attempt: u32, hash: &str) -> Result<String, Outcome> {
+        let config_error = |message: String| failed("CreateContainerConfigError", message);
+        let node = &self.node;
+        let spec = self.object.spec.as_ref().ok_or_else(|| config_error("the pod has no spec".to_owned()))?;
+        let role = container::find(spec, name)
+            .ok_or_else(|| config_error(format!("the pod has no container {name:?} any more")))?;
+        let image_name = role.container.image.as_deref().unwrap_or_default();
+        let image = self.figures.within(node.runtime.image(image_name)).await;
+        let image = image.map_err(|error| failed("ImageInspectError", error.message))?.ok_or_else(|| {
+            failed("CreateContainerError", format!("image {image_name:?} is not here any more"))
+        })?;
+
+        let object = self.with_addresses();
+        let value = serde_json::to_value(&object).map_err(|error| config_error(error.to_string()))?;
+        let services = self.services().await.map_err(config_error)?;
+        let source = env::Source {
+            references: &node.references,
+            pod: &object,
+            value: &value,
+            allocatable: &node.allocatable(),
+            services: &services,
+        };
+        let variables = source.variables(&role.container).await.map_err(config_error)?;
+        let mounts = role.container.volume_mounts.as_deref().unwrap_or_default();
+        let mounts = node.volumes.mounts(&object, name, mounts, &variables, false).await;
+        let mounts = mounts.map_err(|error| config_error(error.to_string()))?;
+        self.write_hosts().map_err(|error| config_error(format!("write the pod's /etc/hosts: {error}")))?;
+        let memory = node.allocatable().get("memory").copied().map_or(0, Quantity::units);
+        let make = Make {
+            config: &node.config,
+            pod: &object,
+            role: &role,
+            attempt,
+            hash,
+            image: &image,
+            variables: &variables,
+            mounts,
+            memory_of_node: i64::try_from(memory).unwrap_or(i64::MAX),
+            target_id: self.target(&role).map_err(config_error)?,
+        };
+        let config = make.config().map_err(config_error)?;
+        let of_sandbox = sandbox::config(&node.config, &object, 0).map_err(config_error)?;
+        let created =
+            self.figures.within(node.runtime.create_container(sandbox_id, config, of_sandbox)).await;
+        let id = created.map_err(|error| failed("CreateContainerError", error.message))?;
+        self.link_log(name, attempt, &id);
+        let started = self.figures.within(node.runtime.start_container(&id)).await;
+        started.map_err(|error| failed("RunContainerError", error.message))?;
+        Ok(id)
+    }
+
+    /// The container that an ephemeral one looks into.
+    fn target(&self, role: &Role) -> Result<Option<String>, String> {
+        let Some(name) = role.target.as_deref().filter(|it| !it.is_empty()) else { return Ok(None) };
+        let running = self.containers.iter().filter(|it| matches!(it.state, State::Running { .. }));
+        let target = running.filter(|it| *it.name == *name).max_by_key(|it| it.attempt);
+        let id = target.map(|it| it.id.to_string());
+        id.map(Some).ok_or_else(|| format!("unable to find target container {name}"))
+    }
+
+    /// What containers are told of Services. What was last known does while the API server cannot be reached.
+    async fn services(&self) -> Result<BTreeMap<String, String>, String> {
+        let namespace = sandbox::ids(&self.object).1;
+        let with_links = self.object.spec.as_ref().is_none_or(|it| it.enable_service_links != Some(false));
+        let in_namespace: Api<Service> = Api::namespaced(self.node.client.clone(), namespace);
+        let in_default: Api<Service> = Api::namespaced(self.node.client.clone(), "default");
+        let read = async {
+            let mut all = Vec::new();
+            if with_links {
+                all.extend(in_namespace.list(&ListParams::default()).await?.items);
+            }
+            if !with_links || namespace != "default" {
+                all.extend(in_default.get_opt("kubernetes").await?);
+            }
+            Ok::<_, kube::Error>(all)
+        };
+        let error = match tokio::time::timeout(ANSWER_WITHIN, read).await {
+            Ok(Ok(all)) => {
+                let services = env::of_services(namespace, with_links, all.iter());
+                self.figures.keep_services(&services);
+                return Ok(services);
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "the API server does not answer".to_owned(),
+        };
+        let is_static = self.entry.source == Source::Static;
+        self.figures.services().or_else(|| is_static.then(BTreeMap::new)).ok_or_else(|| {
+            format!("services have not yet been read at least once, cannot construct envvars: {error}")
+        })
+    }
+
+    fn write_hosts(&self) -> io::Result<()> {
+        let Some(spec) = &self.object.spec else { return Ok(()) };
+        let names = Names::of(&self.object, spec, &self.node.config.cluster_domain);
+        let of_node = (spec.host_network == Some(true)).then(naming::hosts_of_node);
+        let text = names.hosts(spec, &self.addresses, of_node.as_deref());
+        let path = container::hosts_file(&self.node.config, sandbox::ids(&self.object).2);
+        if fs::read_to_string(&path).is_ok_and(|it| it == text) {
+            return Ok(());
+        }
+        // Written in place: it is mounted where containers run already.
+        fs::write(path, text)
+    }
+
+    fn asked<'a>(&'a self, role: &'a Role, id: &'a str) -> Asked<'a, R> {
+        let address = self.addresses.first().map_or("", |it| it.as_str());
+        Asked { runtime: &self.node.runtime, container: &role.container, id, address }
+    }
+
+    fn role(&self, name: &str) -> Option<Role> {
+        container::find(self.object.spec.as_ref()?, name)
+    }
+
+    async fn post_start(&self, name: &str, id: &str) -> Outcome {
+        let Some(role) = self.role(name) else { return Outcome::Done };
+        let hook = role.container.lifecycle.as_ref().and_then(|it| it.post_start.as_ref());
+        let Some(hook) = hook else { return Outcome::Done };
+        match self.asked(&role, id).hook(hook, &self.title()).await {
+            Ok(()) => Outcome::Done,
+            Err(message) => failed("PostStartHookError", message),
+        }
+    }
+
+    async fn probe(&self, name: &str, id: &str, kind: ProbeKind) -> Outcome {
+        let Some(role) = self.role(name) else {
+            return failed("Unknown", "the container is not in the pod any more");
+        };
+        let probe = match kind {
+            ProbeKind::Startup => role.container.startup_probe.as_ref(),
+            ProbeKind::Liveness => role.container.liveness_probe.as_ref(),
+            ProbeKind::Readiness => role.container.readiness_probe.as_ref(),
+        };
+        let Some(probe) = probe else { return failed("Unknown", "the container has no such probe any more") };
+        match self.asked(&role, id).probe(probe).await {
+            Ok(answer) => Outcome::Probed { passed: answer.passed, message: answer.message.into() },
+            Err(message) => failed("Unknown", message),
+        }
+    }
+
+    async fn stop(&self, name: &str, id: &str, grace: Duration, pre_stop: bool) -> Outcome {
+        let began = Instant::now();
+        if pre_stop && let Some(role) = self.role(name) {
+            let hook = role.container.lifecycle.as_ref().and_then(|it| it.pre_stop.as_ref());
+            if let Some(hook) = hook {
+                match tokio::time::timeout(grace, self.asked(&role, id).hook(hook, &self.title())).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(message)) => self.warn("FailedPreStopHook", message),
+                    Err(_) => {
+                        let seconds = grace.as_secs();
+                        self.warn(
+                            "FailedPreStopHook",
+                            format!("PreStop hook did not complete in {seconds}s"),
+                        );
+                    }
+                }
+            }
+        }
+        let left = grace.saturating_sub(began.elapsed());
+        // Its hook has had its time.
+        let left = if pre_stop && left < GRACE_MIN { GRACE_MIN } else { left };
+        gone(self.node.runtime.stop_container(id, left).await)
+    }
+
+    fn title(&self) -> String {
+        let (name, namespace, uid) = sandbox::ids(&self.object);
+        format!("{name}_{namespace}({uid})")
+    }
+
+    fn warn(&self, reason: &'static str, message: String) {
+        let (name, namespace, uid) = sandbox::ids(&self.object);
+        let about = Reference {
+            api_version: "v1".into(),
+            kind: "Pod".into(),
+            key: Key::new(namespace, name),
+            uid: uid.into(),
+            resource_version: 0,
+        };
+        self.node.recorder.record(Tell { about, event: Event::warning(reason, message) });
+    }
+
+    /// Log shippers look for all containers in one directory. The link works wherever `/var/log` is mounted.
+    fn link_log(&self, container: &str, attempt: u32, id: &str) {
+        let (name, namespace, uid) = sandbox::ids(&self.object);
+        let dir = self.node.config.var_log.join("containers");
+        let target = format!("../pods/{namespace}_{name}_{uid}/{}", container::log_path(container, attempt));
+        let linked =
+            fs::create_dir_all(&dir).and_then(|()| symlink(target, dir.join(self.link(container, id))));
+        if let Err(error) =
+            linked.or_else(|it| if it.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(it) })
+        {
+            tracing::warn!(pod = self.title(), container, "its log is not in {}: {error}", dir.display());
+        }
+    }
+
+    fn link(&self, container: &str, id: &str) -> String {
+        let (name, namespace, _) = sandbox::ids(&self.object);
+        format!("{name}_{namespace}_{container}-{id}.log")
+    }
+
+    fn remove_log(&self, id: &str) {
+        let Some(container) = self.containers.iter().find(|it| *it.id == *id) else { return };
+        let (name, namespace, uid) = sandbox::ids(&self.object);
+        let config = &self.node.config;
+        fs::remove_file(config.var_log.join("containers").join(self.link(&container.name, id))).ok();
+        let log = container::log_path(&container.name, container.attempt);
+        let log = config.log_dir(namespace, name, uid).join(log);
+        let (Some(dir), Some(file)) = (log.parent(), log.file_name().and_then(|it| it.to_str())) else {
+            return;
+        };
+        // With what of it was rotated.
+        for it in fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok) {
+            if it.file_name().to_str().is_some_and(|it| it == file || it.starts_with(&format!("{file}."))) {
+                fs::remove_file(it.path()).ok();
+            }
+        }
+    }
+
+    async fn clean_up(&self, with_logs: bool) -> Outcome {
+        let (name, namespace, uid) = sandbox::ids(&self.object);
+        let config = &self.node.config;
+        let mut tries = 0;
+        while let Err(error) = cgroup::remove(&config.cgroup_parent, uid) {
+            tries += 1;
+            if tries == CGROUP_TRIES {
+                return failed("FailedCleanUp", format!("remove the pod's cgroup: {error}"));
+            }
+            tokio::time::sleep(CGROUP_AGAIN).await;
+        }
+        if let Err(error) = self.node.volumes.clean_up(uid).await {
+            return failed("FailedCleanUp", error.to_string());
+        }
+        if with_logs {
+            let dir = config.log_dir(namespace, name, uid);
+            let removed =
+                remove_links(&config.var_log.join("containers"), &dir).and_then(|()| remove_dir(&dir));
+            if let Err(error) = removed {
+                return failed("FailedCleanUp", format!("remove {}: {error}", dir.display()));
+            }
+        }
+        Outcome::Done
+    }
+
+    async fn report(&self, mut patch: Value) -> Outcome {
+        let (name, namespace, uid) = sandbox::ids(&self.object);
+        let uid = match self.entry.source {
+            Source::Api => uid.to_owned(),
+            Source::Orphan => return Outcome::Done,
+            Source::Static => match self.entry.shown().mirror {
+                Some(uid) => uid,
+                None => return failed("NoMirror", "the API server has nothing yet that stands for it"),
+            },
+        };
+        // Another pod of that name is not meant.
+        patch["metadata"]["uid"] = json!(uid);
+        let request = Request::builder()
+            .method(Method::PATCH)
+            .uri(format!("/api/v1/namespaces/{namespace}/pods/{name}/status"))
+            .header(header::CONTENT_TYPE, "application/strategic-merge-patch+json");
+        self.ask(request.body(patch.to_string().into_bytes())).await
+    }
+
+    async fn delete(&self) -> Outcome {
+        let (name, namespace, uid) = sandbox::ids(&self.object);
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": uid},
+        });
+        let request = Request::builder()
+            .method(Method::DELETE)
+            .uri(format!("/api/v1/namespaces/{namespace}/pods/{name}"))
+            .header(header::CONTENT_TYPE, "application/json");
+        self.ask(request.body(options.to_string().into_bytes())).await
+    }
+
+    /// What concerns a pod that is gone by now is done.
+    async fn ask(&self, request: http::Result<Request<Vec<u8>>>) -> Outcome {
+        let request = match request {
+            Ok(request) => request,
+            Err(error) => return failed("Invalid", error.to_string()),
+        };
+        let is_delete = request.method() == Method::DELETE;
+        match tokio::time::timeout(ANSWER_WITHIN, self.node.client.request_text(request)).await {
+            Ok(Ok(_)) => Outcome::Done,
+            Ok(Err(kube::Error::Api(status))) if is_delete && matches!(status.code, 404 | 409) => {
+                Outcome::Done
+            }
+            Ok(Err(kube::Error::Api(status))) => failed(&status.reason, status.message.clone()),
+            Ok(Err(error)) => failed("Unreachable", error.to_string()),
+            Err(_) => failed("Unreachable", "the API server does not answer"),
+        }
+    }
+}
+
+fn failed(reason: &str, message: impl Into<String>) -> Outcome {
+    Outcome::Failed { reason: reason.into(), message: message.into().into() }
+}
+
+/// Whoever wants something gone is content when it is.
+fn gone(outcome: Result<(), RuntimeError>) -> Outcome {
+    match outcome {
+        Ok(()) => Outcome::Done,
+        Err(error) if error.is_missing() => Outcome::Done,
+        Err(error) => failed("KillPodError", error.message),
+    }
+}
+
+/// Removes the links that lead into a directory of logs.
+fn remove_links(links: &Path, logs: &Path) -> io::Result<()> {
+    let Some(name) = logs.file_name() else { return Ok(()) };
+    let into = Path::new("../pods").join(name);
+    let all = match fs::read_dir(links) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        all => all?,
+    };
+    for link in all.filter_map(Result::ok) {
+        if fs::read_link(link.path()).is_ok_and(|it| it.starts_with(&into)) {
+            fs::remove_file(link.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_dir(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// What a pod's start took, and what is remembered for its containers' next.
+#[derive(Debug, Default)]
+pub(super) struct Figures {
+    in_runtime_us: AtomicU64,
+    is_told: AtomicBool,
+    services: std::sync::Mutex<Option<BTreeMap<String, String>>>,
+}
+
+impl Figures {
+    async fn within<T>(&self, call: impl Future<Output = T>) -> T {
+        let began = Instant::now();
+        let outcome = call.await;
+        let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.in_runtime_us.fetch_add(took, Ordering::Relaxed);
+        outcome
+    }
+
+    fn keep_services(&self, services: &BTreeMap<String, String>) {
+        *self.services.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(services.clone());
+    }
+
+    fn services(&self) -> Option<BTreeMap<String, String>> {
+        self.services.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// Says once how long it took from when the pod was first seen until something of it ran.
+    pub(super) fn note_running(&self, seen: &Seen, begun: Instant, pod: &Key) {
+        let in_runtime = Duration::from_micros(self.in_runtime_us.load(Ordering::Relaxed));
+        let runs = seen.containers.iter().any(|it| matches!(it.state, State::Running { .. }));
+        if !runs || in_runtime.is_zero() || self.is_told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let all = begun.elapsed();
+        let own_ms = all.saturating_sub(in_runtime).as_millis();
+        tracing::debug!(%pod, own_ms, all_ms = all.as_millis(), "its first container runs");
+    }
+}

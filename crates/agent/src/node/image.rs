@@ -1,0 +1,270 @@
+//! Images: whether they are here, and how they come.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use serde::Deserialize;
+
+use crate::references::References;
+use crate::runtime::v1::AuthConfig;
+
+/// The name in full, as `docker.io/library/busybox:latest`. An error says why it is no name of an image.
+pub(crate) fn full_name(image: &str) -> Result<String, String> {
+    let invalid = |why: &str| Err(format!("couldn't parse image name {image:?}: {why}"));
+    if image.is_empty() || image.len() > 1024 {
+        return invalid("invalid reference format");
+    }
+    let (rest, digest) = match image.split_once('@') {
+        Some((rest, digest)) => (rest, Some(digest)),
+        None => (image, None),
+    };
+    let (name, tag) = match rest.rsplit_once(':') {
+        Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
+        _ => (rest, None),
+    };
+    let (registry, path) = match name.split_once('/') {
+        Some((first, path)) if first.contains(['.', ':']) || first == "localhost" => (first, path),
+        _ => ("docker.io", name),
+    };
+    let is_part = |part: &str| {
+        let is_plain = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
+        let bytes = part.as_bytes();
+        bytes.first().is_some_and(|it| is_plain(*it))
+            && bytes.last().is_some_and(|it| is_plain(*it))
+            && bytes.iter().all(|it| is_plain(*it) || b"._-".contains(it))
+    };
+    let is_label =
+        |label: &str| !label.is_empty() && label.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-');
+    let (host, port) = registry.split_once(':').unwrap_or((registry, "0"));
+    if !host.split('.').all(is_label) || port.parse::<u16>().is_err() {
+        return invalid("invalid reference format");
+    }
+    if path.bytes().any(|it| it.is_ascii_uppercase()) {
+        return invalid("repository name must be lowercase");
+    }
+    if !path.split('/').all(is_part) {
+        return invalid("invalid reference format");
+    }
+    let is_tag = |tag: &str| {
+        tag.len() <= 128
+            && !tag.starts_with(['.', '-'])
+            && !tag.is_empty()
+            && tag.bytes().all(|it| it.is_ascii_alphanumeric() || b"._-".contains(&it))
+    };
+    if tag.is_some_and(|it| !is_tag(it)) {
+        return invalid("invalid reference format");
+    }
+    let is_digest = |digest: &str| {
+        let (method, hex) = digest.split_once(':').unwrap_or_default();
+        !method.is_empty() && 32 <= hex.len() && hex.bytes().all(|it| it.is_ascii_hexdigit())
+    };
+    if digest.is_some_and(|it| !is_digest(it)) {
+        return invalid("invalid reference format");
+    }
+    let library = if registry == "docker.io" && !path.contains('/') { "library/" } else { "" };
+    let tag = match (tag, digest) {
+        (None, None) => ":latest".to_owned(),
+        (Some(tag), _) => format!(":{tag}"),
+        _ => String::new(),
+    };
+    let digest = digest.map(|it| format!("@{it}")).unwrap_or_default();
+    Ok(format!("{registry}/{library}{path}{tag}{digest}"))
+}
+
+/// The credentials that a pod brings for an image, the best fitting first. A secret that is missing is none: the registry
+/// may not ask for it.
+pub(crate) async fn credentials(references: &References, pod: &Pod, image: &str) -> Vec<AuthConfig> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+    let names = pod.spec.iter().flat_map(|it| it.image_pull_secrets.iter().flatten());
+    let mut known = Vec::new();
+    for reference in names {
+        match references.secret(namespace, &reference.name).await {
+            Ok(secret) => known.extend(of_secret(&secret)),
+            Err(error) => {
+                let pod = pod.metadata.name.as_deref().unwrap_or_default();
+                tracing::debug!(namespace, pod, "a pull secret cannot be had: {error}");
+            }
+        }
+    }
+    fitting(known, image)
+}
+
+/// By registry, as the file has it.
+type Known = (String, Login);
+
+#[derive(Debug, Clone, Default, Deserialize)]
+struct File {
+    #[serde(default)]
+    auths: BTreeMap<String, Login>,
+}
+
+#[derive(Clone, Default, Deserialize)]
+struct Login {
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    password: String,
+    #[serde(default)]
+    auth: String,
+    #[serde(default, rename = "identitytoken")]
+    identity_token: String,
+    #[serde(default, rename = "registrytoken")]
+    registry_token: String,
+}
+
+/// It never shows what it holds.
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Login")
+    }
+}
+
+fn of_secret(secret: &Secret) -> Vec<Known> {
+    let data = secret.data.as_ref();
+    let bytes = |key: &str| data.and_then(|it| it.get(key)).map(|it| it.0.as_slice());
+    let auths = match secret.type_.as_deref() {
+        Some("kubernetes.io/dockerconfigjson") => {
+            let file = bytes(".dockerconfigjson").map(serde_json::from_slice::<File>);
+            file.and_then(Result::ok).unwrap_or_default().auths
+        }
+        Some("kubernetes.io/dockercfg") => {
+            bytes(".dockercfg").and_then(|it| serde_json::from_slice(it).ok()).unwrap_or_default()
+        }
+        _ => BTreeMap::new(),
+    };
+    auths.into_iter().collect()
+}
+
+/// Rule: a pull secret is for the registry it names, and for a part of it where it names a path; the longest that fits comes
+/// first. Upstream: `BasicDockerKeyring.Lookup`.
+fn fitting(known: Vec<Known>, image: &str) -> Vec<AuthConfig> {
+    let full = full_name(image).unwrap_or_default();
+    let mut fitting: Vec<(String, AuthConfig)> = known
+        .into_iter()
+        .filter_map(|(name, login)| {
+            let place = place(&name);
+            covers(&place, &full).then(|| {
+                let auth = AuthConfig {
+                    username: login.username,
+                    password: login.password,
+                    auth: login.auth,
+                    server_address: name,
+                    identity_token: login.identity_token,
+                    registry_token: login.registry_token,
+                };
+                (place, auth)
+            })
+        })
+        .collect();
+    fitting.sort_by(|(a, _), (b, _)| b.cmp(a));
+    fitting.into_iter().map(|(_, auth)| auth).collect()
+}
+
+/// A registry as a file names it: with a scheme or without, with `/v1/` behind it or without.
+fn place(name: &str) -> String {
+    let name = name.trim_start_matches("https://").trim_start_matches("http://");
+    let name = name.trim_end_matches('/').trim_end_matches("/v1").trim_end_matches("/v2");
+    match name {
+        "index.docker.io" | "registry-1.docker.io" => "docker.io".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+fn covers(place: &str, image: &str) -> bool {
+    let (host, path) = place.split_once('/').map_or((place, ""), |(host, path)| (host, path));
+    let (image_host, image_path) = image.split_once('/').unwrap_or((image, ""));
+    let (name, port) = host.split_once(':').map_or((host, None), |(name, port)| (name, Some(port)));
+    let (image_name, image_port) =
+        image_host.split_once(':').map_or((image_host, None), |(name, port)| (name, Some(port)));
+    let (parts, image_parts): (Vec<_>, Vec<_>) = (name.split('.').collect(), image_name.split('.').collect());
+    port == image_port
+        && parts.len() == image_parts.len()
+        && parts.iter().zip(&image_parts).all(|(pattern, part)| matches(pattern, part))
+        && (path.is_empty()
+            || image_path
+                .strip_prefix(path)
+                .is_some_and(|it| it.is_empty() || it.starts_with(['/', ':', '@'])))
+}
+
+/// A part of a host's name, in which `*` stands for anything.
+fn matches(pattern: &str, part: &str) -> bool {
+    let Some((head, tail)) = pattern.split_once('*') else { return pattern == part };
+    let Some(rest) = part.strip_prefix(head) else { return false };
+    (0..=rest.len()).filter_map(|at| rest.get(at..)).any(|rest| matches(tail, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn images_in_full() {
+        let names = [
+            "busybox",
+            "busybox:1.36",
+            "team/app",
+            "localhost/app:1",
+            "registry.test:5000/team/app",
+            "registry.test/app@sha256:0123456789abcdef0123456789abcdef",
+            "Busybox",
+            "",
+            "a b",
+            "app:",
+            "../etc",
+            "registry.test/a//b",
+        ];
+        let lines = names.map(|it| format!("{it:?}: {:?}", full_name(it)));
+        expect![[r#"
+            "busybox": Ok("docker.io/library/busybox:latest")
+            "busybox:1.36": Ok("docker.io/library/busybox:1.36")
+            "team/app": Ok("docker.io/team/app:latest")
+            "localhost/app:1": Ok("localhost/app:1")
+            "registry.test:5000/team/app": Ok("registry.test:5000/team/app:latest")
+            "registry.test/app@sha256:0123456789abcdef0123456789abcdef": Ok("registry.test/app@sha256:0123456789abcdef0123456789abcdef")
+            "Busybox": Err("couldn't parse image name \"Busybox\": repository name must be lowercase")
+            "": Err("couldn't parse image name \"\": invalid reference format")
+            "a b": Err("couldn't parse image name \"a b\": invalid reference format")
+            "app:": Err("couldn't parse image name \"app:\": invalid reference format")
+            "../etc": Err("couldn't parse image name \"../etc\": invalid reference format")
+            "registry.test/a//b": Err("couldn't parse image name \"registry.test/a//b\": invalid reference format")"#]].assert_eq(&lines.join("\n"));
+    }
+
+    #[test]
+    fn credentials_are_for_their_registry() {
+        let file = json!({"auths": {
+            "https://index.docker.io/v1/": {"username": "hub"},
+            "registry.test": {"username": "all"},
+            "registry.test/team": {"username": "team"},
+            "*.test:5000": {"username": "port"},
+        }});
+        let secret: Secret = serde_json::from_value(json!({
+            "type": "kubernetes.io/dockerconfigjson",
+            "stringData": {}, "data": {},
+        }))
+        .unwrap();
+        assert!(of_secret(&secret).is_empty());
+        let known: File = serde_json::from_value(file).unwrap();
+        let known: Vec<Known> = known.auths.into_iter().collect();
+        let lines = [
+            "busybox",
+            "registry.test/team/app:1",
+            "registry.test/teams/app",
+            "a.test:5000/x",
+            "other.test/x",
+        ]
+        .map(|image| {
+            let users: Vec<_> = fitting(known.clone(), image).into_iter().map(|it| it.username).collect();
+            format!("{image}: {}", users.join(" "))
+        });
+        expect![[r#"
+            busybox: hub
+            registry.test/team/app:1: team all
+            registry.test/teams/app: all
+            a.test:5000/x: port
+            other.test/x: "#]]
+        .assert_eq(&lines.join("\n"));
+    }
+}

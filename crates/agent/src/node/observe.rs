@@ -1,0 +1,150 @@
+//! What the runtime has of a pod.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use muster_engine::pod::{Container, Sandbox, Seen, State};
+use muster_engine::time::Time;
+
+use super::{Config, container};
+use crate::runtime::{Runtime, RuntimeError, label, v1};
+
+/// What the runtime has of a pod. What cannot change any more is asked for once.
+#[derive(Debug, Default)]
+pub(super) struct Observer {
+    containers: BTreeMap<String, Container>,
+    addresses: BTreeMap<String, Vec<String>>,
+}
+
+impl Observer {
+    pub(super) async fn observe<R: Runtime>(
+        &mut self,
+        runtime: &R,
+        config: &Config,
+        pod: &Pod,
+        mark: u64,
+    ) -> Result<Seen, RuntimeError> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let (sandboxes, containers) =
+            (runtime.sandboxes(Some(uid)).await?, runtime.containers(Some(uid)).await?);
+        let mut seen = Seen { mark, ..Seen::default() };
+        for it in sandboxes {
+            seen.sandboxes.extend(self.sandbox(runtime, it).await?);
+        }
+        for it in containers {
+            seen.containers.extend(self.container(runtime, config, pod, it).await?);
+        }
+        self.containers.retain(|id, _| seen.containers.iter().any(|it| *it.id == **id));
+        self.addresses.retain(|id, _| seen.sandboxes.iter().any(|it| *it.id == **id));
+        Ok(seen)
+    }
+
+    async fn sandbox<R: Runtime>(
+        &mut self,
+        runtime: &R,
+        it: v1::PodSandbox,
+    ) -> Result<Option<Sandbox>, RuntimeError> {
+        let is_ready = it.state == v1::PodSandboxState::SandboxReady as i32;
+        if is_ready && !self.addresses.contains_key(&it.id) {
+            match runtime.sandbox(&it.id).await {
+                Ok(status) => drop(self.addresses.insert(it.id.clone(), addresses(status))),
+                Err(error) if error.is_missing() => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(Sandbox {
+            attempt: it.metadata.map_or(0, |it| it.attempt),
+            is_ready,
+            created: time(it.created_at),
+            addresses: self
+                .addresses
+                .get(&it.id)
+                .into_iter()
+                .flatten()
+                .map(|it| it.as_str().into())
+                .collect(),
+            id: it.id.into(),
+        }))
+    }
+
+    async fn container<R: Runtime>(
+        &mut self,
+        runtime: &R,
+        config: &Config,
+        pod: &Pod,
+        it: v1::Container,
+    ) -> Result<Option<Container>, RuntimeError> {
+        let name = it.labels.get(label::CONTAINER_NAME).cloned();
+        let (own_name, attempt) = it.metadata.map(|it| (it.name, it.attempt)).unwrap_or_default();
+        let mut found = Container {
+            sandbox: it.pod_sandbox_id.into(),
+            name: name.unwrap_or(own_name).into(),
+            attempt,
+            hash: it.annotations.get(container::HASH).map_or("", |it| it.as_str()).into(),
+            image: it.image.map(|it| it.image).unwrap_or_default().into(),
+            image_id: it.image_ref.into(),
+            state: State::Unknown,
+            id: it.id.as_str().into(),
+        };
+        let is_running = it.state == v1::ContainerState::ContainerRunning as i32;
+        if it.state == v1::ContainerState::ContainerCreated as i32 {
+            found.state = State::Created;
+            return Ok(Some(found));
+        }
+        if !is_running && it.state != v1::ContainerState::ContainerExited as i32 {
+            return Ok(Some(found));
+        }
+        let is_known = |known: &Container| match known.state {
+            State::Running { .. } => is_running,
+            State::Exited { .. } => !is_running,
+            _ => false,
+        };
+        if let Some(known) = self.containers.get(&it.id).filter(|it| is_known(it)) {
+            return Ok(Some(known.clone()));
+        }
+        let status = match runtime.container(&it.id).await {
+            Ok(status) => status,
+            Err(error) if error.is_missing() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if let Some(image) = status.image.map(|it| it.image).filter(|it| !it.is_empty()) {
+            found.image = image.into();
+        }
+        if !status.image_ref.is_empty() {
+            found.image_id = status.image_ref.into();
+        }
+        // It may have gone on since it was listed.
+        found.state = if status.state == v1::ContainerState::ContainerRunning as i32 {
+            State::Running { since: time(status.started_at) }
+        } else if status.state == v1::ContainerState::ContainerExited as i32 {
+            let mut message = status.message;
+            let words = container::last_words(config, pod, &found.name, attempt, status.exit_code != 0);
+            if !message.is_empty() && !words.is_empty() {
+                message += ": ";
+            }
+            message += &words;
+            State::Exited {
+                code: status.exit_code,
+                reason: status.reason.into(),
+                message: message.into(),
+                started: time(status.started_at),
+                finished: time(status.finished_at),
+            }
+        } else {
+            State::Unknown
+        };
+        self.containers.insert(it.id, found.clone());
+        Ok(Some(found))
+    }
+}
+
+fn addresses(status: v1::PodSandboxStatus) -> Vec<String> {
+    let network = status.network.unwrap_or_default();
+    let more = network.additional_ips.into_iter().map(|it| it.ip);
+    std::iter::once(network.ip).chain(more).filter(|it| !it.is_empty()).collect()
+}
+
+/// Runtimes count in nanoseconds.
+fn time(nanos: i64) -> Time {
+    Time::from_micros(nanos / 1000)
+}

@@ -1,0 +1,368 @@
+//! What is to run on the node, and what runs there: one watch of the API server, one of the runtime, and a worker for each pod.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use muster_engine::facts::Key;
+use muster_engine::pod::{self, Ending};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::worker::Worker;
+use super::{Node, sandbox};
+use crate::runtime::{Runtime, RuntimeError, label};
+
+/// What the runtime has is looked through so often: for what its events did not tell, and for what belongs to nobody.
+const RELIST_EVERY: Duration = Duration::from_secs(20);
+/// A runtime that cannot be followed is tried again.
+const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
+
+/// Who wants a pod to run here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    Api,
+    /// A manifest on the node.
+    Static,
+    /// Nobody any more.
+    Orphan,
+}
+
+/// The pods of a node.
+#[derive(Debug, Default)]
+pub struct Pods {
+    entries: Mutex<BTreeMap<String, Arc<Entry>>>,
+    /// The API server's were listed: what it does not have is known to be gone.
+    changed: Notify,
+}
+
+/// A pod of the node: what its worker is told, and what it has last seen.
+#[derive(Debug)]
+pub struct Entry {
+    pub source: Source,
+    mail: Mutex<Mail>,
+    bell: Notify,
+    shown: Mutex<Shown>,
+}
+
+/// What a worker is told. Of each kind the last counts, so it does not grow.
+#[derive(Debug, Default)]
+pub(super) struct Mail {
+    pub object: Option<Arc<Pod>>,
+    pub is_gone: bool,
+    pub ending: Option<Ending>,
+    /// A container or sandbox that has ended; empty: look at all.
+    pub ended: BTreeSet<String>,
+    pub look: bool,
+}
+
+/// What others may know of a pod.
+#[derive(Debug, Clone, Default)]
+pub struct Shown {
+    pub object: Arc<Pod>,
+    pub seen: pod::Seen,
+    /// As it was last reported.
+    pub status: serde_json::Value,
+    /// Nothing of it runs, or will again.
+    pub has_ended: bool,
+    /// Of a static pod: the UID of what stands for it on the API server.
+    pub mirror: Option<String>,
+}
+
+impl Entry {
+    fn new(source: Source, object: Arc<Pod>) -> Self {
+        let shown = Shown { object, ..Shown::default() };
+        Self { source, mail: Mutex::default(), bell: Notify::new(), shown: Mutex::new(shown) }
+    }
+
+    /// The pod as it is now.
+    pub fn shown(&self) -> Shown {
+        lock(&self.shown).clone()
+    }
+
+    pub(super) fn show(&self, change: impl FnOnce(&mut Shown)) {
+        change(&mut lock(&self.shown));
+    }
+
+    /// It is to end: evicted, or because the node shuts down.
+    pub fn end(&self, ending: Ending) {
+        self.tell(|mail| mail.ending = Some(ending));
+    }
+
+    pub(super) fn tell(&self, write: impl FnOnce(&mut Mail)) {
+        write(&mut lock(&self.mail));
+        self.bell.notify_one();
+    }
+
+    pub(super) async fn mail(&self) -> Mail {
+        self.bell.notified().await;
+        std::mem::take(&mut lock(&self.mail))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Pods {
+    pub fn get(&self, uid: &str) -> Option<Arc<Entry>> {
+        lock(&self.entries).get(uid).cloned()
+    }
+
+    /// The pod of that name. Of two, an old one that ends and a new one, it is the new one.
+    pub fn find(&self, namespace: &str, name: &str) -> Option<Arc<Entry>> {
+        let all = self.all();
+        let mut found: Vec<_> = all
+            .into_iter()
+            .filter(|it| {
+                let shown = lock(&it.shown);
+                let (own_name, own_namespace, _) = sandbox::ids(&shown.object);
+                own_name == name && own_namespace == namespace
+            })
+            .collect();
+        found.sort_by_key(|it| {
+            let metadata = &lock(&it.shown).object.metadata;
+            (metadata.deletion_timestamp.is_none(), metadata.creation_timestamp.as_ref().map(|it| it.0))
+        });
+        found.pop()
+    }
+
+    pub fn all(&self) -> Vec<Arc<Entry>> {
+        lock(&self.entries).values().cloned().collect()
+    }
+
+    /// Whoever waits sees that a pod came, went or changed.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// A pod is to run, or is as it is now.
+    pub fn put<R: Runtime>(&self, node: &Arc<Node<R>>, source: Source, mut object: Pod) {
+        object.metadata.managed_fields = None;
+        let object = Arc::new(object);
+        let (name, namespace, uid) = sandbox::ids(&object);
+        if uid.is_empty() || !uid.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
+            tracing::warn!(
+                namespace,
+                name,
+                uid,
+                "a pod has no UID that could be used as one, and is left alone"
+            );
+            return;
+        }
+        let mut entries = lock(&self.entries);
+        if let Some(entry) = entries.get(uid).filter(|it| it.source != Source::Orphan) {
+            entry.tell(|mail| mail.object = Some(object));
+            return;
+        }
+        let uid = uid.to_owned();
+        let entry = Arc::new(Entry::new(source, object.clone()));
+        match Worker::new(node.clone(), entry.clone(), &object) {
+            Ok(worker) => {
+                entries.insert(uid.clone(), entry.clone());
+                drop(entries);
+                spawn(node, uid, entry, worker);
+            }
+            Err(why) => tracing::warn!(uid, "a pod cannot be read: {why}"),
+        }
+    }
+
+    /// Nobody wants it any more.
+    pub fn remove(&self, uid: &str) {
+        if let Some(entry) = self.get(uid) {
+            entry.tell(|mail| mail.is_gone = true);
+        }
+    }
+
+    /// Of the API server's pods, those that are not in the list are gone.
+    fn keep(&self, listed: &BTreeSet<String>) {
+        for (uid, entry) in lock(&self.entries).iter() {
+            if entry.source == Source::Api && !listed.contains(uid) {
+                entry.tell(|mail| mail.is_gone = true);
+            }
+        }
+    }
+
+    /// What the runtime has of a pod that nobody knows is ended.
+    fn orphan<R: Runtime>(&self, node: &Arc<Node<R>>, key: Key, uid: String) {
+        let mut object = Pod::default();
+        object.metadata.name = Some(key.name.to_string());
+        object.metadata.namespace = Some(key.namespace.to_string());
+        object.metadata.uid = Some(uid.clone());
+        let entry = Arc::new(Entry::new(Source::Orphan, Arc::new(object)));
+        let mut entries = lock(&self.entries);
+        if entries.contains_key(&uid) {
+            return;
+        }
+        tracing::info!(pod = %key, uid, "what runs here of a pod that nobody knows is ended");
+        let worker = Worker::orphan(node.clone(), entry.clone(), key, &uid);
+        entries.insert(uid.clone(), entry.clone());
+        drop(entries);
+        spawn(node, uid, entry, worker);
+    }
+}
+
+fn spawn<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<Entry>, worker: Worker<R>) {
+    let node = node.clone();
+    tokio::spawn(async move {
+        node.pods.changed.notify_waiters();
+        worker.run().await;
+        let mut entries = lock(&node.pods.entries);
+        if entries.get(&uid).is_some_and(|it| Arc::ptr_eq(it, &entry)) {
+            entries.remove(&uid);
+        }
+        drop(entries);
+        node.pods.changed.notify_waiters();
+    });
+}
+
+/// Follows the API server and the runtime, for ever.
+pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
+    let listed = Notify::new();
+    tokio::join!(watch(node, &listed), follow(node), relist(node, &listed));
+}
+
+/// What the API server wants to run here. Pods go on while it cannot be reached.
+async fn watch<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
+    let pods: Api<Pod> = Api::all(node.client.clone());
+    let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.config.name));
+    let mut events = pin!(watcher(pods, config).default_backoff());
+    let mut list = BTreeSet::new();
+    loop {
+        match events.try_next().await {
+            Ok(Some(watcher::Event::Init)) => list.clear(),
+            Ok(Some(watcher::Event::InitApply(pod))) => {
+                list.extend(pod.metadata.uid.clone());
+                see(node, pod);
+            }
+            Ok(Some(watcher::Event::InitDone)) => {
+                node.pods.keep(&list);
+                list.clear();
+                listed.notify_one();
+            }
+            Ok(Some(watcher::Event::Apply(pod))) => see(node, pod),
+            Ok(Some(watcher::Event::Delete(pod))) => {
+                let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+                let is_mirror = is_mirror(&pod);
+                if !is_mirror {
+                    node.pods.remove(uid);
+                }
+            }
+            Ok(None) => {}
+            Err(error) => tracing::debug!("the watch of pods broke off: {error}"),
+        }
+    }
+}
+
+fn is_mirror(pod: &Pod) -> bool {
+    let annotations = pod.metadata.annotations.as_ref();
+    annotations.is_some_and(|it| it.contains_key("kubernetes.io/config.mirror"))
+}
+
+fn see<R: Runtime>(node: &Arc<Node<R>>, pod: Pod) {
+    // What stands for a static pod runs already.
+    if !is_mirror(&pod) {
+        node.pods.put(node, Source::Api, pod);
+    }
+}
+
+/// What ends in the runtime is looked at at once.
+async fn follow<R: Runtime>(node: &Arc<Node<R>>) {
+    let mut was_followed = true;
+    loop {
+        match node.runtime.exits().await {
+            Ok(mut exits) => {
+                was_followed = true;
+                look_at_all(node);
+                while let Some(Ok(id)) = exits.next().await {
+                    if let Some(entry) = owner(node, &id) {
+                        entry.tell(|mail| {
+                            mail.ended.insert(id);
+                        });
+                    }
+                }
+            }
+            Err(error) if was_followed => {
+                was_followed = false;
+                tracing::warn!("the runtime's events cannot be followed, and are asked for again: {error}");
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(FOLLOW_AGAIN).await;
+    }
+}
+
+fn owner<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<Entry>> {
+    let all = node.pods.all();
+    all.into_iter().find(|it| {
+        let seen = &lock(&it.shown).seen;
+        seen.containers.iter().any(|it| *it.id == *id) || seen.sandboxes.iter().any(|it| *it.id == *id)
+    })
+}
+
+fn look_at_all<R: Runtime>(node: &Node<R>) {
+    for entry in node.pods.all() {
+        entry.tell(|mail| mail.look = true);
+    }
+}
+
+/// Looks now and then whether the runtime has anything that the workers have not seen.
+async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
+    // What is not listed may yet be.
+    listed.notified().await;
+    let mut next = Instant::now();
+    loop {
+        if let Err(error) = compare(node).await {
+            tracing::debug!("what the runtime has cannot be listed: {error}");
+        }
+        next = (next + RELIST_EVERY).max(Instant::now());
+        tokio::time::sleep_until(next).await;
+    }
+}
+
+async fn compare<R: Runtime>(node: &Arc<Node<R>>) -> Result<(), RuntimeError> {
+    let mut found: BTreeMap<String, (Key, BTreeSet<(String, bool)>)> = BTreeMap::new();
+    for it in node.runtime.sandboxes(None).await? {
+        let Some(metadata) = it.metadata else { continue };
+        let key = Key::new(&*metadata.namespace, &*metadata.name);
+        let of_pod = found.entry(metadata.uid).or_insert_with(|| (key, BTreeSet::new()));
+        of_pod.1.insert((it.id, it.state == crate::runtime::v1::PodSandboxState::SandboxReady as i32));
+    }
+    for it in node.runtime.containers(None).await? {
+        let Some(uid) = it.labels.get(label::POD_UID) else { continue };
+        let text = |label: &str| it.labels.get(label).map_or("", |it| it.as_str());
+        let key = Key::new(text(label::POD_NAMESPACE), text(label::POD_NAME));
+        let of_pod = found.entry(uid.clone()).or_insert_with(|| (key, BTreeSet::new()));
+        of_pod.1.insert((it.id, it.state == crate::runtime::v1::ContainerState::ContainerRunning as i32));
+    }
+    for entry in node.pods.all() {
+        let shown = entry.shown();
+        let uid = shown.object.metadata.uid.as_deref().unwrap_or_default();
+        let has: BTreeSet<(String, bool)> = shown
+            .seen
+            .sandboxes
+            .iter()
+            .map(|it| (it.id.to_string(), it.is_ready))
+            .chain(
+                shown
+                    .seen
+                    .containers
+                    .iter()
+                    .map(|it| (it.id.to_string(), matches!(it.state, pod::State::Running { .. }))),
+            )
+            .collect();
+        let is = found.remove(uid).map(|it| it.1).unwrap_or_default();
+        if is != has {
+            entry.tell(|mail| mail.look = true);
+        }
+    }
+    for (uid, (key, _)) in found {
+        node.pods.orphan(node, key, uid);
+    }
+    Ok(())
+}

@@ -1,0 +1,381 @@
+//! Questions to a container, and calls to its hooks: a command in it, HTTP, a connection, or gRPC.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Request, Uri, header};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Probe};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use muster_engine::downward;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error as TlsError, SignatureScheme};
+use tonic::transport::Endpoint;
+
+use crate::runtime::{Runtime, Sort};
+
+#[allow(unreachable_pub, missing_debug_implementations)]
+mod health {
+    tonic::include_proto!("grpc.health.v1");
+}
+
+/// What is read of an answer. Upstream: `maxRespBodyLength`.
+const ANSWER_MAX: usize = 10 << 10;
+const REDIRECTS_MAX: usize = 10;
+/// A hook has as long as its container; this is for one that nobody ends.
+const HOOK_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// How a container answered. What could not even be asked is an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub passed: bool,
+    pub message: String,
+}
+
+impl Answer {
+    fn passed() -> Self {
+        Self { passed: true, message: String::new() }
+    }
+
+    fn failed(message: impl Into<String>) -> Self {
+        Self { passed: false, message: message.into() }
+    }
+}
+
+/// A container that is asked, and where it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a, R> {
+    pub runtime: &'a R,
+    pub container: &'a Container,
+    pub id: &'a str,
+    /// Empty while nobody knows.
+    pub address: &'a str,
+}
+
+impl<R: Runtime> Asked<'_, R> {
+    pub(crate) async fn probe(&self, probe: &Probe) -> Result<Answer, String> {
+        let limit =
+            Duration::from_secs(u64::try_from(probe.timeout_seconds.unwrap_or(1)).unwrap_or(1).max(1));
+        if let Some(exec) = &probe.exec {
+            return self.command(exec.command.as_deref().unwrap_or_default(), limit).await;
+        }
+        let asked = async {
+            if let Some(get) = &probe.http_get {
+                return self.get(get).await;
+            }
+            if let Some(socket) = &probe.tcp_socket {
+                let port = self.port(&socket.port)?;
+                let host = socket.host.as_deref().filter(|it| !it.is_empty()).unwrap_or(self.address);
+                return Ok(match TcpStream::connect((host, port)).await {
+                    Ok(_) => Answer::passed(),
+                    Err(error) => Answer::failed(format!("dial tcp {}: {error}", at(host, port))),
+                });
+            }
+            if let Some(grpc) = &probe.grpc {
+                let port =
+                    u16::try_from(grpc.port).map_err(|_| format!("invalid port number: {}", grpc.port))?;
+                return Ok(self.health(port, grpc.service.as_deref().unwrap_or_default()).await);
+            }
+            Err("missing probe handler".to_owned())
+        };
+        match tokio::time::timeout(limit, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Ok(Answer::failed(self.late(probe, limit))),
+        }
+    }
+
+    fn late(&self, probe: &Probe, limit: Duration) -> String {
+        let seconds = limit.as_secs();
+        if let Some(get) = &probe.http_get {
+            let url = self.url(get).unwrap_or_default();
+            return format!(
+                "Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+            );
+        }
+        if let Some(grpc) = &probe.grpc {
+            let place = format!("{}:{}", self.address, grpc.port);
+            return format!(
+                "timeout: failed to connect service \"{place}\" within {seconds}s: context deadline exceeded"
+            );
+        }
+        format!("dial tcp {}: i/o timeout", self.address)
+    }
+
+    /// Upstream: `HandlerRunner.Run`.
+    pub(crate) async fn hook(&self, hook: &LifecycleHandler, title: &str) -> Result<(), String> {
+        let name = &self.container.name;
+        if let Some(exec) = &hook.exec {
+            let command = exec.command.as_deref().unwrap_or_default();
+            let told = |error: &str, output: &str| {
+                let command = command.join(" ");
+                format!(
+                    "Exec lifecycle hook ([{command}]) for Container {name:?} in Pod {title:?} failed - error: {error}, \
+                     message: {output:?}"
+                )
+            };
+            return match self.runtime.exec_sync(self.id, command, HOOK_MAX).await {
+                Ok(answer) if answer.exit_code == 0 => Ok(()),
+                Ok(answer) => {
+                    let code = answer.exit_code;
+                    let error = format!("command '{}' exited with {code}: ", command.join(" "));
+                    Err(told(&error, &output(&answer.stdout, &answer.stderr)))
+                }
+                Err(error) => Err(told(&error.message, "")),
+            };
+        }
+        if let Some(get) = &hook.http_get {
+            let path = get.path.as_deref().unwrap_or_default();
+            // Whatever it answers, it was told.
+            let outcome = self.answer(get).await.map(drop);
+            return outcome.map_err(|error| {
+                format!("HTTP lifecycle hook ({path}) for Container {name:?} in Pod {title:?} failed - error: {error}")
+            });
+        }
+        if let Some(sleep) = &hook.sleep {
+            tokio::time::sleep(Duration::from_secs(u64::try_from(sleep.seconds).unwrap_or(0)).min(HOOK_MAX))
+                .await;
+            return Ok(());
+        }
+        Err("Cannot run handler: invalid handler".to_owned())
+    }
+
+    async fn command(&self, command: &[String], limit: Duration) -> Result<Answer, String> {
+        // Only what the container states literally: what it was given from elsewhere is not kept here.
+        let meaning = |name: &str| {
+            let own = self.container.env.iter().flatten().rev().find(|it| it.name == name)?;
+            own.value.clone().filter(|_| own.value_from.is_none())
+        };
+        let command: Vec<String> =
+            command.iter().map(|it| downward::expand(it, meaning, &mut |_| {})).collect();
+        match self.runtime.exec_sync(self.id, &command, limit).await {
+            Ok(answer) if answer.exit_code == 0 => Ok(Answer::passed()),
+            Ok(answer) => Ok(Answer::failed(output(&answer.stdout, &answer.stderr))),
+            Err(error) if error.sort == Sort::TimedOut => {
+                let seconds = limit.as_secs();
+                Ok(Answer::failed(format!(
+                    "command timed out: {:?} timed out after {seconds}s",
+                    command.join(" ")
+                )))
+            }
+            Err(error) => Err(error.message),
+        }
+    }
+
+    async fn get(&self, get: &HTTPGetAction) -> Result<Answer, String> {
+        Ok(match self.answer(get).await {
+            Ok(200..400) => Answer::passed(),
+            Ok(status) => Answer::failed(format!("HTTP probe failed with statuscode: {status}")),
+            Err(error) => Answer::failed(error),
+        })
+    }
+
+    fn url(&self, get: &HTTPGetAction) -> Result<String, String> {
+        let host = get.host.as_deref().filter(|it| !it.is_empty()).unwrap_or(self.address);
+        let scheme = get.scheme.as_deref().unwrap_or("HTTP").to_lowercase();
+        let path = get.path.as_deref().unwrap_or("/");
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        Ok(format!("{scheme}://{}{slash}{path}", at(host, self.port(&get.port)?)))
+    }
+
+    /// The status of the last answer, after redirects within the same host.
+    async fn answer(&self, get: &HTTPGetAction) -> Result<u16, String> {
+        let first = self.url(get)?;
+        let told = |url: &str, error: &dyn std::fmt::Display| format!("Get {url:?}: {error}");
+        let mut url: Uri = first.parse().map_err(|error| told(&first, &error))?;
+        let host = url.host().unwrap_or_default().to_owned();
+        for _ in 0..REDIRECTS_MAX {
+            let response = fetch(get, &url).await.map_err(|error| told(&url.to_string(), &error))?;
+            let (status, location) = response;
+            let is_redirect = matches!(status, 301 | 302 | 303 | 307 | 308);
+            let next = location.filter(|_| is_redirect).and_then(|it| follow(&url, &it));
+            match next {
+                Some(next) if next.host() == Some(&host) => url = next,
+                _ => return Ok(status),
+            }
+        }
+        Err(told(&first, &"stopped after 10 redirects"))
+    }
+
+    async fn health(&self, port: u16, service: &str) -> Answer {
+        let place = at(self.address, port);
+        let endpoint = match Endpoint::from_shared(format!("http://{place}")) {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                return Answer::failed(format!("error: failed to connect service at {place:?}: {error}"));
+            }
+        };
+        let channel = match endpoint.connect().await {
+            Ok(channel) => channel,
+            Err(error) => {
+                return Answer::failed(format!("error: failed to connect service at {place:?}: {error}"));
+            }
+        };
+        let mut client = health::health_client::HealthClient::new(channel);
+        let request = health::HealthCheckRequest { service: service.to_owned() };
+        match client.check(request).await {
+            Ok(answer) => match answer.into_inner().status() {
+                health::health_check_response::ServingStatus::Serving => Answer::passed(),
+                status => {
+                    Answer::failed(format!("service unhealthy (responded with {:?})", status.as_str_name()))
+                }
+            },
+            Err(status) if status.code() == tonic::Code::Unimplemented => Answer::failed(format!(
+                "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {}",
+                status.message()
+            )),
+            Err(status) => Answer::failed(format!(
+                "error: health rpc probe failed: rpc error: code = {:?} desc = {}",
+                status.code(),
+                status.message()
+            )),
+        }
+    }
+
+    fn port(&self, port: &IntOrString) -> Result<u16, String> {
+        let number = match port {
+            IntOrString::Int(number) => *number,
+            IntOrString::String(name) => {
+                let mut ports = self.container.ports.iter().flatten();
+                match ports.find(|it| it.name.as_ref() == Some(name)) {
+                    Some(port) => port.container_port,
+                    None => {
+                        name.parse().map_err(|_| format!("couldn't find port: {name:?} in the container"))?
+                    }
+                }
+            }
+        };
+        let number = u16::try_from(number).ok().filter(|it| *it != 0);
+        number.ok_or_else(|| format!("invalid port number: {port:?}"))
+    }
+}
+
+fn output(stdout: &[u8], stderr: &[u8]) -> String {
+    let all = [stdout, stderr].concat();
+    String::from_utf8_lossy(&all[..all.len().min(ANSWER_MAX)]).into_owned()
+}
+
+fn at(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+fn follow(from: &Uri, location: &str) -> Option<Uri> {
+    if location.starts_with('/') {
+        return format!("{}://{}{location}", from.scheme_str()?, from.authority()?).parse().ok();
+    }
+    location.parse().ok().filter(|it: &Uri| it.host().is_some())
+}
+
+/// The status of one answer, and where it leads.
+async fn fetch(
+    get: &HTTPGetAction,
+    url: &Uri,
+) -> Result<(u16, Option<String>), Box<dyn std::error::Error + Send + Sync>> {
+    let is_tls = url.scheme_str() == Some("https");
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+    let stream = TcpStream::connect((host, port)).await?;
+    let path = url.path_and_query().map_or("/", |it| it.as_str());
+    let mut request = Request::builder().method(Method::GET).uri(path).body(Empty::<Bytes>::new())?;
+    let headers = request.headers_mut();
+    let mut named_host = None;
+    for it in get.http_headers.iter().flatten() {
+        let (name, value) = (HeaderName::try_from(&it.name)?, HeaderValue::try_from(&it.value)?);
+        if name == header::HOST {
+            named_host = Some(value);
+        } else {
+            headers.append(name, value);
+        }
+    }
+    if !headers.contains_key(header::USER_AGENT) {
+        headers.insert(header::USER_AGENT, HeaderValue::from_static("kube-probe/1.36"));
+    }
+    if !headers.contains_key(header::ACCEPT) {
+        headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
+    }
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    let own_host = HeaderValue::try_from(url.authority().map_or("", |it| it.as_str()))?;
+    headers.insert(header::HOST, named_host.unwrap_or(own_host));
+    if is_tls {
+        let name = ServerName::try_from(host.to_owned())?;
+        let stream = TlsConnector::from(Arc::new(trusting())).connect(name, stream).await?;
+        exchange(stream, request).await
+    } else {
+        exchange(stream, request).await
+    }
+}
+
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Empty<Bytes>>,
+) -> Result<(u16, Option<String>), Box<dyn std::error::Error + Send + Sync>> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let connection = std::pin::pin!(connection);
+    let asked = async {
+        let response = sender.send_request(request).await?;
+        let status = response.status().as_u16();
+        let location = response.headers().get(header::LOCATION);
+        let location = location.and_then(|it| it.to_str().ok()).map(str::to_owned);
+        // An answer that is too long is as good as one that is not.
+        Limited::new(response.into_body(), ANSWER_MAX).collect().await.ok();
+        Ok((status, location))
+    };
+    let asked = std::pin::pin!(asked);
+    match futures::future::select(asked, connection).await {
+        futures::future::Either::Left((answer, _)) => answer,
+        futures::future::Either::Right((_, asked)) => asked.await,
+    }
+}
+
+/// A probe asks whether something answers, not who: no certificate is looked at.
+fn trusting() -> ClientConfig {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone());
+    let builder = builder.with_safe_default_protocol_versions().expect("ring has the default versions");
+    builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(provider))).with_no_client_auth()
+}
+
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, TlsError> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,155 @@
+//! What the runtime is told about a pod's sandbox.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, SELinuxOptions};
+
+use super::naming::{self, Names};
+use super::{Config, cgroup};
+use crate::runtime::{label, v1};
+
+/// What the runtime is told about a pod's sandbox, and of it again with each container.
+pub(crate) fn config(config: &Config, pod: &Pod, attempt: u32) -> Result<v1::PodSandboxConfig, String> {
+    let spec = pod.spec.as_ref().ok_or("the pod has no spec")?;
+    let (name, namespace, uid) = ids(pod);
+    let on_host = spec.host_network == Some(true);
+    let hostname = if on_host {
+        String::new()
+    } else {
+        Names::of(pod, spec, &config.cluster_domain).for_kernel(spec)?
+    };
+    let mut labels = pod.metadata.labels.clone().unwrap_or_default();
+    labels.extend(pod_labels(pod));
+    Ok(v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            namespace: namespace.to_owned(),
+            attempt,
+        }),
+        hostname,
+        log_directory: config.log_dir(namespace, name, uid).to_string_lossy().into_owned(),
+        dns_config: Some(naming::dns(config, pod, spec)),
+        port_mappings: spec.containers.iter().chain(sidecars(spec)).flat_map(port_mappings).collect(),
+        labels: labels.into_iter().collect(),
+        annotations: pod.metadata.annotations.clone().unwrap_or_default().into_iter().collect(),
+        linux: Some(linux(config, spec, uid)),
+    })
+}
+
+/// A pod's name, namespace and UID.
+pub(crate) fn ids(pod: &Pod) -> (&str, &str, &str) {
+    let metadata = &pod.metadata;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let namespace = metadata.namespace.as_deref().unwrap_or("default");
+    (name, namespace, metadata.uid.as_deref().unwrap_or_default())
+}
+
+/// What everything of a pod in the runtime is marked with.
+pub(crate) fn pod_labels(pod: &Pod) -> BTreeMap<String, String> {
+    let (name, namespace, uid) = ids(pod);
+    [(label::POD_NAME, name), (label::POD_NAMESPACE, namespace), (label::POD_UID, uid)]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into()
+}
+
+fn sidecars(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    spec.init_containers.iter().flatten().filter(|it| it.restart_policy.as_deref() == Some("Always"))
+}
+
+fn port_mappings(container: &Container) -> Vec<v1::PortMapping> {
+    let mapped = container.ports.iter().flatten().filter(|it| it.host_port.is_some_and(|it| it != 0));
+    mapped
+        .map(|port| v1::PortMapping {
+            protocol: match port.protocol.as_deref() {
+                Some("UDP") => v1::Protocol::Udp,
+                Some("SCTP") => v1::Protocol::Sctp,
+                _ => v1::Protocol::Tcp,
+            } as i32,
+            container_port: port.container_port,
+            host_port: port.host_port.unwrap_or_default(),
+            host_ip: port.host_ip.clone().unwrap_or_default(),
+        })
+        .collect()
+}
+
+fn linux(config: &Config, spec: &PodSpec, uid: &str) -> v1::LinuxPodSandboxConfig {
+    let security = spec.security_context.clone().unwrap_or_default();
+    let sysctls = security.sysctls.iter().flatten().map(|it| (it.name.clone(), it.value.clone()));
+    v1::LinuxPodSandboxConfig {
+        cgroup_parent: cgroup::path(&config.cgroup_parent, cgroup::Qos::of(spec), uid),
+        sysctls: sysctls.collect(),
+        security_context: Some(v1::LinuxSandboxSecurityContext {
+            namespace_options: Some(namespaces(spec)),
+            selinux_options: security.se_linux_options.as_ref().map(selinux),
+            run_as_user: security.run_as_user.map(|value| v1::Int64Value { value }),
+            run_as_group: security.run_as_group.filter(|_| security.run_as_user.is_some()).map(int),
+            supplemental_groups: groups(spec),
+            supplemental_groups_policy: groups_policy(spec),
+            // A runtime lets a container be privileged only in a sandbox that is.
+            privileged: every_container(spec).any(is_privileged),
+            seccomp: Some(profile(v1::security_profile::ProfileType::RuntimeDefault)),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+fn int(value: i64) -> v1::Int64Value {
+    v1::Int64Value { value }
+}
+
+pub(crate) fn profile(kind: v1::security_profile::ProfileType) -> v1::SecurityProfile {
+    v1::SecurityProfile { profile_type: kind as i32, localhost_ref: String::new() }
+}
+
+fn every_container(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    spec.containers.iter().chain(spec.init_containers.iter().flatten())
+}
+
+pub(crate) fn is_privileged(container: &Container) -> bool {
+    container.security_context.as_ref().and_then(|it| it.privileged) == Some(true)
+}
+
+/// Which namespaces of the node's the pod shares, and which its containers share among them.
+pub(crate) fn namespaces(spec: &PodSpec) -> v1::NamespaceOption {
+    use v1::NamespaceMode::{Container, Node, Pod};
+    let on_node = |it: Option<bool>| if it == Some(true) { Node } else { Pod };
+    let pid = match (spec.host_pid, spec.share_process_namespace) {
+        (Some(true), _) => Node,
+        (_, Some(true)) => Pod,
+        _ => Container,
+    };
+    v1::NamespaceOption {
+        network: on_node(spec.host_network) as i32,
+        ipc: on_node(spec.host_ipc) as i32,
+        pid: pid as i32,
+        target_id: String::new(),
+    }
+}
+
+pub(crate) fn selinux(options: &SELinuxOptions) -> v1::SeLinuxOption {
+    let text = |it: &Option<String>| it.clone().unwrap_or_default();
+    v1::SeLinuxOption {
+        user: text(&options.user),
+        role: text(&options.role),
+        r#type: text(&options.type_),
+        level: text(&options.level),
+    }
+}
+
+/// The groups of every process of the pod, beside its own.
+pub(crate) fn groups(spec: &PodSpec) -> Vec<i64> {
+    let security = spec.security_context.as_ref();
+    let fs_group = security.and_then(|it| it.fs_group);
+    let more = security.and_then(|it| it.supplemental_groups.as_ref()).into_iter().flatten().copied();
+    fs_group.into_iter().chain(more).collect()
+}
+
+pub(crate) fn groups_policy(spec: &PodSpec) -> i32 {
+    let policy = spec.security_context.as_ref().and_then(|it| it.supplemental_groups_policy.as_deref());
+    match policy {
+        Some("Strict") => v1::SupplementalGroupsPolicy::Strict as i32,
+        _ => v1::SupplementalGroupsPolicy::Merge as i32,
+    }
+}

@@ -1,0 +1,255 @@
+//! One pod: asks `engine::pod` what to do, has it done, and hands back what came of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use muster_engine::facts::{Key, Malformed};
+use muster_engine::pod::{self, Deed, Host, Outcome, Seen, State};
+use muster_engine::time::Time;
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::Instant;
+
+use super::deed::{Doer, Figures};
+use super::observe::Observer;
+use super::pods::{Entry, Mail};
+use super::{Node, now};
+use crate::runtime::Runtime;
+
+/// A runtime that does not answer is asked again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// The runtime tells that something ended a moment before it shows it: it is asked again, so often and each time later.
+const SHOWN_AFTER_MS: [u64; 6] = [20, 50, 100, 200, 500, 1000];
+
+/// A pod's volumes follow what they are made from, so long after a failure.
+const REFRESH_AGAIN: Duration = Duration::from_secs(30);
+
+pub(super) struct Worker<R> {
+    node: Arc<Node<R>>,
+    entry: Arc<Entry>,
+    pod: pod::Pod,
+    object: Arc<Pod>,
+    observer: Observer,
+    seen: Seen,
+    deeds: JoinSet<Outcome>,
+    under_way: HashMap<Id, Deed>,
+    /// When the volumes may be behind; never before they were made.
+    refresh_at: Option<Instant>,
+    begun: Instant,
+    figures: Arc<Figures>,
+}
+
+impl<R: Runtime> Worker<R> {
+    pub(super) fn new(node: Arc<Node<R>>, entry: Arc<Entry>, object: &Arc<Pod>) -> Result<Self, Malformed> {
+        let json = serde_json::to_vec(&**object).unwrap_or_default();
+        let pod = pod::Pod::new(&json, host(&node), now())?;
+        Ok(Self::of(node, entry, pod, object.clone()))
+    }
+
+    pub(super) fn orphan(node: Arc<Node<R>>, entry: Arc<Entry>, key: Key, uid: &str) -> Self {
+        let pod = pod::Pod::orphan(key, uid.into(), host(&node), now());
+        let object = entry.shown().object;
+        Self::of(node, entry, pod, object)
+    }
+
+    fn of(node: Arc<Node<R>>, entry: Arc<Entry>, pod: pod::Pod, object: Arc<Pod>) -> Self {
+        Self {
+            node,
+            entry,
+            pod,
+            object,
+            observer: Observer::default(),
+            seen: Seen::default(),
+            deeds: JoinSet::new(),
+            under_way: HashMap::new(),
+            refresh_at: None,
+            begun: Instant::now(),
+            figures: Arc::default(),
+        }
+    }
+
+    /// Until nothing is left of the pod.
+    pub(super) async fn run(mut self) {
+        let mut is_stale = true;
+        // A container that is said to have ended, and how often it was asked for since.
+        let mut awaited: Option<(String, usize)> = None;
+        loop {
+            let mut ask_at = None;
+            if is_stale {
+                match self.observe().await {
+                    Ok(()) => is_stale = false,
+                    Err(error) => {
+                        tracing::debug!(pod = %self.pod.key(), "the runtime cannot be asked: {error}");
+                        ask_at = Some(Instant::now() + ASK_AGAIN);
+                    }
+                }
+            }
+            if let Some((id, times)) = awaited.take()
+                && self.runs(&id)
+                && let Some(wait) = SHOWN_AFTER_MS.get(times)
+            {
+                ask_at = Some(Instant::now() + Duration::from_millis(*wait));
+                awaited = Some((id, times + 1));
+            }
+            let wake_at = self.look();
+            if self.pod.is_over() {
+                break;
+            }
+            let at = [wake_at, ask_at, self.refresh_at].into_iter().flatten().min();
+            let later = Instant::now() + Duration::from_secs(3600);
+            tokio::select! {
+                mail = self.entry.mail() => {
+                    is_stale |= mail.look || !mail.ended.is_empty();
+                    awaited = mail.ended.iter().next().map(|id| (id.clone(), 0)).or(awaited);
+                    self.read(mail);
+                }
+                Some(done) = self.deeds.join_next_with_id() => {
+                    let mark = self.pod.mark();
+                    self.done(done);
+                    is_stale |= mark != self.pod.mark();
+                }
+                () = tokio::time::sleep_until(at.unwrap_or(later)) => {
+                    is_stale |= ask_at.is_some_and(|it| it <= Instant::now());
+                    self.refresh();
+                }
+            }
+        }
+        tracing::debug!(pod = %self.pod.key(), "nothing is left of it here");
+    }
+
+    async fn observe(&mut self) -> Result<(), crate::runtime::RuntimeError> {
+        let Self { node, observer, object, pod, .. } = self;
+        let seen = observer.observe(&*node.runtime, &node.config, object, pod.mark()).await?;
+        self.figures.note_running(&seen, self.begun, self.pod.key());
+        self.entry.show(|shown| shown.seen = seen.clone());
+        self.seen = seen.clone();
+        self.pod.seen(seen, now());
+        Ok(())
+    }
+
+    fn runs(&self, id: &str) -> bool {
+        let is_up = |it: &pod::Container| *it.id == *id && matches!(it.state, State::Running { .. });
+        self.seen.containers.iter().any(is_up)
+            || self.seen.sandboxes.iter().any(|it| *it.id == *id && it.is_ready)
+    }
+
+    fn read(&mut self, mail: Mail) {
+        let now = now();
+        if let Some(object) = mail.object {
+            let json = serde_json::to_vec(&*object).unwrap_or_default();
+            match self.pod.see(&json, now) {
+                Ok(()) => {
+                    // What its volumes tell of the pod may have changed with it.
+                    self.refresh_at = self.refresh_at.map(|_| Instant::now());
+                    self.entry.show(|shown| shown.object = object.clone());
+                    self.object = object;
+                }
+                Err(why) => {
+                    tracing::warn!(pod = %self.pod.key(), "it cannot be read, and goes on as it was: {why}")
+                }
+            }
+        }
+        if let Some(ending) = mail.ending {
+            self.pod.end(ending, now);
+        }
+        if mail.is_gone {
+            self.pod.gone(now);
+        }
+    }
+
+    /// Begins what there is to do, and says when to look again.
+    fn look(&mut self) -> Option<Instant> {
+        let began = now();
+        let look = self.pod.look(began);
+        for tell in look.tells {
+            self.node.recorder.record(tell);
+        }
+        for deed in look.deeds {
+            tracing::debug!(pod = %self.pod.key(), "{deed}");
+            let doer = self.doer();
+            let task = {
+                let deed = deed.clone();
+                async move { doer.carry_out(deed).await }
+            };
+            let id = self.deeds.spawn(task).id();
+            self.under_way.insert(id, deed);
+        }
+        let has_ended = self.pod.has_ended();
+        self.entry.show(|shown| shown.has_ended = has_ended);
+        look.wake_at.map(|at| instant(at, began))
+    }
+
+    fn doer(&self) -> Doer<R> {
+        let ready = self.seen.sandboxes.iter().filter(|it| it.is_ready).max_by_key(|it| it.attempt);
+        let mut addresses: Vec<String> =
+            ready.into_iter().flat_map(|it| it.addresses.iter().map(|it| it.to_string())).collect();
+        let spec = self.object.spec.as_ref();
+        if addresses.is_empty() && spec.is_some_and(|it| it.host_network == Some(true)) {
+            addresses.push(self.node.config.address.to_string());
+        }
+        Doer {
+            node: self.node.clone(),
+            entry: self.entry.clone(),
+            object: self.object.clone(),
+            addresses,
+            containers: self.seen.containers.clone(),
+            figures: self.figures.clone(),
+        }
+    }
+
+    fn done(&mut self, done: Result<(Id, Outcome), JoinError>) {
+        let (id, outcome) = match done {
+            Ok(done) => done,
+            // A deed that fell over is one that failed.
+            Err(error) => {
+                let message = format!("the agent has an error of its own here: {error}");
+                tracing::error!(pod = %self.pod.key(), "{message}");
+                (error.id(), Outcome::Failed { reason: "InternalError".into(), message: message.into() })
+            }
+        };
+        let Some(deed) = self.under_way.remove(&id) else { return };
+        if let Outcome::Failed { reason, message } = &outcome {
+            tracing::debug!(pod = %self.pod.key(), %reason, "{deed}: {message}");
+        }
+        if deed == Deed::Prepare && outcome == Outcome::Done {
+            self.refresh_at = Some(Instant::now() + REFRESH_AGAIN);
+        }
+        if let (Deed::Report(patch), Outcome::Done) = (&deed, &outcome) {
+            let status = patch["status"].clone();
+            self.entry.show(|shown| shown.status = status);
+        }
+        self.pod.done(&deed, outcome, now());
+    }
+
+    /// Brings the volumes up to date.
+    fn refresh(&mut self) {
+        if self.refresh_at.is_none_or(|at| Instant::now() < at) {
+            return;
+        }
+        let has_volumes =
+            self.object.spec.as_ref().and_then(|it| it.volumes.as_ref()).is_some_and(|it| !it.is_empty());
+        if self.pod.has_ended() || !has_volumes || self.object.metadata.deletion_timestamp.is_some() {
+            self.refresh_at = None;
+            return;
+        }
+        self.refresh_at = Some(Instant::now() + REFRESH_AGAIN * 2);
+        let doer = self.doer();
+        // Nobody waits for it: what failed is tried again at its time.
+        self.deeds.spawn(async move {
+            if let Err(error) = doer.prepare_volumes().await {
+                tracing::debug!("a pod's volumes stay as they are: {error}");
+            }
+            Outcome::Done
+        });
+    }
+}
+
+fn host<R: Runtime>(node: &Node<R>) -> Host {
+    Host { addresses: vec![node.config.address.to_string().into()], runtime: "containerd".into() }
+}
+
+fn instant(at: Time, now: Time) -> Instant {
+    Instant::now() + at.since(now)
+}
