@@ -8,7 +8,9 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use http::Uri;
 use muster_agent::join::{Asking, Authority, Member};
-use muster_agent::node::Config;
+use muster_agent::net;
+use muster_agent::node::{Config, Node};
+use muster_agent::record::Recorder;
 use muster_agent::runtime::Cri;
 use serde_json::Value;
 use tokio::io::AsyncReadExt as _;
@@ -144,12 +146,19 @@ async fn node(args: &Args, stop: CancellationToken) -> anyhow::Result<()> {
     };
     let config = Arc::new(config(args, name)?);
     let runtime = Arc::new(Cri::connect(&config.runtime));
+    let (recorder, recording) = Recorder::new(member.client(), config.name.clone());
+    let node = Node::new(member.client(), config.clone(), runtime, recorder);
     let serve = |_pem: &str| {};
-    tokio::join!(
-        member.keep(config.address, serve, stop.clone()),
-        muster_agent::net::run(config.clone(), member.client(), stop.clone()),
-    );
-    drop(runtime);
+    tokio::select! {
+        () = recording => {}
+        _ = async {
+            tokio::join!(
+                member.keep(config.address, serve, stop.clone()),
+                net::run(config.clone(), member.client(), stop.clone()),
+                node.run(stop.clone()),
+            )
+        } => {}
+    }
     Ok(())
 }
 
