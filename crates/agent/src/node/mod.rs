@@ -27,6 +27,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use self::config::Config;
+#[cfg(test)]
+pub(crate) use self::config::tests::config as example_config;
 pub use self::pods::{Entry, Pods};
 use crate::record::Recorder;
 use crate::references::References;

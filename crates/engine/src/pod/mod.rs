@@ -10,6 +10,7 @@
 //! is kept here alone: a `Pod` made anew from the object and the runtime goes on where the last one was, but for the exact
 //! place of its back-offs.
 
+pub mod admission;
 mod course;
 mod ending;
 mod life;
@@ -354,6 +355,9 @@ impl Pod {
     pub fn end(&mut self, ending: Ending, now: Time) {
         let grace = ending.grace.unwrap_or(self.object.spec.grace);
         if self.ended.is_none() && self.ending.is_none() {
+            if ending.is_rejection || *ending.reason == *"Preempting" {
+                self.warn(event_reason(&ending.reason), ending.message.to_string());
+            }
             self.ending = Some(ending);
         }
         self.limit(grace, now);
@@ -485,6 +489,22 @@ impl Pod {
         let Key { namespace, name } = &self.object.key;
         alloc::format!("{name}_{namespace}({})", self.object.uid)
     }
+}
+
+/// An event's reason is one of a few.
+fn event_reason(reason: &str) -> &'static str {
+    const ALL: [&str; 9] = [
+        "OutOfcpu",
+        "OutOfmemory",
+        "OutOfephemeral-storage",
+        "OutOfpods",
+        "NodeAffinity",
+        "NodeName",
+        "NodePorts",
+        "TaintToleration",
+        "Preempting",
+    ];
+    ALL.into_iter().find(|it| *it == reason).unwrap_or("UnexpectedAdmissionError")
 }
 
 impl Deed {

@@ -121,7 +121,7 @@ pub struct Wants {
 
 impl Wants {
     /// How much it asks for of a resource, if it says so.
-    pub(super) fn amount(&self, resource: &str) -> Option<i64> {
+    pub(crate) fn amount(&self, resource: &str) -> Option<i64> {
         self.amounts.iter().find(|(name, _)| **name == *resource).map(|(_, amount)| *amount)
     }
 

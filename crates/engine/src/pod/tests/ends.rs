@@ -274,6 +274,7 @@ fn a_pod_that_is_rejected() {
         ",
         expect![[r#"
             0    # end OutOfcpu
+            0      ! OutOfcpu: It was OutOfcpu
             0    clean up
             0      = Failed (OutOfcpu)
             50   # delete

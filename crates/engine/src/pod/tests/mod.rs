@@ -12,6 +12,7 @@
 //! - `delete [GRACE]`, `gone`, `end REASON [GRACE]`, `image NAME IMAGE`, `debug NAME`, `condition TYPE STATUS`: by others;
 //! - `agent dies`: all that is remembered is lost, and a new one takes over.
 
+mod admitted;
 mod begins;
 mod ends;
 mod goes_on;
