@@ -158,12 +158,14 @@ fn spawn(program: &Path, place: &Place, arguments: &[OsString]) -> anyhow::Resul
 }
 
 async fn agent_ends(mut agent: Child, stop: CancellationToken) -> anyhow::Result<()> {
+    // Out of it, for whoever waits for a child closes its input.
+    let input = agent.stdin.take();
     tokio::select! {
         ended = agent.wait() => bail!("ended ({}), and its containers run on", ended?),
         () = stop.cancelled() => {}
     }
     // It ends when its input does.
-    drop(agent.stdin.take());
+    drop(input);
     if tokio::time::timeout(AGENT_STOP_MAX, agent.wait()).await.is_err() {
         agent.kill().await?;
     }
