@@ -130,6 +130,8 @@ pub(super) async fn unmake(id: &str) {
     for link in ours.iter().chain([&hub]) {
         if exists(link)
             && let Err(error) = run(Command::new("ip").args(["link", "del", link])).await
+            // It goes by itself with the namespace that its other end is in.
+            && exists(link)
         {
             tracing::warn!(link, %error, "remove the link");
         }
@@ -165,7 +167,7 @@ async fn fed(command: &mut Command, text: &str) -> Result<(), MachineError> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(MachineError::Command { command: format!("{:?}", command.as_std()), said })
+    Err(MachineError::Command { command: words(command), said })
 }
 
 pub(super) async fn run(command: &mut Command) -> Result<String, MachineError> {
@@ -176,7 +178,13 @@ pub(super) async fn run(command: &mut Command) -> Result<String, MachineError> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(MachineError::Command { command: format!("{:?}", command.as_std()), said })
+    Err(MachineError::Command { command: words(command), said })
+}
+
+fn words(command: &Command) -> String {
+    let command = command.as_std();
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    words.map(|it| it.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
