@@ -12,10 +12,13 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::process::Command;
 
 use super::{MachineError, Place, RUN, containerd, identity, network};
-use crate::runtime::{Cri, Runtime};
+use crate::runtime::{Cri, Runtime, v1};
 
 /// Pods are ended many at once, but not so many that they stand in each other's way.
 const AT_ONCE: usize = 8;
+
+/// What containers get to end by themselves.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// A runtime that does not end its pods by then is not waited for: they are killed.
 const PODS_MAX: Duration = Duration::from_secs(60);
@@ -133,7 +136,15 @@ async fn end_node(place: &Place) {
     end(&place.shim_pids(), Signal::KILL).await;
 }
 
+/// Containers are asked to end first, all at once, so that they can finish what they are doing.
 async fn end_pods(runtime: &impl Runtime) {
+    let containers = runtime.containers(None).await.unwrap_or_default();
+    let is_running = |it: &v1::Container| it.state == v1::ContainerState::ContainerRunning as i32;
+    let ends = containers.into_iter().filter(is_running).map(async |it| {
+        // One that cannot be stopped is killed with its sandbox.
+        let _ = runtime.stop_container(&it.id, GRACE).await;
+    });
+    futures::future::join_all(ends).await;
     let sandboxes = runtime.sandboxes(None).await.unwrap_or_default();
     let ends = futures::stream::iter(sandboxes).map(async |sandbox| {
         // Those whose network is gone cannot be stopped, and are killed with the others that are left.
