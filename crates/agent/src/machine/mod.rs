@@ -177,7 +177,7 @@ impl Place {
     /// What is mounted in a pod's volumes is seen by others only if what is around it is shared, which `/` need not be.
     fn share_mounts(&self) -> Result<(), MachineError> {
         let root = self.root();
-        if !clear::mounts_below(&root).iter().any(|it| *it == root) {
+        if !clear::mounts_below(&root).contains(&root) {
             mount_bind(&root, &root)
                 .map_err(|it| MachineError::File { path: root.clone(), source: it.into() })?;
         }

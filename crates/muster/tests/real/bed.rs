@@ -240,6 +240,10 @@ pub(crate) fn archive() -> &'static Path {
     })
 }
 
+pub(crate) fn newest_kubectl() -> &'static Path {
+    &KUBECTL
+}
+
 /// The code it ends with by itself; it is killed if it does not.
 pub(crate) fn wait_for(mut child: Child, patience: Duration) -> Option<i32> {
     let began = Instant::now();

@@ -4,3 +4,4 @@
 
 mod bed;
 mod deaths;
+mod join;
