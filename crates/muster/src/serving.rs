@@ -1,11 +1,12 @@
 //! What every command that serves has in common: a data directory of its own, an address, and an end when asked.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use hyper::Request;
 use hyper::header::{HeaderValue, USER_AGENT};
+use muster_agent::machine::{Machine, NODES_MAX};
 use muster_server::{Server, Who, write_private};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -70,13 +71,18 @@ impl Serving {
         finish().await
     }
 
-    /// Nodes on this machine that have a network of their own reach the server at `nodes`.
-    pub(crate) async fn bind(&self, nodes: Option<IpAddr>) -> anyhow::Result<Server> {
+    /// Nodes on this machine have a network of their own: where the server is in it, and the addresses that its pods have, which
+    /// the nodes bring with them.
+    pub(crate) async fn bind(&self, machine: Option<&Machine>) -> anyhow::Result<Server> {
+        let nodes = machine.map(|it| it.address().into());
         let mut server = Server::bind(self.listen, nodes, &self.data_dir).await?;
         if let Some(path) = &self.audit_log {
             server.audit_to(path)?;
         }
-        let given = server.give_pod_ranges(&self.cluster_cidr, 0);
+        let given = match machine {
+            Some(machine) => server.give_pod_ranges(&machine.pods(), u32::from(NODES_MAX) + 1),
+            None => server.give_pod_ranges(&self.cluster_cidr, 0),
+        };
         given.map_err(|why| anyhow::anyhow!("choose another --cluster-cidr: {why}"))?;
         Ok(server)
     }

@@ -139,7 +139,7 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
         0 => None,
         _ => Some(Machine::open(args.serving.data_dir()).await?),
     };
-    let mut server = args.serving.bind(machine.as_ref().map(|it| it.address().into())).await?;
+    let mut server = args.serving.bind(machine.as_ref()).await?;
     let port = server.address().port();
     let inquiries = Inquiries::default();
     let asked = inquiries.clone();

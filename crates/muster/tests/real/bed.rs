@@ -108,10 +108,6 @@ impl Cluster {
         assert_eq!(left.0, Vec::<String>::new(), "it is left after an orderly stop");
     }
 
-    pub(crate) fn pid(&self) -> u32 {
-        self.up.as_ref().expect("it runs").id()
-    }
-
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.dir.join("kubeconfig")
     }
