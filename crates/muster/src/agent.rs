@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use http::Uri;
+use muster_agent::endpoint::{Endpoint, Identity};
 use muster_agent::join::{Asking, Authority, Member};
 use muster_agent::net;
 use muster_agent::node::{Config, Node};
@@ -14,6 +15,7 @@ use muster_agent::record::Recorder;
 use muster_agent::runtime::Cri;
 use serde_json::Value;
 use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -146,20 +148,31 @@ async fn node(args: &Args, stop: CancellationToken) -> anyhow::Result<()> {
     };
     let config = Arc::new(config(args, name)?);
     let runtime = Arc::new(Cri::connect(&config.runtime));
+    let identity = Arc::new(Identity::new(member.authority_pem().as_bytes())?);
+    let serve = |pem: &str| {
+        if let Err(error) = identity.set(pem.as_bytes(), pem.as_bytes()) {
+            tracing::warn!(%error, "the certificate that the node serves with");
+        }
+    };
+    let at = SocketAddr::new(config.address, config.port);
+    let listener = TcpListener::bind(at).await;
+    let listener = listener.with_context(|| format!("listen on {at}: choose another --port or --node-ip"))?;
+
     let (recorder, recording) = Recorder::new(member.client(), config.name.clone());
     let node = Node::new(member.client(), config.clone(), runtime, recorder);
-    let serve = |_pem: &str| {};
+    let parts = async {
+        let ((), (), served, ()) = tokio::join!(
+            member.keep(config.address, serve, stop.clone()),
+            net::run(config.clone(), member.client(), stop.clone()),
+            Arc::new(Endpoint::new(node.clone())).serve(listener, identity.clone(), stop.clone()),
+            node.clone().run(stop.clone()),
+        );
+        served
+    };
     tokio::select! {
-        () = recording => {}
-        _ = async {
-            tokio::join!(
-                member.keep(config.address, serve, stop.clone()),
-                net::run(config.clone(), member.client(), stop.clone()),
-                node.run(stop.clone()),
-            )
-        } => {}
+        () = recording => bail!("nobody writes events any more"),
+        served = parts => Ok(served?),
     }
-    Ok(())
 }
 
 fn config(args: &Args, name: String) -> anyhow::Result<Config> {

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::config::Config;
 #[cfg(test)]
 pub(crate) use self::config::tests::config as example_config;
-pub use self::pods::{Entry, Pods};
+pub use self::pods::{Entry, Pods, Shown};
 use crate::record::Recorder;
 use crate::references::References;
 use crate::runtime::Runtime;
