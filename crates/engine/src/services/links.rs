@@ -103,7 +103,8 @@ mod tests {
             MY_DB_SERVICE_HOST=10.96.0.7
             MY_DB_SERVICE_PORT=53
             MY_DB_SERVICE_PORT_M_1=80
-        "#]].assert_eq(&told(true));
+        "#]]
+        .assert_eq(&told(true));
         expect![[r#"
             KUBERNETES_PORT=tcp://10.96.0.1:443
             KUBERNETES_PORT_443_TCP=tcp://10.96.0.1:443
@@ -113,6 +114,7 @@ mod tests {
             KUBERNETES_SERVICE_HOST=10.96.0.1
             KUBERNETES_SERVICE_PORT=443
             KUBERNETES_SERVICE_PORT_HTTPS=443
-        "#]].assert_eq(&told(false));
+        "#]]
+        .assert_eq(&told(false));
     }
 }
