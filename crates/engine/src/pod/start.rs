@@ -17,6 +17,8 @@ pub(super) struct Track {
     pub waiting: Option<(Text, Text)>,
     /// The highest attempt that was ever seen.
     pub attempt: Option<u32>,
+    /// It was ended to come again as another.
+    pub is_replaced: bool,
     crash: Option<BackOff>,
     /// The container whose end has been waited for.
     waited_for: Option<Text>,
@@ -190,6 +192,7 @@ impl Pod {
             Outcome::Started { id } => {
                 track.waiting = None;
                 track.retry = None;
+                track.is_replaced = false;
                 self.lives.insert(id, Life::new(name, now, if has_hook { Hook::Due } else { Hook::Done }));
                 self.note("Created", format!("Created container: {name}"));
                 self.note("Started", format!("Started container {name}"));
