@@ -1,6 +1,7 @@
 //! The node. A real one runs pods as containers, through any runtime that speaks CRI; a simulated one talks to the API
 //! server as a node does, and runs nothing.
 
+pub mod endpoint;
 pub mod net;
 pub mod node;
 pub mod record;

@@ -49,6 +49,7 @@ pub(crate) enum AgentError {
 
 pub(crate) struct Agents {
     tls: TlsConnector,
+    pub(crate) answer_timeout: Duration,
 }
 
 impl std::fmt::Debug for Agents {
@@ -87,7 +88,8 @@ impl Place {
 
 impl Agents {
     pub(crate) fn new(pki: &Pki) -> Result<Self, PkiError> {
-        Ok(Self { tls: TlsConnector::from(Arc::new(pki.to_agents()?)) })
+        let tls = TlsConnector::from(Arc::new(pki.to_agents()?));
+        Ok(Self { tls, answer_timeout: ANSWER_TIMEOUT })
     }
 
     /// The beginning of an agent's answer. Its body comes when it is read; if the answer is 101, the connection is the
@@ -114,7 +116,7 @@ impl Agents {
             }
             sender.send_request(request).await.map_err(|it| AgentError::Malformed(it.to_string()))
         };
-        tokio::time::timeout(ANSWER_TIMEOUT, asking).await.map_err(|_| AgentError::TooSlow)?
+        tokio::time::timeout(self.answer_timeout, asking).await.map_err(|_| AgentError::TooSlow)?
     }
 
     /// Rule: an agent is believed if the cluster's authority says that it is the agent of that node, at that address: no node

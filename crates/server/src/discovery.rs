@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::decode::JSON;
 use crate::document::Document;
-use crate::kinds::{KINDS, Kind, group_version, group_versions};
+use crate::kinds::{Kind, group_version, group_versions, served};
 
 /// The version of Kubernetes whose API this is.
 pub(crate) const MINOR: &str = "36";
@@ -217,7 +217,7 @@ fn versions_of(group: &str) -> impl Iterator<Item = &'static str> {
 }
 
 fn kinds_of(group: &str, version: &str) -> Vec<&'static Kind> {
-    let mut kinds: Vec<_> = KINDS.iter().filter(|it| (it.group, it.version) == (group, version)).collect();
+    let mut kinds: Vec<_> = served().filter(|it| (it.group, it.version) == (group, version)).collect();
     kinds.sort_by_key(|it| it.plural);
     kinds
 }

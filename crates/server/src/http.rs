@@ -2,6 +2,7 @@
 
 mod agent;
 mod entry;
+mod figures;
 mod query;
 mod reply;
 
@@ -36,11 +37,13 @@ use crate::patch::PatchType;
 use crate::refusal::Refusal;
 use crate::registry::{DeleteOptions, Deleted, Registry, Written};
 use crate::route::{Part, Route, Target};
+use crate::selector::Selector;
 use crate::view::View;
 use crate::{convert, discovery, health, metrics, openapi, watch};
 
 pub(crate) use self::agent::Held;
 use self::agent::Upgrade;
+pub(crate) use self::figures::{Figures, total as total_used};
 pub(crate) use self::reply::Response;
 
 /// As upstream: a ConfigMap may hold 1 MiB, and travels as JSON with escapes.
@@ -153,6 +156,10 @@ impl Api {
         if !kind.verbs.contains(&context.verb.as_ref()) {
             return Err(Refusal::method_not_allowed());
         }
+        if let Some(of) = kind.figures {
+            let listed = self.figures(kind, of, namespace.as_deref(), &query.selector(kind)?).await?;
+            return Ok(show_list(context, view, kind, listed));
+        }
         match asked.method {
             Method::GET if query.is("watch") => {
                 let from = query.watch_from()?;
@@ -252,6 +259,12 @@ impl Api {
         };
         if !verbs.contains(&context.verb.as_ref()) {
             return Err(Refusal::method_not_allowed());
+        }
+        if let Some(of) = kind.figures {
+            let selector = Selector::parse(kind, "", &format!("metadata.name={}", target.name))?;
+            let told = self.figures(kind, of, target.namespace.as_deref(), &selector).await?.objects.pop();
+            let missing = || Refusal::not_found(kind, &target.name);
+            return Ok(show(StatusCode::OK, told.ok_or_else(missing)?));
         }
         match (asked.method.clone(), target.part) {
             (Method::GET, part) if part.is_written() => {

@@ -14,7 +14,7 @@ use crate::columns::{self, Column};
 use crate::context::Context;
 use crate::convert::{self, Door};
 use crate::decode::Gvk;
-use crate::http::Api;
+use crate::http::{Api, Figures};
 use crate::refusal::Refusal;
 use crate::registry::prepare;
 use crate::route::{Part, Target};
@@ -62,6 +62,8 @@ pub(crate) struct Kind {
     pub(crate) door: Option<&'static Door>,
     /// Its objects are questions: answered, and never stored.
     pub(crate) answer: Option<Answer>,
+    /// Its objects are made of what agents say when they are asked for.
+    pub(crate) figures: Option<Figures>,
     /// Objects go by themselves so long after they were last written.
     pub(crate) lifetime_s: Option<u64>,
     /// What the names of its objects must look like.
@@ -137,6 +139,7 @@ const PLAIN: Kind = Kind {
     plugins: &[],
     door: None,
     answer: None,
+    figures: None,
     lifetime_s: None,
     name: names::subdomain_name,
     plain_metadata: false,
@@ -567,9 +570,39 @@ pub(crate) static KINDS: &[Kind] = &[
     },
 ];
 
+/// What is told and never written: upstream has another server for it.
+static TOLD: &[Kind] = &[
+    Kind {
+        group: "metrics.k8s.io",
+        version: "v1beta1",
+        kind: "NodeMetrics",
+        plural: "nodes",
+        namespaced: false,
+        verbs: &["get", "list"],
+        figures: Some(Figures::Nodes),
+        columns: columns::FIGURES,
+        ..PLAIN
+    },
+    Kind {
+        group: "metrics.k8s.io",
+        version: "v1beta1",
+        kind: "PodMetrics",
+        plural: "pods",
+        verbs: &["get", "list"],
+        figures: Some(Figures::Pods),
+        columns: columns::FIGURES,
+        ..PLAIN
+    },
+];
+
+/// All that clients may ask for, in the order in which it is told: of two groups that have a resource they take the first.
+pub(crate) fn served() -> impl Iterator<Item = &'static Kind> {
+    KINDS.iter().chain(TOLD)
+}
+
 impl Kind {
     pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
-        KINDS.iter().find(|it| it.group == group && it.version == version && it.plural == plural)
+        served().find(|it| it.group == group && it.version == version && it.plural == plural)
     }
 
     /// The kind that the objects are stored as.
@@ -655,10 +688,10 @@ impl Kind {
     }
 }
 
-/// The groups and versions that the table speaks of, in its order, each once.
+/// The groups and versions that are served, in its order, each once.
 pub(crate) fn group_versions() -> Vec<(&'static str, &'static str)> {
     let mut all = Vec::new();
-    for kind in KINDS {
+    for kind in served() {
         if !all.contains(&(kind.group, kind.version)) {
             all.push((kind.group, kind.version));
         }

@@ -4,6 +4,7 @@
 
 mod cni;
 mod dns;
+mod flows;
 mod routes;
 mod seen;
 mod services;
@@ -13,8 +14,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
 use muster_engine::services::{self as decide, Me};
+use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +41,15 @@ pub(crate) enum NetError {
     Refused { program: &'static str, said: String },
     #[error("read what {program} says")]
     Read { program: &'static str, source: serde_json::Error },
+    #[error("ask the API server for a range of addresses for the pods of {node}")]
+    Ask { node: String, source: Box<kube::Error> },
+    #[error(
+        "node {node} has no range of addresses for its pods, so none can run on it: set its spec.podCIDR, or give the server \
+         a larger --cluster-cidr"
+    )]
+    NoRange { node: String },
+    #[error("forget flows of UDP to endpoints that are gone")]
+    Flows { source: std::io::Error },
     #[error("write {path}")]
     Write { path: String, source: std::io::Error },
 }
@@ -45,8 +57,13 @@ pub(crate) enum NetError {
 /// Keeps the node's network as the cluster wants it, until `stop`. What was made stays: pods go on while nobody looks.
 pub async fn run(config: Arc<Config>, client: Client, stop: CancellationToken) {
     let seen = Arc::new(Seen::new());
-    let work =
-        async { tokio::join!(seen::watch(client, &seen), keep(&config, &seen), dns::serve(&config, &seen),) };
+    let work = async {
+        tokio::join!(
+            seen::watch(client.clone(), &seen),
+            keep(&config, &client, &seen),
+            dns::serve(&config, &seen),
+        )
+    };
     tokio::select! {
         () = stop.cancelled() => {}
         _ = work => {}
@@ -54,14 +71,14 @@ pub async fn run(config: Arc<Config>, client: Client, stop: CancellationToken) {
 }
 
 /// Carries out what the picture says, whenever it changes.
-async fn keep(config: &Config, seen: &Seen) {
+async fn keep(config: &Config, client: &Client, seen: &Seen) {
     let mut services = services::Services::new();
     let mut routes = routes::Routes::new(config.address);
     let mut retry = RETRY_MIN;
     let mut check_at = Instant::now() + CHECK_EVERY;
     seen.synced().await;
     loop {
-        let done = carry_out(config, seen, &mut services, &mut routes).await;
+        let done = carry_out(config, client, seen, &mut services, &mut routes).await;
         let wait = match done {
             Ok(()) => {
                 retry = RETRY_MIN;
@@ -70,7 +87,6 @@ async fn keep(config: &Config, seen: &Seen) {
             Err(error) => {
                 let error = in_words(&error);
                 tracing::warn!(error, "the node's network is not as it should be: it is tried again");
-                (services, routes) = (services::Services::new(), routes::Routes::new(config.address));
                 retry = (retry * 2).min(RETRY_MAX);
                 retry
             }
@@ -90,6 +106,7 @@ async fn keep(config: &Config, seen: &Seen) {
 
 async fn carry_out(
     config: &Config,
+    client: &Client,
     seen: &Seen,
     services: &mut services::Services,
     routes: &mut routes::Routes,
@@ -103,19 +120,41 @@ async fn carry_out(
         }),
         is_bridge_unseen: !routes.is_bridge_seen(),
     };
-    let (wanted, table, range) = {
+    let (wanted, table, own) = {
         let picture = seen.picture();
         let wanted = decide::routes(&picture, &config.name, routes.network());
         let table = decide::table(&picture, &me, &wanted);
-        (wanted, table, picture.node(&config.name).and_then(|it| it.range))
+        (wanted, table, picture.node(&config.name).cloned())
     };
-    if let Some(range) = range {
-        cni::write(config, range).await?;
+    // None of them waits for another that cannot be.
+    let done = [
+        routes.apply(wanted).await,
+        services.apply(table).await,
+        match own.map(|it| it.range) {
+            Some(Some(range)) => cni::write(config, range).await,
+            Some(None) => ask_for_range(config, client).await,
+            // It is not known yet: it comes with the watch.
+            None => Ok(()),
+        },
+    ];
+    done.into_iter().collect()
+}
+
+/// A Node that was there before its agent has no range yet: it gets one when the node itself writes it.
+async fn ask_for_range(config: &Config, client: &Client) -> Result<(), NetError> {
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
+    let spec = match &config.pod_range {
+        Some(range) => json!({"podCIDR": range, "podCIDRs": [range]}),
+        None => json!({}),
+    };
+    let patch = Patch::Strategic(json!({"spec": spec}));
+    let patched = nodes.patch(&config.name, &PatchParams::default(), &patch).await;
+    let patched =
+        patched.map_err(|source| NetError::Ask { node: config.name.clone(), source: source.into() })?;
+    match patched.spec.and_then(|it| it.pod_cidr) {
+        Some(_) => Ok(()),
+        None => Err(NetError::NoRange { node: config.name.clone() }),
     }
-    // Services do not wait for a route that cannot be.
-    let routed = routes.apply(wanted).await;
-    services.apply(table).await?;
-    routed
 }
 
 /// An error with its causes.

@@ -70,7 +70,11 @@ impl Routes {
         }
         if !commands.is_empty() {
             // A route that is gone by itself, with its link, is no reason to leave out the others.
-            tool::run("ip", &["-force", "-batch", "-"], &commands).await?;
+            let told = tool::run("ip", &["-force", "-batch", "-"], &commands).await;
+            if told.is_err() {
+                self.is_prepared = false;
+                return told.map(drop);
+            }
         }
         self.told = wanted;
         Ok(())

@@ -75,6 +75,8 @@ pub(crate) mod tests {
             labels: BTreeMap::new(),
             taints: Vec::new(),
             pods_max: 110,
+            pod_range: None,
+            cni_conf: None,
             static_pods: None,
             cluster_dns: Some(IpAddr::from([10, 96, 0, 10])),
             resolv_conf: "/etc/resolv.conf".into(),

@@ -27,7 +27,9 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use self::config::Config;
-pub use self::pods::{Entry, Pods};
+#[cfg(test)]
+pub(crate) use self::config::tests::config as example_config;
+pub use self::pods::{Entry, Pods, Shown};
 use crate::record::Recorder;
 use crate::references::References;
 use crate::runtime::Runtime;

@@ -1,6 +1,6 @@
 //! What is to run on the node, and what runs there: one watch of the API server, one of the runtime, and a worker for each pod.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,6 +20,8 @@ use crate::runtime::{Runtime, RuntimeError, label};
 
 /// What the runtime has is looked through so often: for what its events did not tell, and for what belongs to nobody.
 const RELIST_EVERY: Duration = Duration::from_secs(20);
+/// Ends that are remembered: more than there can be between two looks at a pod that has just begun.
+const ENDED_MAX: usize = 256;
 /// A runtime that cannot be followed is tried again.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 
@@ -37,7 +39,9 @@ pub enum Source {
 #[derive(Debug, Default)]
 pub struct Pods {
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
-    /// The API server's were listed: what it does not have is known to be gone.
+    /// The last containers and sandboxes that the runtime said had ended. It says so a moment before it shows it, and for
+    /// some before anybody knows whose they are.
+    ended: Mutex<VecDeque<String>>,
     changed: Notify,
 }
 
@@ -56,8 +60,7 @@ pub(super) struct Mail {
     pub object: Option<Arc<Pod>>,
     pub is_gone: bool,
     pub ending: Option<Ending>,
-    /// A container or sandbox that has ended; empty: look at all.
-    pub ended: BTreeSet<String>,
+    /// Something of it in the runtime may have changed.
     pub look: bool,
 }
 
@@ -172,6 +175,18 @@ impl Pods {
         }
     }
 
+    /// Whether the runtime said that it ended.
+    pub(super) fn has_ended(&self, id: &str) -> bool {
+        lock(&self.ended).iter().any(|it| it == id)
+    }
+
+    fn ends(&self, id: String) {
+        let mut ended = lock(&self.ended);
+        ended.push_back(id);
+        let more = ended.len().saturating_sub(ENDED_MAX);
+        ended.drain(..more);
+    }
+
     /// Nobody wants it any more.
     pub fn remove(&self, uid: &str) {
         if let Some(entry) = self.get(uid) {
@@ -280,10 +295,10 @@ async fn follow<R: Runtime>(node: &Arc<Node<R>>) {
                 was_followed = true;
                 look_at_all(node);
                 while let Some(Ok(id)) = exits.next().await {
-                    if let Some(entry) = owner(node, &id) {
-                        entry.tell(|mail| {
-                            mail.ended.insert(id);
-                        });
+                    let entry = owner(node, &id);
+                    node.pods.ends(id);
+                    if let Some(entry) = entry {
+                        entry.tell(|mail| mail.look = true);
                     }
                 }
             }

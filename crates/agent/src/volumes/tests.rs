@@ -17,7 +17,7 @@ use muster_engine::resources::Amounts;
 use serde_json::{Value, json};
 
 use super::{Volumes, table};
-use crate::node::Config;
+use crate::node::{Config, example_config};
 use crate::references::References;
 
 /// A node's directory, and an API server that knows these objects, by their paths.
@@ -69,20 +69,10 @@ impl Bed {
         let var_log = root.join("var-log");
         fs::create_dir_all(&var_log).unwrap();
         let config = Config {
-            name: "n1".into(),
             root: root.join("node"),
-            runtime: root.join("runtime"),
-            var_log: var_log.clone(),
-            own_paths: vec![("/var/log".into(), var_log)],
-            cgroup_parent: "/n1".into(),
-            address: [10, 0, 0, 1].into(),
-            port: 10250,
-            labels: BTreeMap::new(),
-            taints: Vec::new(),
-            pods_max: 110,
-            static_pods: None,
-            cluster_dns: None,
-            cluster_domain: "cluster.local".into(),
+            own_paths: vec![("/var/log".into(), var_log.clone())],
+            var_log,
+            ..example_config()
         };
         fs::create_dir_all(config.root.join("pods")).unwrap();
         let volumes = Volumes::new(Arc::new(config), References::new(client));

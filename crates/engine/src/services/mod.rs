@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 pub use facts::{Endpoint, Kind, Node, Policy, Port, Protocol, Range, Service, Slice, SlicePort};
 pub use names::{Answer, Asked, Question, Record, resolve};
 pub use routes::{Routes, routes};
-pub use table::{Me, Table, table};
+pub use table::{Flow, Me, Table, table};
 
 use crate::facts::{Key, Text};
 

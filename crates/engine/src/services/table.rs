@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt::Write as _;
 use core::net::{IpAddr, Ipv4Addr};
 
-use super::facts::{Endpoint, Kind, Policy, Port, Range, Service};
+use super::facts::{Endpoint, Kind, Policy, Port, Protocol, Range, Service};
 use super::{Picture, Routes};
 use crate::facts::{Key, Text};
 
@@ -34,6 +34,33 @@ pub struct Table {
     /// Each with its declaration and its elements, which for a map have values.
     pub(super) sets: BTreeMap<String, Set>,
     pub(super) chains: BTreeMap<String, Chain>,
+    /// Where packets of UDP go that were sent to these, as long as their sender does not fall silent.
+    flows: BTreeMap<(Option<Ipv4Addr>, u16), BTreeSet<Place>>,
+}
+
+/// A flow of packets without connection, as the kernel remembers it: to whom they were sent, and who got them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Flow {
+    pub to: (Ipv4Addr, u16),
+    pub got_by: (Ipv4Addr, u16),
+}
+
+impl Table {
+    /// Whether flows may go astray by the change.
+    pub fn moves_flows(&self, before: &Self) -> bool {
+        self.flows != before.flows
+    }
+
+    /// Rule: a flow of UDP goes on to where it went first, for as long as it is never silent; where that is no endpoint any more, it is
+    /// to be forgotten, so that its next packet goes to one that is. Upstream: `CleanStaleEntries`.
+    pub fn is_astray(&self, before: &Self, flow: Flow) -> bool {
+        let (address, port) = flow.to;
+        // What went where it was sent to went by no rule of ours.
+        let keys = [(Some(address), port), (None, port)];
+        let now = keys.iter().find_map(|it| self.flows.get(it));
+        let ever = now.is_some() || keys.iter().any(|it| before.flows.contains_key(it));
+        flow.got_by != flow.to && ever && now.is_none_or(|it| !it.contains(&flow.got_by))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,6 +198,13 @@ impl Making<'_> {
         let is_open = port.on_nodes.is_some() || !service.outside.is_empty();
         if is_open && has_any {
             self.outside(service, &name, port, !anywhere.is_empty(), !here.is_empty());
+        }
+        if port.protocol == Protocol::Udp {
+            let places: BTreeSet<Place> = anywhere.iter().chain(&here).map(|it| it.place).collect();
+            let claimed = addresses.iter().chain(&service.outside).map(|it| (Some(*it), port.number));
+            for to in claimed.chain(port.on_nodes.map(|it| (None, it))) {
+                self.table.flows.entry(to).or_insert_with(|| places.clone());
+            }
         }
         if !has_any {
             for address in &service.outside {
@@ -311,7 +345,13 @@ impl Making<'_> {
         let after: Vec<&str> = after.iter().map(String::as_str).collect();
         base("nat-postrouting", "type nat hook postrouting priority srcnat;", &after);
         // What still has such an address after all of the above leads nowhere.
-        let refuse = ["ip daddr @cluster-ips reject", "ip daddr . meta l4proto . th dport @refused reject"];
+        let refuse = [
+            // Of anything less a client thinks that it might pass.
+            "meta l4proto tcp ip daddr @cluster-ips reject with tcp reset",
+            "ip daddr @cluster-ips reject",
+            "meta l4proto tcp ip daddr . meta l4proto . th dport @refused reject with tcp reset",
+            "ip daddr . meta l4proto . th dport @refused reject",
+        ];
         base("filter-forward", "type filter hook forward priority filter;", &refuse);
         base("filter-output", "type filter hook output priority filter;", &refuse);
         // Questions are many and short: nothing is remembered of them, and no port of a pod's takes them away.

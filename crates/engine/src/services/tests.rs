@@ -119,9 +119,13 @@ fn every_node_has_these() {
         add chain ip muster raw-prerouting { type filter hook prerouting priority raw; policy accept; }
         add rule ip muster balance ip daddr . meta l4proto . th dport vmap @services
         add rule ip muster balance fib daddr type local ip daddr != 127.0.0.0/8 meta l4proto . th dport vmap @node-ports
+        add rule ip muster filter-forward meta l4proto tcp ip daddr @cluster-ips reject with tcp reset
         add rule ip muster filter-forward ip daddr @cluster-ips reject
+        add rule ip muster filter-forward meta l4proto tcp ip daddr . meta l4proto . th dport @refused reject with tcp reset
         add rule ip muster filter-forward ip daddr . meta l4proto . th dport @refused reject
+        add rule ip muster filter-output meta l4proto tcp ip daddr @cluster-ips reject with tcp reset
         add rule ip muster filter-output ip daddr @cluster-ips reject
+        add rule ip muster filter-output meta l4proto tcp ip daddr . meta l4proto . th dport @refused reject with tcp reset
         add rule ip muster filter-output ip daddr . meta l4proto . th dport @refused reject
         add rule ip muster nat-output jump balance
         add rule ip muster nat-postrouting meta mark & 0x4000 != 0 meta mark set meta mark ^ 0x4000 masquerade fully-random
@@ -362,6 +366,37 @@ fn whoever_serves_dns_under_the_clusters_address_takes_it_over() {
         add element ip muster services { 10.96.0.10 . udp . 53 : goto all/shop/dns/udp/53 }
     "#]],
     );
+}
+
+#[test]
+fn flows_to_an_endpoint_that_is_gone_are_forgotten() {
+    let udp = |picture: &mut Picture, endpoints: Value| {
+        let ports = json!([{"name": "", "port": 5353, "protocol": "UDP"}]);
+        slice(picture, "empty", "empty-1", json!({"endpoints": endpoints, "ports": ports}));
+    };
+    let (mut before, mut after) = (world(), world());
+    udp(&mut before, json!([endpoint(1, 5), endpoint(2, 6)]));
+    udp(&mut after, json!([endpoint(2, 6)]));
+    let (before, after) = (made(&before), made(&after));
+    let flow = |to: [u8; 4], port, got_by: [u8; 4], got_port| Flow {
+        to: (to.into(), port),
+        got_by: (got_by.into(), got_port),
+    };
+    let to_gone = flow([10, 96, 1, 2], 53, [10, 244, 1, 5], 5353);
+    let cases = [
+        ("to one that is gone", to_gone),
+        ("to one that stays", flow([10, 96, 1, 2], 53, [10, 244, 2, 6], 5353)),
+        ("from outside, to one that is gone", flow([192, 0, 2, 7], 53, [10, 244, 1, 5], 5353)),
+        ("to another port", flow([10, 96, 1, 2], 54, [10, 244, 1, 5], 5353)),
+        ("by nobody's rule", flow([10, 96, 1, 2], 53, [10, 96, 1, 2], 53)),
+        ("somewhere else", flow([192, 0, 2, 1], 53, [10, 244, 1, 5], 5353)),
+    ];
+    let astray: Vec<&str> =
+        cases.iter().filter(|(_, it)| after.is_astray(&before, *it)).map(|(name, _)| *name).collect();
+    assert_eq!(astray, ["to one that is gone", "from outside, to one that is gone"]);
+    assert!(after.moves_flows(&before) && !after.moves_flows(&after));
+    let nothing = made(&Picture::default());
+    assert!(nothing.is_astray(&before, to_gone) && !nothing.is_astray(&nothing, to_gone));
 }
 
 #[test]

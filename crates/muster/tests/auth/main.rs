@@ -347,7 +347,7 @@ fn a_node_joins_with_a_token() {
             "label node n9 node-restriction.kubernetes.io/trusted=yes",
             "taint node n9 a=b:NoSchedule",
             "label node sim-1 rack=7",
-            "get nodes",
+            "get nodes -o name",
             "get secrets -n kube-system",
             "get pods -A --field-selector spec.nodeName=n9",
             "delete node n9",

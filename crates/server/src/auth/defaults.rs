@@ -28,6 +28,7 @@ const LEASES: &str = "coordination.k8s.io";
 const CORE: &str = "core";
 const EVENTS: &str = "core events.k8s.io";
 const POLICY: &str = "policy";
+const METRICS: &str = "metrics.k8s.io";
 const DISCOVERY: &str = "discovery.k8s.io";
 /// DaemonSets have two doors too.
 const APPS: &str = "apps extensions";
@@ -103,6 +104,7 @@ pub(crate) fn cluster_roles() -> Vec<Value> {
                 on(READ, DISCOVERY, "endpointslices"),
                 on(READ, APPS, "daemonsets daemonsets/status"),
                 on(READ, "apps", "controllerrevisions"),
+                on("get list", METRICS, "nodes pods"),
                 on(READ, POLICY, "poddisruptionbudgets poddisruptionbudgets/status"),
             ],
         ),

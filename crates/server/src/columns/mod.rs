@@ -9,6 +9,7 @@ mod workload;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::http::total_used;
 use crate::kinds::Kind;
 use crate::object::{list, str_at};
 use crate::types::{self, Shape};
@@ -98,6 +99,14 @@ pub(crate) const NAME_AND_CREATED: &[Column] = &[
             it["metadata"]["creationTimestamp"].clone()
         })
     },
+];
+
+/// Upstream: metrics-server's.
+pub(crate) const FIGURES: &[Column] = &[
+    Column { doc: Says("Name of the resource"), ..NAME },
+    text("CPU", Says("Processor time that is used"), |it, _| total_used(it, "cpu")),
+    text("Memory", Says("Memory that is used and cannot be taken away"), |it, _| total_used(it, "memory")),
+    text("Window", Says("Over which time it was measured"), |it, _| it["window"].clone()),
 ];
 
 /// How long ago, as kubectl says it.

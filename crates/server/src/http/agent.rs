@@ -16,6 +16,7 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
 
 use super::reply::{TEXT, respond, with_body};
 use super::{Api, Asked, Response};
@@ -164,7 +165,10 @@ impl Api {
             }
             (code, _) => {
                 let why = agents::whole(answer.into_body(), REFUSAL_BYTES_MAX).await.map_err(unreachable)?;
-                let why = String::from_utf8_lossy(&why).trim().to_owned();
+                let mut why = String::from_utf8_lossy(&why).trim().to_owned();
+                if why.is_empty() {
+                    why = format!("the agent of node {:?} answered {code}", errand.node);
+                }
                 if is_stream && (code.is_client_error() || code.is_server_error()) {
                     return Ok(respond(code, TEXT, why.into()));
                 }
@@ -223,6 +227,8 @@ impl Api {
                 if let Err(error) = copied {
                     tracing::debug!(%error, "a connection to an agent ended early");
                 }
+                // What was said last still gets there.
+                let _ = tokio::join!(client.shutdown(), agent.shutdown());
                 Ok::<_, hyper::Error>(())
             };
             tokio::select! {

@@ -25,6 +25,25 @@ impl Drop for Dir {
     }
 }
 
+/// TLS of an agent on this machine, whose certificate is for this user, and which lets in whom the authority knows.
+pub(crate) fn agent(pki: &Pki, name: &str, group: &str) -> ServerConfig {
+    let mut params = leaf_params(vec!["127.0.0.1".into()], ExtendedKeyUsagePurpose::ServerAuth, 1).unwrap();
+    params.distinguished_name.push(DnType::OrganizationName, group);
+    params.distinguished_name.push(DnType::CommonName, name);
+    let identity = pki.issue(&params).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(pki.ca.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(ring::default_provider());
+    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).unwrap();
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    config
+        .with_client_cert_verifier(clients.build().unwrap())
+        .with_single_cert(vec![certificate], key)
+        .unwrap()
+}
+
 fn shown(serving: &Serving) -> Vec<u8> {
     serving.current().cert[0].to_vec()
 }

@@ -576,5 +576,5 @@ async fn a_second_start_changes_nothing_and_mends_what_is_missing() {
         {APIGroups:["authorization.k8s.io"], Resources:["selfsubjectrulesreviews"], Verbs:["create"]}
         {APIGroups:["authentication.k8s.io"], Resources:["selfsubjectreviews"], Verbs:["create"]}"#]]
     .assert_eq(&rules("system:basic-user").join("\n"));
-    assert_eq!(rules("view").len(), 8);
+    assert_eq!(rules("view").len(), 9);
 }

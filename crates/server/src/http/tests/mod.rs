@@ -1,5 +1,6 @@
 //! The server without its sockets: requests in, answers out.
 
+mod agents;
 mod applies;
 mod deletes;
 mod kinds;

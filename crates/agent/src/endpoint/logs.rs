@@ -1,0 +1,298 @@
+//! Logs of containers, as a runtime writes them: `TIME STREAM TAGS TEXT`, a line each; `P` among the tags marks a line that the next
+//! one goes on. Upstream: `kuberuntime/logs`.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+/// A runtime cuts lines at 16 KiB. What is much longer was not written by one.
+const LINE_BYTES_MAX: usize = 256 << 10;
+
+/// So much is read at once.
+const CHUNK_BYTES: usize = 32 << 10;
+
+/// A log that is followed is looked at this often, and whether its container still runs now and then.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// What is wanted of a log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) follow: bool,
+    pub(super) timestamps: bool,
+    pub(super) since: Option<Timestamp>,
+    pub(super) tail_lines: Option<u64>,
+    pub(super) bytes_max: Option<u64>,
+    /// `stdout` or `stderr` alone.
+    pub(super) stream: Option<&'static str>,
+}
+
+/// A log's file: below `root`, and reached from there without any link.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) root: PathBuf,
+    pub(super) path: PathBuf,
+}
+
+impl Place {
+    /// Rule: a log is a file in the directory of logs and nothing else: no link leads to another, whoever put it there.
+    pub(super) fn open(&self) -> io::Result<File> {
+        let root =
+            rustix::fs::open(&self.root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let file = File::from(rustix::fs::openat2(root, &self.path, flags, Mode::empty(), resolve)?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the log is not a file"));
+        }
+        Ok(file)
+    }
+}
+
+/// Sends a log until its end, or for as long as its container runs; `is_running` says whether it does.
+pub(super) async fn send<F>(
+    place: Place,
+    wanted: Wanted,
+    is_running: impl Fn() -> F,
+    to: mpsc::Sender<io::Result<Bytes>>,
+) where
+    F: Future<Output = bool>,
+{
+    let mut log = Log { place, lines: Lines::new(wanted.clone()), to: to.clone() };
+    tokio::select! {
+        // Nobody reads any more.
+        () = to.closed() => {}
+        sent = log.send(&wanted, is_running) => if let Err(error) = sent {
+            let _ = to.send(Err(error)).await;
+        },
+    }
+}
+
+struct Log {
+    place: Place,
+    lines: Lines,
+    to: mpsc::Sender<io::Result<Bytes>>,
+}
+
+impl Log {
+    async fn send<F>(&mut self, wanted: &Wanted, is_running: impl Fn() -> F) -> io::Result<()>
+    where
+        F: Future<Output = bool>,
+    {
+        let mut file = self.open().await?;
+        if let Some(lines) = wanted.tail_lines {
+            let start = tail_start(&mut file, lines).await?;
+            file.seek(io::SeekFrom::Start(start)).await?;
+        }
+        self.read_on(&mut file).await?;
+        if !wanted.follow {
+            return self.finish().await;
+        }
+        let mut ask_at = Instant::now();
+        let mut was_running = true;
+        while !self.lines.is_full() {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let is_more = self.read_on(&mut file).await?;
+            if is_more || Instant::now() < ask_at {
+                continue;
+            }
+            // A log that was rotated goes on in a new file of the same name.
+            if self.is_other_than(&file).await? {
+                self.read_on(&mut file).await?;
+                match self.open().await {
+                    Ok(next) => file = next,
+                    // The runtime has not made it yet.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+                continue;
+            }
+            if !was_running {
+                break;
+            }
+            // What it wrote last may come after the news that it ended.
+            was_running = is_running().await;
+            ask_at = if was_running { Instant::now() + ASK_EVERY } else { Instant::now() };
+        }
+        self.finish().await
+    }
+
+    async fn open(&self) -> io::Result<tokio::fs::File> {
+        let place = self.place.clone();
+        let opened = tokio::task::spawn_blocking(move || place.open()).await;
+        Ok(tokio::fs::File::from_std(opened.map_err(io::Error::other)??))
+    }
+
+    async fn is_other_than(&self, file: &tokio::fs::File) -> io::Result<bool> {
+        let ours = file.metadata().await?;
+        match tokio::fs::symlink_metadata(self.place.root.join(&self.place.path)).await {
+            Ok(theirs) => Ok((ours.dev(), ours.ino()) != (theirs.dev(), theirs.ino())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All that is there now. Whether there was something.
+    async fn read_on(&mut self, file: &mut tokio::fs::File) -> io::Result<bool> {
+        let mut is_more = false;
+        let mut chunk = vec![0; CHUNK_BYTES];
+        loop {
+            let count = file.read(&mut chunk).await?;
+            if count == 0 || self.lines.is_full() {
+                return Ok(is_more);
+            }
+            is_more = true;
+            let shown = self.lines.take(&chunk[..count])?;
+            self.tell(shown).await?;
+        }
+    }
+
+    async fn finish(&mut self) -> io::Result<()> {
+        let shown = self.lines.finish();
+        self.tell(shown).await
+    }
+
+    async fn tell(&self, shown: Vec<u8>) -> io::Result<()> {
+        if shown.is_empty() {
+            return Ok(());
+        }
+        self.to.send(Ok(shown.into())).await.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+/// From chunks of a log to what is shown of it.
+struct Lines {
+    wanted: Wanted,
+    left: u64,
+    /// The beginning of a line whose end has not come.
+    begun: Vec<u8>,
+    /// The line before goes on in the next.
+    is_within: bool,
+}
+
+impl Lines {
+    fn new(wanted: Wanted) -> Self {
+        let left = wanted.bytes_max.unwrap_or(u64::MAX);
+        Self { wanted, left, begun: Vec::new(), is_within: false }
+    }
+
+    /// As many bytes were shown as are wanted.
+    fn is_full(&self) -> bool {
+        self.left == 0
+    }
+
+    fn take(&mut self, chunk: &[u8]) -> io::Result<Vec<u8>> {
+        let mut shown = Vec::with_capacity(chunk.len());
+        for piece in chunk.split_inclusive(|it| *it == b'\n') {
+            if piece.last() != Some(&b'\n') {
+                if LINE_BYTES_MAX < self.begun.len() + piece.len() {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "the log has a line without end"));
+                }
+                self.begun.extend(piece);
+            } else if self.begun.is_empty() {
+                self.show(piece, &mut shown);
+            } else {
+                let mut line = std::mem::take(&mut self.begun);
+                line.extend(piece);
+                self.show(&line, &mut shown);
+            }
+        }
+        Ok(shown)
+    }
+
+    /// A last line without an end.
+    fn finish(&mut self) -> Vec<u8> {
+        let (line, mut shown) = (std::mem::take(&mut self.begun), Vec::new());
+        self.show(&line, &mut shown);
+        shown
+    }
+
+    fn show(&mut self, line: &[u8], shown: &mut Vec<u8>) {
+        // What is no line of a log is left out: nobody knows when it was said, and by whom.
+        let Some(Line { time, stream, is_partial, text }) = Line::parse(line) else { return };
+        let goes_on = std::mem::replace(&mut self.is_within, is_partial);
+        if self.wanted.stream.is_some_and(|it| it.as_bytes() != stream) {
+            return;
+        }
+        let at = || std::str::from_utf8(time).ok()?.parse::<Timestamp>().ok();
+        if self.wanted.since.is_some_and(|since| at().is_none_or(|at| at < since)) {
+            return;
+        }
+        let mut put = |bytes: &[u8]| {
+            let count = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
+            shown.extend(&bytes[..count]);
+            self.left -= count as u64;
+        };
+        if self.wanted.timestamps && !goes_on {
+            put(time);
+            put(b" ");
+        }
+        put(if is_partial { text.strip_suffix(b"\n").unwrap_or(text) } else { text });
+    }
+}
+
+/// A line as a runtime writes it.
+struct Line<'a> {
+    time: &'a [u8],
+    stream: &'a [u8],
+    /// The next goes on where it ends.
+    is_partial: bool,
+    text: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a [u8]) -> Option<Self> {
+        let mut parts = line.splitn(4, |it| *it == b' ');
+        let (time, stream, tags, text) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+        if time.len() < 20 || !matches!(stream, b"stdout" | b"stderr") {
+            return None;
+        }
+        let is_partial = tags.split(|it| *it == b':').next() == Some(b"P");
+        Some(Self { time, stream, is_partial, text })
+    }
+}
+
+/// Where the last lines begin: found from the end, so that a long log costs no more than a short one.
+async fn tail_start(file: &mut tokio::fs::File, lines: u64) -> io::Result<u64> {
+    let length = file.metadata().await?.len();
+    let (mut at, mut found) = (length, 0);
+    let mut chunk = vec![0; CHUNK_BYTES];
+    while 0 < at {
+        let count = at.min(CHUNK_BYTES as u64);
+        at -= count;
+        file.seek(io::SeekFrom::Start(at)).await?;
+        let chunk = &mut chunk[..usize::try_from(count).unwrap_or(CHUNK_BYTES)];
+        file.read_exact(chunk).await?;
+        for (offset, byte) in chunk.iter().enumerate().rev() {
+            let is_last = at + offset as u64 + 1 == length;
+            // The end of the line before the first that is wanted.
+            if *byte == b'\n' && !is_last {
+                found += 1;
+            }
+            if found == lines && (*byte == b'\n' || lines == 0) {
+                return Ok(at + offset as u64 + 1);
+            }
+        }
+    }
+    Ok(0)
+}
+
+/// Where a container's log is: `NAMESPACE_NAME_UID/CONTAINER/ATTEMPT.log` below the directory of logs.
+pub(super) fn place(root: &Path, pod_dir: &Path, container: &str, attempt: u32) -> Option<Place> {
+    let dir = pod_dir.strip_prefix(root).ok()?;
+    let is_name = |it: &str| !it.is_empty() && !it.contains('/') && it != "." && it != "..";
+    is_name(container)
+        .then(|| Place { root: root.to_owned(), path: dir.join(container).join(format!("{attempt}.log")) })
+}
+
+#[cfg(test)]
+mod tests;

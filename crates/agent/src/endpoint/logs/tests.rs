@@ -1,0 +1,148 @@
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::*;
+
+const LOG: &str = "\
+2026-01-02T03:04:05.000000000Z stdout F one
+2026-01-02T03:04:06.000000000Z stderr P tw
+2026-01-02T03:04:07.000000000Z stderr F o
+what no runtime writes
+2026-01-02T03:04:08.000000000Z stdout F 
+2026-01-02T03:04:09.000000000Z stdout F three
+";
+
+/// A directory of logs that is removed at the end.
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("muster-logs-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let dir = std::env::temp_dir().join(name);
+        fs::create_dir_all(dir.join("pod/c")).unwrap();
+        Self(dir)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.0.join("pod/c/0.log")
+    }
+
+    fn place(&self) -> Place {
+        place(&self.0, &self.0.join("pod"), "c", 0).unwrap()
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+async fn shown(log: &str, wanted: Wanted) -> String {
+    let dir = Dir::new();
+    fs::write(dir.log(), log).unwrap();
+    let (to, mut from) = mpsc::channel(4);
+    tokio::spawn(send(dir.place(), wanted, || async { false }, to));
+    let mut all = Vec::new();
+    while let Some(chunk) = from.recv().await {
+        match chunk {
+            Ok(chunk) => all.extend(&chunk[..]),
+            Err(error) => all.extend(format!("error: {error}").bytes()),
+        }
+    }
+    String::from_utf8(all).unwrap()
+}
+
+#[tokio::test]
+async fn lines_are_shown_as_they_were_said() {
+    let check = async |wanted: Wanted, expected: &str| assert_eq!(shown(LOG, wanted).await, expected);
+    let plain = Wanted::default();
+    check(plain.clone(), "one\ntwo\n\nthree\n").await;
+    check(Wanted { stream: Some("stderr"), ..plain.clone() }, "two\n").await;
+    check(Wanted { bytes_max: Some(6), ..plain.clone() }, "one\ntw").await;
+    check(Wanted { since: "2026-01-02T03:04:08Z".parse().ok(), ..plain.clone() }, "\nthree\n").await;
+    // Even a container that has ended may be followed: to the end.
+    check(Wanted { follow: true, ..plain.clone() }, "one\ntwo\n\nthree\n").await;
+    let times = "2026-01-02T03:04:05.000000000Z one\n2026-01-02T03:04:06.000000000Z two\n2026-01-02T03:04:08.000000000Z \n\
+                 2026-01-02T03:04:09.000000000Z three\n";
+    check(Wanted { timestamps: true, ..plain }, times).await;
+}
+
+#[tokio::test]
+async fn the_last_lines_are_found_from_the_end() {
+    let line = |at: usize| format!("2026-01-02T03:04:05.000000000Z stdout F {at}\n");
+    let long: String = (0..5_000).map(line).collect();
+    assert!(3 * CHUNK_BYTES < long.len());
+    for (count, expected) in [(0, String::new()), (1, "4999\n".into()), (2, "4998\n4999\n".into())] {
+        assert_eq!(shown(&long, Wanted { tail_lines: Some(count), ..Wanted::default() }).await, expected);
+    }
+    let many = shown(&long, Wanted { tail_lines: Some(2_000), ..Wanted::default() }).await;
+    assert_eq!((many.lines().next(), many.lines().count()), (Some("3000"), 2_000));
+    let all = shown(&long, Wanted { tail_lines: Some(9_000), ..Wanted::default() }).await;
+    assert_eq!(all.lines().count(), 5_000);
+    assert_eq!(shown("", Wanted { tail_lines: Some(3), ..Wanted::default() }).await, "");
+}
+
+#[tokio::test]
+async fn a_line_without_end_takes_no_memory() {
+    let long = "x".repeat(LINE_BYTES_MAX + 1);
+    assert_eq!(shown(&long, Wanted::default()).await, "error: the log has a line without end");
+}
+
+#[tokio::test]
+async fn a_log_that_is_followed_is_rotated_and_ends_with_its_container() {
+    let dir = Dir::new();
+    let say = |path: &Path, text: &str| {
+        let mut file = fs::OpenOptions::new().create(true).append(true).open(path).unwrap();
+        writeln!(file, "2026-01-02T03:04:05.000000000Z stdout F {text}").unwrap();
+    };
+    say(&dir.log(), "one");
+    let is_running: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(true)));
+    let (to, mut from) = mpsc::channel(4);
+    let wanted = Wanted { follow: true, ..Wanted::default() };
+    let sending = tokio::spawn(send(dir.place(), wanted, || async { is_running.load(Ordering::SeqCst) }, to));
+    let mut next = async || from.recv().await.map(|it| String::from_utf8_lossy(&it.unwrap()).into_owned());
+    assert_eq!(next().await.as_deref(), Some("one\n"));
+    say(&dir.log(), "two");
+    assert_eq!(next().await.as_deref(), Some("two\n"));
+    // What is still written to the old file comes too.
+    let old = dir.log().with_extension("log.1");
+    fs::rename(dir.log(), &old).unwrap();
+    say(&old, "three");
+    say(&dir.log(), "four");
+    assert_eq!(next().await.as_deref(), Some("three\n"));
+    assert_eq!(next().await.as_deref(), Some("four\n"));
+    is_running.store(false, Ordering::SeqCst);
+    assert_eq!(next().await, None);
+    sending.await.unwrap();
+}
+
+#[test]
+fn no_link_leads_out_of_the_logs() {
+    let dir = Dir::new();
+    let opened = || dir.place().open().map(drop).map_err(|it| it.raw_os_error());
+    assert!(opened().is_err(), "it is not there");
+    let secret = dir.0.join("secret");
+    fs::write(&secret, "s").unwrap();
+    symlink(&secret, dir.log()).unwrap();
+    assert!(opened().is_err(), "the file is a link");
+    fs::remove_file(dir.log()).unwrap();
+    fs::remove_dir(dir.0.join("pod/c")).unwrap();
+    fs::create_dir(dir.0.join("other")).unwrap();
+    fs::write(dir.0.join("other/0.log"), "s").unwrap();
+    symlink("../other", dir.0.join("pod/c")).unwrap();
+    assert!(opened().is_err(), "a directory on the way is a link");
+    fs::remove_file(dir.0.join("pod/c")).unwrap();
+    fs::create_dir_all(dir.log()).unwrap();
+    assert!(opened().is_err(), "a directory is no log");
+
+    for name in ["..", ".", "", "a/b", "../../etc"] {
+        assert!(place(&dir.0, &dir.0.join("pod"), name, 0).is_none(), "{name}");
+    }
+    assert!(place(&dir.0, Path::new("/etc"), "c", 0).is_none());
+    let above = Place { root: dir.0.join("pod"), path: "../secret".into() };
+    assert!(above.open().is_err());
+}

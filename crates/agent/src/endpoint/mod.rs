@@ -1,0 +1,407 @@
+//! Where the API server reaches a node: logs, commands in containers, connections to pods, figures. Paths are a kubelet's.
+//!
+//! Only the API server is let in: whoever else may ask for something asks it, and it decides.
+
+mod logs;
+mod spdy;
+mod stream;
+mod tls;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::unfold;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+pub use self::tls::{Identity, IdentityError};
+use crate::node::{Node, Shown};
+use crate::runtime::{Runtime, RuntimeError, label, v1};
+
+/// Connections at once, of whoever: a handshake costs some 20 kB, and only the API server gets further.
+const CONNECTIONS_MAX: usize = 256;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+const HEADER_BYTES_MAX: usize = 64 << 10;
+
+/// Chunks of a log that wait to be sent.
+const CHUNKS_MAX: usize = 4;
+
+type Body = UnsyncBoxBody<Bytes, io::Error>;
+type Response = hyper::Response<Body>;
+
+/// The node's side of what `kubectl logs`, `exec`, `attach`, `port-forward` and `top` do.
+#[expect(missing_debug_implementations, reason = "the node has none")]
+pub struct Endpoint<R> {
+    node: Arc<Node<R>>,
+}
+
+/// A pod of the node, as the node knows it.
+struct Known {
+    uid: String,
+    name: String,
+    /// What the node last said of it.
+    status: Value,
+}
+
+/// What is said instead of an answer.
+#[derive(Debug)]
+struct Refusal {
+    code: StatusCode,
+    why: String,
+}
+
+impl Refusal {
+    fn new(code: StatusCode, why: impl Into<String>) -> Self {
+        Self { code, why: why.into() }
+    }
+
+    fn bad_request(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, why)
+    }
+
+    fn not_found(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, why)
+    }
+}
+
+impl From<RuntimeError> for Refusal {
+    fn from(error: RuntimeError) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+    }
+}
+
+/// The parameters of a request.
+struct Query(Vec<(String, String)>);
+
+impl Query {
+    fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(it, _)| it == name).map(|(_, value)| value.as_str())
+    }
+
+    fn get<'a>(&'a self, name: &'a str) -> Option<&'a str> {
+        self.all(name).next()
+    }
+
+    fn is(&self, name: &str) -> bool {
+        matches!(self.get(name), Some("1" | "true"))
+    }
+
+    fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
+        let malformed = |_| Refusal::bad_request(format!("{name} is no number"));
+        self.get(name).map(|it| it.parse().map_err(malformed)).transpose()
+    }
+}
+
+impl<R: Runtime> Endpoint<R> {
+    pub fn new(node: Arc<Node<R>>) -> Self {
+        Self { node }
+    }
+
+    /// Serves until `stop`. What is under way then ends with it: containers go on.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        identity: Arc<Identity>,
+        stop: CancellationToken,
+    ) -> Result<(), IdentityError> {
+        let tls = TlsAcceptor::from(Arc::new(identity.config()?));
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        loop {
+            let accepted = tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                accepted = listener.accept() => accepted,
+            };
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    tracing::warn!(%error, "accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            };
+            let Ok(place) = places.clone().try_acquire_owned() else {
+                tracing::debug!(%peer, "too many connections");
+                continue;
+            };
+            let (endpoint, tls, stop) = (self.clone(), tls.clone(), stop.clone());
+            tokio::spawn(async move {
+                let place = Arc::new(place);
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    served = endpoint.connection(stream, &tls, place, &stop) => if let Err(error) = served {
+                        tracing::debug!(%peer, %error, "a connection ended early");
+                    },
+                }
+            });
+        }
+    }
+
+    async fn connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        tls: &TlsAcceptor,
+        place: Arc<tokio::sync::OwnedSemaphorePermit>,
+        stop: &CancellationToken,
+    ) -> io::Result<()> {
+        stream.set_nodelay(true)?;
+        let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
+        let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
+        if !certificate.is_some_and(|it| tls::is_server(it)) {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not the API server"));
+        }
+        let stop = stop.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (endpoint, held) = (self.clone(), stream::Held { _place: place.clone(), stop: stop.clone() });
+            async move {
+                let answered = endpoint.answer(request, held).await;
+                Ok::<_, std::convert::Infallible>(answered.unwrap_or_else(|it| text(it.code, it.why)))
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .max_buf_size(HEADER_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        connection.await.map_err(io::Error::other)
+    }
+
+    async fn answer(&self, request: Request<Incoming>, held: stream::Held) -> Result<Response, Refusal> {
+        let path = request.uri().path().to_owned();
+        let query = request.uri().query().unwrap_or_default();
+        let query = Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect());
+        let segments: Vec<&str> = path.split('/').skip(1).collect();
+        let is_read = request.method() == Method::GET;
+        match segments[..] {
+            ["healthz"] if is_read => Ok(text(StatusCode::OK, "ok".to_owned())),
+            ["pods"] if is_read => {
+                let items: Vec<Value> = self.node.pods.all().iter().map(|it| object(&it.shown())).collect();
+                Ok(json_of(&json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})))
+            }
+            ["containerLogs", namespace, name, container] if is_read => {
+                let wanted = wanted_log(&query, Timestamp::now())?;
+                self.logs(namespace, name, container, query.is("previous"), wanted).await
+            }
+            ["exec", namespace, name, container] => {
+                let container = self.running(namespace, name, container).await?;
+                let streams = stream::Streams::of(&query)?;
+                let asked = v1::ExecRequest {
+                    container_id: container,
+                    cmd: query.all("command").map(str::to_owned).collect(),
+                    tty: streams.tty,
+                    stdin: streams.stdin,
+                    stdout: streams.stdout,
+                    stderr: streams.stderr,
+                };
+                stream::commands(request, &self.node.runtime.exec(asked).await?, streams, held).await
+            }
+            ["attach", namespace, name, container] => {
+                let container = self.running(namespace, name, container).await?;
+                let streams = stream::Streams::of(&query)?;
+                let asked = v1::AttachRequest {
+                    container_id: container,
+                    tty: streams.tty,
+                    stdin: streams.stdin,
+                    stdout: streams.stdout,
+                    stderr: streams.stderr,
+                };
+                stream::commands(request, &self.node.runtime.attach(asked).await?, streams, held).await
+            }
+            ["portForward", namespace, name] => {
+                let pod = self.pod(namespace, name)?;
+                let sandbox = self.sandbox(&pod).await?;
+                let malformed = |_| Refusal::bad_request("port is no number of a port");
+                let ports: Vec<u16> =
+                    query.all("port").map(|it| it.parse().map_err(malformed)).collect::<Result<_, _>>()?;
+                stream::ports(request, &self.node.runtime.port_forward(&sandbox, &ports).await?, held).await
+            }
+            _ => Err(Refusal::not_found("404 page not found")),
+        }
+    }
+
+    fn pod(&self, namespace: &str, name: &str) -> Result<Known, Refusal> {
+        let found = self.node.pods.find(namespace, name).map(|it| it.shown());
+        let shown = found.ok_or_else(|| Refusal::not_found("pod does not exist"))?;
+        let uid = shown.object.metadata.uid.clone().unwrap_or_default();
+        Ok(Known { uid, name: name.to_owned(), status: status(&shown) })
+    }
+
+    /// The name by which the runtime knows a container that runs.
+    async fn running(&self, namespace: &str, name: &str, container: &str) -> Result<String, Refusal> {
+        let pod = self.pod(namespace, name)?;
+        let all = self.containers(&pod, container).await?;
+        let is_running = |it: &&v1::Container| it.state == v1::ContainerState::ContainerRunning as i32;
+        let found = all.iter().find(is_running).map(|it| it.id.clone());
+        found.ok_or_else(|| Refusal::not_found(format!("container not found ({container:?})")))
+    }
+
+    /// What the runtime has of a container, the newest first.
+    async fn containers(&self, pod: &Known, name: &str) -> Result<Vec<v1::Container>, Refusal> {
+        let mut all = self.node.runtime.containers(Some(&pod.uid)).await?;
+        all.retain(|it| it.labels.get(label::CONTAINER_NAME).is_some_and(|it| it == name));
+        all.sort_by_key(|it| (it.metadata.as_ref().map(|it| it.attempt), it.created_at));
+        all.reverse();
+        Ok(all)
+    }
+
+    async fn sandbox(&self, pod: &Known) -> Result<String, Refusal> {
+        let mut all = self.node.runtime.sandboxes(Some(&pod.uid)).await?;
+        all.retain(|it| it.state == v1::PodSandboxState::SandboxReady as i32);
+        all.sort_by_key(|it| it.created_at);
+        let newest = all.pop().map(|it| it.id);
+        let none = || Refusal::not_found(format!("not able to find the sandbox of pod {:?}", pod.name));
+        newest.ok_or_else(none)
+    }
+
+    async fn logs(
+        &self,
+        namespace: &str,
+        name: &str,
+        container: &str,
+        previous: bool,
+        wanted: logs::Wanted,
+    ) -> Result<Response, Refusal> {
+        let pod = self.pod(namespace, name)?;
+        let found = self.containers(&pod, container).await?;
+        let chosen = chosen(&pod, &found, container, previous)?;
+        let dir = self.node.config.log_dir(namespace, name, &pod.uid);
+        let attempt = chosen.metadata.as_ref().map_or(0, |it| it.attempt);
+        let nowhere = || Refusal::not_found(format!("container {container:?} has no log"));
+        let place = logs::place(&self.node.config.var_log.join("pods"), &dir, container, attempt)
+            .ok_or_else(nowhere)?;
+        let opened = tokio::task::spawn_blocking({
+            let place = place.clone();
+            move || place.open().map(drop)
+        });
+        if let Ok(Err(error)) = opened.await {
+            let why = format!("open the log of container {container:?} in pod {name:?}: {error}");
+            return Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, why));
+        }
+        let (to, from) = mpsc::channel(CHUNKS_MAX);
+        let (runtime, id) = (self.node.runtime.clone(), chosen.id.clone());
+        tokio::spawn(async move {
+            let is_running = || async {
+                let running = v1::ContainerState::ContainerRunning as i32;
+                runtime.container(&id).await.is_ok_and(|it| it.state == running)
+            };
+            logs::send(place, wanted, is_running, to).await;
+        });
+        let frames = unfold(from, |mut from| async move {
+            let next = from.recv().await?;
+            Some((next.map(Frame::data), from))
+        });
+        Ok(respond(StatusCode::OK, "text/plain", StreamBody::new(frames).boxed_unsync()))
+    }
+}
+
+/// The pod, with what the node says of it.
+fn object(shown: &Shown) -> Value {
+    let mut object = serde_json::to_value(&*shown.object).unwrap_or_default();
+    object["status"] = status(shown);
+    object
+}
+
+/// Until the node has said something, what stands on the API server counts.
+fn status(shown: &Shown) -> Value {
+    match &shown.status {
+        Value::Null => serde_json::to_value(&shown.object.status).unwrap_or_default(),
+        said => said.clone(),
+    }
+}
+
+/// Which of a container's runs a log is wanted of, as the pod's status tells it. Upstream: `validateContainerLogStatus`.
+fn chosen<'a>(
+    pod: &Known,
+    found: &'a [v1::Container],
+    container: &str,
+    previous: bool,
+) -> Result<&'a v1::Container, Refusal> {
+    let statuses = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
+    let name = &pod.name;
+    let all = statuses.iter().filter_map(|it| pod.status[it].as_array()).flatten();
+    let status = all.into_iter().find(|it| it["name"] == container).unwrap_or(&Value::Null);
+    let by_id = |id: &Value| {
+        let id = id.as_str()?.split_once("://")?.1;
+        found.iter().find(|it| it.id == id)
+    };
+    let last = by_id(&status["lastState"]["terminated"]["containerID"]);
+    if previous {
+        let none = || format!("previous terminated container {container:?} in pod {name:?} not found");
+        // A status may be a moment behind: what runs has the one before it as its previous one.
+        let before = || if found.len() < 2 { None } else { found.get(1) };
+        return last.or_else(before).ok_or_else(|| Refusal::bad_request(none()));
+    }
+    let now = by_id(&status["containerID"]).or_else(|| by_id(&status["state"]["terminated"]["containerID"]));
+    let waiting = &status["state"]["waiting"];
+    let newest = if waiting.is_object() && now.is_none() { None } else { found.first() };
+    now.or(last).or(newest).or_else(|| found.first()).ok_or_else(|| {
+        let why = match waiting["reason"].as_str() {
+            Some("ErrImagePull") => "image can't be pulled",
+            Some("ImagePullBackOff") => "trying and failing to pull image",
+            Some(reason) => reason,
+            None => {
+                return Refusal::bad_request(format!(
+                    "container {container:?} in pod {name:?} is waiting to start - no logs yet"
+                ));
+            }
+        };
+        Refusal::bad_request(format!("container {container:?} in pod {name:?} is waiting to start: {why}"))
+    })
+}
+
+fn wanted_log(query: &Query, now: Timestamp) -> Result<logs::Wanted, Refusal> {
+    let since = match (query.number("sinceSeconds")?, query.get("sinceTime")) {
+        (Some(seconds), _) => {
+            let seconds = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+            now.checked_sub(seconds).ok()
+        }
+        (None, Some(time)) => Some(time.parse().map_err(|_| Refusal::bad_request("sinceTime is no time"))?),
+        (None, None) => None,
+    };
+    Ok(logs::Wanted {
+        follow: query.is("follow"),
+        timestamps: query.is("timestamps"),
+        since,
+        tail_lines: query.number("tailLines")?,
+        bytes_max: query.number("limitBytes")?,
+        stream: match query.get("stream") {
+            Some("Stdout") => Some("stdout"),
+            Some("Stderr") => Some("stderr"),
+            _ => None,
+        },
+    })
+}
+
+fn text(code: StatusCode, text: String) -> Response {
+    respond(code, "text/plain; charset=utf-8", whole(text))
+}
+
+fn json_of(value: &Value) -> Response {
+    respond(StatusCode::OK, "application/json", whole(value.to_string()))
+}
+
+fn whole(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|it| match it {}).boxed_unsync()
+}
+
+fn respond(code: StatusCode, media_type: &'static str, body: Body) -> Response {
+    let mut response = hyper::Response::new(body);
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}

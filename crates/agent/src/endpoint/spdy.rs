@@ -1,0 +1,231 @@
+//! As much of SPDY/3.1 as it takes to have a few streams with a runtime: it is what runtimes stream over, and what every client of
+//! theirs speaks since the first.
+//!
+//! Headers are compressed with one zlib stream for the connection. We send it in blocks that are stored as they are: a
+//! receiver takes both, and the dictionary that they would be compressed with is not needed. What comes back in headers says
+//! nothing that we do not know, so it is not even unpacked.
+
+use std::io;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+/// A runtime sends what it has read, 32 KiB at most; nobody sends a megabyte.
+const FRAME_BYTES_MAX: usize = 1 << 20;
+
+const CONTROL: u16 = 0x8000;
+const VERSION: u16 = 3;
+const SYN_STREAM: u16 = 1;
+const RST_STREAM: u16 = 3;
+const PING: u16 = 6;
+const GOAWAY: u16 = 7;
+const FIN: u8 = 1;
+
+/// The number of a stream that we began: odd, in the order in which they began.
+pub(super) type StreamId = u32;
+
+/// What comes over a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Frame {
+    Data {
+        stream: StreamId,
+        bytes: Bytes,
+        is_last: bool,
+    },
+    /// The stream is no more.
+    Reset {
+        stream: StreamId,
+    },
+    /// To be sent back as it is.
+    Ping {
+        id: u32,
+    },
+    /// Nothing comes any more.
+    GoAway,
+    /// What changes nothing for us.
+    Other,
+}
+
+pub(super) struct Writer<W> {
+    to: W,
+    began: u32,
+}
+
+impl<W: AsyncWrite + Unpin> Writer<W> {
+    pub(super) fn new(to: W) -> Self {
+        Self { to, began: 0 }
+    }
+
+    /// Begins a stream with these headers, whose names are in lower case.
+    pub(super) async fn begin(&mut self, headers: &[(&str, &str)]) -> io::Result<StreamId> {
+        let stream = self.began * 2 + 1;
+        let block = header_block(headers, self.began == 0);
+        self.began += 1;
+        let mut frame = BytesMut::with_capacity(18 + block.len());
+        let length = 10 + block.len();
+        put_control(&mut frame, SYN_STREAM, 0, length);
+        frame.put_u32(stream);
+        // No stream that it belongs to, no priority, no slot.
+        frame.put_u32(0);
+        frame.put_u16(0);
+        frame.put_slice(&block);
+        self.to.write_all(&frame).await?;
+        Ok(stream)
+    }
+
+    pub(super) async fn send(&mut self, stream: StreamId, bytes: &[u8], is_last: bool) -> io::Result<()> {
+        let chunks = bytes.chunks(FRAME_BYTES_MAX);
+        let count = chunks.len();
+        for (at, chunk) in chunks.enumerate() {
+            self.data(stream, chunk, is_last && at + 1 == count).await?;
+        }
+        if bytes.is_empty() && is_last {
+            self.data(stream, &[], true).await?;
+        }
+        Ok(())
+    }
+
+    async fn data(&mut self, stream: StreamId, bytes: &[u8], is_last: bool) -> io::Result<()> {
+        let mut frame = BytesMut::with_capacity(8 + bytes.len());
+        frame.put_u32(stream);
+        put_flags_and_length(&mut frame, if is_last { FIN } else { 0 }, bytes.len());
+        frame.put_slice(bytes);
+        self.to.write_all(&frame).await
+    }
+
+    pub(super) async fn pong(&mut self, id: u32) -> io::Result<()> {
+        let mut frame = BytesMut::with_capacity(12);
+        put_control(&mut frame, PING, 0, 4);
+        frame.put_u32(id);
+        self.to.write_all(&frame).await
+    }
+}
+
+/// The next frame; `None` when the other side has closed the connection.
+pub(super) async fn read<R: AsyncRead + Unpin>(from: &mut R) -> io::Result<Option<Frame>> {
+    let mut head = [0; 8];
+    match from.read_exact(&mut head).await {
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let length = usize::from(head[5]) << 16 | usize::from(head[6]) << 8 | usize::from(head[7]);
+    if FRAME_BYTES_MAX < length {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {length} bytes")));
+    }
+    let mut body = vec![0; length];
+    from.read_exact(&mut body).await?;
+    let word =
+        |at: usize| body.get(at..at + 4).and_then(|it| it.try_into().ok()).map_or(0, u32::from_be_bytes);
+    let first = u16::from_be_bytes([head[0], head[1]]);
+    if first & CONTROL == 0 {
+        let stream = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+        return Ok(Some(Frame::Data { stream, bytes: body.into(), is_last: head[4] & FIN != 0 }));
+    }
+    Ok(Some(match u16::from_be_bytes([head[2], head[3]]) {
+        RST_STREAM => Frame::Reset { stream: word(0) & 0x7fff_ffff },
+        PING => Frame::Ping { id: word(0) },
+        GOAWAY => Frame::GoAway,
+        _ => Frame::Other,
+    }))
+}
+
+fn put_control(frame: &mut BytesMut, kind: u16, flags: u8, length: usize) {
+    frame.put_u16(CONTROL | VERSION);
+    frame.put_u16(kind);
+    put_flags_and_length(frame, flags, length);
+}
+
+fn put_flags_and_length(frame: &mut BytesMut, flags: u8, length: usize) {
+    debug_assert!(length < 1 << 24);
+    let length = u32::try_from(length).unwrap_or(u32::MAX) & 0x00ff_ffff;
+    frame.put_u32(u32::from(flags) << 24 | length);
+}
+
+/// The headers as one stored block of the connection's zlib stream, and an empty one behind it: that is what a flush looks like,
+/// without which a receiver would wait for more.
+fn header_block(headers: &[(&str, &str)], is_first: bool) -> Vec<u8> {
+    let mut plain = Vec::new();
+    let put = |plain: &mut Vec<u8>, text: &str| {
+        plain.put_u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
+        plain.put_slice(text.as_bytes());
+    };
+    plain.put_u32(u32::try_from(headers.len()).unwrap_or(u32::MAX));
+    for (name, value) in headers {
+        put(&mut plain, name);
+        put(&mut plain, value);
+    }
+    let mut block = if is_first { vec![0x78, 0x01] } else { Vec::new() };
+    // A stored block has at most 65,535 bytes.
+    for stored in plain.chunks(usize::from(u16::MAX)).chain([&[][..]]) {
+        let length = u16::try_from(stored.len()).unwrap_or(u16::MAX);
+        block.push(0);
+        block.put_u16_le(length);
+        block.put_u16_le(!length);
+        block.put_slice(stored);
+    }
+    block
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::{Decompress, FlushDecompress};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn headers_are_one_zlib_stream_for_the_connection() {
+        let (mut sent, mut zlib, mut said) = (Vec::new(), Decompress::new(true), Vec::new());
+        let mut writer = Writer::new(&mut sent);
+        for name in ["error", "stdin"] {
+            writer.begin(&[("streamtype", name)]).await.unwrap();
+        }
+        let mut rest = &sent[..];
+        while !rest.is_empty() {
+            assert_eq!(rest[..4], [0x80, 3, 0, 1], "a control frame of version 3 that begins a stream");
+            let length = usize::from(rest[6]) << 8 | usize::from(rest[7]);
+            let (frame, behind) = rest[8..].split_at(length);
+            rest = behind;
+            let mut plain = Vec::with_capacity(100);
+            zlib.decompress_vec(&frame[10..], &mut plain, FlushDecompress::Sync).unwrap();
+            said.push((frame[3], String::from_utf8_lossy(&plain).replace('\0', ".")));
+        }
+        let expected = |name: &str| format!("...\u{1}...\u{a}streamtype...\u{5}{name}");
+        assert_eq!(said, [(1, expected("error")), (3, expected("stdin"))]);
+    }
+
+    #[tokio::test]
+    async fn frames_are_read_as_they_are_written() {
+        let mut sent = Vec::new();
+        let mut writer = Writer::new(&mut sent);
+        writer.begin(&[]).await.unwrap();
+        writer.send(1, b"hello", false).await.unwrap();
+        writer.send(1, b"", true).await.unwrap();
+        writer.pong(7).await.unwrap();
+        sent.extend([0x80, 3, 0, 3, 0, 0, 0, 8, 0, 0, 0, 5, 0, 0, 0, 1, 0x80, 3, 0, 7, 0, 0, 0, 0]);
+        let (mut from, mut frames) = (&sent[..], Vec::new());
+        while let Some(frame) = read(&mut from).await.unwrap() {
+            frames.push(frame);
+        }
+        let data = |bytes: &'static [u8], is_last| Frame::Data { stream: 1, bytes: bytes.into(), is_last };
+        let expected = [
+            Frame::Other,
+            data(b"hello", false),
+            data(b"", true),
+            Frame::Ping { id: 7 },
+            Frame::Reset { stream: 5 },
+            Frame::GoAway,
+        ];
+        assert_eq!(frames, expected);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_frame_is_an_error_and_no_memory() {
+        for bytes in [&[0, 0, 0, 1, 0, 0xff, 0xff, 0xff][..], &[0, 0, 0, 1, 0, 0, 0, 9, 1][..]] {
+            let mut from = bytes;
+            assert!(read(&mut from).await.is_err(), "{bytes:?}");
+        }
+        let mut cut = &[0x80, 3][..];
+        assert_eq!(read(&mut cut).await.unwrap(), None);
+    }
+}

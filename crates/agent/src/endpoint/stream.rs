@@ -1,0 +1,391 @@
+//! Connections that become streams to a container. The runtime has a streaming server of its own, and what a client says in a way
+//! that it understands is spliced to it. Two ways are younger than runtimes, and are put into its words here: WebSockets that can
+//! close one stream (`v5.channel.k8s.io`), and SPDY in a WebSocket (`SPDY/3.1+portforward.k8s.io`).
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{SplitSink, SplitStream};
+use futures::{SinkExt as _, StreamExt as _};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, UPGRADE};
+use hyper::upgrade::Upgraded;
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, OwnedSemaphorePermit};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_util::sync::CancellationToken;
+
+use super::spdy::{self, Frame, StreamId};
+use super::{Query, Refusal, Response, respond, whole};
+
+const SPDY: &str = "SPDY/3.1";
+const WEBSOCKET: &str = "websocket";
+
+/// The newest that runtimes speak, and the one of WebSockets that says more: that a single stream ends.
+const COMMANDS: &str = "v4.channel.k8s.io";
+const COMMANDS_WITH_CLOSE: &str = "v5.channel.k8s.io";
+const PORTS: &str = "portforward.k8s.io";
+const PORTS_IN_WEBSOCKET: &str = "SPDY/3.1+portforward.k8s.io";
+
+/// How channels of a WebSocket are numbered.
+const STDIN: u8 = 0;
+const STDOUT: u8 = 1;
+const STDERR: u8 = 2;
+const ERROR: u8 = 3;
+const RESIZE: u8 = 4;
+const CLOSE: u8 = 255;
+
+/// The runtime is on this machine.
+const RUNTIME_TIMEOUT: Duration = Duration::from_secs(10);
+const RUNTIME_ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// A client that takes nothing any more has gone.
+const HANG_UP_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// kubectl sends 32 KiB at most; other clients may send what they read.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+const BUFFER_BYTES: usize = 32 << 10;
+
+const UPGRADE_HEADERS: [&str; 6] = [
+    "sec-websocket-key",
+    "sec-websocket-version",
+    "sec-websocket-protocol",
+    "sec-websocket-accept",
+    "sec-websocket-extensions",
+    "x-stream-protocol-version",
+];
+
+/// What a connection holds, whatever becomes of it, and when it ends at the latest.
+pub(super) struct Held {
+    pub(super) _place: Arc<OwnedSemaphorePermit>,
+    pub(super) stop: CancellationToken,
+}
+
+/// Which streams a command has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Streams {
+    pub(super) stdin: bool,
+    pub(super) stdout: bool,
+    pub(super) stderr: bool,
+    pub(super) tty: bool,
+}
+
+impl Streams {
+    pub(super) fn of(query: &Query) -> Result<Self, Refusal> {
+        let tty = query.is("tty");
+        let streams =
+            // A terminal shows both on one screen.
+            Self { stdin: query.is("input"), stdout: query.is("output"), stderr: query.is("error") && !tty, tty };
+        if !streams.stdin && !streams.stdout && !streams.stderr {
+            return Err(Refusal::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
+        }
+        Ok(streams)
+    }
+}
+
+/// What a client's connection shall become.
+enum Wish {
+    Spdy,
+    /// With the protocols that the client speaks over it, the dearest first.
+    WebSocket(Vec<String>),
+}
+
+impl Wish {
+    fn of(headers: &HeaderMap) -> Result<Self, Refusal> {
+        let said = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
+        let upgrade = said("upgrade");
+        if upgrade.eq_ignore_ascii_case(SPDY) {
+            return Ok(Self::Spdy);
+        }
+        if !upgrade.eq_ignore_ascii_case(WEBSOCKET) {
+            return Err(Refusal::bad_request("Upgrade request required"));
+        }
+        let all = headers.get_all("sec-websocket-protocol").iter().filter_map(|it| it.to_str().ok());
+        Ok(Self::WebSocket(all.flat_map(|it| it.split(',')).map(|it| it.trim().to_owned()).collect()))
+    }
+
+    fn speaks(&self, protocol: &str) -> bool {
+        matches!(self, Self::WebSocket(protocols) if protocols.iter().any(|it| it == protocol))
+    }
+}
+
+/// A command in a container, or what its main process says: `url` is where the runtime streams it.
+pub(super) async fn commands(
+    mut request: Request<Incoming>,
+    url: &str,
+    streams: Streams,
+    held: Held,
+) -> Result<Response, Refusal> {
+    let wish = Wish::of(request.headers())?;
+    if !wish.speaks(COMMANDS_WITH_CLOSE) {
+        return spliced(request, &wish, url, held).await;
+    }
+    let accept = accept_key(request.headers())?;
+    let (_, runtime) = upgraded(url, Method::POST, &of_runtime(COMMANDS)).await?;
+    let client = hyper::upgrade::on(&mut request);
+    run(held, async move {
+        let (client, runtime) =
+            (web_socket(client.await.map_err(io::Error::other)?).await, TokioIo::new(runtime));
+        translate(client, runtime, streams).await
+    });
+    Ok(switching_to_web_socket(&accept, COMMANDS_WITH_CLOSE))
+}
+
+/// Connections to ports of a pod.
+pub(super) async fn ports(
+    mut request: Request<Incoming>,
+    url: &str,
+    held: Held,
+) -> Result<Response, Refusal> {
+    let wish = Wish::of(request.headers())?;
+    if !wish.speaks(PORTS_IN_WEBSOCKET) {
+        return spliced(request, &wish, url, held).await;
+    }
+    let accept = accept_key(request.headers())?;
+    let (_, runtime) = upgraded(url, Method::POST, &of_runtime(PORTS)).await?;
+    let client = hyper::upgrade::on(&mut request);
+    run(held, async move {
+        let (client, runtime) =
+            (web_socket(client.await.map_err(io::Error::other)?).await, TokioIo::new(runtime));
+        tunnel(client, runtime).await
+    });
+    Ok(switching_to_web_socket(&accept, PORTS_IN_WEBSOCKET))
+}
+
+/// The runtime understands the client: what they say passes through.
+async fn spliced(
+    mut request: Request<Incoming>,
+    wish: &Wish,
+    url: &str,
+    held: Held,
+) -> Result<Response, Refusal> {
+    let (method, upgrade) = match wish {
+        Wish::Spdy => (Method::POST, SPDY),
+        Wish::WebSocket(_) => (Method::GET, WEBSOCKET),
+    };
+    let mut headers = of_upgrade(request.headers());
+    headers.insert(UPGRADE, HeaderValue::from_static(upgrade));
+    let (answer, runtime) = upgraded(url, method, &headers).await?;
+    let client = hyper::upgrade::on(&mut request);
+    run(held, async move {
+        let mut client = TokioIo::new(client.await.map_err(io::Error::other)?);
+        tokio::io::copy_bidirectional(&mut client, &mut TokioIo::new(runtime)).await.map(drop)
+    });
+    let mut headers = of_upgrade(&answer);
+    headers.insert(UPGRADE, HeaderValue::from_static(upgrade));
+    Ok(switching(headers))
+}
+
+fn run(held: Held, streaming: impl Future<Output = io::Result<()>> + Send + 'static) {
+    tokio::spawn(async move {
+        tokio::select! {
+            () = held.stop.cancelled() => {}
+            streamed = streaming => if let Err(error) = streamed {
+                tracing::debug!(%error, "a stream ended early");
+            },
+        }
+    });
+}
+
+/// Asks the runtime's streaming server, and has the connection when it has become what was asked for.
+async fn upgraded(url: &str, method: Method, headers: &HeaderMap) -> Result<(HeaderMap, Upgraded), Refusal> {
+    let failed = |why: String| {
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, format!("stream from the container runtime: {why}"))
+    };
+    let asking = async {
+        let uri: Uri = url.parse().map_err(|it| failed(format!("{it}")))?;
+        let authority = uri.authority().map(|it| it.as_str().to_owned()).unwrap_or_default();
+        let stream = TcpStream::connect(&authority).await.map_err(|it| failed(it.to_string()))?;
+        stream.set_nodelay(true).map_err(|it| failed(it.to_string()))?;
+        let connected = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = connected.map_err(|it| failed(it.to_string()))?;
+        tokio::spawn(connection.with_upgrades());
+        let path = uri.path_and_query().map_or("/", |it| it.as_str());
+        let request = Request::builder().method(method).uri(path).header(HOST, authority);
+        let mut request = request.body(Empty::<Bytes>::new()).map_err(|it| failed(it.to_string()))?;
+        request.headers_mut().extend(headers.clone());
+        request.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        let answer = sender.send_request(request).await.map_err(|it| failed(it.to_string()))?;
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let code = answer.status();
+            let why = Limited::new(answer.into_body(), RUNTIME_ANSWER_BYTES_MAX).collect().await;
+            let why = why.map(|it| it.to_bytes()).unwrap_or_default();
+            return Err(Refusal::new(code, String::from_utf8_lossy(&why).trim()));
+        }
+        let headers = answer.headers().clone();
+        let upgraded = hyper::upgrade::on(answer).await.map_err(|it| failed(it.to_string()))?;
+        Ok((headers, upgraded))
+    };
+    match tokio::time::timeout(RUNTIME_TIMEOUT, asking).await {
+        Ok(answered) => answered,
+        Err(_) => Err(failed("it did not answer in time".to_owned())),
+    }
+}
+
+fn of_runtime(protocol: &'static str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(UPGRADE, HeaderValue::from_static(SPDY));
+    headers.insert("x-stream-protocol-version", HeaderValue::from_static(protocol));
+    headers
+}
+
+fn of_upgrade(headers: &HeaderMap) -> HeaderMap {
+    let mut kept = HeaderMap::new();
+    for name in UPGRADE_HEADERS.map(HeaderName::from_static) {
+        for value in headers.get_all(&name) {
+            kept.append(name.clone(), value.clone());
+        }
+    }
+    kept
+}
+
+fn accept_key(headers: &HeaderMap) -> Result<String, Refusal> {
+    let key = headers.get("sec-websocket-key").map(HeaderValue::as_bytes);
+    key.map(derive_accept_key).ok_or_else(|| Refusal::bad_request("Sec-WebSocket-Key is missing"))
+}
+
+fn switching_to_web_socket(accept: &str, protocol: &'static str) -> Response {
+    let mut headers = HeaderMap::new();
+    headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
+    headers.insert("sec-websocket-protocol", HeaderValue::from_static(protocol));
+    headers.extend(
+        HeaderValue::from_str(accept).ok().map(|it| (HeaderName::from_static("sec-websocket-accept"), it)),
+    );
+    switching(headers)
+}
+
+fn switching(mut headers: HeaderMap) -> Response {
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    let mut response = respond(StatusCode::SWITCHING_PROTOCOLS, "", whole(Bytes::new()));
+    *response.headers_mut() = headers;
+    response
+}
+
+type WebSocket = WebSocketStream<TokioIo<Upgraded>>;
+
+async fn web_socket(client: Upgraded) -> WebSocket {
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MESSAGE_BYTES_MAX))
+        .max_frame_size(Some(MESSAGE_BYTES_MAX));
+    WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, Some(config)).await
+}
+
+/// What was said last still gets there.
+async fn hang_up(to: SplitSink<WebSocket, Message>, from: SplitStream<WebSocket>) {
+    let Ok(mut client) = to.reunite(from) else { return };
+    let _ = tokio::time::timeout(HANG_UP_TIMEOUT, async {
+        client.flush().await.map_err(io::Error::other)?;
+        client.get_mut().shutdown().await
+    })
+    .await;
+}
+
+fn normal_end() -> Message {
+    Message::Close(Some(CloseFrame { code: CloseCode::Normal, reason: "".into() }))
+}
+
+/// Channels of a WebSocket are streams to the runtime: their first byte says which, and a message to `CLOSE` ends the one that it
+/// names.
+async fn translate(client: WebSocket, runtime: TokioIo<Upgraded>, streams: Streams) -> io::Result<()> {
+    let (mut from_runtime, to_runtime) = tokio::io::split(runtime);
+    let mut to_runtime = spdy::Writer::new(to_runtime);
+    let mut channels: Vec<(u8, StreamId)> = Vec::new();
+    let wanted = [
+        (ERROR, "error", true),
+        (STDIN, "stdin", streams.stdin),
+        (STDOUT, "stdout", streams.stdout),
+        (STDERR, "stderr", streams.stderr),
+        (RESIZE, "resize", streams.tty),
+    ];
+    for (channel, name, is_wanted) in wanted {
+        if is_wanted {
+            channels.push((channel, to_runtime.begin(&[("streamtype", name)]).await?));
+        }
+    }
+    let stream_of = |wanted: u8| channels.iter().find(|it| it.0 == wanted).map(|it| it.1);
+    let (mut to_client, mut from_client) = client.split();
+    let to_runtime = Mutex::new(to_runtime);
+    let inward = async {
+        while let Some(message) = from_client.next().await {
+            let message = match message.map_err(io::Error::other)? {
+                Message::Binary(message) => message,
+                Message::Close(_) => break,
+                _ => continue,
+            };
+            let Some((channel, bytes)) = message.split_first() else { continue };
+            let (channel, is_last, bytes) = match (*channel, bytes) {
+                (CLOSE, [channel]) => (*channel, true, &[][..]),
+                (channel, bytes) => (channel, false, bytes),
+            };
+            // The others are the runtime's to speak on.
+            if let (STDIN | RESIZE, Some(stream)) = (channel, stream_of(channel)) {
+                to_runtime.lock().await.send(stream, bytes, is_last).await?;
+            }
+        }
+        Ok::<_, io::Error>(())
+    };
+    let outward = async {
+        while let Some(frame) = spdy::read(&mut from_runtime).await? {
+            match frame {
+                Frame::Data { stream, bytes, .. } if !bytes.is_empty() => {
+                    let Some((channel, _)) = channels.iter().find(|it| it.1 == stream) else { continue };
+                    let message: Bytes = [&[*channel][..], &bytes].concat().into();
+                    to_client.send(Message::Binary(message)).await.map_err(io::Error::other)?;
+                }
+                Frame::Ping { id } => to_runtime.lock().await.pong(id).await?,
+                Frame::GoAway => break,
+                Frame::Data { .. } | Frame::Reset { .. } | Frame::Other => {}
+            }
+        }
+        to_client.send(normal_end()).await.map_err(io::Error::other)
+    };
+    let ended = tokio::select! {
+        ended = inward => ended,
+        ended = outward => ended,
+    };
+    hang_up(to_client, from_client).await;
+    ended
+}
+
+/// The bytes of a SPDY connection, in messages.
+async fn tunnel(client: WebSocket, runtime: TokioIo<Upgraded>) -> io::Result<()> {
+    let (mut from_runtime, mut to_runtime) = tokio::io::split(runtime);
+    let (mut to_client, mut from_client) = client.split();
+    let inward = async {
+        while let Some(message) = from_client.next().await {
+            match message.map_err(io::Error::other)? {
+                Message::Binary(bytes) => to_runtime.write_all(&bytes).await?,
+                Message::Close(_) => break,
+                _ => {}
+            }
+        }
+        Ok::<_, io::Error>(())
+    };
+    let outward = async {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        loop {
+            let count = from_runtime.read(&mut buffer).await?;
+            if count == 0 {
+                return to_client.send(normal_end()).await.map_err(io::Error::other);
+            }
+            let message = Message::Binary(Bytes::copy_from_slice(&buffer[..count]));
+            to_client.send(message).await.map_err(io::Error::other)?;
+        }
+    };
+    let ended = tokio::select! {
+        ended = inward => ended,
+        ended = outward => ended,
+    };
+    hang_up(to_client, from_client).await;
+    ended
+}

@@ -1,0 +1,81 @@
+//! The node's certificate, which may be replaced while it is in use, and whom the node lets in.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use tokio_rustls::rustls::sign::CertifiedKey;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// Whom the API server comes as, and a group that nobody gets into by asking for a certificate.
+const SERVER: &str = "kube-apiserver-kubelet-client";
+const MASTERS: &str = "system:masters";
+
+#[derive(Debug, thiserror::Error)]
+#[error("use the node's certificates: {0}")]
+pub struct IdentityError(Box<dyn std::error::Error + Send + Sync>);
+
+/// Who the node is to those who come to it.
+pub struct Identity {
+    ca: CertificateDer<'static>,
+    current: RwLock<Option<Arc<CertifiedKey>>>,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").finish_non_exhaustive()
+    }
+}
+
+impl Identity {
+    /// Without a certificate as yet: nobody gets through until there is one.
+    pub fn new(ca_pem: &[u8]) -> Result<Self, IdentityError> {
+        let ca = CertificateDer::from_pem_slice(ca_pem).map_err(|it| IdentityError(it.into()))?;
+        Ok(Self { ca, current: RwLock::new(None) })
+    }
+
+    /// From now on the node shows this certificate.
+    pub fn set(&self, certificate_pem: &[u8], key_pem: &[u8]) -> Result<(), IdentityError> {
+        let certified = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
+            let chain = CertificateDer::pem_slice_iter(certificate_pem).collect::<Result<Vec<_>, _>>()?;
+            let key = PrivateKeyDer::from_pem_slice(key_pem)?;
+            Ok(CertifiedKey::from_der(chain, key, &ring::default_provider())?)
+        };
+        let certified = Arc::new(certified().map_err(IdentityError)?);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(certified);
+        Ok(())
+    }
+
+    pub(super) fn config(self: &Arc<Self>) -> Result<ServerConfig, IdentityError> {
+        let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
+            let mut roots = RootCertStore::empty();
+            roots.add(self.ca.clone())?;
+            let provider = Arc::new(ring::default_provider());
+            let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+            Ok(ServerConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()?
+                .with_client_cert_verifier(clients.build()?)
+                .with_cert_resolver(self.clone()))
+        };
+        config().map_err(IdentityError)
+    }
+}
+
+impl ResolvesServerCert for Identity {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Rule: a node lets in the API server and nobody else: a certificate of the cluster's authority is not enough.
+pub(super) fn is_server(certificate: &[u8]) -> bool {
+    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
+    let subject = certificate.subject();
+    let names: Vec<&str> = subject.iter_common_name().filter_map(|it| it.as_str().ok()).collect();
+    let is_master = subject.iter_organization().any(|it| it.as_str().is_ok_and(|it| it == MASTERS));
+    names == [SERVER] && is_master
+}

@@ -1,0 +1,184 @@
+//! Flows of UDP as the kernel remembers them, through its own messages: the program that could say it is not on every machine.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use muster_engine::services::Flow;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto, socket_with,
+};
+
+/// The kernel answers at once, or something is wrong.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// More than any answer that the kernel gives in one piece.
+const PIECE_MAX: usize = 1 << 16;
+
+// Of the kernel's headers `netlink.h`, `nfnetlink.h` and `nfnetlink_conntrack.h`.
+const DONE: u16 = 3;
+const ERROR: u16 = 2;
+const GET: u16 = 0x101;
+const DELETE: u16 = 0x102;
+const REQUEST: u16 = 0x1;
+const ACK: u16 = 0x4;
+const DUMP: u16 = 0x300;
+const SENT: u16 = 1;
+const ANSWERED: u16 = 2;
+const NESTED: u16 = 0x8000;
+const UDP: u8 = 17;
+const IPV4: u8 = 2;
+
+/// Forgets those that `is_astray` says; how many they were.
+pub(super) fn forget(is_astray: impl Fn(Flow) -> bool) -> io::Result<usize> {
+    let socket =
+        socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::NETFILTER))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+    let mut astray = Vec::new();
+    ask(&socket, GET, REQUEST | DUMP, &[])?;
+    each(&socket, |attributes| {
+        if let Some((flow, sent)) = read(attributes)
+            && is_astray(flow)
+        {
+            astray.push(sent.to_vec());
+        }
+    })?;
+    for sent in &astray {
+        ask(&socket, DELETE, REQUEST | ACK, &attribute(SENT | NESTED, sent))?;
+        match each(&socket, |_| {}) {
+            // It ended by itself.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            done => done?,
+        }
+    }
+    Ok(astray.len())
+}
+
+fn ask(socket: &OwnedFd, what: u16, flags: u16, attributes: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(20 + attributes.len()).map_err(io::Error::other)?;
+    let mut message = Vec::new();
+    message.extend(length.to_ne_bytes());
+    message.extend(what.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend([IPV4, 0, 0, 0]);
+    message.extend(attributes);
+    sendto(socket, &message, SendFlags::empty(), &netlink::SocketAddrNetlink::new(0, 0))?;
+    Ok(())
+}
+
+/// Gives the attributes of each message of an answer, until its end.
+fn each(socket: &OwnedFd, mut give: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut piece = vec![0; PIECE_MAX];
+    loop {
+        let (length, _) = recv(socket, &mut piece[..], RecvFlags::empty())?;
+        let mut rest = piece.get(..length).unwrap_or_default();
+        while let Some((message, what, after)) = message(rest) {
+            match what {
+                DONE => return Ok(()),
+                ERROR => return outcome(message),
+                _ => give(message.get(4..).unwrap_or_default()),
+            }
+            rest = after;
+        }
+    }
+}
+
+/// The first message without its header, what it is, and what comes after it.
+fn message(bytes: &[u8]) -> Option<(&[u8], u16, &[u8])> {
+    let length = usize::try_from(u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?)).ok()?;
+    let what = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
+    let after = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+    Some((bytes.get(16..length)?, what, after))
+}
+
+/// An error without a number is none.
+fn outcome(message: &[u8]) -> io::Result<()> {
+    let number = message.get(..4).and_then(|it| it.try_into().ok()).map_or(0, i32::from_ne_bytes);
+    if number == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-number)) }
+}
+
+/// The flow, and the part of it by which the kernel knows it.
+fn read(attributes: &[u8]) -> Option<(Flow, &[u8])> {
+    let (sent, answered) = (find(attributes, SENT)?, find(attributes, ANSWERED)?);
+    let of = |tuple, address: u16, port: u16| {
+        let (addresses, ports) = (find(tuple, 1)?, find(tuple, 2)?);
+        let address: [u8; 4] = find(addresses, address)?.try_into().ok()?;
+        let port: [u8; 2] = find(ports, port)?.try_into().ok()?;
+        (find(ports, 1)? == [UDP]).then(|| (Ipv4Addr::from(address), u16::from_be_bytes(port)))
+    };
+    Some((Flow { to: of(sent, 2, 3)?, got_by: of(answered, 1, 2)? }, sent))
+}
+
+fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let length = usize::from(u16::from_ne_bytes(attributes.get(..2)?.try_into().ok()?));
+        let what = u16::from_ne_bytes(attributes.get(2..4)?.try_into().ok()?) & !NESTED;
+        let value = attributes.get(4..length)?;
+        if what == wanted {
+            return Some(value);
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+fn attribute(what: u16, value: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+    let mut attribute = [length.to_ne_bytes(), what.to_ne_bytes()].concat();
+    attribute.extend(value);
+    attribute.resize(attribute.len().next_multiple_of(4), 0);
+    attribute
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tuple(from: [u8; 4], to: [u8; 4], from_port: u16, to_port: u16, protocol: u8) -> Vec<u8> {
+        let addresses = [attribute(1, &from), attribute(2, &to)].concat();
+        let ports = [
+            attribute(1, &[protocol]),
+            attribute(2, &from_port.to_be_bytes()),
+            attribute(3, &to_port.to_be_bytes()),
+        ];
+        [attribute(1 | NESTED, &addresses), attribute(2 | NESTED, &ports.concat())].concat()
+    }
+
+    #[test]
+    fn a_flow_as_the_kernel_tells_it() {
+        let (client, service, pod) = ([10, 244, 0, 9], [10, 96, 1, 5], [10, 244, 1, 2]);
+        let told = |protocol| {
+            let sent = tuple(client, service, 4000, 514, protocol);
+            let answered = tuple(pod, client, 5140, 4000, protocol);
+            [attribute(SENT | NESTED, &sent), attribute(ANSWERED | NESTED, &answered)].concat()
+        };
+        let bytes = told(UDP);
+        let (flow, sent) = read(&bytes).expect("a flow");
+        assert_eq!(flow, Flow { to: (service.into(), 514), got_by: (pod.into(), 5140) });
+        assert_eq!(sent, tuple(client, service, 4000, 514, UDP));
+        assert_eq!(read(&told(6)), None);
+        for length in 0..bytes.len() {
+            // Whatever is cut off, nothing is made up.
+            assert_eq!(read(&bytes[..length]), None);
+        }
+    }
+
+    #[test]
+    fn messages_one_after_another() {
+        let mut bytes = Vec::new();
+        for (length, what) in [(21u32, GET), (16, DONE)] {
+            bytes.extend(length.to_ne_bytes());
+            bytes.extend(what.to_ne_bytes());
+            bytes.resize(bytes.len() + length.next_multiple_of(4) as usize - 6, 7);
+        }
+        let (first, what, after) = message(&bytes).expect("a message");
+        assert_eq!((first, what), (&[7; 5][..], GET));
+        let (second, what, after) = message(after).expect("a message");
+        assert_eq!((second, what, after), (&[][..], DONE, &[][..]));
+        assert!(message(after).is_none());
+        assert!(outcome(&0i32.to_ne_bytes()).is_ok());
+        assert_eq!(outcome(&(-2i32).to_ne_bytes()).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,369 @@
+//! What only agents serve, with agents that are good, and others.
+
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::*;
+use crate::agents::Agents;
+use crate::pki::Pki;
+use crate::pki::tests::Dir;
+
+/// A server, and one agent that listens for real. What it says is for the test to say.
+struct Bed {
+    server: Server,
+    agent: TcpListener,
+    tls: TlsAcceptor,
+    _dir: Dir,
+}
+
+impl Bed {
+    /// The agent's certificate is for this user.
+    async fn new(who: &str, group: &str) -> Self {
+        let dir = Dir::new();
+        let pki = Pki::open(&dir.0).unwrap();
+        let tls = TlsAcceptor::from(Arc::new(crate::pki::tests::agent(&pki, who, group)));
+        let agent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut server = Server::new().await;
+        server.api.agents = Some(Arc::new(Agents::new(&pki).unwrap()));
+        let node = json!({
+            "metadata": {"name": "n"},
+            "status": {
+                "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": agent.local_addr().unwrap().port()}},
+            },
+        });
+        server.json("POST", "/api/v1/nodes", node).await;
+        server.json("POST", PODS, pod("p", "n")).await;
+        Self { server, agent, tls, _dir: dir }
+    }
+
+    async fn accept(&self) -> TlsStream<TcpStream> {
+        let (stream, _) = self.agent.accept().await.unwrap();
+        self.tls.accept(stream).await.unwrap()
+    }
+
+    /// What the agent is asked, and what the client gets if the agent says this.
+    async fn asked(&self, path: &str, said: &[u8]) -> String {
+        let agent = async {
+            let mut stream = self.accept().await;
+            let head = head(&mut stream).await;
+            // Whoever has heard enough may hang up.
+            let _ = stream.write_all(said).await;
+            let _ = stream.shutdown().await;
+            head
+        };
+        let (head, answer) = tokio::join!(agent, self.text("GET", path));
+        format!("{}\n{answer}", head.lines().next().unwrap_or_default())
+    }
+
+    async fn text(&self, method: &str, path: &str) -> String {
+        let request = Request::builder().method(method).uri(path).body(Full::new(Bytes::new())).unwrap();
+        let response = self.server.api.answer(Some(&User::server()), request).await;
+        let code = response.status();
+        let body = match response.into_body().collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) => return format!("{} then {error}", code.as_u16()),
+        };
+        let text = match serde_json::from_slice::<Value>(&body) {
+            Ok(status) if status["kind"] == "Status" => str_at(&status, "message").to_owned(),
+            _ => String::from_utf8_lossy(&body).into_owned(),
+        };
+        let text = text.replace(&self.agent.local_addr().unwrap().port().to_string(), "PORT");
+        format!("{} {text}", code.as_u16())
+    }
+}
+
+async fn head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap()
+}
+
+const LOG: &str = "/api/v1/namespaces/default/pods/p/log";
+
+#[tokio::test]
+async fn a_log_is_asked_of_the_agent_of_the_pods_node() {
+    let bed = Bed::new("system:node:n", "system:nodes").await;
+    let chunked = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n";
+    let options = "follow=true&tailLines=5&sinceSeconds=3&timestamps=1&previous=0&limitBytes=9&insecureSkipTLSVerifyBackend=1";
+    expect![[r#"
+        GET /containerLogs/default/p/c?follow=true&timestamps=true&sinceSeconds=3&tailLines=5&limitBytes=9 HTTP/1.1
+        200 hello"#]]
+    .assert_eq(&bed.asked(&format!("{LOG}?{options}"), chunked).await);
+    let refused = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 4\r\n\r\nwhy\n";
+    expect![[r#"
+        GET /containerLogs/default/p/c HTTP/1.1
+        400 why"#]]
+    .assert_eq(&bed.asked(&format!("{LOG}?container=c"), refused).await);
+
+    let mut said = String::new();
+    for query in
+        ["container=x", "tailLines=-1", "limitBytes=0&sinceSeconds=0", "sinceTime=now", "tailLines=x"]
+    {
+        writeln!(said, "{}", bed.text("GET", &format!("{LOG}?{query}")).await).unwrap();
+    }
+    for path in [PODS, "/api/v1/nodes"] {
+        let part = if path == PODS { "x/log" } else { "x/proxy/healthz" };
+        writeln!(said, "{}", bed.text("GET", &format!("{path}/{part}")).await).unwrap();
+    }
+    expect![[r#"
+        400 container x is not valid for pod p
+        422 PodLogOptions "" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0
+        422 PodLogOptions "" is invalid: [sinceSeconds: Invalid value: 0: must be greater than 0, limitBytes: Invalid value: 0: must be greater than 0]
+        400 sinceTime: "now" is no time: write it as 2006-01-02T15:04:05Z
+        400 strconv.ParseInt: parsing "x": invalid syntax
+        404 pods "x" not found
+        404 nodes "x" not found
+    "#]]
+    .assert_eq(&said);
+}
+
+#[tokio::test]
+async fn an_agent_is_that_of_its_node_or_it_is_not_heard() {
+    let mut said = String::new();
+    for (who, group) in
+        [("system:node:m", "system:nodes"), ("system:node:n", "others"), ("n", "system:nodes")]
+    {
+        let bed = Bed::new(who, group).await;
+        let agent = async {
+            let mut stream = bed.accept().await;
+            let mut heard = Vec::new();
+            let _ = stream.read_to_end(&mut heard).await;
+            assert_eq!(heard, b"", "nothing is said to a stranger");
+        };
+        let ((), answer) = tokio::join!(agent, bed.text("GET", LOG));
+        writeln!(said, "{answer}").unwrap();
+    }
+    expect![[r#"
+        503 the node "n" of pod "p" cannot be reached: 127.0.0.1:PORT does not prove to be node "n": its certificate is "system:node:m"'s
+        503 the node "n" of pod "p" cannot be reached: 127.0.0.1:PORT does not prove to be node "n": its certificate is "system:node:n"'s
+        503 the node "n" of pod "p" cannot be reached: 127.0.0.1:PORT does not prove to be node "n": its certificate is "n"'s
+    "#]]
+    .assert_eq(&said);
+}
+
+#[tokio::test]
+async fn an_agent_that_answers_with_anything_else_is_cut_off() {
+    let bed = Bed::new("system:node:n", "system:nodes").await;
+    let endless = [&b"HTTP/1.1 200 OK\r\nx: "[..], &vec![b'x'; 200 << 10]].concat();
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(500));
+    let cases: [&[u8]; 8] = [
+        b"",
+        b"garbage\r\n\r\n",
+        &endless,
+        many.as_bytes(),
+        b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n",
+        b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nshort",
+        b"HTTP/1.1 500 Oh\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    ];
+    let mut said = String::new();
+    for case in cases {
+        let answer = bed.asked(LOG, case).await;
+        writeln!(said, "{}", answer.lines().last().unwrap_or_default()).unwrap();
+    }
+    // One that takes the request, and says nothing.
+    let mut silent = Bed::new("system:node:n", "system:nodes").await;
+    let agents = silent.server.api.agents.as_mut().and_then(Arc::get_mut).unwrap();
+    agents.answer_timeout = Duration::from_millis(100);
+    let (_held, answer) = tokio::join!(silent.accept(), silent.text("GET", LOG));
+    writeln!(said, "{answer}").unwrap();
+    drop(bed.agent);
+    let gone = Request::builder().uri(LOG).body(Full::new(Bytes::new())).unwrap();
+    let gone = bed.server.api.answer(Some(&User::server()), gone).await.status();
+    writeln!(said, "{}", gone.as_u16()).unwrap();
+    expect![[r#"
+        503 the node "n" of pod "p" cannot be reached: the agent's answer is none: connection closed before message completed
+        503 the node "n" of pod "p" cannot be reached: the agent's answer is none: invalid HTTP version parsed
+        503 the node "n" of pod "p" cannot be reached: the agent's answer is none: message head is too large
+        503 the node "n" of pod "p" cannot be reached: the agent's answer is none: message head is too large
+        500 Internal error occurred: the agent of node "n" answered 101 Switching Protocols
+        500 Internal error occurred: the agent of node "n" answered 302 Found
+        200 then error reading a body from connection
+        503 the node "n" of pod "p" cannot be reached: the agent's answer is none: error reading a body from connection
+        503 the node "n" of pod "p" cannot be reached: the agent did not answer in time
+        503
+    "#]]
+    .assert_eq(&said);
+    assert_eq!(bed.server.api.registry.metrics.watches.get(), 0, "nobody holds a place any more");
+}
+
+/// A client's connection, which the server answers on behalf of this user.
+fn connect(bed: &Bed, user: User) -> tokio::io::DuplexStream {
+    let (client, line) = tokio::io::duplex(4096);
+    let api = bed.server.api.clone();
+    tokio::spawn(async move {
+        let service = service_fn(move |mut request: Request<hyper::body::Incoming>| {
+            let (api, user) = (api.clone(), user.clone());
+            request.extensions_mut().insert(Held::new(()));
+            async move { Ok::<_, std::convert::Infallible>(api.answer(Some(&user), request).await) }
+        });
+        let http1 = hyper::server::conn::http1::Builder::new();
+        http1.serve_connection(TokioIo::new(line), service).with_upgrades().await
+    });
+    client
+}
+
+#[tokio::test]
+async fn a_connection_that_becomes_something_else_is_spliced() {
+    let bed = Bed::new("system:node:n", "system:nodes").await;
+    let mut client = connect(&bed, User::server());
+    let path =
+        "/api/v1/namespaces/default/pods/p/exec?command=ls&command=a%26b&stdout=true&stdin=false&tty=1";
+    let ask = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer t\r\ncookie: c\r\nconnection: Upgrade\r\nupgrade: SPDY/3.1\r\n\
+         x-stream-protocol-version: v4.channel.k8s.io\r\n\r\n"
+    );
+    client.write_all(ask.as_bytes()).await.unwrap();
+    let mut agent = bed.accept().await;
+    let asked = head(&mut agent).await;
+    let mut asked: Vec<&str> = asked.lines().filter(|it| !it.starts_with("host") && !it.is_empty()).collect();
+    asked[1..].sort_unstable();
+    expect![[r#"
+        POST /exec/default/p/c?output=1&tty=1&command=ls&command=a%26b HTTP/1.1
+        connection: Upgrade
+        upgrade: SPDY/3.1
+        x-stream-protocol-version: v4.channel.k8s.io"#]]
+    .assert_eq(&asked.join("\n"));
+    let answer =
+        b"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: SPDY/3.1\r\nset-cookie: c\r\n\
+                   x-stream-protocol-version: v4.channel.k8s.io\r\n\r\nhello";
+    agent.write_all(answer).await.unwrap();
+    let answered = head(&mut client).await;
+    assert!(answered.starts_with("HTTP/1.1 101"), "{answered}");
+    assert!(answered.contains("x-stream-protocol-version: v4") && !answered.contains("cookie"), "{answered}");
+    let mut bytes = [0; 5];
+    client.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"hello");
+    client.write_all(b"to you").await.unwrap();
+    let mut bytes = [0; 6];
+    agent.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(&bytes, b"to you");
+    assert_eq!(bed.server.api.registry.metrics.watches.get(), 1);
+    // A server that stops ends it.
+    bed.server.api.stop.cancel();
+    assert_eq!(client.read(&mut bytes).await.unwrap(), 0);
+    let _ = agent.read(&mut bytes).await;
+    while bed.server.api.registry.metrics.watches.get() != 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_may_not_create_it_gets_into_no_pod() {
+    let bed = Bed::new("system:node:n", "system:nodes").await;
+    crate::auth::make_default_roles(&bed.server.api.registry, Timestamp::now()).await.unwrap();
+    let role = json!({
+        "metadata": {"name": "reads"},
+        "rules": [{"apiGroups": [""], "resources": ["pods", "pods/exec", "pods/log"], "verbs": ["get"]}],
+    });
+    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
+    assert_eq!(bed.server.json("POST", roles, role).await.0, 201);
+    let binding = json!({
+        "metadata": {"name": "reads"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reads"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}],
+    });
+    assert_eq!(bed.server.json("POST", &roles.replace("roles", "rolebindings"), binding).await.0, 201);
+    let mut said = String::new();
+    let node = User::new("system:node:n", ["system:nodes", "system:authenticated"]);
+    for (user, namespace) in [
+        (User::new("reader", ["system:authenticated"]), "default"),
+        (node, "default"),
+        (User::new("reader", ["system:authenticated"]), "kube-system"),
+    ] {
+        for part in ["exec", "attach", "portforward", "log"] {
+            let path = format!("/api/v1/namespaces/{namespace}/pods/p/{part}?command=id&stdout=1");
+            let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
+            let answering = bed.server.api.answer(Some(&user), request);
+            let response = tokio::select! {
+                response = answering => response,
+                // What comes to the agent was allowed.
+                _ = bed.agent.accept() => {
+                    writeln!(said, "{} {namespace} {part} allowed", user.name).unwrap();
+                    continue;
+                }
+            };
+            let code = response.status().as_u16();
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            let status: Value = serde_json::from_slice(&body).unwrap_or_default();
+            writeln!(said, "{} {namespace} {part} {code} {}", user.name, str_at(&status, "message")).unwrap();
+        }
+    }
+    expect![[r#"
+        reader default exec 403 pods "p" is forbidden: User "reader" cannot create resource "pods/exec" in API group "" in the namespace "default"
+        reader default attach 403 pods "p" is forbidden: User "reader" cannot get resource "pods/attach" in API group "" in the namespace "default"
+        reader default portforward 403 pods "p" is forbidden: User "reader" cannot get resource "pods/portforward" in API group "" in the namespace "default"
+        reader default log allowed
+        system:node:n default exec 403 pods "p" is forbidden: User "system:node:n" cannot get resource "pods/exec" in API group "" in the namespace "default"
+        system:node:n default attach 403 pods "p" is forbidden: User "system:node:n" cannot get resource "pods/attach" in API group "" in the namespace "default"
+        system:node:n default portforward 403 pods "p" is forbidden: User "system:node:n" cannot get resource "pods/portforward" in API group "" in the namespace "default"
+        system:node:n default log 403 pods "p" is forbidden: User "system:node:n" cannot get resource "pods/log" in API group "" in the namespace "default"
+        reader kube-system exec 403 pods "p" is forbidden: User "reader" cannot get resource "pods/exec" in API group "" in the namespace "kube-system"
+        reader kube-system attach 403 pods "p" is forbidden: User "reader" cannot get resource "pods/attach" in API group "" in the namespace "kube-system"
+        reader kube-system portforward 403 pods "p" is forbidden: User "reader" cannot get resource "pods/portforward" in API group "" in the namespace "kube-system"
+        reader kube-system log 403 pods "p" is forbidden: User "reader" cannot get resource "pods/log" in API group "" in the namespace "kube-system"
+    "#]]
+    .assert_eq(&said);
+}
+
+#[tokio::test]
+async fn figures_are_those_of_the_agents_own_node() {
+    let bed = Bed::new("system:node:n", "system:nodes").await;
+    bed.server.json("POST", PODS, pod("other", "m")).await;
+    let uid = |name: &str| {
+        let path = format!("{PODS}/{name}");
+        let server = &bed.server;
+        async move { server.get(&path).await.1["metadata"]["uid"].clone() }
+    };
+    let used = json!({"name": "c", "cpu": {"time": "2026-01-02T03:04:05Z", "usageNanoCores": 7}, "memory": {"workingSetBytes": 2048}});
+    let of = |name: &str, uid: Value| json!({"podRef": {"name": name, "namespace": "default", "uid": uid}, "containers": [used]});
+    let summary =
+        json!({"node": used, "pods": [of("p", uid("p").await), of("other", uid("other").await)]}).to_string();
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{summary}", summary.len());
+    let mut said = String::new();
+    for path in [
+        "nodes",
+        "nodes/n",
+        "pods",
+        "namespaces/default/pods/p",
+        "namespaces/default/pods?labelSelector=a%3Db",
+    ] {
+        let path = format!("/apis/metrics.k8s.io/v1beta1/{path}");
+        if path.contains("labelSelector") {
+            // Nobody is chosen, so nobody is asked.
+            writeln!(said, "{}", bed.text("GET", &path).await).unwrap();
+        } else {
+            writeln!(said, "{}", bed.asked(&path, answer.as_bytes()).await).unwrap();
+        }
+    }
+    let said = without_revisions(&said);
+    expect![[r#"
+        GET /stats/summary HTTP/1.1
+        200 {"kind":"NodeMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{RV},"items":[{"metadata":{"creationTimestamp":"2026-01-02T03:04:05Z","name":"n"},"timestamp":"2026-01-02T03:04:05Z","usage":{"cpu":"7n","memory":"2Ki"},"window":"10s"}]}
+        GET /stats/summary HTTP/1.1
+        200 {"apiVersion":"metrics.k8s.io/v1beta1","kind":"NodeMetrics","metadata":{"creationTimestamp":"2026-01-02T03:04:05Z","name":"n"},"timestamp":"2026-01-02T03:04:05Z","usage":{"cpu":"7n","memory":"2Ki"},"window":"10s"}
+        GET /stats/summary HTTP/1.1
+        200 {"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{RV},"items":[{"apiVersion":"metrics.k8s.io/v1beta1","containers":[{"name":"c","usage":{"cpu":"7n","memory":"2Ki"}}],"kind":"PodMetrics","metadata":{"creationTimestamp":"2026-01-02T03:04:05Z","name":"p","namespace":"default"},"timestamp":"2026-01-02T03:04:05Z","window":"10s"}]}
+        GET /stats/summary HTTP/1.1
+        200 {"apiVersion":"metrics.k8s.io/v1beta1","containers":[{"name":"c","usage":{"cpu":"7n","memory":"2Ki"}}],"kind":"PodMetrics","metadata":{"creationTimestamp":"2026-01-02T03:04:05Z","name":"p","namespace":"default"},"timestamp":"2026-01-02T03:04:05Z","window":"10s"}
+        200 {"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","metadata":{RV},"items":[]}
+    "#]]
+    .assert_eq(&said);
+}
+
+/// Without what differs from run to run.
+fn without_revisions(text: &str) -> String {
+    let mut said = text.to_owned();
+    while let Some(at) = said.find("\"resourceVersion\":\"") {
+        let end = at + 19 + said[at + 19..].find('"').unwrap_or(0) + 1;
+        said.replace_range(at..end, "RV");
+    }
+    said
+}
