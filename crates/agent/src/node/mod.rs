@@ -2,8 +2,9 @@
 //!
 //! `pods` watches what is to run here, and what the runtime has; each pod has a `worker`, which asks `engine::pod` what to do;
 //! `deed` does it. What the runtime is told of a pod is put together in `sandbox`, `container`, `env`, `naming` and `cgroup`;
-//! `image` and `probe` are deeds of some size.
+//! `image` and `probe` are deeds of some size; `admission` lets pods in.
 
+mod admission;
 mod cgroup;
 mod config;
 mod container;

@@ -43,6 +43,8 @@ pub struct Pods {
     /// some before anybody knows whose they are.
     ended: Mutex<VecDeque<String>>,
     changed: Notify,
+    /// Pods are let in one after the other.
+    pub(super) admissions: tokio::sync::Mutex<()>,
 }
 
 /// A pod of the node: what its worker is told, and what it has last seen.
@@ -71,6 +73,8 @@ pub struct Shown {
     pub seen: pod::Seen,
     /// As it was last reported.
     pub status: serde_json::Value,
+    /// It was let in: what it asks for is taken until it has ended.
+    pub is_admitted: bool,
     /// Nothing of it runs, or will again.
     pub has_ended: bool,
     /// Of a static pod: the UID of what stands for it on the API server.

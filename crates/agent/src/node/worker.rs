@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::deed::{Doer, Figures};
 use super::observe::Observer;
 use super::pods::{Entry, Mail};
-use super::{Node, now};
+use super::{Node, admission, now};
 use crate::runtime::Runtime;
 
 /// A runtime that does not answer is asked again.
@@ -72,6 +72,9 @@ impl<R: Runtime> Worker<R> {
 
     /// Until nothing is left of the pod.
     pub(super) async fn run(mut self) {
+        if let Some(ending) = admission::admit(&self.node, &self.entry, &self.object).await {
+            self.pod.end(ending, now());
+        }
         let mut ask_at = Some(Instant::now());
         // How often something still showed as running that is said to have ended.
         let mut shown = 0;

@@ -151,8 +151,7 @@ impl Pod {
             Outcome::Absent => track.image = Image::Absent,
             Outcome::Failed { reason, message } => {
                 if track.wait(&reason, message.as_ref()) {
-                    let told = if *reason == *"InvalidImageName" { "InspectFailed" } else { "Failed" };
-                    self.warn(told, format!("Failed to inspect image {image:?}: {message}"));
+                    self.warn("InspectFailed", message.as_ref().into());
                     self.warn("Failed", format!("Error: {reason}"));
                 }
                 self.retry(name, now);
