@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,12 +11,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use muster_engine::facts::Key;
+use muster_engine::pod::admission::Guest;
 use muster_engine::pod::{self, Ending};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::worker::Worker;
-use super::{Node, sandbox};
+use super::{Node, admission, sandbox};
 use crate::runtime::{Runtime, RuntimeError, label};
 
 /// What the runtime has is looked through so often: for what its events did not tell, and for what belongs to nobody.
@@ -43,8 +45,16 @@ pub struct Pods {
     /// some before anybody knows whose they are.
     ended: Mutex<VecDeque<String>>,
     changed: Notify,
-    /// Pods are let in one after the other.
-    pub(super) admissions: tokio::sync::Mutex<()>,
+    mirrors: Mutex<Mirrors>,
+    mirrors_changed: Notify,
+}
+
+/// What stands for static pods on the API server.
+#[derive(Debug, Default)]
+struct Mirrors {
+    all: BTreeMap<Key, Arc<Pod>>,
+    /// The API server's pods were listed once: what it does not have is known to be missing.
+    are_listed: bool,
 }
 
 /// A pod of the node: what its worker is told, and what it has last seen.
@@ -54,6 +64,9 @@ pub struct Entry {
     mail: Mutex<Mail>,
     bell: Notify,
     shown: Mutex<Shown>,
+    /// What it asks of the node.
+    pub(super) guest: Option<Guest>,
+    is_in: AtomicBool,
 }
 
 /// What a worker is told. Of each kind the last counts, so it does not grow.
@@ -73,8 +86,6 @@ pub struct Shown {
     pub seen: pod::Seen,
     /// As it was last reported.
     pub status: serde_json::Value,
-    /// It was let in: what it asks for is taken until it has ended.
-    pub is_admitted: bool,
     /// Nothing of it runs, or will again.
     pub has_ended: bool,
     /// Of a static pod: the UID of what stands for it on the API server.
@@ -83,8 +94,28 @@ pub struct Shown {
 
 impl Entry {
     fn new(source: Source, object: Arc<Pod>) -> Self {
+        let guest = if source == Source::Orphan { None } else { admission::guest(&object) };
         let shown = Shown { object, ..Shown::default() };
-        Self { source, mail: Mutex::default(), bell: Notify::new(), shown: Mutex::new(shown) }
+        Self {
+            source,
+            mail: Mutex::default(),
+            bell: Notify::new(),
+            shown: Mutex::new(shown),
+            guest,
+            is_in: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on it counts, for others that want to be let in.
+    pub(super) fn let_in(&self) {
+        self.is_in.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nobody waits for it to begin any more.
+    pub(super) fn is_to_end(&self) -> bool {
+        let mail = lock(&self.mail);
+        let is_deleted = mail.object.as_ref().is_some_and(|it| it.metadata.deletion_timestamp.is_some());
+        mail.is_gone || mail.ending.is_some() || is_deleted
     }
 
     /// The pod as it is now.
@@ -99,6 +130,19 @@ impl Entry {
     /// It is to end: evicted, or because the node shuts down.
     pub fn end(&self, ending: Ending) {
         self.tell(|mail| mail.ending = Some(ending));
+    }
+
+    /// Of a static pod: what stands for it on the API server, and has the status that was last told.
+    pub(super) fn mirrored(&self, mirror: Option<&Pod>) {
+        let uid = mirror.and_then(|it| it.metadata.uid.clone());
+        let mut shown = lock(&self.shown);
+        if shown.mirror == uid {
+            return;
+        }
+        shown.mirror = uid;
+        let object = Pod { status: mirror.and_then(|it| it.status.clone()), ..Pod::clone(&shown.object) };
+        drop(shown);
+        self.tell(|mail| mail.object = Some(Arc::new(object)));
     }
 
     pub(super) fn tell(&self, write: impl FnOnce(&mut Mail)) {
@@ -148,6 +192,21 @@ impl Pods {
         self.changed.notified().await;
     }
 
+    /// What stands for static pods on the API server. `None` until it is known what does.
+    pub(super) fn mirrors(&self) -> Option<BTreeMap<Key, Arc<Pod>>> {
+        let mirrors = lock(&self.mirrors);
+        mirrors.are_listed.then(|| mirrors.all.clone())
+    }
+
+    pub(super) async fn mirrors_changed(&self) {
+        self.mirrors_changed.notified().await;
+    }
+
+    fn see_mirrors(&self, change: impl FnOnce(&mut Mirrors)) {
+        change(&mut lock(&self.mirrors));
+        self.mirrors_changed.notify_one();
+    }
+
     /// A pod is to run, or is as it is now.
     pub fn put<R: Runtime>(&self, node: &Arc<Node<R>>, source: Source, mut object: Pod) {
         object.metadata.managed_fields = None;
@@ -177,6 +236,19 @@ impl Pods {
             }
             Err(why) => tracing::warn!(uid, "a pod cannot be read: {why}"),
         }
+    }
+
+    /// Decides something about those that were let in and have not ended. One is decided about at a time.
+    pub(super) fn decide<T>(&self, decide: impl FnOnce(&[&Guest]) -> T) -> T {
+        let entries = lock(&self.entries);
+        let is_in = |it: &&Arc<Entry>| it.is_in.load(Ordering::Relaxed) && !lock(&it.shown).has_ended;
+        let guests: Vec<&Guest> = entries.values().filter(is_in).filter_map(|it| it.guest.as_ref()).collect();
+        decide(&guests)
+    }
+
+    /// A pod changed in a way that others may wait for.
+    pub(super) fn change(&self) {
+        self.changed.notify_waiters();
     }
 
     /// Whether the runtime said that it ended.
@@ -249,6 +321,8 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
 /// What the API server wants to run here. Pods go on while it cannot be reached.
 async fn watch<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     let pods: Api<Pod> = Api::all(node.client.clone());
+    // Who is let in depends on what the node is.
+    node.standing.own().wait_for(Option::is_some).await.ok();
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.config.name));
     let mut events = pin!(watcher(pods, config).default_backoff());
     let mut list = BTreeSet::new();
@@ -261,16 +335,20 @@ async fn watch<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
             }
             Ok(Some(watcher::Event::InitDone)) => {
                 node.pods.keep(&list);
+                node.pods.see_mirrors(|mirrors| {
+                    mirrors.are_listed = true;
+                    mirrors.all.retain(|_, it| it.metadata.uid.as_ref().is_some_and(|it| list.contains(it)));
+                });
                 list.clear();
                 listed.notify_one();
             }
             Ok(Some(watcher::Event::Apply(pod))) => see(node, pod),
+            Ok(Some(watcher::Event::Delete(pod))) if is_mirror(&pod) => {
+                let is_it = |it: &Arc<Pod>| it.metadata.uid == pod.metadata.uid;
+                node.pods.see_mirrors(|mirrors| mirrors.all.retain(|_, it| !is_it(it)));
+            }
             Ok(Some(watcher::Event::Delete(pod))) => {
-                let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-                let is_mirror = is_mirror(&pod);
-                if !is_mirror {
-                    node.pods.remove(uid);
-                }
+                node.pods.remove(pod.metadata.uid.as_deref().unwrap_or_default());
             }
             Ok(None) => {}
             Err(error) => tracing::debug!("the watch of pods broke off: {error}"),
@@ -283,11 +361,16 @@ fn is_mirror(pod: &Pod) -> bool {
     annotations.is_some_and(|it| it.contains_key("kubernetes.io/config.mirror"))
 }
 
-fn see<R: Runtime>(node: &Arc<Node<R>>, pod: Pod) {
-    // What stands for a static pod runs already.
+fn see<R: Runtime>(node: &Arc<Node<R>>, mut pod: Pod) {
     if !is_mirror(&pod) {
         node.pods.put(node, Source::Api, pod);
+        return;
     }
+    // What it stands for runs already.
+    pod.metadata.managed_fields = None;
+    let (name, namespace, _) = sandbox::ids(&pod);
+    let key = Key::new(namespace, name);
+    node.pods.see_mirrors(|mirrors| drop(mirrors.all.insert(key, Arc::new(pod))));
 }
 
 /// What ends in the runtime is looked at at once.

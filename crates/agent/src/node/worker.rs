@@ -72,7 +72,7 @@ impl<R: Runtime> Worker<R> {
 
     /// Until nothing is left of the pod.
     pub(super) async fn run(mut self) {
-        if let Some(ending) = admission::admit(&self.node, &self.entry, &self.object).await {
+        if let Some(ending) = admission::let_in(&self.node, &self.entry).await {
             self.pod.end(ending, now());
         }
         let mut ask_at = Some(Instant::now());
@@ -182,7 +182,11 @@ impl<R: Runtime> Worker<R> {
             self.under_way.insert(id, deed);
         }
         let has_ended = self.pod.has_ended();
-        self.entry.show(|shown| shown.has_ended = has_ended);
+        let mut is_news = false;
+        self.entry.show(|shown| is_news = std::mem::replace(&mut shown.has_ended, has_ended) != has_ended);
+        if is_news {
+            self.node.pods.change();
+        }
         look.wake_at.map(|at| instant(at, began))
     }
 
