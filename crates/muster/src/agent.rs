@@ -10,7 +10,7 @@ use http::Uri;
 use muster_agent::endpoint::{Endpoint, Identity};
 use muster_agent::join::{Asking, Authority, Member};
 use muster_agent::net;
-use muster_agent::node::{Config, Node};
+use muster_agent::node::{Config, Node, host};
 use muster_agent::record::Recorder;
 use muster_agent::runtime::Cri;
 use serde_json::Value;
@@ -20,11 +20,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::sim_node::{label, taint};
+use crate::upkeep::UpkeepFlags;
+
+/// The machine goes down.
+const SIGPWR: i32 = 30;
 
 /// Make this machine a node: run the pods that it is given, until Ctrl-C or SIGTERM
 ///
 /// It joins with a token once; `muster token create` on the server prints the whole command. Then it has a certificate of its own,
-/// which it renews in time. When it ends, containers run on, and the next one finds them again.
+/// which it renews in time. When it ends, containers run on, and the next one finds them again. On SIGPWR, which says that the
+/// machine goes down, its pods are ended first, critical ones last.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster agent --server https://10.0.0.5:6443 --token abcdef.0123456789abcdef --ca-hash sha256:…
@@ -98,12 +103,15 @@ pub(crate) struct Args {
     /// End when standard input does: whoever started it is gone then
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
+    #[command(flatten)]
+    upkeep: UpkeepFlags,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let stop = CancellationToken::new();
+    let mut power = signal(SignalKind::from_raw(SIGPWR))?;
+    let (stop, shut_down) = (CancellationToken::new(), CancellationToken::new());
     let asked = async {
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -111,18 +119,24 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             () = stdin_ended(), if args.until_stdin_ends => {}
         }
     };
-    let node = node(&args, stop.clone());
+    let power_fails = async {
+        power.recv().await;
+        shut_down.cancel();
+        std::future::pending::<()>().await;
+    };
+    let node = node(&args, stop.clone(), shut_down.clone());
     tokio::pin!(node);
     tokio::select! {
         () = asked => {
             stop.cancel();
             node.await
         }
+        () = power_fails => Ok(()),
         ended = &mut node => ended,
     }
 }
 
-async fn node(args: &Args, stop: CancellationToken) -> anyhow::Result<()> {
+async fn node(args: &Args, stop: CancellationToken, shut_down: CancellationToken) -> anyhow::Result<()> {
     let name = match &args.node_name {
         Some(name) => name.clone(),
         None => hostname()?,
@@ -169,8 +183,16 @@ async fn node(args: &Args, stop: CancellationToken) -> anyhow::Result<()> {
         );
         served
     };
+    let grace = args.upkeep.shutdown()?;
+    let shutting_down = async {
+        shut_down.cancelled().await;
+        host::shut_down(&node, grace).await;
+        stop.cancel();
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
         () = recording => bail!("nobody writes events any more"),
+        () = shutting_down => Ok(()),
         served = parts => Ok(served?),
     }
 }
@@ -198,6 +220,7 @@ fn config(args: &Args, name: String) -> anyhow::Result<Config> {
         cluster_dns: args.cluster_dns.0,
         resolv_conf: args.resolv_conf.clone(),
         cluster_domain: args.cluster_domain.clone(),
+        upkeep: args.upkeep.upkeep()?,
     })
 }
 

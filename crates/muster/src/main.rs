@@ -17,6 +17,7 @@ mod sim_nodes;
 mod span;
 mod token;
 mod up;
+mod upkeep;
 
 use std::io;
 use std::process::ExitCode;

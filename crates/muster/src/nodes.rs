@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::parts::Parts;
 use crate::token;
+use crate::upkeep::UpkeepFlags;
 
 /// How long the token is good for that new nodes join with.
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
@@ -39,6 +40,7 @@ impl Nodes {
         port: u16,
         data_dir: &Path,
         administrator: &Client,
+        upkeep: &UpkeepFlags,
         parts: &mut Parts,
     ) -> anyhow::Result<Self> {
         let places: Vec<Place> = (1..=count).map(|it| machine.place(it)).collect();
@@ -69,7 +71,8 @@ impl Nodes {
                     }
                 }
             });
-            let arguments = arguments(&place, &server, &data_dir.join("ca.crt"), &token_file);
+            let mut arguments = arguments(&place, &server, &data_dir.join("ca.crt"), &token_file);
+            arguments.extend(upkeep.arguments().into_iter().map(OsString::from));
             let (program, stop) = (program.clone(), parts.stop());
             parts.wait_for(AGENT_STOP_MAX + Duration::from_secs(1));
             parts.keep(format!("agent of {}", place.name), move || {
@@ -135,6 +138,7 @@ fn arguments(place: &Place, server: &str, authority: &Path, token_file: &Path) -
     flag("--cni-conf-dir", place.cni_conf().into());
     flag("--cgroup-parent", place.cgroup_parent().into());
     flag("--var-log", place.var_log().into());
+    flag("--static-pods", place.static_pods().into());
     flag("--own-path", own("/var/log", &place.var_log()));
     flag("--own-path", own("/var/lib/kubelet", &place.root()));
     flag("--own-path", own("/run/containerd/containerd.sock", &place.socket()));

@@ -21,6 +21,7 @@ use crate::nodes::Nodes;
 use crate::parts::Parts;
 use crate::serving::{Serving, client};
 use crate::sim_nodes::{FLEET_OF_UP, SimFlags};
+use crate::upkeep::UpkeepFlags;
 
 /// A node has this taint until it is seen to be ready.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -53,6 +54,8 @@ pub(crate) struct Args {
     sim: SimFlags,
     #[command(flatten)]
     serving: Serving,
+    #[command(flatten)]
+    upkeep: UpkeepFlags,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
@@ -178,7 +181,7 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
     let nodes = match &machine {
         Some(machine) => {
             let dir = args.serving.data_dir();
-            Some(Nodes::start(machine, counts.real, port, dir, &administrator, parts).await?)
+            Some(Nodes::start(machine, counts.real, port, dir, &administrator, &args.upkeep, parts).await?)
         }
         None => None,
     };

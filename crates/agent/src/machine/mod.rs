@@ -149,6 +149,11 @@ impl Place {
         self.dir.join("cni")
     }
 
+    /// Manifests of pods that the node runs whatever the API server says.
+    pub fn static_pods(&self) -> PathBuf {
+        self.dir.join("static-pods")
+    }
+
     pub fn agent_log(&self) -> PathBuf {
         self.dir.join("agent.log")
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_engine::eviction::{self, Thresholds};
+use muster_engine::quantity::Quantity;
 use muster_engine::resources::Amounts;
 use serde_json::Value;
 
@@ -79,6 +80,35 @@ impl Default for Upkeep {
             logs_max: 5,
             look_every: Duration::from_secs(10),
         }
+    }
+}
+
+impl Upkeep {
+    /// Reads `memory.available<100Mi,nodefs.available<10%` over what is there.
+    pub fn set_thresholds(&mut self, text: &str) -> Result<(), String> {
+        self.thresholds = self.thresholds.clone().with(text)?;
+        Ok(())
+    }
+
+    /// Reads `cpu=100m,memory=500Mi`.
+    pub fn set_reserved(&mut self, text: &str) -> Result<(), String> {
+        let amount = |part: &str| {
+            let (name, amount) =
+                part.split_once('=').ok_or_else(|| format!("{part:?} is not NAME=AMOUNT"))?;
+            let amount = Quantity::parse(amount).map_err(|it| format!("{amount:?} of {name}: {it}"))?;
+            Ok((name.to_owned(), amount))
+        };
+        let parts = text.split(',').filter(|it| !it.is_empty());
+        self.reserved = parts.map(amount).collect::<Result<_, String>>()?;
+        Ok(())
+    }
+
+    /// Reads `10Mi`.
+    pub fn set_log_bytes_max(&mut self, text: &str) -> Result<(), String> {
+        let amount = Quantity::parse(text).map_err(|it| format!("{text:?}: {it}"))?;
+        let bytes = u64::try_from(amount.units()).ok().filter(|it| 0 < *it);
+        self.log_bytes_max = bytes.ok_or_else(|| format!("{text:?} is no size of a file"))?;
+        Ok(())
     }
 }
 
