@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use http::Uri;
 use muster_agent::endpoint::{Endpoint, Identity};
 use muster_agent::join::{Asking, Authority, Member};
 use muster_agent::net;
-use muster_agent::node::{Config, Node, host};
+use muster_agent::node::{Config, Node, Upkeep, host};
 use muster_agent::record::Recorder;
 use muster_agent::runtime::Cri;
 use serde_json::Value;
@@ -20,16 +21,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::sim_node::{label, taint};
-use crate::upkeep::UpkeepFlags;
-
-/// The machine goes down.
-const SIGPWR: i32 = 30;
+use crate::span;
 
 /// Make this machine a node: run the pods that it is given, until Ctrl-C or SIGTERM
 ///
 /// It joins with a token once; `muster token create` on the server prints the whole command. Then it has a certificate of its own,
-/// which it renews in time. When it ends, containers run on, and the next one finds them again. On SIGPWR, which says that the
-/// machine goes down, its pods are ended first, critical ones last.
+/// which it renews in time. When it ends, containers run on, and the next one finds them again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster agent --server https://10.0.0.5:6443 --token abcdef.0123456789abcdef --ca-hash sha256:…
@@ -100,18 +97,77 @@ pub(crate) struct Args {
     /// What pods that want FROM of this machine get instead: with several nodes on it, each has its own
     #[arg(long, value_name = "FROM=TO", value_parser = own_path)]
     own_path: Vec<(PathBuf, PathBuf)>,
+    #[command(flatten)]
+    upkeep: UpkeepFlags,
+    /// When asked to end, end the pods first, critical ones last, as before the machine goes down. Without it they run on
+    #[arg(long)]
+    drain_on_stop: bool,
     /// End when standard input does: whoever started it is gone then
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
-    #[command(flatten)]
-    upkeep: UpkeepFlags,
+}
+
+/// How the node looks after itself; what is not said is as with a kubelet.
+#[derive(Debug, clap::Args)]
+struct UpkeepFlags {
+    /// What must be left, or pods are sent off, beside what a kubelet has: memory.available<200Mi,nodefs.available<5%
+    /// Said again, it adds to what was said before; 0% turns one off
+    #[arg(long, value_name = "SIGNAL<AMOUNT,…")]
+    eviction_hard: Vec<String>,
+    /// What pods do not get, for the system needs it, as cpu=100m,memory=500Mi
+    #[arg(long, value_name = "NAME=AMOUNT,…", default_value = "")]
+    system_reserved: String,
+    /// A pressure is over when it was not seen for so long
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = span::parse)]
+    eviction_pressure_transition_period: Duration,
+    /// When more than this of the disk is taken, in percent, unused images go …
+    #[arg(long, value_name = "PERCENT", default_value_t = 85, overrides_with = "image_gc_high_threshold", value_parser = clap::value_parser!(u8).range(0..=100))]
+    image_gc_high_threshold: u8,
+    /// … until no more than this is
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=100))]
+    image_gc_low_threshold: u8,
+    /// An image that came later than this before is not unused yet
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = span::parse)]
+    minimum_image_ttl_duration: Duration,
+    /// A container's log that is larger is set aside …
+    #[arg(long, value_name = "BYTES", default_value_t = 10 << 20)]
+    container_log_max_size: u64,
+    /// … of which so many are kept, with the one that is written
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..))]
+    container_log_max_files: u16,
+    /// How often it looks after all that
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span::parse)]
+    housekeeping_interval: Duration,
+}
+
+impl UpkeepFlags {
+    fn upkeep(&self) -> anyhow::Result<Upkeep> {
+        let mut usual = Upkeep::default();
+        usual
+            .set_reserved(&self.system_reserved)
+            .map_err(|why| anyhow::anyhow!("choose another --system-reserved: {why}"))?;
+        let thresholds = usual.thresholds.with(&self.eviction_hard.join(","));
+        let thresholds =
+            thresholds.map_err(|why| anyhow::anyhow!("choose another --eviction-hard: {why}"))?;
+        Ok(Upkeep {
+            thresholds,
+            reserved: usual.reserved,
+            pressure_min: self.eviction_pressure_transition_period,
+            images_high: self.image_gc_high_threshold,
+            images_low: self.image_gc_low_threshold,
+            image_age_min: self.minimum_image_ttl_duration,
+            log_bytes_max: self.container_log_max_size,
+            logs_max: self.container_log_max_files,
+            look_every: self.housekeeping_interval,
+        })
+    }
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut power = signal(SignalKind::from_raw(SIGPWR))?;
-    let (stop, shut_down) = (CancellationToken::new(), CancellationToken::new());
+    // Asked to end, and to end now.
+    let (asked_to, stop) = (CancellationToken::new(), CancellationToken::new());
     let asked = async {
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -119,24 +175,18 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             () = stdin_ended(), if args.until_stdin_ends => {}
         }
     };
-    let power_fails = async {
-        power.recv().await;
-        shut_down.cancel();
-        std::future::pending::<()>().await;
-    };
-    let node = node(&args, stop.clone(), shut_down.clone());
+    let node = node(&args, &asked_to, stop);
     tokio::pin!(node);
     tokio::select! {
         () = asked => {
-            stop.cancel();
+            asked_to.cancel();
             node.await
         }
-        () = power_fails => Ok(()),
         ended = &mut node => ended,
     }
 }
 
-async fn node(args: &Args, stop: CancellationToken, shut_down: CancellationToken) -> anyhow::Result<()> {
+async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -> anyhow::Result<()> {
     let name = match &args.node_name {
         Some(name) => name.clone(),
         None => hostname()?,
@@ -157,7 +207,7 @@ async fn node(args: &Args, stop: CancellationToken, shut_down: CancellationToken
         authority,
     };
     let member = tokio::select! {
-        () = stop.cancelled() => return Ok(()),
+        () = asked.cancelled() => return Ok(()),
         joined = Member::join(&asking) => joined?,
     };
     let config = Arc::new(config(args, name)?);
@@ -174,8 +224,16 @@ async fn node(args: &Args, stop: CancellationToken, shut_down: CancellationToken
 
     let (recorder, recording) = Recorder::new(member.client(), config.name.clone());
     let node = Node::new(member.client(), config.clone(), runtime, recorder);
+    let ending = async {
+        asked.cancelled().await;
+        if args.drain_on_stop {
+            host::shut_down(&node, host::Grace::default()).await;
+        }
+        stop.cancel();
+    };
     let parts = async {
-        let ((), (), served, ()) = tokio::join!(
+        let ((), (), (), served, ()) = tokio::join!(
+            ending,
             member.keep(config.address, serve, stop.clone()),
             net::run(config.clone(), member.client(), stop.clone()),
             Arc::new(Endpoint::new(node.clone())).serve(listener, identity.clone(), stop.clone()),
@@ -183,16 +241,8 @@ async fn node(args: &Args, stop: CancellationToken, shut_down: CancellationToken
         );
         served
     };
-    let grace = args.upkeep.shutdown()?;
-    let shutting_down = async {
-        shut_down.cancelled().await;
-        host::shut_down(&node, grace).await;
-        stop.cancel();
-        std::future::pending::<()>().await;
-    };
     tokio::select! {
         () = recording => bail!("nobody writes events any more"),
-        () = shutting_down => Ok(()),
         served = parts => Ok(served?),
     }
 }

@@ -17,7 +17,6 @@ mod sim_nodes;
 mod span;
 mod token;
 mod up;
-mod upkeep;
 
 use std::io;
 use std::process::ExitCode;

@@ -18,13 +18,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::parts::Parts;
 use crate::token;
-use crate::upkeep::UpkeepFlags;
 
 /// How long the token is good for that new nodes join with.
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
 
 /// How long an agent may take to end.
 const AGENT_STOP_MAX: Duration = Duration::from_secs(10);
+
+/// The nodes share a disk with all else that is on this machine, which is often nearly full: a share of it says nothing about
+/// them, and only its end does.
+const SHARED_DISK: &str =
+    "nodefs.available<500Mi,imagefs.available<500Mi,nodefs.inodesFree<1%,imagefs.inodesFree<1%";
 
 /// The nodes, and the token that is taken back when all have joined.
 pub(crate) struct Nodes {
@@ -33,14 +37,14 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Starts so many nodes, for the server at that port.
+    /// Starts so many nodes, for the server at that port, with these further flags for each agent.
     pub(crate) async fn start(
         machine: &Machine,
         count: u16,
         port: u16,
         data_dir: &Path,
+        further: &[String],
         administrator: &Client,
-        upkeep: &UpkeepFlags,
         parts: &mut Parts,
     ) -> anyhow::Result<Self> {
         let places: Vec<Place> = (1..=count).map(|it| machine.place(it)).collect();
@@ -72,7 +76,7 @@ impl Nodes {
                 }
             });
             let mut arguments = arguments(&place, &server, &data_dir.join("ca.crt"), &token_file);
-            arguments.extend(upkeep.arguments().into_iter().map(OsString::from));
+            arguments.extend(further.iter().map(OsString::from));
             let (program, stop) = (program.clone(), parts.stop());
             parts.wait_for(AGENT_STOP_MAX + Duration::from_secs(1));
             parts.keep(format!("agent of {}", place.name), move || {
@@ -139,6 +143,8 @@ fn arguments(place: &Place, server: &str, authority: &Path, token_file: &Path) -
     flag("--cgroup-parent", place.cgroup_parent().into());
     flag("--var-log", place.var_log().into());
     flag("--static-pods", place.static_pods().into());
+    flag("--eviction-hard", SHARED_DISK.into());
+    flag("--image-gc-high-threshold", "100".into());
     flag("--own-path", own("/var/log", &place.var_log()));
     flag("--own-path", own("/var/lib/kubelet", &place.root()));
     flag("--own-path", own("/run/containerd/containerd.sock", &place.socket()));

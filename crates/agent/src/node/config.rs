@@ -84,12 +84,6 @@ impl Default for Upkeep {
 }
 
 impl Upkeep {
-    /// Reads `memory.available<100Mi,nodefs.available<10%` over what is there.
-    pub fn set_thresholds(&mut self, text: &str) -> Result<(), String> {
-        self.thresholds = self.thresholds.clone().with(text)?;
-        Ok(())
-    }
-
     /// Reads `cpu=100m,memory=500Mi`.
     pub fn set_reserved(&mut self, text: &str) -> Result<(), String> {
         let amount = |part: &str| {
@@ -100,14 +94,6 @@ impl Upkeep {
         };
         let parts = text.split(',').filter(|it| !it.is_empty());
         self.reserved = parts.map(amount).collect::<Result<_, String>>()?;
-        Ok(())
-    }
-
-    /// Reads `10Mi`.
-    pub fn set_log_bytes_max(&mut self, text: &str) -> Result<(), String> {
-        let amount = Quantity::parse(text).map_err(|it| format!("{text:?}: {it}"))?;
-        let bytes = u64::try_from(amount.units()).ok().filter(|it| 0 < *it);
-        self.log_bytes_max = bytes.ok_or_else(|| format!("{text:?} is no size of a file"))?;
         Ok(())
     }
 }

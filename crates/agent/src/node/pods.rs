@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,12 +11,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use muster_engine::facts::Key;
+use muster_engine::pod::admission::Guest;
 use muster_engine::pod::{self, Ending};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::worker::Worker;
-use super::{Node, sandbox};
+use super::{Node, admission, sandbox};
 use crate::runtime::{Runtime, RuntimeError, label};
 
 /// What the runtime has is looked through so often: for what its events did not tell, and for what belongs to nobody.
@@ -62,6 +64,9 @@ pub struct Entry {
     mail: Mutex<Mail>,
     bell: Notify,
     shown: Mutex<Shown>,
+    /// What it asks of the node.
+    pub(super) guest: Option<Guest>,
+    is_in: AtomicBool,
 }
 
 /// What a worker is told. Of each kind the last counts, so it does not grow.
@@ -89,8 +94,28 @@ pub struct Shown {
 
 impl Entry {
     fn new(source: Source, object: Arc<Pod>) -> Self {
+        let guest = if source == Source::Orphan { None } else { admission::guest(&object) };
         let shown = Shown { object, ..Shown::default() };
-        Self { source, mail: Mutex::default(), bell: Notify::new(), shown: Mutex::new(shown) }
+        Self {
+            source,
+            mail: Mutex::default(),
+            bell: Notify::new(),
+            shown: Mutex::new(shown),
+            guest,
+            is_in: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on it counts, for others that want to be let in.
+    pub(super) fn let_in(&self) {
+        self.is_in.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nobody waits for it to begin any more.
+    pub(super) fn is_to_end(&self) -> bool {
+        let mail = lock(&self.mail);
+        let is_deleted = mail.object.as_ref().is_some_and(|it| it.metadata.deletion_timestamp.is_some());
+        mail.is_gone || mail.ending.is_some() || is_deleted
     }
 
     /// The pod as it is now.
@@ -213,6 +238,19 @@ impl Pods {
         }
     }
 
+    /// Decides something about those that were let in and have not ended. One is decided about at a time.
+    pub(super) fn decide<T>(&self, decide: impl FnOnce(&[&Guest]) -> T) -> T {
+        let entries = lock(&self.entries);
+        let is_in = |it: &&Arc<Entry>| it.is_in.load(Ordering::Relaxed) && !lock(&it.shown).has_ended;
+        let guests: Vec<&Guest> = entries.values().filter(is_in).filter_map(|it| it.guest.as_ref()).collect();
+        decide(&guests)
+    }
+
+    /// A pod changed in a way that others may wait for.
+    pub(super) fn change(&self) {
+        self.changed.notify_waiters();
+    }
+
     /// Whether the runtime said that it ended.
     pub(super) fn has_ended(&self, id: &str) -> bool {
         lock(&self.ended).iter().any(|it| it == id)
@@ -283,6 +321,8 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
 /// What the API server wants to run here. Pods go on while it cannot be reached.
 async fn watch<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     let pods: Api<Pod> = Api::all(node.client.clone());
+    // Who is let in depends on what the node is.
+    node.standing.own().wait_for(Option::is_some).await.ok();
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.config.name));
     let mut events = pin!(watcher(pods, config).default_backoff());
     let mut list = BTreeSet::new();

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::deed::{Doer, Figures};
 use super::observe::Observer;
 use super::pods::{Entry, Mail};
-use super::{Node, now};
+use super::{Node, admission, now};
 use crate::runtime::Runtime;
 
 /// A runtime that does not answer is asked again.
@@ -72,6 +72,9 @@ impl<R: Runtime> Worker<R> {
 
     /// Until nothing is left of the pod.
     pub(super) async fn run(mut self) {
+        if let Some(ending) = admission::let_in(&self.node, &self.entry).await {
+            self.pod.end(ending, now());
+        }
         let mut ask_at = Some(Instant::now());
         // How often something still showed as running that is said to have ended.
         let mut shown = 0;
@@ -179,7 +182,11 @@ impl<R: Runtime> Worker<R> {
             self.under_way.insert(id, deed);
         }
         let has_ended = self.pod.has_ended();
-        self.entry.show(|shown| shown.has_ended = has_ended);
+        let mut is_news = false;
+        self.entry.show(|shown| is_news = std::mem::replace(&mut shown.has_ended, has_ended) != has_ended);
+        if is_news {
+            self.node.pods.change();
+        }
         look.wake_at.map(|at| instant(at, began))
     }
 
