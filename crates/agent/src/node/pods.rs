@@ -1,7 +1,9 @@
 //! What is to run on the node, and what runs there: one watch of the API server, one of the runtime, and a worker for each pod.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,16 +12,19 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use muster_engine::facts::Key;
+use muster_engine::pod::admission::Guest;
 use muster_engine::pod::{self, Ending};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::worker::Worker;
-use super::{Node, sandbox};
+use super::{Config, Node, admission, sandbox};
 use crate::runtime::{Runtime, RuntimeError, label};
 
 /// What the runtime has is looked through so often: for what its events did not tell, and for what belongs to nobody.
 const RELIST_EVERY: Duration = Duration::from_secs(20);
+/// Ends that are remembered: more than there can be between two looks at a pod that has just begun.
+const ENDED_MAX: usize = 256;
 /// A runtime that cannot be followed is tried again.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 
@@ -37,8 +42,20 @@ pub enum Source {
 #[derive(Debug, Default)]
 pub struct Pods {
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
-    /// The API server's were listed: what it does not have is known to be gone.
+    /// The last containers and sandboxes that the runtime said had ended. It says so a moment before it shows it, and for
+    /// some before anybody knows whose they are.
+    ended: Mutex<VecDeque<String>>,
     changed: Notify,
+    mirrors: Mutex<Mirrors>,
+    mirrors_changed: Notify,
+}
+
+/// What stands for static pods on the API server.
+#[derive(Debug, Default)]
+struct Mirrors {
+    all: BTreeMap<Key, Arc<Pod>>,
+    /// The API server's pods were listed once: what it does not have is known to be missing.
+    are_listed: bool,
 }
 
 /// A pod of the node: what its worker is told, and what it has last seen.
@@ -48,6 +65,9 @@ pub struct Entry {
     mail: Mutex<Mail>,
     bell: Notify,
     shown: Mutex<Shown>,
+    /// What it asks of the node.
+    pub(super) guest: Option<Guest>,
+    is_in: AtomicBool,
 }
 
 /// What a worker is told. Of each kind the last counts, so it does not grow.
@@ -56,8 +76,7 @@ pub(super) struct Mail {
     pub object: Option<Arc<Pod>>,
     pub is_gone: bool,
     pub ending: Option<Ending>,
-    /// A container or sandbox that has ended; empty: look at all.
-    pub ended: BTreeSet<String>,
+    /// Something of it in the runtime may have changed.
     pub look: bool,
 }
 
@@ -76,8 +95,28 @@ pub struct Shown {
 
 impl Entry {
     fn new(source: Source, object: Arc<Pod>) -> Self {
+        let guest = if source == Source::Orphan { None } else { admission::guest(&object) };
         let shown = Shown { object, ..Shown::default() };
-        Self { source, mail: Mutex::default(), bell: Notify::new(), shown: Mutex::new(shown) }
+        Self {
+            source,
+            mail: Mutex::default(),
+            bell: Notify::new(),
+            shown: Mutex::new(shown),
+            guest,
+            is_in: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on it counts, for others that want to be let in.
+    pub(super) fn let_in(&self) {
+        self.is_in.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nobody waits for it to begin any more.
+    pub(super) fn is_to_end(&self) -> bool {
+        let mail = lock(&self.mail);
+        let is_deleted = mail.object.as_ref().is_some_and(|it| it.metadata.deletion_timestamp.is_some());
+        mail.is_gone || mail.ending.is_some() || is_deleted
     }
 
     /// The pod as it is now.
@@ -92,6 +131,19 @@ impl Entry {
     /// It is to end: evicted, or because the node shuts down.
     pub fn end(&self, ending: Ending) {
         self.tell(|mail| mail.ending = Some(ending));
+    }
+
+    /// Of a static pod: what stands for it on the API server, and has the status that was last told.
+    pub(super) fn mirrored(&self, mirror: Option<&Pod>) {
+        let uid = mirror.and_then(|it| it.metadata.uid.clone());
+        let mut shown = lock(&self.shown);
+        if shown.mirror == uid {
+            return;
+        }
+        shown.mirror = uid;
+        let object = Pod { status: mirror.and_then(|it| it.status.clone()), ..Pod::clone(&shown.object) };
+        drop(shown);
+        self.tell(|mail| mail.object = Some(Arc::new(object)));
     }
 
     pub(super) fn tell(&self, write: impl FnOnce(&mut Mail)) {
@@ -141,12 +193,27 @@ impl Pods {
         self.changed.notified().await;
     }
 
+    /// What stands for static pods on the API server. `None` until it is known what does.
+    pub(super) fn mirrors(&self) -> Option<BTreeMap<Key, Arc<Pod>>> {
+        let mirrors = lock(&self.mirrors);
+        mirrors.are_listed.then(|| mirrors.all.clone())
+    }
+
+    pub(super) async fn mirrors_changed(&self) {
+        self.mirrors_changed.notified().await;
+    }
+
+    fn see_mirrors(&self, change: impl FnOnce(&mut Mirrors)) {
+        change(&mut lock(&self.mirrors));
+        self.mirrors_changed.notify_one();
+    }
+
     /// A pod is to run, or is as it is now.
     pub fn put<R: Runtime>(&self, node: &Arc<Node<R>>, source: Source, mut object: Pod) {
         object.metadata.managed_fields = None;
         let object = Arc::new(object);
         let (name, namespace, uid) = sandbox::ids(&object);
-        if uid.is_empty() || !uid.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
+        if !is_uid(uid) {
             tracing::warn!(
                 namespace,
                 name,
@@ -170,6 +237,31 @@ impl Pods {
             }
             Err(why) => tracing::warn!(uid, "a pod cannot be read: {why}"),
         }
+    }
+
+    /// Decides something about those that were let in and have not ended. One is decided about at a time.
+    pub(super) fn decide<T>(&self, decide: impl FnOnce(&[&Guest]) -> T) -> T {
+        let entries = lock(&self.entries);
+        let is_in = |it: &&Arc<Entry>| it.is_in.load(Ordering::Relaxed) && !lock(&it.shown).has_ended;
+        let guests: Vec<&Guest> = entries.values().filter(is_in).filter_map(|it| it.guest.as_ref()).collect();
+        decide(&guests)
+    }
+
+    /// A pod changed in a way that others may wait for.
+    pub(super) fn change(&self) {
+        self.changed.notify_waiters();
+    }
+
+    /// Whether the runtime said that it ended.
+    pub(super) fn has_ended(&self, id: &str) -> bool {
+        lock(&self.ended).iter().any(|it| it == id)
+    }
+
+    fn ends(&self, id: String) {
+        let mut ended = lock(&self.ended);
+        ended.push_back(id);
+        let more = ended.len().saturating_sub(ENDED_MAX);
+        ended.drain(..more);
     }
 
     /// Nobody wants it any more.
@@ -199,7 +291,7 @@ impl Pods {
         if entries.contains_key(&uid) {
             return;
         }
-        tracing::info!(pod = %key, uid, "what runs here of a pod that nobody knows is ended");
+        tracing::info!(pod = %key, uid, "what is here of a pod that nobody knows goes");
         let worker = Worker::orphan(node.clone(), entry.clone(), key, &uid);
         entries.insert(uid.clone(), entry.clone());
         drop(entries);
@@ -223,13 +315,26 @@ fn spawn<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<Entry>, worker
 
 /// Follows the API server and the runtime, for ever.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
+    // Nothing can be said of a pod before the runtime answers.
+    while let Err(error) = ask_name(node).await {
+        tracing::debug!("the runtime does not answer yet: {error}");
+        tokio::time::sleep(FOLLOW_AGAIN).await;
+    }
     let listed = Notify::new();
     tokio::join!(watch(node, &listed), follow(node), relist(node, &listed));
+}
+
+async fn ask_name<R: Runtime>(node: &Node<R>) -> Result<(), RuntimeError> {
+    let version = node.runtime.version().await?;
+    node.runtime_name.get_or_init(|| version.runtime_name);
+    Ok(())
 }
 
 /// What the API server wants to run here. Pods go on while it cannot be reached.
 async fn watch<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     let pods: Api<Pod> = Api::all(node.client.clone());
+    // Who is let in depends on what the node is.
+    node.standing.own().wait_for(Option::is_some).await.ok();
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.config.name));
     let mut events = pin!(watcher(pods, config).default_backoff());
     let mut list = BTreeSet::new();
@@ -242,16 +347,20 @@ async fn watch<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
             }
             Ok(Some(watcher::Event::InitDone)) => {
                 node.pods.keep(&list);
+                node.pods.see_mirrors(|mirrors| {
+                    mirrors.are_listed = true;
+                    mirrors.all.retain(|_, it| it.metadata.uid.as_ref().is_some_and(|it| list.contains(it)));
+                });
                 list.clear();
                 listed.notify_one();
             }
             Ok(Some(watcher::Event::Apply(pod))) => see(node, pod),
+            Ok(Some(watcher::Event::Delete(pod))) if is_mirror(&pod) => {
+                let is_it = |it: &Arc<Pod>| it.metadata.uid == pod.metadata.uid;
+                node.pods.see_mirrors(|mirrors| mirrors.all.retain(|_, it| !is_it(it)));
+            }
             Ok(Some(watcher::Event::Delete(pod))) => {
-                let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-                let is_mirror = is_mirror(&pod);
-                if !is_mirror {
-                    node.pods.remove(uid);
-                }
+                node.pods.remove(pod.metadata.uid.as_deref().unwrap_or_default());
             }
             Ok(None) => {}
             Err(error) => tracing::debug!("the watch of pods broke off: {error}"),
@@ -264,11 +373,16 @@ fn is_mirror(pod: &Pod) -> bool {
     annotations.is_some_and(|it| it.contains_key("kubernetes.io/config.mirror"))
 }
 
-fn see<R: Runtime>(node: &Arc<Node<R>>, pod: Pod) {
-    // What stands for a static pod runs already.
+fn see<R: Runtime>(node: &Arc<Node<R>>, mut pod: Pod) {
     if !is_mirror(&pod) {
         node.pods.put(node, Source::Api, pod);
+        return;
     }
+    // What it stands for runs already.
+    pod.metadata.managed_fields = None;
+    let (name, namespace, _) = sandbox::ids(&pod);
+    let key = Key::new(namespace, name);
+    node.pods.see_mirrors(|mirrors| drop(mirrors.all.insert(key, Arc::new(pod))));
 }
 
 /// What ends in the runtime is looked at at once.
@@ -280,10 +394,10 @@ async fn follow<R: Runtime>(node: &Arc<Node<R>>) {
                 was_followed = true;
                 look_at_all(node);
                 while let Some(Ok(id)) = exits.next().await {
-                    if let Some(entry) = owner(node, &id) {
-                        entry.tell(|mail| {
-                            mail.ended.insert(id);
-                        });
+                    let entry = owner(node, &id);
+                    node.pods.ends(id);
+                    if let Some(entry) = entry {
+                        entry.tell(|mail| mail.look = true);
                     }
                 }
             }
@@ -364,5 +478,30 @@ async fn compare<R: Runtime>(node: &Arc<Node<R>>) -> Result<(), RuntimeError> {
     for (uid, (key, _)) in found {
         node.pods.orphan(node, key, uid);
     }
+    // Nothing runs of these, but something was kept for them.
+    for (uid, key) in left_behind(&node.config) {
+        node.pods.orphan(node, key, uid);
+    }
     Ok(())
+}
+
+/// Pods that something is kept for on disk, with their names where there are logs of theirs. Another's logs in the same place are
+/// not touched.
+fn left_behind(config: &Config) -> BTreeMap<String, Key> {
+    let names = |dir: PathBuf| {
+        let all = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+        all.filter_map(|it| it.file_name().into_string().ok())
+    };
+    let dirs = names(config.root.join("pods")).map(|uid| (uid, Key::new("", "")));
+    let logs = names(config.logs_kept()).filter_map(|name| {
+        let mut parts = name.splitn(3, '_');
+        let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
+        Some((uid.to_owned(), Key::new(namespace, name)))
+    });
+    dirs.chain(logs).filter(|(uid, _)| is_uid(uid)).collect()
+}
+
+/// Whether it can be a part of a path.
+fn is_uid(uid: &str) -> bool {
+    !uid.is_empty() && uid.len() <= 128 && uid.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
 }

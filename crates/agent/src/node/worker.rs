@@ -14,14 +14,14 @@ use tokio::time::Instant;
 use super::deed::{Doer, Figures};
 use super::observe::Observer;
 use super::pods::{Entry, Mail};
-use super::{Node, now};
+use super::{Node, admission, now};
 use crate::runtime::Runtime;
 
 /// A runtime that does not answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The runtime tells that something ended a moment before it shows it: it is asked again, so often and each time later.
-const SHOWN_AFTER_MS: [u64; 6] = [20, 50, 100, 200, 500, 1000];
+const SHOWN_AFTER_MS: [u64; 14] = [10, 20, 30, 50, 50, 100, 100, 200, 300, 500, 1000, 2000, 4000, 4000];
 
 /// A pod's volumes follow what they are made from, so long after a failure.
 const REFRESH_AGAIN: Duration = Duration::from_secs(30);
@@ -72,26 +72,29 @@ impl<R: Runtime> Worker<R> {
 
     /// Until nothing is left of the pod.
     pub(super) async fn run(mut self) {
-        let mut is_stale = true;
-        // A container that is said to have ended, and how often it was asked for since.
-        let mut awaited: Option<(String, usize)> = None;
+        if let Some(ending) = admission::let_in(&self.node, &self.entry).await {
+            self.pod.end(ending, now());
+        }
+        let mut ask_at = Some(Instant::now());
+        // How often something still showed as running that is said to have ended.
+        let mut shown = 0;
         loop {
-            let mut ask_at = None;
-            if is_stale {
-                match self.observe().await {
-                    Ok(()) => is_stale = false,
+            if ask_at.is_some_and(|it| it <= Instant::now()) {
+                let wait = match self.observe().await {
+                    Ok(()) if self.shows_ended() => {
+                        shown += 1;
+                        SHOWN_AFTER_MS.get(shown - 1).map(|it| Duration::from_millis(*it))
+                    }
+                    Ok(()) => {
+                        shown = 0;
+                        None
+                    }
                     Err(error) => {
                         tracing::debug!(pod = %self.pod.key(), "the runtime cannot be asked: {error}");
-                        ask_at = Some(Instant::now() + ASK_AGAIN);
+                        Some(ASK_AGAIN)
                     }
-                }
-            }
-            if let Some((id, times)) = awaited.take()
-                && self.runs(&id)
-                && let Some(wait) = SHOWN_AFTER_MS.get(times)
-            {
-                ask_at = Some(Instant::now() + Duration::from_millis(*wait));
-                awaited = Some((id, times + 1));
+                };
+                ask_at = wait.map(|it| Instant::now() + it);
             }
             let wake_at = self.look();
             if self.pod.is_over() {
@@ -101,19 +104,19 @@ impl<R: Runtime> Worker<R> {
             let later = Instant::now() + Duration::from_secs(3600);
             tokio::select! {
                 mail = self.entry.mail() => {
-                    is_stale |= mail.look || !mail.ended.is_empty();
-                    awaited = mail.ended.iter().next().map(|id| (id.clone(), 0)).or(awaited);
+                    if mail.look {
+                        ask_at = Some(Instant::now());
+                    }
                     self.read(mail);
                 }
                 Some(done) = self.deeds.join_next_with_id() => {
                     let mark = self.pod.mark();
                     self.done(done);
-                    is_stale |= mark != self.pod.mark();
+                    if mark != self.pod.mark() {
+                        ask_at = Some(Instant::now());
+                    }
                 }
-                () = tokio::time::sleep_until(at.unwrap_or(later)) => {
-                    is_stale |= ask_at.is_some_and(|it| it <= Instant::now());
-                    self.refresh();
-                }
+                () = tokio::time::sleep_until(at.unwrap_or(later)) => self.refresh(),
             }
         }
         tracing::debug!(pod = %self.pod.key(), "nothing is left of it here");
@@ -129,10 +132,12 @@ impl<R: Runtime> Worker<R> {
         Ok(())
     }
 
-    fn runs(&self, id: &str) -> bool {
-        let is_up = |it: &pod::Container| *it.id == *id && matches!(it.state, State::Running { .. });
-        self.seen.containers.iter().any(is_up)
-            || self.seen.sandboxes.iter().any(|it| *it.id == *id && it.is_ready)
+    /// Whether something shows as running that is said to have ended.
+    fn shows_ended(&self) -> bool {
+        let running = self.seen.containers.iter().filter(|it| matches!(it.state, State::Running { .. }));
+        let ready = self.seen.sandboxes.iter().filter(|it| it.is_ready);
+        let mut ids = running.map(|it| &it.id).chain(ready.map(|it| &it.id));
+        ids.any(|id| self.node.pods.has_ended(id))
     }
 
     fn read(&mut self, mail: Mail) {
@@ -177,7 +182,11 @@ impl<R: Runtime> Worker<R> {
             self.under_way.insert(id, deed);
         }
         let has_ended = self.pod.has_ended();
-        self.entry.show(|shown| shown.has_ended = has_ended);
+        let mut is_news = false;
+        self.entry.show(|shown| is_news = std::mem::replace(&mut shown.has_ended, has_ended) != has_ended);
+        if is_news {
+            self.node.pods.change();
+        }
         look.wake_at.map(|at| instant(at, began))
     }
 
@@ -247,7 +256,8 @@ impl<R: Runtime> Worker<R> {
 }
 
 fn host<R: Runtime>(node: &Node<R>) -> Host {
-    Host { addresses: vec![node.config.address.to_string().into()], runtime: "containerd".into() }
+    let runtime = node.runtime_name.get().map_or("containerd", |it| it.as_str());
+    Host { addresses: vec![node.config.address.to_string().into()], runtime: runtime.into() }
 }
 
 fn instant(at: Time, now: Time) -> Instant {

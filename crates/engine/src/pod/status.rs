@@ -391,7 +391,9 @@ pub(super) fn covers(part: &Value, whole: &Value) -> bool {
             part.iter().all(|(key, value)| covers(value, whole.get(key).unwrap_or(&Value::Null)))
         }
         (Value::Array(part), Value::Array(whole)) => {
-            let key = |it: &Value| ["type", "name", "ip"].into_iter().find(|key| it[*key].is_string());
+            // A volume is mounted as often as one likes, each time at another path.
+            let keys = ["type", "mountPath", "name", "ip"];
+            let key = |it: &Value| keys.into_iter().find(|key| it[*key].is_string());
             let counterpart = |place: usize, it: &Value| match key(it) {
                 Some(key) => whole.iter().find(|other| other[key] == it[key]).cloned(),
                 None => whole.get(place).cloned(),

@@ -415,3 +415,24 @@ fn an_answer_from_before_the_last_deed_is_not_used() {
     scene.pod.seen(before, scene.now);
     assert_eq!(scene.pod.look(scene.now).deeds, [], "the container would be started twice");
 }
+
+#[test]
+fn a_volume_mounted_twice_is_told_once() {
+    let mounts = json!([{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/b"}]);
+    let object = json!({
+        "metadata": {"name": "web-1", "namespace": "shop", "uid": "u1"},
+        "spec": {"nodeName": "n1", "containers": [{"name": "web", "image": "web:1", "volumeMounts": mounts}]},
+    });
+    let bytes = serde_json::to_vec(&object).unwrap();
+    let now = Time::from_secs(1);
+    let mut pod = Pod::new(&bytes, host(), now).unwrap();
+    pod.seen(Seen { mark: pod.mark(), ..Seen::default() }, now);
+    let reports = |pod: &mut Pod| {
+        let deeds = pod.look(now).deeds;
+        deeds.into_iter().filter(|it| matches!(it, Deed::Report(_))).collect::<Vec<_>>()
+    };
+    let first = reports(&mut pod);
+    assert_eq!(first.len(), 1);
+    pod.done(&first[0], Outcome::Done, now);
+    assert_eq!(reports(&mut pod), []);
+}
