@@ -416,3 +416,6 @@ fn respond(code: StatusCode, media_type: &'static str, body: Body) -> Response {
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
 }
+
+#[cfg(test)]
+mod tests;
