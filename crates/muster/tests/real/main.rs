@@ -5,3 +5,8 @@
 mod bed;
 mod deaths;
 mod join;
+mod reach;
+#[path = "../bed/redact.rs"]
+mod redact;
+#[path = "../bed/transcript.rs"]
+mod transcript;
