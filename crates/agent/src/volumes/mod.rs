@@ -241,7 +241,10 @@ impl Volumes {
             // The node's own paths are its own in whatever part of the machine a container looks at.
             let hidden = self.config.own_paths.iter().filter_map(|(from, to)| {
                 let rest = from.strip_prefix(&place).ok().filter(|it| !it.as_os_str().is_empty())?;
-                (from.is_dir() && to.is_dir()).then_some((rest, to))
+                // A mount covers what is there, and its like: a directory, or a file such as a socket.
+                let (is_dir, is_own_dir) =
+                    (fs::metadata(from).ok()?.is_dir(), fs::metadata(to).ok()?.is_dir());
+                (is_dir == is_own_dir).then_some((rest, to))
             });
             for (rest, to) in hidden {
                 let container_path = text(&Path::new(&container_path).join(rest))?;

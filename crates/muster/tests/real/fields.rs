@@ -1,0 +1,214 @@
+//! Every field of a pod that a container can notice, noticed from inside one. The pods are in `fields/`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::{FileTypeExt as _, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use expect_test::expect;
+use serde_json::Value;
+
+use crate::bed::{Cluster, is_ready, items};
+
+const NAMESPACE: &str = "fields";
+
+#[test]
+fn fields_are_seen_from_inside() {
+    let Some(cluster) = Cluster::up("fields", 1) else { return };
+    let machine = cluster.dir.join("machine");
+    let socket = make_machine(&machine);
+    cluster.apply(include_str!("fields/references.yaml"));
+    let at = |manifests: &str| manifests.replace("MACHINE", machine.to_str().unwrap());
+    cluster.apply(include_str!("fields/env.yaml"));
+    cluster.apply(include_str!("fields/rights.yaml"));
+    cluster.apply(&at(include_str!("fields/volumes.yaml")));
+    cluster.apply(&at(include_str!("fields/course.yaml")));
+
+    what_it_is_told(&cluster);
+    what_it_may_do(&cluster);
+    what_it_finds(&cluster, &machine);
+    how_it_comes_and_goes(&cluster, &machine);
+    drop(socket);
+}
+
+/// Something of each type that a hostPath can have.
+fn make_machine(machine: &Path) -> UnixListener {
+    fs::create_dir_all(machine.join("dir")).unwrap();
+    fs::create_dir_all(machine.join("any")).unwrap();
+    fs::write(machine.join("dir/file"), "on the machine\n").unwrap();
+    symlink("/etc", machine.join("any/link")).unwrap();
+    let made = Command::new("mknod").arg(machine.join("block")).args(["b", "7", "0"]).status().unwrap();
+    assert!(made.success() && fs::metadata(machine.join("block")).unwrap().file_type().is_block_device());
+    // A socket's path is short: it is made from within its directory.
+    let short = std::env::temp_dir().join(format!("muster-fields-{}", std::process::id()));
+    symlink(machine, &short).unwrap();
+    let socket = UnixListener::bind(short.join("socket")).unwrap();
+    fs::remove_file(short).unwrap();
+    socket
+}
+
+fn what_it_is_told(cluster: &Cluster) {
+    let pod = ended(cluster, "env");
+    let said = log(cluster, &pod, "told");
+    expect![[""]].assert_eq(&said);
+    let spec = &pod["spec"];
+    assert_eq!((&spec["priority"], &pod["status"]["qosClass"]), (&1234.into(), &"Burstable".into()));
+    assert_eq!(states(&pod), "told: exited with 3 Error, 0 restarts\n");
+}
+
+fn what_it_may_do(cluster: &Cluster) {
+    let pod = ended(cluster, "rights");
+    expect![[""]].assert_eq(&log(cluster, &pod, "few"));
+    expect![[""]].assert_eq(&log(cluster, &pod, "some"));
+
+    // It is where the machine is, but for its network, which is the node's.
+    let pod = ended(cluster, "machine");
+    let mut said = log(cluster, &pod, "all");
+    for kind in ["pid", "ipc", "uts", "mnt", "net"] {
+        let own = fs::read_link(format!("/proc/self/ns/{kind}")).unwrap();
+        said = said.replace(own.to_str().unwrap(), "the machine's");
+    }
+    let of_node = fs::metadata(cluster.place(1).netns()).unwrap();
+    let of_node = format!("net:[{}]", std::os::unix::fs::MetadataExt::ino(&of_node));
+    said = said.replace(&of_node, "the node's");
+    let plain = said.lines().map(|it| if it.starts_with("mnt mnt:[") { "mnt its own" } else { it });
+    let plain: Vec<&str> = plain.collect();
+    expect![[""]].assert_eq(&plain.join("\n"));
+}
+
+fn what_it_finds(cluster: &Cluster, machine: &Path) {
+    let pod = cluster.wait("the pod with the volumes", || {
+        let pod = get(cluster, "volumes");
+        is_ready(&pod).then_some(pod)
+    });
+    let whole = |it: &String| it.contains("-- end\n");
+    let said = cluster.wait("all that it says", || Some(log(cluster, &pod, "sees")).filter(whole));
+    expect![[""]].assert_eq(said.split("-- end\n").next().unwrap());
+    assert_eq!(fs::read_to_string(machine.join("dir/written")).unwrap(), "more\n");
+
+    // The files follow the object; and the token that the pod has is its own.
+    cluster.kubectl(&["patch", "-n", NAMESPACE, "configmap/settings", "-p", r#"{"data":{"color":"green"}}"#]);
+    cluster.wait("the new color", || log(cluster, &pod, "sees").contains("color is green\n").then_some(()));
+
+    let pod = cluster.wait("the mount of another container", || {
+        let pod = get(cluster, "propagation");
+        states(&pod).contains("sees: exited").then_some(pod)
+    });
+    assert_eq!(log(cluster, &pod, "sees"), "from the other\n");
+}
+
+fn how_it_comes_and_goes(cluster: &Cluster, machine: &Path) {
+    let pod = cluster.wait("the pod that is served", || {
+        let pod = get(cluster, "course");
+        is_ready(&pod).then_some(pod)
+    });
+    let address = pod["status"]["hostIP"].as_str().unwrap();
+    let mut stream = TcpStream::connect(format!("{address}:18080")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("well\n"), "{answer}");
+
+    cluster.kubectl(&["delete", "pod", "-n", NAMESPACE, "course", "--timeout=120s"]);
+    expect![[""]].assert_eq(&fs::read_to_string(machine.join("order/order")).unwrap());
+
+    let mut told = String::new();
+    for (name, until) in [
+        ("unwell", "last exited with 9"),
+        ("on-failure", "exited with 0"),
+        ("too-much", "exited with 137"),
+        ("crash", "CrashLoopBackOff"),
+        ("last-words", "exited with 5"),
+        ("waits", "no-program: waits for CrashLoopBackOff"),
+    ] {
+        let pod = cluster.wait(&format!("{name}: {until}"), || {
+            let pod = get(cluster, name);
+            states(&pod).contains(until).then_some(pod)
+        });
+        // How often it was begun again by now is a matter of time.
+        let states = states(&pod).lines().map(without_count).collect::<Vec<_>>().join("\n");
+        writeln!(told, "{name}, {}\n{states}\n", pod["status"]["phase"].as_str().unwrap()).unwrap();
+    }
+    expect![[""]].assert_eq(&told);
+
+    let events = ["FailedMount", "Unhealthy", "BackOff"].map(|reason| {
+        let found = cluster.wait(&format!("an event {reason}"), || {
+            let all = items(&cluster.get(&["events", "-n", NAMESPACE]));
+            all.into_iter().find(|it| it["reason"] == reason && it["involvedObject"]["name"] != "course")
+        });
+        format!("{reason}: {}\n", found["message"].as_str().unwrap())
+    });
+    expect![[""]].assert_eq(&events.concat());
+}
+
+fn get(cluster: &Cluster, pod: &str) -> Value {
+    cluster.get(&["pod", "-n", NAMESPACE, pod])
+}
+
+fn ended(cluster: &Cluster, pod: &str) -> Value {
+    cluster.wait(&format!("the end of {pod}"), || {
+        let pod = get(cluster, pod);
+        matches!(pod["status"]["phase"].as_str()?, "Succeeded" | "Failed").then_some(pod)
+    })
+}
+
+/// What a container has said, as the runtime wrote it down; what differs from run to run is named.
+pub(crate) fn log(cluster: &Cluster, pod: &Value, container: &str) -> String {
+    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+    let metadata = &pod["metadata"];
+    let (namespace, name, uid) = (text(&metadata["namespace"]), text(&metadata["name"]), text(&metadata["uid"]));
+    let node = text(&pod["spec"]["nodeName"]);
+    let dir = cluster.dir.join("nodes").join(node).join("var-log/pods").join(format!("{namespace}_{name}_{uid}"));
+    let written = fs::read_to_string(dir.join(container).join("0.log")).unwrap_or_default();
+    let mut said = String::new();
+    for line in written.lines() {
+        // A line is as `TIME stdout F TEXT`.
+        said.push_str(line.splitn(4, ' ').nth(3).unwrap_or_default());
+        said.push('\n');
+    }
+    let status = &pod["status"];
+    let known = [(uid, "UID"), (text(&status["podIP"]), "POD_IP"), (text(&status["hostIP"]), "HOST_IP")];
+    for (found, word) in known.iter().filter(|(found, _)| !found.is_empty()) {
+        said = said.replace(found, word);
+    }
+    said
+}
+
+/// A line for each container: its state, the one before, and how often it was begun again.
+pub(crate) fn states(pod: &Value) -> String {
+    let mut told = String::new();
+    for it in pod["status"]["containerStatuses"].as_array().into_iter().flatten() {
+        let name = it["name"].as_str().unwrap();
+        write!(told, "{name}: {}", state(&it["state"])).unwrap();
+        if it["lastState"]["terminated"].is_object() {
+            write!(told, ", last {}", state(&it["lastState"])).unwrap();
+        }
+        writeln!(told, ", {} restarts", it["restartCount"]).unwrap();
+    }
+    told
+}
+
+fn state(state: &Value) -> String {
+    let text = |it: &Value| it.as_str().unwrap_or_default().trim_end().to_owned();
+    let message = |it: &Value| match text(&it["message"]) {
+        message if message.is_empty() => String::new(),
+        message => format!(" ({message})"),
+    };
+    if let Some(it) = state.get("waiting") {
+        return format!("waits for {}{}", text(&it["reason"]), message(it));
+    }
+    match state.get("terminated") {
+        Some(it) => format!("exited with {} {}{}", it["exitCode"], text(&it["reason"]), message(it)),
+        None => "runs".into(),
+    }
+}
+
+fn without_count(line: &str) -> &str {
+    line.rsplit_once(", ").map_or(line, |it| it.0)
+}
