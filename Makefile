@@ -10,10 +10,12 @@ SEEDS ?= 10000
 help: ## This list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-# The dev profile: on a cold machine the wait is for the compiler, and it does without the optimiser.
-up: ## Build and run `muster up` here; pass flags with ARGS="--sim-nodes 5"
+# The dev profile: on a cold machine the wait is for the compiler, and it does without the optimiser. Real nodes need root; for
+# who is not, and for who asks for others, there is ARGS.
+up: ## Build and run `muster up --nodes 2` here; pass other flags with ARGS="--sim-nodes 5"
 	@bash ci/need cc gcc
-	cargo run --package muster --bin muster -- up $(ARGS)
+	@if [ -z "$(ARGS)" ]; then bash ci/real-nodes .muster; fi
+	cargo run --package muster --bin muster -- up $(or $(ARGS),--nodes 2)
 
 test: ## Everything that must hold, from formatting to 10,000 simulated worlds
 	bash ci/test

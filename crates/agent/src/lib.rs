@@ -2,6 +2,9 @@
 //! server as a node does, and runs nothing.
 
 pub mod endpoint;
+pub mod image;
+pub mod join;
+pub mod machine;
 pub mod net;
 pub mod node;
 pub mod record;

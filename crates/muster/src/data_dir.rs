@@ -6,9 +6,10 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
+use muster_agent::machine;
 
 /// A directory that has one of these has been ours before.
-const OURS: [&str; 6] = ["lock", "muster.db", "ca.crt", "ca.key", "sa.key", "kubeconfig"];
+const OURS: [&str; 7] = ["lock", "muster.db", "ca.crt", "ca.key", "sa.key", "kubeconfig", "images"];
 
 /// A file system has it for itself.
 const NOBODYS: &str = "lost+found";
@@ -43,8 +44,8 @@ pub(crate) fn lock(dir: &Path) -> anyhow::Result<File> {
 
 /// Clear up after a `muster up` that was killed
 ///
-/// Simulated nodes run nothing, and a lock goes with the process that has it: so there is nothing to clear up as long as there
-/// are no others. The data directory stays as it is, and the next `muster up` goes on with it.
+/// Its containers run on until then. They go, and with them all that its nodes had of this machine: containerds, network
+/// namespaces, bridges, mounts and cgroups. The data directory stays, and the next `muster up` goes on with it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DownArgs {
     /// The data directory of the `muster up`
@@ -52,7 +53,7 @@ pub(crate) struct DownArgs {
     data_dir: PathBuf,
 }
 
-pub(crate) fn down(args: &DownArgs) -> anyhow::Result<()> {
+pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
     let dir = &args.data_dir;
     if !dir.join("lock").exists() {
         bail!("no muster has been up on {}: choose another --data-dir", dir.display());
@@ -60,10 +61,18 @@ pub(crate) fn down(args: &DownArgs) -> anyhow::Result<()> {
     let mut file = open(dir).map_err(|error| cannot_use(dir, &error))?;
     match file.try_lock() {
         Ok(()) => {
+            let was = machine::clear(dir).await?;
+            let left = machine::look(dir)?;
+            if !left.0.is_empty() {
+                bail!("this is left, although it was to go; root may do it: {}", left.0.join(", "));
+            }
+            let dir = dir.display();
+            for it in &was.0 {
+                println!("removed: {it}");
+            }
             println!(
-                "nothing runs on {dir}, and simulated nodes leave nothing behind. Its data stays: `muster up --data-dir {dir}` \
-                 goes on with it, and to forget the cluster remove the directory",
-                dir = dir.display()
+                "nothing runs on {dir}. Its data stays: `muster up --data-dir {dir}` goes on with it, and to forget the cluster \
+                 remove the directory"
             );
             Ok(())
         }

@@ -1,10 +1,13 @@
 //! Muster puts one pod on every node that should have one, and keeps it there.
 
+mod agent;
 mod backup;
 mod controller;
 mod data_dir;
 mod explain;
+mod image;
 mod logging;
+mod nodes;
 mod parts;
 mod plan;
 mod server;
@@ -37,6 +40,9 @@ enum Command {
     Up(up::Args),
     Down(data_dir::DownArgs),
     Server(server::Args),
+    Agent(Box<agent::Args>),
+    /// Images without a registry
+    Image(image::Args),
     Controller(Box<controller::Args>),
     Explain(explain::Args),
     Plan(plan::Args),
@@ -72,8 +78,10 @@ fn main() -> ExitCode {
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Up(args) => up::run(args).await,
-        Command::Down(args) => data_dir::down(&args),
+        Command::Down(args) => data_dir::down(&args).await,
         Command::Server(args) => server::run(args).await,
+        Command::Agent(args) => agent::run(*args).await,
+        Command::Image(args) => image::run(args).await,
         Command::Controller(args) => controller::run(*args).await,
         Command::Explain(args) => explain::run(&args).await,
         Command::Plan(args) => plan::run(&args).await,
@@ -86,10 +94,10 @@ async fn run(command: Command) -> anyhow::Result<()> {
 }
 
 /// A server answers many at once. The controller waits for one, and to hand each answer from thread to thread would cost
-/// it more than to read it.
+/// it more than to read it. An agent is to cost its machine little.
 fn runtime(command: &Command) -> io::Result<Runtime> {
     let mut builder = match command {
-        Command::Controller(_) => Builder::new_current_thread(),
+        Command::Controller(_) | Command::Agent(_) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
     builder.enable_all().build()

@@ -104,7 +104,9 @@ pub(crate) struct Parts {
     server: JoinSet<anyhow::Result<()>>,
     others: JoinSet<()>,
     /// The others' names.
-    names: HashMap<Id, &'static str>,
+    names: HashMap<Id, String>,
+    /// How long they may take to finish, if that is longer than usual.
+    grace: Duration,
 }
 
 impl Parts {
@@ -120,13 +122,19 @@ impl Parts {
     }
 
     /// A part beside the server, which learns all it knows from it: it is started anew whenever it ends.
-    pub(crate) fn keep<F>(&mut self, name: &'static str, start: impl Fn() -> F + Send + 'static)
+    pub(crate) fn keep<F>(&mut self, name: impl Into<String>, start: impl Fn() -> F + Send + 'static)
     where
         F: Future<Output = anyhow::Result<()>> + Send + 'static,
     {
-        let stop = self.stop();
-        let id = self.others.spawn(async move { keep(name, start, &stop).await }).id();
+        let (stop, name) = (self.stop(), name.into());
+        let called = name.clone();
+        let id = self.others.spawn(async move { keep(&called, start, &stop).await }).id();
         self.names.insert(id, name);
+    }
+
+    /// Some part may need so long to finish what it is doing.
+    pub(crate) fn wait_for(&mut self, grace: Duration) {
+        self.grace = self.grace.max(grace);
     }
 
     /// Waits until the server ends, and says why.
@@ -146,7 +154,7 @@ impl Parts {
                 self.names.remove(&ended.map_or_else(|it| it.id(), |(id, ())| id));
             }
         };
-        if tokio::time::timeout(STOP_TIMEOUT, others).await.is_err() {
+        if tokio::time::timeout(STOP_TIMEOUT.max(self.grace), others).await.is_err() {
             let mut names: Vec<_> = self.names.into_values().collect();
             names.sort_unstable();
             tracing::warn!("did not end in time: {}", names.join(", "));

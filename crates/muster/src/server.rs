@@ -22,10 +22,10 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let start = async |parts: &mut _| {
-        let server = args.serving.bind().await?;
+        let server = args.serving.bind(None).await?;
         let export = args.serving.serve(server, &args.without, parts)?;
         println!("ready: {export}");
         Ok(())
     };
-    args.serving.run(start).await
+    args.serving.run(start, async || Ok(())).await
 }

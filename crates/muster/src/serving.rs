@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use hyper::Request;
 use hyper::header::{HeaderValue, USER_AGENT};
+use muster_agent::machine::{Machine, NODES_MAX};
 use muster_server::{Server, Who, write_private};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -34,10 +35,16 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    /// Does `start` and waits until a signal comes or something fails, and then ends every part.
+    pub(crate) fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// Does `start` and waits until a signal comes or something fails, and then ends every part. What is left to do after an
+    /// orderly stop is done while nobody else can have the data directory.
     pub(crate) async fn run(
         &self,
         start: impl AsyncFnOnce(&mut Parts) -> anyhow::Result<()>,
+        finish: impl AsyncFnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         // Asked for before anything is started, so that a Ctrl-C is never lost.
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -60,15 +67,22 @@ impl Serving {
             ended = working => ended,
         };
         parts.end().await;
-        ended
+        ended?;
+        finish().await
     }
 
-    pub(crate) async fn bind(&self) -> anyhow::Result<Server> {
-        let mut server = Server::bind(self.listen, &self.data_dir).await?;
+    /// Nodes on this machine have a network of their own: where the server is in it, and the addresses that its pods have, which
+    /// the nodes bring with them.
+    pub(crate) async fn bind(&self, machine: Option<&Machine>) -> anyhow::Result<Server> {
+        let nodes = machine.map(|it| it.address().into());
+        let mut server = Server::bind(self.listen, nodes, &self.data_dir).await?;
         if let Some(path) = &self.audit_log {
             server.audit_to(path)?;
         }
-        let given = server.give_pod_ranges(&self.cluster_cidr, 0);
+        let given = match machine {
+            Some(machine) => server.give_pod_ranges(&machine.pods(), u32::from(NODES_MAX) + 1),
+            None => server.give_pod_ranges(&self.cluster_cidr, 0),
+        };
         given.map_err(|why| anyhow::anyhow!("choose another --cluster-cidr: {why}"))?;
         Ok(server)
     }

@@ -247,14 +247,14 @@ fn goes(pod: &Pod) -> bool {
     !of_daemons && !pod.annotations().contains_key("kubernetes.io/config.mirror")
 }
 
-fn label(text: &str) -> anyhow::Result<(String, String)> {
+pub(crate) fn label(text: &str) -> anyhow::Result<(String, String)> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => bail!("{text:?} is not KEY=VALUE"),
     }
 }
 
-fn taint(text: &str) -> anyhow::Result<Value> {
+pub(crate) fn taint(text: &str) -> anyhow::Result<Value> {
     let parts = text.rsplit_once(':').filter(|(key, _)| !key.is_empty());
     let Some((key, effect)) = parts else { bail!("{text:?} is not KEY=VALUE:EFFECT or KEY:EFFECT") };
     if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {

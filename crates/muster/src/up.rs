@@ -1,7 +1,9 @@
-//! `muster up`: everything on this machine, in one process.
+//! `muster up`: everything on this machine. The server, the controllers and the simulated nodes are one process; a real node is a
+//! containerd and an agent.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::path::Path;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -10,10 +12,12 @@ use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt as _};
+use muster_agent::machine::{self, Machine};
 use muster_agent::sim;
 use muster_control::{Controller, Inquiries, Options};
 use muster_server::Who;
 
+use crate::nodes::Nodes;
 use crate::parts::Parts;
 use crate::serving::{Serving, client};
 use crate::sim_nodes::{FLEET_OF_UP, SimFlags};
@@ -28,19 +32,21 @@ const SIM_NODES: u16 = 3;
 const TOLD_EVERY: Duration = Duration::from_millis(100);
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// Run an API server, the controllers and simulated nodes on this machine, until Ctrl-C
+/// Run an API server, the controllers and nodes on this machine, until Ctrl-C
 ///
-/// The cluster's state is kept in the data directory: the next `muster up` goes on where this one ended.
+/// Real nodes run containers, each with a containerd and a network of its own; that needs root. Simulated ones run nothing. The
+/// cluster's state is kept in the data directory: the next `muster up` goes on where this one ended. After a kill -9 containers
+/// run on, and the next `muster up` finds them again; `muster down` clears up.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  muster up                                     a cluster of three simulated nodes
-  muster up --sim-nodes 50 --data-dir /tmp/m    fifty of them, kept elsewhere")]
+  muster up                                     one real node if that can be, else three simulated ones
+  muster up --nodes 2 --sim-nodes 50            two that run containers, and fifty that do not
+  muster up --sim-nodes 3 --data-dir /tmp/m     kept elsewhere")]
 pub(crate) struct Args {
-    /// Real nodes, on containerd (not there yet)
-    #[arg(long, value_name = "N")]
+    /// Real nodes, on containerd
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(machine::NODES_MAX)))]
     nodes: Option<u16>,
     /// Simulated nodes: they run nothing, and answer as nodes do (docs/simulated-nodes.md has what they can be told)
-    /// [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(sim::NODES_MAX)))]
     sim_nodes: Option<u16>,
     #[command(flatten)]
@@ -50,24 +56,91 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    if args.nodes.is_some_and(|it| 0 < it) {
-        bail!("real nodes are not there yet: leave --nodes away, and use --sim-nodes N");
-    }
-    args.serving.run(async |parts| start(&args, parts).await).await
+    let counts = Counts::of(&args)?;
+    let finish = async || match counts.real {
+        0 => Ok(()),
+        _ => clear(args.serving.data_dir()).await,
+    };
+    args.serving.run(async |parts| start(&args, &counts, parts).await, finish).await
 }
 
-async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
-    let count = match (args.sim_nodes, args.nodes) {
-        (Some(count), _) => count,
-        (None, Some(_)) => 0,
-        (None, None) => {
-            eprintln!(
-                "muster: neither --nodes nor --sim-nodes is given: there will be {SIM_NODES} simulated nodes"
-            );
-            SIM_NODES
+/// How many nodes there will be, of each sort.
+struct Counts {
+    real: u16,
+    simulated: u16,
+}
+
+impl Counts {
+    fn of(args: &Args) -> anyhow::Result<Self> {
+        let missing = machine::missing();
+        match (args.nodes, args.sim_nodes) {
+            (None, None) => Ok(match missing {
+                None => {
+                    eprintln!(
+                        "muster: neither --nodes nor --sim-nodes is given: there will be one node, on containerd"
+                    );
+                    Self { real: 1, simulated: 0 }
+                }
+                Some(missing) => {
+                    eprintln!(
+                        "muster: neither --nodes nor --sim-nodes is given: there will be {SIM_NODES} simulated nodes ({missing})"
+                    );
+                    Self { real: 0, simulated: SIM_NODES }
+                }
+            }),
+            (real, simulated) => {
+                let (real, simulated) = (real.unwrap_or(0), simulated.unwrap_or(0));
+                match missing {
+                    Some(missing) if 0 < real => bail!("{missing}; --sim-nodes N needs nothing"),
+                    _ => Ok(Self { real, simulated }),
+                }
+            }
         }
+    }
+
+    fn all(&self) -> usize {
+        usize::from(self.real) + usize::from(self.simulated)
+    }
+
+    /// The names of all of them.
+    fn names(&self) -> BTreeSet<String> {
+        let real = (1..=self.real).map(|it| format!("node-{it}"));
+        real.chain((1..=self.simulated).map(|it| format!("sim-{it}"))).collect()
+    }
+
+    /// As the line says it that all wait for.
+    fn in_words(&self, troubled: usize) -> String {
+        let but = if troubled == 0 { String::new() } else { format!(", {troubled} of them told to fail") };
+        let simulated = format!("{} simulated nodes{but}", self.simulated);
+        let real = match self.real {
+            1 => "1 node".to_owned(),
+            count => format!("{count} nodes"),
+        };
+        match (self.real, self.simulated) {
+            (0, _) => simulated,
+            (_, 0) => real,
+            _ => format!("{real} and {simulated}"),
+        }
+    }
+}
+
+/// Takes away what the nodes had of this machine.
+async fn clear(data_dir: &Path) -> anyhow::Result<()> {
+    machine::clear(data_dir).await?;
+    let left = machine::look(data_dir)?;
+    if !left.0.is_empty() {
+        bail!("this is left, although it was to go: {}. `muster down` tries again", left.0.join(", "));
+    }
+    Ok(())
+}
+
+async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Result<()> {
+    let machine = match counts.real {
+        0 => None,
+        _ => Some(Machine::open(args.serving.data_dir()).await?),
     };
-    let mut server = args.serving.bind().await?;
+    let mut server = args.serving.bind(machine.as_ref()).await?;
+    let port = server.address().port();
     let inquiries = Inquiries::default();
     let asked = inquiries.clone();
     server.explained_by(move |namespace, name| {
@@ -79,7 +152,7 @@ async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
     let administrator = client(&server, Who::Admin, "up");
     let export = args.serving.serve(server, &[], parts)?;
 
-    let (stop, fleet) = (parts.stop(), args.sim.options(FLEET_OF_UP, count, "sim"));
+    let (stop, fleet) = (parts.stop(), args.sim.options(FLEET_OF_UP, counts.simulated, "sim"));
     parts.keep("simulated nodes", move || {
         let (client, stop, fleet) = (simulated.clone(), stop.clone(), fleet.clone());
         async move {
@@ -102,30 +175,41 @@ async fn start(args: &Args, parts: &mut Parts) -> anyhow::Result<()> {
         async move { Ok(controlling.await?) }
     });
 
-    let troubled = nodes_are_ready(administrator, count).await?;
-    let but = if troubled == 0 { String::new() } else { format!(", {troubled} of them told to fail") };
-    println!("ready: {count} simulated nodes{but}; {export}");
+    let nodes = match &machine {
+        Some(machine) => {
+            let dir = args.serving.data_dir();
+            Some(Nodes::start(machine, counts.real, port, dir, &administrator, parts).await?)
+        }
+        None => None,
+    };
+    let troubled = nodes_are_ready(administrator.clone(), counts).await?;
+    if let Some(nodes) = nodes {
+        nodes.have_joined(&administrator).await?;
+    }
+    println!("ready: {}; {export}", counts.in_words(troubled));
     Ok(())
 }
 
 /// Waits until each of the nodes is Ready and may be given pods, but for those that were told to fail when they last ran, and says how many these
 /// are.
-async fn nodes_are_ready(client: kube::Client, count: u16) -> anyhow::Result<usize> {
-    let mut progress = Progress::new(count);
+async fn nodes_are_ready(client: kube::Client, counts: &Counts) -> anyhow::Result<usize> {
+    let names = counts.names();
+    let mut progress = Progress::new(counts.all());
     let (mut ready, mut troubled) = (HashSet::new(), HashSet::new());
-    let of_up = watcher::Config::default().labels(&format!("{}={FLEET_OF_UP}", sim::FLEET));
-    let mut nodes = pin!(watcher::watcher(Api::<Node>::all(client), of_up));
-    while ready.len() + troubled.len() < usize::from(count) {
+    let mut nodes = pin!(watcher::watcher(Api::<Node>::all(client), watcher::Config::default()));
+    while ready.len() + troubled.len() < counts.all() {
         let Some(event) = nodes.try_next().await.context("watch the nodes")? else {
             bail!("nobody tells of the nodes")
         };
         let (watcher::Event::Apply(node) | watcher::Event::InitApply(node)) = event else { continue };
-        let number = node.name_any().strip_prefix("sim-").and_then(|it| it.parse::<u16>().ok());
-        let Some(number) = number.filter(|it| (1..=count).contains(it)) else { continue };
+        let name = node.name_any();
+        if !names.contains(&name) {
+            continue;
+        }
         if node.annotations().contains_key(sim::FAIL) {
-            troubled.insert(number);
+            troubled.insert(name);
         } else if is_ready(&node) {
-            ready.insert(number);
+            ready.insert(name);
         }
         progress.tell(ready.len());
     }
@@ -141,14 +225,14 @@ fn is_ready(node: &Node) -> bool {
 
 /// How many nodes are Ready, for whoever waits: on a terminal one line that changes and goes, else a line now and then.
 struct Progress {
-    count: u16,
+    count: usize,
     is_terminal: bool,
     told: Instant,
     has_line: bool,
 }
 
 impl Progress {
-    fn new(count: u16) -> Self {
+    fn new(count: usize) -> Self {
         let is_terminal = stdout().is_terminal() && stderr().is_terminal();
         Self { count, is_terminal, told: Instant::now(), has_line: false }
     }

@@ -100,7 +100,7 @@ mod tests {
     }
 
     async fn server(dir: &Dir) -> Server {
-        Server::bind((Ipv4Addr::LOCALHOST, 0).into(), &dir.0).await.unwrap()
+        Server::bind((Ipv4Addr::LOCALHOST, 0).into(), None, &dir.0).await.unwrap()
     }
 
     #[tokio::test]

@@ -42,11 +42,13 @@ mod view;
 mod watch;
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -128,7 +130,8 @@ pub enum ServeError {
 /// A server that has its port and its certificates, and does not serve yet.
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
+    /// Where it listens: as told first, then where its own nodes reach it.
+    listeners: Vec<TcpListener>,
     own: standing::Server,
     pki: Arc<Pki>,
     api: Api,
@@ -138,14 +141,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// The certificates and the store are kept in `data_dir`, which must exist and be no other server's.
-    pub async fn bind(listen: SocketAddr, data_dir: &Path) -> Result<Self, BindError> {
-        let failed = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => BindError::InUse { address: listen },
-            _ => BindError::Listen { address: listen, source },
-        };
-        let listener = TcpListener::bind(listen).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+    /// The certificates and the store are kept in `data_dir`, which must exist and be no other server's. Nodes on this machine
+    /// that have a network of their own reach it at `nodes`, on the same port.
+    pub async fn bind(listen: SocketAddr, nodes: Option<IpAddr>, data_dir: &Path) -> Result<Self, BindError> {
+        let (listener, address) = listen_on(listen).await?;
+        let mut listeners = vec![listener];
+        let to_nodes = nodes.map(|it| SocketAddr::new(it, address.port()));
+        if let Some(to_nodes) = to_nodes.filter(|it| !address.ip().is_unspecified() && *it != address) {
+            listeners.push(listen_on(to_nodes).await?.0);
+        }
         let pki = Arc::new(Pki::open(data_dir)?);
         let (failed, failure) = oneshot::channel();
         let on_failure = Box::new(move |error: &LogError| drop(failed.send(error.clone().into())));
@@ -154,12 +158,12 @@ impl Server {
         registry.access = Access::new(&pki)?;
         let now = Timestamp::now();
         let refused = |it: Refusal| BindError::Standing(it.message().to_owned());
-        let own = standing::Server { address, ca_pem: pki.ca_pem().to_owned() };
+        let own = standing::Server { address, nodes, ca_pem: pki.ca_pem().to_owned() };
         standing::make(&registry, &own, now).await.map_err(refused)?;
         auth::make_default_roles(&registry, now).await.map_err(refused)?;
         let mut api = Api::new(Arc::new(registry), CancellationToken::new());
         api.agents = Some(Arc::new(Agents::new(&pki)?));
-        Ok(Self { listener, own, pki, api, doors: Doors::new(), failure })
+        Ok(Self { listeners, own, pki, api, doors: Doors::new(), failure })
     }
 
     /// A kubeconfig for the administrator or a part of Muster. It stops working when the server's authority is replaced.
@@ -170,6 +174,11 @@ impl Server {
             self.own.address.ip()
         };
         self.pki.kubeconfig(&format!("https://{}", SocketAddr::new(ip, self.own.address.port())), who)
+    }
+
+    /// Where it listens, as told.
+    pub fn address(&self) -> SocketAddr {
+        self.own.address
     }
 
     /// A door for a part of Muster that runs in this process. It opens at once, and closes when the server stops.
@@ -201,7 +210,8 @@ impl Server {
 
     /// Serves until `stop`, and then lets what is under way finish.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), ServeError> {
-        let serving = Arc::new(Serving::new(self.pki.clone(), self.own.address.ip(), Timestamp::now())?);
+        let addresses = [Some(self.own.address.ip()), self.own.nodes].into_iter().flatten().collect();
+        let serving = Arc::new(Serving::new(self.pki.clone(), addresses, Timestamp::now())?);
         let tls = TlsAcceptor::from(Arc::new(serving.config()?));
         let (api, mut failure) = (self.api, self.failure);
         let (asked, stop) = (stop, api.stop.clone());
@@ -223,7 +233,7 @@ impl Server {
                 Ok(error) = &mut failure => return Err(error.into()),
                 // What would no longer be done would be missed only later, by somebody else.
                 what = keepers.ended() => return Err(ServeError::Keeper { what }),
-                accepted = self.listener.accept() => accepted,
+                accepted = accept(&self.listeners) => accepted,
             };
             match accepted {
                 Ok((stream, peer)) => {
@@ -256,6 +266,25 @@ impl Server {
         drop(tokio::task::spawn_blocking(move || registry.close()).await);
         Ok(())
     }
+}
+
+async fn listen_on(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::AddrInUse => BindError::InUse { address },
+        _ => BindError::Listen { address, source },
+    };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((listener, bound))
+}
+
+/// Whoever comes next, wherever they come.
+async fn accept(listeners: &[TcpListener]) -> io::Result<(TcpStream, SocketAddr)> {
+    poll_fn(|context| {
+        let accepted = listeners.iter().map(|it| it.poll_accept(context)).find(Poll::is_ready);
+        accepted.unwrap_or(Poll::Pending)
+    })
+    .await
 }
 
 /// What the server does by itself while it serves, each a task.

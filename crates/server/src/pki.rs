@@ -201,9 +201,9 @@ current-context: muster
         ))
     }
 
-    /// The certificate that the server at `address` shows.
-    fn serving(&self, address: IpAddr) -> Result<CertifiedKey, PkiError> {
-        let mut params = leaf_params(names(address), ExtendedKeyUsagePurpose::ServerAuth, SERVING_YEARS)?;
+    /// The certificate that the server at these addresses shows.
+    fn serving(&self, addresses: &[IpAddr]) -> Result<CertifiedKey, PkiError> {
+        let mut params = leaf_params(names(addresses), ExtendedKeyUsagePurpose::ServerAuth, SERVING_YEARS)?;
         params.distinguished_name.push(DnType::CommonName, "muster");
         let identity = self.issue(&params)?;
         self.certified(&identity).map_err(|source| self.unusable(source))
@@ -233,8 +233,10 @@ current-context: muster
         identity: &Identity,
     ) -> Result<CertifiedKey, Box<dyn std::error::Error + Send + Sync>> {
         let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes())?;
+        // The authority's own is shown too: whoever only knows its digest learns the rest from it.
+        let authority = CertificateDer::from_pem_slice(self.ca.as_bytes())?;
         let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
-        Ok(CertifiedKey::from_der(vec![certificate], key, &ring::default_provider())?)
+        Ok(CertifiedKey::from_der(vec![certificate, authority], key, &ring::default_provider())?)
     }
 
     fn issue(&self, params: &CertificateParams) -> Result<Identity, PkiError> {
@@ -252,14 +254,14 @@ current-context: muster
 #[derive(Debug)]
 pub(crate) struct Serving {
     pki: Arc<Pki>,
-    address: IpAddr,
+    addresses: Vec<IpAddr>,
     current: RwLock<(Arc<CertifiedKey>, Timestamp)>,
 }
 
 impl Serving {
-    pub(crate) fn new(pki: Arc<Pki>, address: IpAddr, now: Timestamp) -> Result<Self, PkiError> {
-        let current = RwLock::new((Arc::new(pki.serving(address)?), now));
-        Ok(Self { pki, address, current })
+    pub(crate) fn new(pki: Arc<Pki>, addresses: Vec<IpAddr>, now: Timestamp) -> Result<Self, PkiError> {
+        let current = RwLock::new((Arc::new(pki.serving(&addresses)?), now));
+        Ok(Self { pki, addresses, current })
     }
 
     /// TLS with this certificate. A client may come without a certificate, but not with a false one.
@@ -290,7 +292,7 @@ impl Serving {
         if now < due.timestamp() {
             return Ok(false);
         }
-        let new = Arc::new(self.pki.serving(self.address)?);
+        let new = Arc::new(self.pki.serving(&self.addresses)?);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = (new, now);
         Ok(true)
     }
@@ -326,7 +328,7 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> PkiError {
 }
 
 /// All the names that clients know the server by.
-fn names(address: IpAddr) -> Vec<String> {
+fn names(addresses: &[IpAddr]) -> Vec<String> {
     let mut names: Vec<String> = [
         "localhost",
         "127.0.0.1",
@@ -345,8 +347,11 @@ fn names(address: IpAddr) -> Vec<String> {
     if !hostname.is_empty() && is_dns(hostname) {
         names.push(hostname.to_owned());
     }
-    let address = if address.is_unspecified() { address_of_machine() } else { Some(address) };
-    names.extend(address.map(|it| it.to_string()));
+    let addresses = addresses.iter().filter_map(|it| match it.is_unspecified() {
+        true => address_of_machine(),
+        false => Some(*it),
+    });
+    names.extend(addresses.map(|it| it.to_string()));
     names.sort();
     names.dedup();
     names

@@ -37,6 +37,8 @@ const GATHER: Duration = Duration::from_millis(50);
 pub(crate) struct Server {
     /// Where clients inside the cluster find it.
     pub(crate) address: SocketAddr,
+    /// Where nodes on this machine find it, which have a network of their own.
+    pub(crate) nodes: Option<IpAddr>,
     /// The certificate of its authority.
     pub(crate) ca_pem: String,
 }
@@ -44,7 +46,7 @@ pub(crate) struct Server {
 #[cfg(test)]
 impl Server {
     pub(crate) fn of_test() -> Self {
-        Self { address: SocketAddr::from(([10, 0, 0, 1], 6443)), ca_pem: "a certificate".into() }
+        Self { address: SocketAddr::from(([10, 0, 0, 1], 6443)), nodes: None, ca_pem: "a certificate".into() }
     }
 }
 
@@ -324,7 +326,7 @@ fn own(server: &Server) -> impl Iterator<Item = Wanted> {
         "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
         "endpoints": [],
     });
-    if let Some(address) = reachable(server.address.ip()) {
+    if let Some(address) = server.nodes.or_else(|| reachable(server.address.ip())) {
         endpoints["subsets"] = json!([{
             "addresses": [{"ip": address.to_string()}],
             "ports": [{"name": "https", "port": port, "protocol": "TCP"}],

@@ -79,7 +79,7 @@ impl Bed {
         let name = format!("scenario-{}-{}", process::id(), BEDS.fetch_add(1, Ordering::Relaxed));
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         fs::create_dir_all(&dir).unwrap();
-        let server = Server::bind("127.0.0.1:0".parse().unwrap(), &dir).await.unwrap();
+        let server = Server::bind("127.0.0.1:0".parse().unwrap(), None, &dir).await.unwrap();
         let kubeconfig = |who| server.kubeconfig(who).unwrap();
         let [admin, controller, scheduler] = [Who::Admin, Who::Controller, Who::Scheduler].map(kubeconfig);
         let lifecycle = kubeconfig(Who::NodeLifecycle);

@@ -1,5 +1,7 @@
 //! Certificates on request: who may approve them, which are approved by themselves, and the signing.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +28,8 @@ pub(super) const GROUP: &str = "certificates.k8s.io";
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const NODE_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const NODE_SERVING: &str = "kubernetes.io/kubelet-serving";
+const NODE_PREFIX: &str = "system:node:";
+const NODES: &str = "system:nodes";
 
 /// A certificate is good for a year, or for less if less is asked for: ten minutes at least.
 const LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
@@ -180,7 +184,8 @@ pub(crate) async fn step(
     let Ok(request) = Request::of_object(object) else { return Ok(()) };
     let context = Context::of_server("update", now);
     if !is_decided && !is_signed {
-        let Some(why) = approved_by_itself(registry, object, &request) else { return Ok(()) };
+        let why = approved_by_itself(registry, object, &request);
+        let Some(why) = why.or_else(|| serving_by_itself(registry, object, &request)) else { return Ok(()) };
         let condition = json!({
             "type": "Approved",
             "status": "True",
@@ -252,6 +257,32 @@ fn approved_by_itself(registry: &Registry, object: &Value, request: &Request) ->
     may_create("nodeclient").then_some("Auto approving kubelet client certificate after SubjectAccessReview.")
 }
 
+/// Rule: what a node serves with is approved by itself if the node asks for its own name, and for addresses that its Node has and
+/// no other's. Upstream leaves that to others.
+fn serving_by_itself(registry: &Registry, object: &Value, request: &Request) -> Option<&'static str> {
+    if object["spec"]["signerName"] != NODE_SERVING || node_serving(request, object).is_err() {
+        return None;
+    }
+    let is_node = list(&object["spec"], "groups").iter().any(|it| it == NODES);
+    if !is_node || str_at(object, "spec.username") != request.common_name {
+        return None;
+    }
+    let name = request.common_name.strip_prefix(NODE_PREFIX)?;
+    let nodes = Kind::find("", "v1", "nodes").expect("it is in the table");
+    let (all, _) = registry.list(nodes, None, &Selector::default());
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    for node in &all {
+        let node = object::parse(node);
+        let addresses = list(&node["status"], "addresses").iter();
+        let addresses = addresses.filter_map(|it| str_at(it, "address").parse::<IpAddr>().ok());
+        let whose = if str_at(&node, "metadata.name") == name { &mut own } else { &mut others };
+        whose.extend(addresses);
+    }
+    let is_own = request.dns.iter().all(|it| it == name)
+        && request.ips.iter().all(|it| own.contains(it) && !others.contains(it));
+    is_own.then_some("Auto approving kubelet serving certificate: it names the node and its addresses alone.")
+}
+
 /// The certificate, or why the request is none that its signer would sign. `None`: it is for another signer.
 fn signed(pki: &Pki, object: &Value, request: &Request, now: Timestamp) -> Option<Result<String, String>> {
     let allowed = match str_at(object, "spec.signerName") {
@@ -285,22 +316,22 @@ fn client(object: &Value) -> Result<(), String> {
 
 fn node_client(request: &Request, object: &Value) -> Result<(), String> {
     let refuse = |why: &str| Err(why.to_owned());
-    if request.organizations != ["system:nodes"] {
+    if request.organizations != [NODES] {
         return refuse("subject organization is not system:nodes");
     }
-    if 0 < request.dns {
+    if !request.dns.is_empty() {
         return refuse("DNS subjectAltNames are not allowed");
     }
     if 0 < request.emails {
         return refuse("Email subjectAltNames are not allowed");
     }
-    if 0 < request.ips {
+    if !request.ips.is_empty() {
         return refuse("IP subjectAltNames are not allowed");
     }
     if 0 < request.uris {
         return refuse("URI subjectAltNames are not allowed");
     }
-    if !request.common_name.starts_with("system:node:") {
+    if !request.common_name.starts_with(NODE_PREFIX) {
         return refuse("subject common name does not begin with system:node:");
     }
     exactly(object, "client auth")
@@ -308,10 +339,10 @@ fn node_client(request: &Request, object: &Value) -> Result<(), String> {
 
 fn node_serving(request: &Request, object: &Value) -> Result<(), String> {
     let refuse = |why: &str| Err(why.to_owned());
-    if request.organizations != ["system:nodes"] {
+    if request.organizations != [NODES] {
         return refuse("subject organization is not system:nodes");
     }
-    if request.dns == 0 && request.ips == 0 {
+    if request.dns.is_empty() && request.ips.is_empty() {
         return refuse("DNS or IP subjectAltName is required");
     }
     if 0 < request.emails {
@@ -321,7 +352,7 @@ fn node_serving(request: &Request, object: &Value) -> Result<(), String> {
         return refuse("URI subjectAltNames are not allowed");
     }
     exactly(object, "server auth")?;
-    if !request.common_name.starts_with("system:node:") {
+    if !request.common_name.starts_with(NODE_PREFIX) {
         return refuse("subject common name does not begin with system:node:");
     }
     Ok(())
@@ -329,11 +360,9 @@ fn node_serving(request: &Request, object: &Value) -> Result<(), String> {
 
 /// This purpose and signatures, and encryption of keys for those keys that can.
 fn exactly(object: &Value, purpose: &str) -> Result<(), String> {
-    let mut usages = usages(object);
-    usages.sort_unstable();
-    if usages == [purpose, "digital signature"]
-        || usages == [purpose, "digital signature", "key encipherment"]
-    {
+    let usages: BTreeSet<_> = usages(object).into_iter().collect();
+    let least = BTreeSet::from([purpose, "digital signature"]);
+    if usages.is_superset(&least) && usages.difference(&least).all(|it| *it == "key encipherment") {
         return Ok(());
     }
     Err(format!("usages did not match [{purpose} digital signature key encipherment]"))

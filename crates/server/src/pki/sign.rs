@@ -3,6 +3,8 @@
 //! The subject and the key go into the certificate byte for byte as they were asked for: a user may be in many groups,
 //! and each is an organization of its own.
 
+use std::net::IpAddr;
+
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::{Timestamp, tz::TimeZone};
 use rcgen::SigningKey as _;
@@ -30,8 +32,8 @@ pub(crate) struct Request {
     pub(crate) common_name: String,
     pub(crate) organizations: Vec<String>,
     /// Alternative names, by what they are.
-    pub(crate) dns: usize,
-    pub(crate) ips: usize,
+    pub(crate) dns: Vec<String>,
+    pub(crate) ips: Vec<IpAddr>,
     pub(crate) emails: usize,
     pub(crate) uris: usize,
     /// As DER, to be taken over.
@@ -87,8 +89,8 @@ impl Request {
                 };
                 for name in &names.general_names {
                     match name {
-                        GeneralName::DNSName(_) => request.dns += 1,
-                        GeneralName::IPAddress(_) => request.ips += 1,
+                        GeneralName::DNSName(it) => request.dns.push((*it).to_owned()),
+                        GeneralName::IPAddress(it) => request.ips.push(address(it)?),
                         GeneralName::RFC822Name(_) => request.emails += 1,
                         GeneralName::URI(_) => request.uris += 1,
                         other => return Err(RequestError::Malformed(format!("a name of no use: {other}"))),
@@ -99,6 +101,12 @@ impl Request {
         }
         Ok(request)
     }
+}
+
+fn address(bytes: &[u8]) -> Result<IpAddr, RequestError> {
+    let (v4, v6) = (<[u8; 4]>::try_from(bytes), <[u8; 16]>::try_from(bytes));
+    let read = v4.map(IpAddr::from).or_else(|_| v6.map(IpAddr::from));
+    read.map_err(|_| RequestError::Malformed(format!("an address of {} bytes", bytes.len())))
 }
 
 impl Pki {

@@ -53,7 +53,7 @@ fn the_certificate_is_replaced_while_it_serves_and_not_before() {
     let dir = Dir::new();
     let pki = Arc::new(Pki::open(&dir.0).unwrap());
     let now: Timestamp = "2026-01-15T00:00:00Z".parse().unwrap();
-    let serving = Serving::new(pki, Ipv4Addr::LOCALHOST.into(), now).unwrap();
+    let serving = Serving::new(pki, vec![Ipv4Addr::LOCALHOST.into()], now).unwrap();
     let first = shown(&serving);
 
     assert!(!serving.renew_if_due("2026-09-14T23:59:59Z".parse().unwrap()).unwrap());

@@ -7,6 +7,7 @@ use rcgen::{CertificateParams, DnType, KeyPair};
 
 use super::*;
 use crate::auth::{csr, review, token_request};
+use crate::object::is_set;
 use crate::pki::Pki;
 use crate::pki::tests::Dir;
 use crate::registry::DeleteOptions;
@@ -204,7 +205,12 @@ async fn reviews_of_tokens_and_of_oneself() {
 }
 
 fn signing_request(common_name: &str, organization: &str) -> String {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    signing_request_for(common_name, organization, &[])
+}
+
+fn signing_request_for(common_name: &str, organization: &str, names: &[&str]) -> String {
+    let names: Vec<_> = names.iter().map(|it| (*it).to_owned()).collect();
+    let mut params = CertificateParams::new(names).unwrap();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::OrganizationName, organization);
     params.distinguished_name.push(DnType::CommonName, common_name);
@@ -323,4 +329,56 @@ async fn certificates_on_request() {
     let later = world.now + SignedDuration::from_mins(61);
     csr::step(&world.registry, &pki, &object, later).await.unwrap();
     assert!(world.registry.peek(kind, None, "r0").is_none(), "what was decided is cleared away");
+}
+
+/// What a node serves with names it, and what nobody else has.
+#[tokio::test]
+async fn serving_certificates_on_request() {
+    let world = World::new().await;
+    let dir = Dir::new();
+    let pki = Pki::open(&dir.0).unwrap();
+    let kind = Kind::find("certificates.k8s.io", "v1", "certificatesigningrequests").unwrap();
+    for (name, addresses) in [("n1", vec!["10.0.0.1", "10.0.0.9"]), ("n2", vec!["10.0.0.2", "10.0.0.9"])] {
+        let addresses = addresses.iter().map(|it| json!({"type": "InternalIP", "address": it}));
+        let addresses: Vec<_> = addresses.chain([json!({"type": "Hostname", "address": "else"})]).collect();
+        let node = json!({"metadata": {"name": name}, "status": {"addresses": addresses}});
+        world.create("", "nodes", "", node).await;
+    }
+    let node = ("system:node:n1", "system:nodes");
+    let cases: [(&str, (&str, &str), &[&str]); 6] = [
+        ("its name and address", node, &["n1", "10.0.0.1"]),
+        ("another's name", node, &["n2", "10.0.0.1"]),
+        ("what it says its name is", node, &["else"]),
+        ("another's address", node, &["n1", "10.0.0.2"]),
+        ("an address that another claims too", node, &["n1", "10.0.0.9"]),
+        ("a user", ("eve", "dev"), &["n1", "10.0.0.1"]),
+    ];
+    let mut said = Vec::new();
+    for (number, (what, (user, group), names)) in cases.into_iter().enumerate() {
+        let name = format!("r{number}");
+        let object = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "request": signing_request_for("system:node:n1", "system:nodes", names),
+                "signerName": "kubernetes.io/kubelet-serving",
+                "usages": ["server auth", "digital signature"],
+            },
+        });
+        let context = Context::new(User::new(user, [group, "system:authenticated"]), "create", world.now);
+        world.registry.create(&context, kind, None, object).await.unwrap();
+        let read = || object::parse(&world.registry.peek(kind, None, &name).unwrap());
+        for _ in 0..2 {
+            csr::step(&world.registry, &pki, &read(), world.now).await.unwrap();
+        }
+        let is_signed = is_set(&read()["status"]["certificate"]);
+        said.push(format!("{what}: {}", if is_signed { "signed" } else { "waits" }));
+    }
+    expect![[r#"
+        its name and address: signed
+        another's name: waits
+        what it says its name is: waits
+        another's address: waits
+        an address that another claims too: waits
+        a user: waits"#]]
+    .assert_eq(&said.join("\n"));
 }

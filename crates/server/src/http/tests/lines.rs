@@ -59,7 +59,7 @@ async fn a_watcher_that_stops_reading_is_cut_off() {
 async fn silent(offers: Option<&[u8]>) -> String {
     let dir = Dir::new();
     let pki = Arc::new(Pki::open(&dir.0).unwrap());
-    let serving = Arc::new(Serving::new(pki.clone(), [127, 0, 0, 1].into(), Timestamp::now()).unwrap());
+    let serving = Arc::new(Serving::new(pki.clone(), vec![[127, 0, 0, 1].into()], Timestamp::now()).unwrap());
     let tls = TlsAcceptor::from(Arc::new(serving.config().unwrap()));
     let (client, line) = tokio::io::duplex(SOCKET_BYTES);
     let api = Server::new().await.api;

@@ -1,0 +1,272 @@
+//! Images without a registry: an archive becomes an image of containerd's, and one image is made here, that of the sandbox.
+
+mod archive;
+mod name;
+mod sandbox;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+pub use self::name::normal;
+pub use self::sandbox::{SANDBOX_IMAGE, sandbox_image};
+
+use self::archive::{Archive, Blob};
+use crate::runtime::Cri;
+use crate::runtime::containerd::content::content_client::ContentClient;
+use crate::runtime::containerd::content::{WriteAction, WriteContentRequest};
+use crate::runtime::containerd::images::images_client::ImagesClient;
+use crate::runtime::containerd::images::{CreateImageRequest, Descriptor, Image, UpdateImageRequest};
+use crate::runtime::containerd::leases::leases_client::LeasesClient;
+use crate::runtime::containerd::leases::{CreateRequest, DeleteRequest};
+
+/// The namespace of containerd's in which CRI has its images.
+const NAMESPACE: &str = "k8s.io";
+
+/// What is sent at once: containerd takes messages of 16 MiB at most.
+const CHUNK: usize = 1 << 20;
+
+/// What a killed import leaves is collected after this.
+const LEASE: Duration = Duration::from_secs(3600);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    #[error("read {path}")]
+    File { path: PathBuf, source: io::Error },
+    #[error(
+        "{path} is not an image archive: {why}. `docker save` and OCI layouts in a tar are, gzipped or not"
+    )]
+    NoArchive { path: PathBuf, why: String },
+    #[error("the image in {path} has no name: give it one with --name")]
+    NoName { path: PathBuf },
+    #[error("the image is called {name:?}, which is no name of an image")]
+    BadName { name: String },
+    #[error("import into containerd: {tried}: {why}")]
+    Containerd { tried: &'static str, why: String },
+}
+
+impl ImageError {
+    /// Whether containerd was not there, and not that the archive is bad.
+    pub fn is_of_containerd(&self) -> bool {
+        matches!(self, Self::Containerd { .. })
+    }
+}
+
+/// Imports all images of an archive, and says what they are called now. `name` is what an image is called that has no name in the
+/// archive, or that is to have another.
+pub async fn import(runtime: &Cri, path: &Path, name: Option<&str>) -> Result<Vec<String>, ImageError> {
+    let at = path.to_owned();
+    let archive = blocking(move || Archive::open(&at)).await?;
+    let mut named = Vec::new();
+    for image in &archive.images {
+        let names: Vec<&str> = match name {
+            Some(name) => vec![name],
+            None => image.names.iter().map(String::as_str).collect(),
+        };
+        if names.is_empty() {
+            return Err(ImageError::NoName { path: path.to_owned() });
+        }
+        for name in names {
+            named.push((normal(name).ok_or_else(|| ImageError::BadName { name: name.to_owned() })?, image));
+        }
+    }
+
+    let lease = Lease::take(runtime.channel()).await?;
+    for blob in archive.made.iter() {
+        lease.write(blob, io::Cursor::new(blob.content.clone())).await?;
+    }
+    lease.write_all(&archive).await?;
+    for (name, image) in &named {
+        lease.name(name, &image.target).await?;
+    }
+    lease.give_back().await?;
+    Ok(named.into_iter().map(|(name, _)| name).collect())
+}
+
+/// Imports an image that was made in memory.
+pub async fn import_made(runtime: &Cri, made: &Made) -> Result<(), ImageError> {
+    let lease = Lease::take(runtime.channel()).await?;
+    for blob in &made.blobs {
+        lease.write(blob, io::Cursor::new(blob.content.clone())).await?;
+    }
+    lease.name(&made.name, &made.target).await?;
+    lease.give_back().await
+}
+
+/// An image that was made in memory.
+#[derive(Debug)]
+pub struct Made {
+    name: String,
+    target: Target,
+    blobs: Vec<Blob>,
+}
+
+/// What an image's name stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Target {
+    media_type: String,
+    digest: String,
+    size: u64,
+}
+
+/// While it is held, containerd collects nothing that was written under it.
+struct Lease {
+    id: String,
+    channel: Channel,
+}
+
+impl Lease {
+    async fn take(channel: Channel) -> Result<Self, ImageError> {
+        let id = format!("muster-import-{}-{}", std::process::id(), Timestamp::now().as_nanosecond());
+        let until = Timestamp::now() + LEASE;
+        let labels = [("containerd.io/gc.expire".to_owned(), until.to_string())].into();
+        let request = of_cri(CreateRequest { id: id.clone(), labels }, None);
+        let taken = LeasesClient::new(channel.clone()).create(request).await;
+        taken.map_err(|it| refused("take a lease", &it))?;
+        Ok(Self { id, channel })
+    }
+
+    async fn give_back(self) -> Result<(), ImageError> {
+        let request = of_cri(DeleteRequest { id: self.id.clone(), sync: false }, None);
+        let given = LeasesClient::new(self.channel).delete(request).await;
+        given.map(drop).map_err(|it| refused("give the lease back", &it))
+    }
+
+    /// All content of the archive that its images are made of, read once, in the archive's order.
+    async fn write_all(&self, archive: &Archive) -> Result<(), ImageError> {
+        let (entries, mut read) = mpsc::channel::<(Blob, mpsc::Receiver<Vec<u8>>)>(1);
+        let (path, wanted) = (archive.path.clone(), archive.wanted.clone());
+        let reading = tokio::task::spawn_blocking(move || {
+            archive::visit(&path, |name, content| {
+                let Some(blob) = wanted.get(name) else { return Ok(()) };
+                let (chunks, received) = mpsc::channel(2);
+                if entries.blocking_send((blob.clone(), received)).is_err() {
+                    return Err(io::Error::other("nobody listens any more"));
+                }
+                send(content, &chunks)
+            })
+        });
+        while let Some((blob, chunks)) = read.recv().await {
+            self.write_chunks(&blob, chunks).await?;
+        }
+        reading
+            .await
+            .unwrap_or_else(|it| Err(io::Error::other(it)))
+            .map_err(|source| ImageError::File { path: archive.path.clone(), source })
+    }
+
+    async fn write(&self, blob: &Blob, content: impl Read + Send + 'static) -> Result<(), ImageError> {
+        let (chunks, received) = mpsc::channel(2);
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut content = content;
+            send(&mut content, &chunks)
+        });
+        self.write_chunks(blob, received).await?;
+        let read = reading.await.unwrap_or_else(|it| Err(io::Error::other(it)));
+        read.map_err(|it| ImageError::Containerd { tried: "read what was made", why: it.to_string() })
+    }
+
+    async fn write_chunks(&self, blob: &Blob, chunks: mpsc::Receiver<Vec<u8>>) -> Result<(), ImageError> {
+        let total = i64::try_from(blob.size).unwrap_or(i64::MAX);
+        let message = WriteContentRequest {
+            action: WriteAction::Write as i32,
+            r#ref: format!("{}-{}", self.id, blob.digest),
+            total,
+            expected: blob.digest.clone(),
+            offset: 0,
+            data: Vec::new(),
+            labels: HashMap::new(),
+        };
+        let last = WriteContentRequest {
+            action: WriteAction::Commit as i32,
+            offset: total,
+            labels: blob.labels.clone(),
+            ..message.clone()
+        };
+        let messages =
+            futures::stream::unfold((chunks, message, Some(last)), async |(mut chunks, next, last)| {
+                let Some(data) = chunks.recv().await else {
+                    let commit = last?;
+                    return Some((commit, (chunks, next, None)));
+                };
+                let after = WriteContentRequest { offset: next.offset + data.len() as i64, ..next.clone() };
+                Some((WriteContentRequest { data, ..next }, (chunks, after, last)))
+            });
+        let writing = async {
+            let mut client = ContentClient::new(self.channel.clone());
+            let mut answers = client.write(of_cri(messages, Some(&self.id))).await?.into_inner();
+            while answers.message().await?.is_some() {}
+            Ok::<(), Status>(())
+        };
+        match writing.await {
+            Err(status) if status.code() == Code::AlreadyExists => Ok(()),
+            done => done.map_err(|it| refused("write content", &it)),
+        }
+    }
+
+    async fn name(&self, name: &str, target: &Target) -> Result<(), ImageError> {
+        let image = Image {
+            name: name.to_owned(),
+            target: Some(Descriptor {
+                media_type: target.media_type.clone(),
+                digest: target.digest.clone(),
+                size: i64::try_from(target.size).unwrap_or(i64::MAX),
+                annotations: HashMap::new(),
+            }),
+            ..Image::default()
+        };
+        let mut images = ImagesClient::new(self.channel.clone());
+        let created =
+            images.create(of_cri(CreateImageRequest { image: Some(image.clone()) }, Some(&self.id))).await;
+        match created {
+            Err(status) if status.code() == Code::AlreadyExists => {
+                let request = of_cri(UpdateImageRequest { image: Some(image) }, Some(&self.id));
+                images.update(request).await.map(drop).map_err(|it| refused("name the image", &it))
+            }
+            created => created.map(drop).map_err(|it| refused("name the image", &it)),
+        }
+    }
+}
+
+/// A receiver that hears no more has what it needs: content that is there already is not sent again.
+fn send(mut content: &mut dyn Read, chunks: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
+    loop {
+        let mut chunk = Vec::with_capacity(CHUNK);
+        (&mut content).take(CHUNK as u64).read_to_end(&mut chunk)?;
+        if chunk.is_empty() || chunks.blocking_send(chunk).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+fn of_cri<T>(message: T, lease: Option<&str>) -> Request<T> {
+    let mut request = Request::new(message);
+    let namespace = NAMESPACE.parse().expect("it is plain text");
+    request.metadata_mut().insert("containerd-namespace", namespace);
+    if let Some(lease) = lease.and_then(|it| it.parse().ok()) {
+        request.metadata_mut().insert("containerd-lease", lease);
+    }
+    request
+}
+
+fn refused(tried: &'static str, status: &Status) -> ImageError {
+    ImageError::Containerd { tried, why: status.message().to_owned() }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
+) -> Result<T, ImageError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|it| Err(ImageError::Containerd { tried: "read the archive", why: it.to_string() }))
+}
+
+fn open(path: &Path) -> Result<File, ImageError> {
+    File::open(path).map_err(|source| ImageError::File { path: path.to_owned(), source })
+}

@@ -1,0 +1,55 @@
+//! The image of the sandbox: one program, which is compiled with us. So no node needs a registry for it.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::archive::{Blob, digest};
+use super::{Made, Target};
+
+/// What it is called on each node.
+pub const SANDBOX_IMAGE: &str = "localhost/muster/pause:1";
+
+const PAUSE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pause"));
+
+/// The image, made anew each time: it is a few kilobytes.
+pub fn sandbox_image() -> Made {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(PAUSE.len() as u64);
+    header.set_mode(0o755);
+    let mut layer = tar::Builder::new(Vec::new());
+    let written = layer.append_data(&mut header, "pause", PAUSE).and_then(|()| layer.into_inner());
+    let layer = blob(written.expect("memory can be written"));
+    let config = json!({
+        "architecture": architecture(),
+        "os": "linux",
+        "config": {"Entrypoint": ["/pause"], "WorkingDir": "/"},
+        "rootfs": {"type": "layers", "diff_ids": [layer.digest]},
+    });
+    made(SANDBOX_IMAGE, &config, vec![layer])
+}
+
+fn made(name: &str, config: &Value, layers: Vec<Blob>) -> Made {
+    let config = blob(config.to_string().into_bytes());
+    let manifest = super::archive::manifest(&config, &layers);
+    let target = Target {
+        media_type: super::archive::MANIFEST.to_owned(),
+        digest: manifest.digest.clone(),
+        size: manifest.size,
+    };
+    let blobs = layers.into_iter().chain([config, manifest]).collect();
+    Made { name: name.to_owned(), target, blobs }
+}
+
+fn blob(content: Vec<u8>) -> Blob {
+    Blob { digest: digest(&content), size: content.len() as u64, labels: HashMap::new(), content }
+}
+
+/// As images call it.
+pub(super) fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}

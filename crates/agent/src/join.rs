@@ -1,0 +1,348 @@
+//! How a machine becomes a node: with a token it asks for a certificate, and from then on with its certificate for the next.
+
+mod authority;
+mod line;
+mod pem;
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Uri;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use tokio_util::sync::CancellationToken;
+
+use self::line::{Credentials, Line};
+use self::pem::Certificate;
+
+pub use self::authority::fingerprint;
+
+/// Who signs what a node shows the API server, and what it shows those who come to it.
+const CLIENT: (&str, &str) = ("kubernetes.io/kube-apiserver-client-kubelet", "client auth");
+const SERVING: (&str, &str) = ("kubernetes.io/kubelet-serving", "server auth");
+
+/// How long a signature may take before it is asked for again: on a Kubernetes cluster somebody may have to approve it.
+const SIGNED_MAX: Duration = Duration::from_secs(15 * 60);
+const LOOK_MIN: Duration = Duration::from_millis(50);
+const LOOK_MAX: Duration = Duration::from_secs(5);
+
+/// After a request that failed.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// A clock may jump, and a machine sleep: so it is looked at now and then whether a certificate is due.
+const DUE_LOOK: Duration = Duration::from_secs(3600);
+
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    #[error("use {path}")]
+    File { path: PathBuf, source: io::Error },
+    #[error("{0:?} is no address of a server: give it as https://HOST:PORT")]
+    Url(String),
+    #[error(
+        "the server is not known yet: give --ca-hash or --ca-cert, as `muster token create` prints it, or copy ca.crt from the \
+         server's data directory"
+    )]
+    NoAuthority,
+    #[error("{path} is no certificate: {why}")]
+    Authority { path: PathBuf, why: String },
+    #[error("{0:?} is not sha256: and 64 digits, as `muster token create` prints it")]
+    Digest(String),
+    #[error("reach the server at {server}: {why}")]
+    Reach { server: String, why: String },
+    #[error("the server at {server} is not the one that --ca-hash names: {why}")]
+    Stranger { server: String, why: String },
+    #[error(
+        "{path} has no certificate that is good{why}: give a --token, which `muster token create` makes on the server"
+    )]
+    NoToken { path: PathBuf, why: &'static str },
+    #[error("ask for a certificate{hint}")]
+    Ask { hint: &'static str, source: kube::Error },
+    #[error("the request for a certificate was refused: {0}")]
+    Refused(String),
+    #[error("the request {0} waits for somebody to approve it: kubectl certificate approve {0}")]
+    Waits(String),
+    #[error("make a key")]
+    Key(#[from] rcgen::Error),
+    #[error("use the certificate: {0}")]
+    Certificate(String),
+}
+
+/// What whoever wants to join has to say.
+#[derive(Debug, Clone)]
+pub struct Asking {
+    pub server: String,
+    pub name: String,
+    /// Its keys and certificates are kept here.
+    pub dir: PathBuf,
+    /// Not needed by who has a certificate.
+    pub token: Option<String>,
+    /// How the server is known; not needed by who has joined before.
+    pub authority: Option<Authority>,
+}
+
+/// How the server's authority is known to who has not joined yet.
+#[derive(Debug, Clone)]
+pub enum Authority {
+    Certificate(PathBuf),
+    /// As [`fingerprint`] gives it.
+    Digest(String),
+}
+
+/// A node that the server knows.
+#[expect(missing_debug_implementations, reason = "the client has none")]
+pub struct Member {
+    name: String,
+    dir: PathBuf,
+    authority_pem: String,
+    line: Arc<Line>,
+    client: Client,
+}
+
+impl Member {
+    /// Rule: a node joins with a token once, and goes on with the certificate that it got for it.
+    pub async fn join(asking: &Asking) -> Result<Self, JoinError> {
+        let server: Uri = asking.server.parse().map_err(|_| JoinError::Url(asking.server.clone()))?;
+        if server.scheme_str() != Some("https") || server.host().is_none() {
+            return Err(JoinError::Url(asking.server.clone()));
+        }
+        pem::make_dir(&asking.dir)?;
+        let authority_pem = authority::find(asking, &server).await?;
+        let path = asking.dir.join("client.pem");
+        let kept = Certificate::read(&path)?;
+        let now = Timestamp::now();
+        let credentials = match (&kept, &asking.token) {
+            (Some(kept), _) if now < kept.until => Credentials::Certificate(kept.pem.clone()),
+            (_, Some(token)) => Credentials::Token(token.clone()),
+            (Some(_), None) => return Err(JoinError::NoToken { path, why: " any more" }),
+            (None, None) => return Err(JoinError::NoToken { path, why: "" }),
+        };
+        let is_new = matches!(credentials, Credentials::Token(_));
+        let line = Arc::new(Line::new(&server, &authority_pem, credentials)?);
+        let client = line.client();
+        let (name, dir) = (asking.name.clone(), asking.dir.clone());
+        let member = Self { name, dir, authority_pem, line, client };
+        if is_new {
+            member.renew().await?;
+        }
+        Ok(member)
+    }
+
+    /// Asks as the node. Certificates are replaced behind its back.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// By whom the server is known, and whom the server lets in.
+    pub fn authority_pem(&self) -> &str {
+        &self.authority_pem
+    }
+
+    /// Gets a new certificate for the node itself, and goes on with it.
+    pub async fn renew(&self) -> Result<(), JoinError> {
+        let new = self.signed(CLIENT, &[]).await?;
+        pem::write(&self.dir.join("client.pem"), &new.pem)?;
+        self.line.go_on_with(Credentials::Certificate(new.pem));
+        Ok(())
+    }
+
+    /// Rule: a node's certificates are replaced when four fifths of their time are over, give or take a tenth, so that a fleet
+    /// does not come at once. Whoever serves with one is told of each. Until `stop`.
+    pub async fn keep(&self, address: IpAddr, serve: impl Fn(&str), stop: CancellationToken) {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.keep_client() => {}
+            () = self.keep_serving(address, serve) => {}
+        }
+    }
+
+    async fn keep_client(&self) {
+        loop {
+            let kept = Certificate::read(&self.dir.join("client.pem")).ok().flatten();
+            self.until_due(kept.as_ref()).await;
+            if let Err(error) = self.renew().await {
+                tracing::warn!(
+                    error = in_words(&error),
+                    "the node's certificate is not renewed; it is tried again"
+                );
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+
+    async fn keep_serving(&self, address: IpAddr, serve: impl Fn(&str)) {
+        let path = self.dir.join("serving.pem");
+        let mut kept = Certificate::read(&path).ok().flatten();
+        // It may have been for another address, or made by a server that was since replaced.
+        kept = kept.filter(|it| it.addresses == [address] && Timestamp::now() < it.until);
+        loop {
+            if let Some(kept) = &kept {
+                serve(&kept.pem);
+            }
+            self.until_due(kept.as_ref()).await;
+            match self.serving(address).await {
+                Ok(new) => {
+                    if let Err(error) = pem::write(&path, &new.pem) {
+                        tracing::warn!(
+                            error = in_words(&error),
+                            "keep the certificate that the node serves with"
+                        );
+                    }
+                    kept = Some(new);
+                }
+                Err(error) => {
+                    let error = in_words(&error);
+                    tracing::warn!(
+                        error,
+                        "no certificate to serve with: logs and exec wait; it is tried again"
+                    );
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// What the node serves with. It is granted for addresses that its Node has, so those are waited for.
+    async fn serving(&self, address: IpAddr) -> Result<Certificate, JoinError> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let mut wait = LOOK_MIN;
+        loop {
+            let node =
+                nodes.get_opt(&self.name).await.map_err(|source| JoinError::Ask { hint: "", source })?;
+            let status = node.and_then(|it| it.status);
+            let mut addresses = status.iter().flat_map(|it| it.addresses.iter().flatten());
+            if addresses.any(|it| it.address.parse() == Ok(address)) {
+                break;
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LOOK_MAX);
+        }
+        self.signed(SERVING, &[self.name.clone(), address.to_string()]).await
+    }
+
+    async fn until_due(&self, certificate: Option<&Certificate>) {
+        while let Some(certificate) = certificate {
+            let left = due(&self.name, certificate.from, certificate.until).duration_since(Timestamp::now());
+            let Ok(left) = Duration::try_from(left) else { return };
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left.min(DUE_LOOK)).await;
+        }
+    }
+
+    /// A new key, and the certificate that the server grants it.
+    async fn signed(
+        &self,
+        (signer, usage): (&str, &str),
+        names: &[String],
+    ) -> Result<Certificate, JoinError> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(names.to_vec())?;
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+        params.distinguished_name.push(DnType::CommonName, format!("system:node:{}", self.name));
+        let request = params.serialize_request(&key)?.pem()?;
+        let object = CertificateSigningRequest {
+            metadata: ObjectMeta { generate_name: Some("csr-".to_owned()), ..ObjectMeta::default() },
+            spec: CertificateSigningRequestSpec {
+                request: ByteString(request.into_bytes()),
+                signer_name: signer.to_owned(),
+                usages: Some(vec!["digital signature".to_owned(), usage.to_owned()]),
+                ..CertificateSigningRequestSpec::default()
+            },
+            status: None,
+        };
+        let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
+        let asked = requests.create(&PostParams::default(), &object).await;
+        let asked = asked.map_err(|source| JoinError::Ask { hint: hint(&source), source })?;
+        let name = asked.metadata.name.unwrap_or_default();
+
+        let began = tokio::time::Instant::now();
+        let mut wait = LOOK_MIN;
+        while began.elapsed() < SIGNED_MAX {
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LOOK_MAX);
+            let looked = requests.get(&name).await;
+            let status =
+                looked.map_err(|source| JoinError::Ask { hint: "", source })?.status.unwrap_or_default();
+            let conditions = status.conditions.unwrap_or_default();
+            if let Some(no) = conditions.iter().find(|it| ["Denied", "Failed"].contains(&it.type_.as_str())) {
+                return Err(JoinError::Refused(no.message.clone().unwrap_or_else(|| no.type_.clone())));
+            }
+            if let Some(ByteString(certificate)) = status.certificate {
+                let certificate = String::from_utf8_lossy(&certificate);
+                return Certificate::of(&format!("{certificate}\n{}", key.serialize_pem()));
+            }
+        }
+        Err(JoinError::Waits(name))
+    }
+}
+
+/// When a certificate is replaced.
+fn due(name: &str, from: Timestamp, until: Timestamp) -> Timestamp {
+    let life = until.duration_since(from).as_secs();
+    // Some number that is the node's own.
+    let own = name.bytes().fold(0_i64, |all, it| (all * 31 + i64::from(it)) % 1000);
+    from + SignedDuration::from_secs(life / 10 * 7 + life / 5 * own / 1000)
+}
+
+fn hint(error: &kube::Error) -> &'static str {
+    match error {
+        kube::Error::Api(status) if status.code == 401 => {
+            ": the token is not good, or not any more. `muster token create` makes another"
+        }
+        kube::Error::Api(status) if status.code == 403 => {
+            ": whoever has this token or certificate may not join this node"
+        }
+        _ => "",
+    }
+}
+
+/// An error and its causes, on one line.
+fn in_words(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(it) = cause {
+        words = format!("{words}: {it}");
+        cause = it.source();
+    }
+    words
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> JoinError {
+    let path = path.to_owned();
+    move |source| JoinError::File { path, source }
+}
+
+fn read(path: &Path) -> Result<Option<String>, JoinError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(path)(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_replaced_in_time() {
+        let from: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let until = from + SignedDuration::from_hours(1000);
+        let hours = |name: &str| due(name, from, until).duration_since(from).as_hours();
+        let all: Vec<i64> = (0..200).map(|it| hours(&format!("node-{it}"))).collect();
+        assert!(all.iter().all(|it| (700..=900).contains(it)), "{all:?}");
+        assert!(all.iter().any(|it| *it != all[0]), "they do not all come at once");
+        assert_eq!(hours("node-1"), hours("node-1"));
+    }
+}

@@ -1,0 +1,143 @@
+//! Whom to believe before anything is known: a certificate that was brought along, or the one whose digest was.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use http::Uri;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
+
+use super::line::address;
+use super::{Asking, Authority, JoinError, failed, pem, read};
+
+const REACH_MAX: Duration = Duration::from_secs(10);
+
+/// What a certificate is known by: `sha256:` and the digest of what it says, as `openssl x509 -fingerprint -sha256` has it.
+pub fn fingerprint(der: &[u8]) -> String {
+    let digest = ::ring::digest::digest(&::ring::digest::SHA256, der);
+    let hex: String = digest.as_ref().iter().map(|it| format!("{it:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+fn digest_of(pem: &str) -> Option<String> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).ok().map(|it| fingerprint(&it))
+}
+
+/// The certificate of the server's authority: as told, and else as it was when the node joined.
+pub(super) async fn find(asking: &Asking, server: &Uri) -> Result<String, JoinError> {
+    let kept = asking.dir.join("ca.crt");
+    let found = match &asking.authority {
+        Some(Authority::Certificate(path)) => {
+            let text = std::fs::read_to_string(path).map_err(failed(path))?;
+            if let Err(error) = CertificateDer::from_pem_slice(text.as_bytes()) {
+                return Err(JoinError::Authority { path: path.clone(), why: error.to_string() });
+            }
+            text
+        }
+        Some(Authority::Digest(wanted)) => {
+            match read(&kept)?.filter(|it| digest_of(it).as_ref() == Some(wanted)) {
+                Some(kept) => kept,
+                None => shown(server, wanted).await?,
+            }
+        }
+        None => return read(&kept)?.ok_or(JoinError::NoAuthority),
+    };
+    pem::write(&kept, &found)?;
+    Ok(found)
+}
+
+/// The authority's certificate, as a server shows it that has one of that authority's.
+async fn shown(server: &Uri, wanted: &str) -> Result<String, JoinError> {
+    let is_digest = wanted.strip_prefix("sha256:").is_some_and(|it| {
+        it.len() == 64 && it.bytes().all(|it| it.is_ascii_digit() || (b'a'..=b'f').contains(&it))
+    });
+    if !is_digest {
+        return Err(JoinError::Digest(wanted.to_owned()));
+    }
+    let unreachable = |why: String| JoinError::Reach { server: server.to_string(), why };
+    let provider = Arc::new(ring::default_provider());
+    let pinned = Arc::new(Pinned { wanted: wanted.to_owned(), provider: provider.clone() });
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|it| unreachable(it.to_string()))?
+        .dangerous()
+        .with_custom_certificate_verifier(pinned)
+        .with_no_client_auth();
+    let (host, name) = address(server)?;
+    let reaching = async {
+        let stream = TcpStream::connect(host).await.map_err(|it| unreachable(it.to_string()))?;
+        let stranger = |why: String| JoinError::Stranger { server: server.to_string(), why };
+        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+        let stream = stream.map_err(|it| stranger(it.to_string()))?;
+        let shown = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let found = shown.iter().find(|it| fingerprint(it) == wanted);
+        found.map(|it| written(it)).ok_or_else(|| stranger("it does not show it".to_owned()))
+    };
+    tokio::time::timeout(REACH_MAX, reaching)
+        .await
+        .map_err(|_| unreachable("it does not answer".to_owned()))?
+}
+
+fn written(der: &[u8]) -> String {
+    let base64 = BASE64.encode(der);
+    let lines: Vec<_> = base64.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+}
+
+/// Believes a server whose certificate is signed by the one that has the wanted digest.
+#[derive(Debug)]
+struct Pinned {
+    wanted: String,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let shown = intermediates.iter().find(|it| fingerprint(it) == self.wanted);
+        let authority = shown.ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.clone().into_owned())?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), self.provider.clone())
+            .build()
+            .map_err(|it| Error::General(it.to_string()))?;
+        verifier.verify_server_cert(end_entity, &[], server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

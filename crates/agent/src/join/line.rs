@@ -1,0 +1,173 @@
+//! The node's line to the API server: one connection for all that it asks and watches. What is silent is found out soon, so that a
+//! node that was cut off comes back by itself; and a new certificate is a new connection.
+
+use std::fmt;
+use std::sync::{Arc, Mutex as Plain, PoisonError};
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, HeaderValue, USER_AGENT};
+use http::uri::{Authority, Scheme};
+use http::{Request, Response, Uri};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kube::client::Body;
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::JoinError;
+
+/// From the first packet until requests can be sent.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// A server that says nothing for so long is asked whether it is there, and has as long to answer.
+const PING_EVERY: Duration = Duration::from_secs(10);
+const PING_MAX: Duration = Duration::from_secs(10);
+
+/// A stream of a watch holds little at a time, and there are many.
+const WINDOW: u32 = 256 << 10;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// As whom the node comes.
+#[derive(Clone)]
+pub(super) enum Credentials {
+    Token(String),
+    /// And its key, in PEM.
+    Certificate(String),
+}
+
+pub(super) struct Line {
+    server: Uri,
+    authority: CertificateDer<'static>,
+    /// With a number, which goes up when they are replaced.
+    credentials: Plain<(u64, Credentials)>,
+    /// The connection that stands, and which credentials it was made with.
+    current: Mutex<Option<(u64, SendRequest<Body>)>>,
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+impl Line {
+    pub(super) fn new(
+        server: &Uri,
+        authority_pem: &str,
+        credentials: Credentials,
+    ) -> Result<Self, JoinError> {
+        let authority = CertificateDer::from_pem_slice(authority_pem.as_bytes());
+        let authority = authority.map_err(|it| JoinError::Certificate(it.to_string()))?;
+        let (credentials, current) = (Plain::new((0, credentials)), Mutex::new(None));
+        Ok(Self { server: server.clone(), authority, credentials, current })
+    }
+
+    /// A client that asks over this line.
+    pub(super) fn client(self: &Arc<Self>) -> kube::Client {
+        let line = self.clone();
+        let ask = move |request| {
+            let line = line.clone();
+            async move { line.ask(request).await }
+        };
+        kube::Client::new(tower::service_fn(ask), "default")
+    }
+
+    /// What is under way goes on as it is; what comes next comes as this.
+    pub(super) fn go_on_with(&self, credentials: Credentials) {
+        let mut held = self.credentials.lock().unwrap_or_else(PoisonError::into_inner);
+        *held = (held.0 + 1, credentials);
+    }
+
+    fn credentials(&self) -> (u64, Credentials) {
+        self.credentials.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn ask(&self, mut request: Request<Body>) -> Result<Response<Incoming>, Failure> {
+        let agent = HeaderValue::from_static(concat!("muster-agent/", env!("CARGO_PKG_VERSION")));
+        request.headers_mut().insert(USER_AGENT, agent);
+        let (number, credentials) = self.credentials();
+        if let Credentials::Token(token) = &credentials {
+            let mut bearer = HeaderValue::from_str(&format!("Bearer {token}"))?;
+            bearer.set_sensitive(true);
+            request.headers_mut().insert(AUTHORIZATION, bearer);
+        }
+        let mut uri = request.uri().clone().into_parts();
+        uri.scheme = Some(Scheme::HTTPS);
+        uri.authority = self.server.authority().cloned();
+        *request.uri_mut() = Uri::from_parts(uri)?;
+        let mut sender = self.sender(number, &credentials).await?;
+        sender.ready().await?;
+        Ok(sender.send_request(request).await?)
+    }
+
+    /// The connection that stands, or a new one, which all wait for who want one.
+    async fn sender(&self, number: u64, credentials: &Credentials) -> Result<SendRequest<Body>, Failure> {
+        let mut current = self.current.lock().await;
+        if let Some((made_with, sender)) = current.as_ref()
+            && number <= *made_with
+            && !sender.is_closed()
+        {
+            return Ok(sender.clone());
+        }
+        let connecting = tokio::time::timeout(CONNECT_MAX, self.connect(credentials));
+        let sender = connecting.await.map_err(|_| format!("{} does not answer", self.server))??;
+        *current = Some((number, sender.clone()));
+        Ok(sender)
+    }
+
+    async fn connect(&self, credentials: &Credentials) -> Result<SendRequest<Body>, Failure> {
+        let (host, name) = address(&self.server)?;
+        let stream = TcpStream::connect(host).await?;
+        stream.set_nodelay(true)?;
+        let stream = TlsConnector::from(Arc::new(self.tls(credentials)?)).connect(name, stream).await?;
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(WINDOW)
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_MAX)
+            .keep_alive_while_idle(true)
+            .handshake(TokioIo::new(stream))
+            .await?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "the connection to the API server ended");
+            }
+        });
+        Ok(sender)
+    }
+
+    fn tls(&self, credentials: &Credentials) -> Result<ClientConfig, Failure> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.authority.clone())?;
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots);
+        let mut config = match credentials {
+            Credentials::Token(_) => builder.with_no_client_auth(),
+            Credentials::Certificate(pem) => {
+                let certificate = CertificateDer::from_pem_slice(pem.as_bytes())?;
+                let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())?;
+                builder.with_client_auth_cert(vec![certificate], key)?
+            }
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(config)
+    }
+}
+
+/// Where to connect, and whom to expect there.
+pub(super) fn address(server: &Uri) -> Result<(String, ServerName<'static>), JoinError> {
+    let bad = || JoinError::Url(server.to_string());
+    let host = server.host().ok_or_else(bad)?;
+    let port = server.authority().and_then(Authority::port_u16).unwrap_or(443);
+    let name = host.trim_start_matches('[').trim_end_matches(']');
+    let name = ServerName::try_from(name.to_owned()).map_err(|_| bad())?;
+    Ok((format!("{host}:{port}"), name))
+}

@@ -1,0 +1,69 @@
+//! Certificates and keys as files: one file for both, so that they never belong to different ones.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use jiff::Timestamp;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::{JoinError, failed, read};
+
+/// A certificate and its key.
+#[derive(Clone)]
+pub(super) struct Certificate {
+    pub(super) pem: String,
+    pub(super) from: Timestamp,
+    pub(super) until: Timestamp,
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+impl Certificate {
+    pub(super) fn of(pem: &str) -> Result<Self, JoinError> {
+        let bad = |why: String| JoinError::Certificate(why);
+        let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|it| bad(it.to_string()))?;
+        let (_, read) = X509Certificate::from_der(&der).map_err(|it| bad(it.to_string()))?;
+        let time = |it: i64| Timestamp::from_second(it).map_err(|it| bad(it.to_string()));
+        let names = read.subject_alternative_name().ok().flatten();
+        let addresses = names.iter().flat_map(|it| &it.value.general_names).filter_map(|it| match it {
+            GeneralName::IPAddress(bytes) => <[u8; 4]>::try_from(*bytes)
+                .map(IpAddr::from)
+                .or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from))
+                .ok(),
+            _ => None,
+        });
+        Ok(Self {
+            pem: pem.to_owned(),
+            from: time(read.validity().not_before.timestamp())?,
+            until: time(read.validity().not_after.timestamp())?,
+            addresses: addresses.collect(),
+        })
+    }
+
+    /// The one that is kept there. One that cannot be read is none: another is asked for.
+    pub(super) fn read(path: &Path) -> Result<Option<Self>, JoinError> {
+        let Some(pem) = read(path)? else { return Ok(None) };
+        Ok(Self::of(&pem).ok())
+    }
+}
+
+pub(super) fn make_dir(path: &Path) -> Result<(), JoinError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed(path))
+}
+
+/// Writes a file that only its owner may read, whole or not at all.
+pub(super) fn write(path: &Path, content: &str) -> Result<(), JoinError> {
+    let new = path.with_added_extension("new");
+    let written = || {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(content.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    };
+    written().map_err(failed(path))
+}

@@ -1,0 +1,265 @@
+//! Takes away all that a cluster has of the machine, whether it was stopped or killed. What it keeps in its data directory stays.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt as _;
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tokio::process::Command;
+
+use super::{MachineError, Place, RUN, containerd, identity, network};
+use crate::runtime::{Cri, Runtime, v1};
+
+/// Pods are ended many at once, but not so many that they stand in each other's way.
+const AT_ONCE: usize = 8;
+
+/// What containers get to end by themselves.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// A runtime that does not end its pods by then is not waited for: they are killed.
+const PODS_MAX: Duration = Duration::from_secs(60);
+
+/// How long a process may take that was asked to end, before it is killed; and then that was killed.
+const END_MAX: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// What is left of a cluster on the machine, each as one would look for it.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Left(pub Vec<String>);
+
+/// Rule: what a cluster had of the machine goes when it stops: pods, containerds, network namespaces, bridges, mounts and
+/// cgroups. What it keeps stays. It says what was there, and can be done again.
+pub async fn clear(data_dir: &Path) -> Result<Left, MachineError> {
+    let (dir, id) = identity(data_dir)?;
+    let places = places(&dir, &id);
+    let was = left(&dir, &id, &places);
+    futures::future::join_all(places.iter().map(end_node)).await;
+
+    // What holds a mount ends before it.
+    let held = processes_in_cgroups(&id);
+    end(&held, Signal::KILL).await;
+    for at in [Path::new(RUN).join(&id), dir.join("nodes")] {
+        for mount in mounts_below(&at).iter().rev() {
+            if let Err(error) = unmount(mount, UnmountFlags::DETACH) {
+                tracing::warn!(mount = %mount.display(), %error, "unmount");
+            }
+        }
+    }
+    for place in &places {
+        if place.netns().exists() {
+            let name = place.netns_name();
+            if let Err(error) = network::run(Command::new("ip").args(["netns", "del", &name])).await {
+                tracing::warn!(name, %error, "remove the network namespace");
+            }
+        }
+    }
+    network::unmake(&id).await;
+    for cgroup in cgroups(&id) {
+        remove_cgroup(&cgroup);
+    }
+    let run = Path::new(RUN).join(&id);
+    if let Err(error) = fs::remove_dir_all(&run)
+        && run.exists()
+    {
+        tracing::warn!(path = %run.display(), %error, "remove");
+    }
+    Ok(was)
+}
+
+/// What there is now, for whoever wants to know that nothing is.
+pub fn look(data_dir: &Path) -> Result<Left, MachineError> {
+    let (dir, id) = identity(data_dir)?;
+    Ok(left(&dir, &id, &places(&dir, &id)))
+}
+
+/// The sockets of the nodes' containerds, by node.
+pub fn sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, MachineError> {
+    let (dir, id) = identity(data_dir)?;
+    let running = places(&dir, &id).into_iter().filter(|it| !it.containerd_pids().is_empty());
+    Ok(running.map(|it| (it.name.clone(), it.socket())).collect())
+}
+
+/// The nodes that the data directory or the machine knows of.
+fn places(dir: &Path, id: &str) -> Vec<Place> {
+    let known = [dir.join("nodes"), Path::new(RUN).join(id)];
+    let entries = known.iter().filter_map(|it| fs::read_dir(it).ok()).flatten().flatten();
+    let names: BTreeSet<String> = entries.filter_map(|it| it.file_name().into_string().ok()).collect();
+    let places = names.into_iter().filter_map(|name| {
+        let number = name.strip_prefix("node-")?.parse().ok()?;
+        let dir = dir.join("nodes").join(&name);
+        Some(Place { name, number, id: id.to_owned(), range: 0, dir })
+    });
+    places.collect()
+}
+
+fn left(dir: &Path, id: &str, places: &[Place]) -> Left {
+    let mut left = Vec::new();
+    for place in places {
+        let processes =
+            place.agent_pids().into_iter().chain(place.containerd_pids()).chain(place.shim_pids());
+        left.extend(processes.map(|pid| format!("process {}", pid.as_raw_nonzero())));
+        if place.netns().exists() {
+            left.push(format!("network namespace {}", place.netns_name()));
+        }
+    }
+    left.extend(processes_in_cgroups(id).iter().map(|it| format!("process {}", it.as_raw_nonzero())));
+    let mounts = [Path::new(RUN).join(id), dir.join("nodes")];
+    left.extend(mounts.iter().flat_map(|it| mounts_below(it)).map(|it| format!("mount {}", it.display())));
+    left.extend(cgroups(id).iter().map(|it| format!("cgroup {}", it.display())));
+    if network::exists(&network::hub(id)) {
+        left.push(format!("bridge {}", network::hub(id)));
+    }
+    let run = Path::new(RUN).join(id);
+    if run.exists() {
+        left.push(format!("directory {}", run.display()));
+    }
+    Left(left)
+}
+
+/// Ends whatever runs for the node.
+async fn end_node(place: &Place) {
+    end(&place.agent_pids(), Signal::TERM).await;
+    if !place.containerd_pids().is_empty() {
+        // With it, what its pods have of addresses and of the disk is given back.
+        let runtime = Cri::connect(&place.socket());
+        if tokio::time::timeout(PODS_MAX, end_pods(&runtime)).await.is_err() {
+            tracing::warn!(node = place.name, "the pods did not end in time: they are killed");
+        }
+    }
+    end(&place.containerd_pids(), Signal::TERM).await;
+    end(&place.shim_pids(), Signal::KILL).await;
+}
+
+/// Containers are asked to end first, all at once, so that they can finish what they are doing.
+async fn end_pods(runtime: &impl Runtime) {
+    let containers = runtime.containers(None).await.unwrap_or_default();
+    let is_running = |it: &v1::Container| it.state == v1::ContainerState::ContainerRunning as i32;
+    let ends = containers.into_iter().filter(is_running).map(async |it| {
+        // One that cannot be stopped is killed with its sandbox.
+        let _ = runtime.stop_container(&it.id, GRACE).await;
+    });
+    futures::future::join_all(ends).await;
+    let sandboxes = runtime.sandboxes(None).await.unwrap_or_default();
+    let ends = futures::stream::iter(sandboxes).map(async |sandbox| {
+        // Those whose network is gone cannot be stopped, and are killed with the others that are left.
+        let stopped = runtime.stop_sandbox(&sandbox.id).await;
+        if stopped.is_ok() {
+            let _ = runtime.remove_sandbox(&sandbox.id).await;
+        }
+    });
+    ends.buffer_unordered(AT_ONCE).collect::<Vec<()>>().await;
+}
+
+/// Asks the processes to end, and kills those that do not.
+async fn end(processes: &[Pid], ask: Signal) {
+    for signal in [ask, Signal::KILL] {
+        let began = Instant::now();
+        for pid in processes {
+            let _ = kill_process(*pid, signal);
+        }
+        while began.elapsed() < END_MAX {
+            if processes.iter().all(|it| has_ended(*it)) {
+                return;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+/// One that nobody waited for yet has ended too.
+pub(super) fn has_ended(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    test_kill_process(pid).is_err() || state.starts_with(['Z', 'X'])
+}
+
+impl Place {
+    /// The processes that were started with its root.
+    pub fn agent_pids(&self) -> Vec<Pid> {
+        let root = self.root();
+        containerd::processes(|args| {
+            args.get(1).is_some_and(|it| *it == b"agent")
+                && args.iter().any(|it| *it == root.as_os_str().as_bytes())
+        })
+    }
+}
+
+/// The cluster's groups, one in each hierarchy.
+fn cgroups(id: &str) -> Vec<PathBuf> {
+    let name = format!("muster-{id}");
+    let hierarchies = fs::read_dir(CGROUPS).into_iter().flatten().flatten().map(|it| it.path());
+    // A controller may have two names.
+    let hierarchies: BTreeSet<PathBuf> =
+        hierarchies.chain([PathBuf::from(CGROUPS)]).filter_map(|it| fs::canonicalize(it).ok()).collect();
+    hierarchies.into_iter().map(|it| it.join(&name)).filter(|it| it.is_dir()).collect()
+}
+
+fn processes_in_cgroups(id: &str) -> Vec<Pid> {
+    let mut pids = BTreeSet::new();
+    let mut groups = cgroups(id);
+    while let Some(group) = groups.pop() {
+        let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+        pids.extend(text.lines().filter_map(|it| it.trim().parse::<i32>().ok()));
+        groups.extend(below(&group));
+    }
+    pids.into_iter().filter_map(Pid::from_raw).collect()
+}
+
+fn remove_cgroup(group: &Path) {
+    for group in below(group) {
+        remove_cgroup(&group);
+    }
+    if let Err(error) = fs::remove_dir(group) {
+        tracing::warn!(group = %group.display(), %error, "remove the cgroup");
+    }
+}
+
+fn below(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter(|it| it.file_type().is_ok_and(|it| it.is_dir())).map(|it| it.path()).collect()
+}
+
+/// What is mounted at the path or below it, in the order in which it was.
+pub(super) fn mounts_below(path: &Path) -> Vec<PathBuf> {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let at =
+        table.split(|it| *it == b'\n').filter_map(|line| line.split(|it| *it == b' ').nth(4).map(unescaped));
+    at.filter(|it| it.starts_with(path)).collect()
+}
+
+/// Spaces and the like are written as `\040`.
+fn unescaped(text: &[u8]) -> PathBuf {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(byte) = text.get(at) {
+        let code = text.get(at + 1..at + 4).and_then(|it| std::str::from_utf8(it).ok());
+        match code.and_then(|it| u8::from_str_radix(it, 8).ok()).filter(|_| *byte == b'\\') {
+            Some(code) => {
+                plain.push(code);
+                at += 4;
+            }
+            None => {
+                plain.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    std::ffi::OsString::from_vec(plain).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_with_spaces() {
+        assert_eq!(unescaped(br"/a\040b\134c"), Path::new(r"/a b\c"));
+        assert_eq!(unescaped(br"/a\04"), Path::new(r"/a\04"));
+    }
+}

@@ -1,0 +1,205 @@
+//! The network of a cluster on one machine: a bridge that all its nodes are at, and a network namespace for each.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::process::Stdio;
+
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::Command;
+
+use super::{MachineError, Place, RUN, failed, tools};
+
+/// Clusters have `10.160.0.0/16` and those after it: below are the ranges of Services and of simulated nodes, above are those
+/// that other tools like to take.
+pub(super) const RANGES: RangeInclusive<u8> = 160..=239;
+
+/// The part of a cluster's range that its nodes are in; the others are their pods'.
+const NODES: u8 = 255;
+
+/// The machine, as its nodes see it.
+pub(super) fn hub_address(range: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, range, NODES, 1)
+}
+
+pub(super) fn node_address(range: u8, number: u16) -> Ipv4Addr {
+    Ipv4Addr::new(10, range, NODES, u8::try_from(number + 1).expect("there are fewer nodes"))
+}
+
+/// Rule: a cluster keeps its range of addresses; a new one takes the first that no route of this machine leads to, beginning
+/// somewhere that its name decides.
+pub(super) async fn make_hub(kept: &Path, id: &str) -> Result<u8, MachineError> {
+    // Two that begin at once would take the same.
+    let lock_path = Path::new(RUN).join("lock");
+    let lock = File::create(&lock_path).map_err(failed(&lock_path))?;
+    let _held = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock))
+        .await
+        .unwrap_or_else(|it| Err(std::io::Error::other(it)))
+        .map_err(failed(&lock_path))?;
+
+    let hub = hub(id);
+    let routes = run(Command::new("ip").args(["-4", "-o", "route", "show", "table", "all"])).await?;
+    let taken: Vec<&str> = routes.lines().filter(|it| !it.contains(&hub)).collect();
+    let is_free = |range: u8| !taken.iter().any(|it| leads_into(it, range));
+    let before = fs::read_to_string(kept).ok().and_then(|it| it.trim().parse().ok());
+    let range = match before.filter(|it| RANGES.contains(it) && is_free(*it)) {
+        Some(range) => range,
+        None => {
+            let first = u32::from_str_radix(id, 16).unwrap_or_default();
+            let count = u32::from(RANGES.end() - RANGES.start()) + 1;
+            let mut all = (0..count).map(|it| RANGES.start() + ((first + it) % count) as u8);
+            all.find(|it| is_free(*it)).ok_or(MachineError::NoRange)?
+        }
+    };
+    let mut file = File::create(kept).map_err(failed(kept))?;
+    writeln!(file, "{range}").map_err(failed(kept))?;
+
+    if !exists(&hub) {
+        run(Command::new("ip").args(["link", "add", &hub, "type", "bridge"])).await?;
+    }
+    let address = hub_address(range);
+    batch(None, &format!("addr replace {address}/24 dev {hub}\nlink set {hub} up\n")).await?;
+    let forward = Path::new("/proc/sys/net/ipv4/ip_forward");
+    if fs::read_to_string(forward).is_ok_and(|it| it.trim() == "0") {
+        fs::write(forward, "1").map_err(failed(forward))?;
+    }
+    let table = table(id);
+    let rules = format!(
+        "table ip {table}\ndelete table ip {table}\ntable ip {table} {{\n  chain outside {{\n    \
+         type nat hook postrouting priority srcnat;\n    \
+         ip saddr 10.{range}.0.0/16 ip daddr != 10.{range}.0.0/16 masquerade\n  }}\n}}\n"
+    );
+    fed(Command::new("nft").args(["-f", "-"]), &rules).await?;
+    Ok(range)
+}
+
+/// Whether a line of `ip route` is about addresses of the range.
+fn leads_into(route: &str, range: u8) -> bool {
+    let mut words = route.split_whitespace();
+    let first = words.next().unwrap_or_default();
+    let kinds = ["local", "broadcast", "unreachable", "blackhole", "prohibit", "throw", "unicast"];
+    let to = if kinds.contains(&first) { words.next().unwrap_or_default() } else { first };
+    to.starts_with(&format!("10.{range}."))
+}
+
+/// Finds the node's network again, or makes it.
+pub(super) async fn make_node(place: &Place) -> Result<(), MachineError> {
+    let name = place.netns_name();
+    let held = place.netns();
+    if !super::clear::mounts_below(&held).contains(&held) {
+        // What no longer is a namespace is a file in the way.
+        let _ = fs::remove_file(&held);
+        run(Command::new("ip").args(["netns", "add", &name])).await?;
+    }
+    let (hub, link) = (hub(&place.id), place.link());
+    if !exists(&link) {
+        let add = ["link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", &name];
+        run(Command::new("ip").args(add)).await?;
+    }
+    let (address, gateway) = (place.address(), hub_address(place.range));
+    let outside = format!("link set {link} master {hub} up\nroute replace {} via {address}\n", place.pods());
+    let inside = format!(
+        "link set lo up\naddr replace {address}/24 dev eth0\nlink set eth0 up\nroute replace default via {gateway}\n"
+    );
+    batch(Some(&name), &inside).await?;
+    batch(None, &outside).await
+}
+
+/// What the bridge of a cluster is called, and what its nodes hang on it by.
+pub(super) fn hub(id: &str) -> String {
+    format!("mu{id}")
+}
+
+pub(super) fn link(id: &str, number: u16) -> String {
+    format!("mu{id}-{number}")
+}
+
+pub(super) fn table(id: &str) -> String {
+    format!("muster-{id}")
+}
+
+/// Takes away what the machine itself has of the network.
+pub(super) async fn unmake(id: &str) {
+    let hub = hub(id);
+    let links = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let links = links.filter_map(|it| it.file_name().into_string().ok());
+    let ours: Vec<String> =
+        links.filter(|it| it.strip_prefix(&hub).is_some_and(|it| it.starts_with('-'))).collect();
+    for link in ours.iter().chain([&hub]) {
+        if exists(link)
+            && let Err(error) = run(Command::new("ip").args(["link", "del", link])).await
+            // It goes by itself with the namespace that its other end is in.
+            && exists(link)
+        {
+            tracing::warn!(link, %error, "remove the link");
+        }
+    }
+    // Where there is none, there is nothing to say.
+    let _ = run(Command::new("nft").args(["delete", "table", "ip", &table(id)])).await;
+}
+
+pub(super) fn exists(link: &str) -> bool {
+    Path::new("/sys/class/net").join(link).exists()
+}
+
+/// Many commands of `ip`, in one process.
+async fn batch(netns: Option<&str>, commands: &str) -> Result<(), MachineError> {
+    let mut ip = Command::new("ip");
+    if let Some(netns) = netns {
+        ip.args(["-n", netns]);
+    }
+    fed(ip.args(["-batch", "-"]), commands).await
+}
+
+async fn fed(command: &mut Command, text: &str) -> Result<(), MachineError> {
+    let failed = |source| MachineError::Run { program: "ip or nft", source };
+    let command = command.env("PATH", tools::path());
+    let spawned =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = spawned.spawn().map_err(failed)?;
+    if let Some(mut input) = child.stdin.take() {
+        input.write_all(text.as_bytes()).await.map_err(failed)?;
+    }
+    let output = child.wait_with_output().await.map_err(failed)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(MachineError::Command { command: words(command), said })
+}
+
+pub(super) async fn run(command: &mut Command) -> Result<String, MachineError> {
+    let command = command.env("PATH", tools::path()).stdin(Stdio::null()).kill_on_drop(true);
+    let output = command.output().await;
+    let output = output.map_err(|source| MachineError::Run { program: "ip or nft", source })?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(MachineError::Command { command: words(command), said })
+}
+
+fn words(command: &Command) -> String {
+    let command = command.as_std();
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    words.map(|it| it.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_that_lead_into_a_range() {
+        let routes = [
+            "10.160.0.0/16 dev docker0 proto kernel scope link",
+            "local 10.160.255.1 dev muabc table local",
+            "default via 10.160.0.1 dev eth0",
+            "10.16.0.0/24 dev x",
+            "192.168.0.0/24 dev x src 10.160.0.2",
+        ];
+        assert_eq!(routes.map(|it| leads_into(it, 160)), [true, true, false, false, false]);
+    }
+}

@@ -1,0 +1,108 @@
+//! What has to be on a machine before it can have nodes.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What nodes are made of, and Debian's package of it.
+const PROGRAMS: [(&str, &str); 7] = [
+    ("containerd", "containerd"),
+    ("containerd-shim-runc-v2", "containerd"),
+    ("runc", "runc"),
+    ("ip", "iproute2"),
+    ("nsenter", "util-linux"),
+    ("iptables", "iptables"),
+    ("nft", "nftables"),
+];
+
+/// The plugins that give pods their network.
+const PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
+const PLUGIN_DIRS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
+
+/// Where programs are that PATH does not name for everybody.
+const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+/// What is missing for nodes that run containers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    is_root: bool,
+    what: Vec<&'static str>,
+    packages: Vec<&'static str>,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        if !self.is_root {
+            parts.push("nodes that run containers need root: use sudo".to_owned());
+        }
+        if !self.what.is_empty() {
+            let (what, packages) = (self.what.join(", "), self.packages.join(" "));
+            parts.push(format!("this machine has no {what}: apt-get install {packages}"));
+        }
+        f.write_str(&parts.join("; "))
+    }
+}
+
+/// `None` if nothing is.
+pub fn missing() -> Option<Missing> {
+    let is_root = rustix::process::geteuid().is_root();
+    let mut missing = Missing { is_root, what: Vec::new(), packages: Vec::new() };
+    for (program, package) in PROGRAMS {
+        if find(program).is_none() {
+            missing.what.push(program);
+            missing.packages.push(package);
+        }
+    }
+    if plugin_dir().is_none() {
+        missing.what.push("CNI plugins");
+        missing.packages.push("containernetworking-plugins");
+    }
+    missing.packages.dedup();
+    (!is_root || !missing.what.is_empty()).then_some(missing)
+}
+
+/// Where the plugins are that give pods their network.
+pub(super) fn plugin_dir() -> Option<PathBuf> {
+    let mut dirs = PLUGIN_DIRS.iter().map(PathBuf::from);
+    dirs.find(|dir| PLUGINS.iter().all(|it| dir.join(it).exists()))
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let on_path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs = std::env::split_paths(&on_path).chain(SYSTEM_DIRS.iter().map(PathBuf::from));
+    dirs.map(|it| it.join(program)).find(|it| is_program(it))
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+}
+
+/// What containerd and its plugins look for programs in: they call `iptables`, which need not be on our own.
+pub(super) fn path() -> std::ffi::OsString {
+    let on_path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs: Vec<PathBuf> =
+        std::env::split_paths(&on_path).chain(SYSTEM_DIRS.iter().map(PathBuf::from)).collect();
+    std::env::join_paths(dirs).unwrap_or(on_path)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn what_is_missing_says_how_to_get_it() {
+        let all = [
+            Missing { is_root: false, what: vec![], packages: vec![] },
+            Missing { is_root: true, what: vec!["containerd", "runc"], packages: vec!["containerd", "runc"] },
+            Missing { is_root: false, what: vec!["nft"], packages: vec!["nftables"] },
+        ];
+        expect![[r#"
+            nodes that run containers need root: use sudo
+            this machine has no containerd, runc: apt-get install containerd runc
+            nodes that run containers need root: use sudo; this machine has no nft: apt-get install nftables"#]]
+        .assert_eq(&all.map(|it| it.to_string()).join("\n"));
+    }
+}

@@ -1,0 +1,254 @@
+//! `muster agent`: makes this machine a node.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use http::Uri;
+use muster_agent::endpoint::{Endpoint, Identity};
+use muster_agent::join::{Asking, Authority, Member};
+use muster_agent::net;
+use muster_agent::node::{Config, Node};
+use muster_agent::record::Recorder;
+use muster_agent::runtime::Cri;
+use serde_json::Value;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::sim_node::{label, taint};
+
+/// Make this machine a node: run the pods that it is given, until Ctrl-C or SIGTERM
+///
+/// It joins with a token once; `muster token create` on the server prints the whole command. Then it has a certificate of its own,
+/// which it renews in time. When it ends, containers run on, and the next one finds them again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  muster agent --server https://10.0.0.5:6443 --token abcdef.0123456789abcdef --ca-hash sha256:…
+  muster agent --server https://10.0.0.5:6443 --node-name rack7 --labels disk=ssd --taints gpu=yes:NoSchedule")]
+pub(crate) struct Args {
+    /// Where the API server is
+    #[arg(long, value_name = "URL")]
+    server: String,
+    /// A bootstrap token; not needed once the node has joined
+    #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
+    token: Option<String>,
+    /// A file that has it
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// What the certificate of the server's authority is known by
+    #[arg(long, value_name = "sha256:…", conflicts_with = "ca_cert")]
+    ca_hash: Option<String>,
+    /// The certificate itself
+    #[arg(long, value_name = "FILE")]
+    ca_cert: Option<PathBuf>,
+    /// What the node is called [default: the machine's name]
+    #[arg(long, value_name = "NAME")]
+    node_name: Option<String>,
+    /// The container runtime
+    #[arg(long, value_name = "unix://PATH", default_value = "unix:///run/containerd/containerd.sock", value_parser = socket)]
+    runtime_endpoint: PathBuf,
+    /// Where the node's certificates and its pods' volumes are kept
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/muster")]
+    root: PathBuf,
+    /// Where others reach this machine [default: the address from which it reaches the server]
+    #[arg(long, value_name = "ADDRESS")]
+    node_ip: Option<IpAddr>,
+    /// Where the API server reaches the agent: logs, exec and figures
+    #[arg(long, value_name = "PORT", default_value_t = 10250)]
+    port: u16,
+    /// Labels beside those that every node has
+    #[arg(long, value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// Taints that it has when it is first known
+    #[arg(long, value_name = "KEY[=VALUE]:EFFECT,…", value_delimiter = ',', value_parser = taint)]
+    taints: Vec<Value>,
+    /// How many pods it may have
+    #[arg(long, value_name = "N", default_value_t = 110)]
+    max_pods: u16,
+    /// A directory of manifests: pods that the node runs whatever the API server says
+    #[arg(long, value_name = "DIR")]
+    static_pods: Option<PathBuf>,
+    /// Where pods ask for names; `none`: where the machine does
+    #[arg(long, value_name = "ADDRESS", default_value = "10.96.0.10", value_parser = address_or_none)]
+    cluster_dns: OptionalAddress,
+    #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
+    cluster_domain: String,
+    /// The addresses of its pods, as 10.244.1.0/24 [default: those that the server gives it]
+    #[arg(long, value_name = "RANGE")]
+    pod_cidr: Option<String>,
+    /// Whom the machine itself asks for names
+    #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
+    resolv_conf: PathBuf,
+    /// Where the runtime reads what the network of its pods is. Nothing is written where there is something
+    #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
+    cni_conf_dir: PathBuf,
+    /// Where the node's pods are in each cgroup hierarchy
+    #[arg(long, value_name = "PATH", default_value = "/kubepods")]
+    cgroup_parent: String,
+    /// What pods see as /var/log
+    #[arg(long, value_name = "DIR", default_value = "/var/log")]
+    var_log: PathBuf,
+    /// What pods that want FROM of this machine get instead: with several nodes on it, each has its own
+    #[arg(long, value_name = "FROM=TO", value_parser = own_path)]
+    own_path: Vec<(PathBuf, PathBuf)>,
+    /// End when standard input does: whoever started it is gone then
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let stop = CancellationToken::new();
+    let asked = async {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            () = stdin_ended(), if args.until_stdin_ends => {}
+        }
+    };
+    let node = node(&args, stop.clone());
+    tokio::pin!(node);
+    tokio::select! {
+        () = asked => {
+            stop.cancel();
+            node.await
+        }
+        ended = &mut node => ended,
+    }
+}
+
+async fn node(args: &Args, stop: CancellationToken) -> anyhow::Result<()> {
+    let name = match &args.node_name {
+        Some(name) => name.clone(),
+        None => hostname()?,
+    };
+    let token = match &args.token_file {
+        Some(path) => std::fs::read_to_string(path).ok().map(|it| it.trim().to_owned()),
+        None => args.token.clone(),
+    };
+    let authority = match (&args.ca_cert, &args.ca_hash) {
+        (Some(path), _) => Some(Authority::Certificate(path.clone())),
+        (None, hash) => hash.clone().map(Authority::Digest),
+    };
+    let asking = Asking {
+        server: args.server.clone(),
+        name: name.clone(),
+        dir: args.root.join("pki"),
+        token,
+        authority,
+    };
+    let member = tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        joined = Member::join(&asking) => joined?,
+    };
+    let config = Arc::new(config(args, name)?);
+    let runtime = Arc::new(Cri::connect(&config.runtime));
+    let identity = Arc::new(Identity::new(member.authority_pem().as_bytes())?);
+    let serve = |pem: &str| {
+        if let Err(error) = identity.set(pem.as_bytes(), pem.as_bytes()) {
+            tracing::warn!(%error, "the certificate that the node serves with");
+        }
+    };
+    let at = SocketAddr::new(config.address, config.port);
+    let listener = TcpListener::bind(at).await;
+    let listener = listener.with_context(|| format!("listen on {at}: choose another --port or --node-ip"))?;
+
+    let (recorder, recording) = Recorder::new(member.client(), config.name.clone());
+    let node = Node::new(member.client(), config.clone(), runtime, recorder);
+    let parts = async {
+        let ((), (), served, ()) = tokio::join!(
+            member.keep(config.address, serve, stop.clone()),
+            net::run(config.clone(), member.client(), stop.clone()),
+            Arc::new(Endpoint::new(node.clone())).serve(listener, identity.clone(), stop.clone()),
+            node.clone().run(stop.clone()),
+        );
+        served
+    };
+    tokio::select! {
+        () = recording => bail!("nobody writes events any more"),
+        served = parts => Ok(served?),
+    }
+}
+
+fn config(args: &Args, name: String) -> anyhow::Result<Config> {
+    let address = match args.node_ip {
+        Some(address) => address,
+        None => own_address(&args.server).context("find out this machine's address: give it as --node-ip")?,
+    };
+    Ok(Config {
+        name,
+        root: args.root.clone(),
+        runtime: args.runtime_endpoint.clone(),
+        var_log: args.var_log.clone(),
+        own_paths: args.own_path.clone(),
+        cgroup_parent: args.cgroup_parent.clone(),
+        address,
+        port: args.port,
+        labels: args.labels.iter().cloned().collect::<BTreeMap<_, _>>(),
+        taints: args.taints.clone(),
+        pods_max: args.max_pods,
+        pod_range: args.pod_cidr.clone(),
+        cni_conf: Some(args.cni_conf_dir.clone()),
+        static_pods: args.static_pods.clone(),
+        cluster_dns: args.cluster_dns.0,
+        resolv_conf: args.resolv_conf.clone(),
+        cluster_domain: args.cluster_domain.clone(),
+    })
+}
+
+/// Whoever started us holds the other end, and never says anything.
+async fn stdin_ended() {
+    let mut input = tokio::io::stdin();
+    let mut nothing = [0; 64];
+    while input.read(&mut nothing).await.is_ok_and(|it| 0 < it) {}
+}
+
+fn hostname() -> anyhow::Result<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").context("read this machine's name")?;
+    Ok(name.trim().to_lowercase())
+}
+
+/// The address from which this machine reaches the server. Nothing is sent: the system only says which it would take.
+fn own_address(server: &str) -> anyhow::Result<IpAddr> {
+    let uri: Uri = server.parse()?;
+    let host = uri.host().context("the server's URL names no host")?.trim_matches(['[', ']']);
+    let port = uri.port_u16().unwrap_or(443);
+    let to =
+        std::net::ToSocketAddrs::to_socket_addrs(&(host, port))?.next().context("the host has no address")?;
+    let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(to)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+pub(crate) fn socket(text: &str) -> anyhow::Result<PathBuf> {
+    let path = text.strip_prefix("unix://").unwrap_or(text);
+    if !Path::new(path).is_absolute() {
+        bail!("{text:?} is not unix:// and the path of a socket, as unix:///run/containerd/containerd.sock");
+    }
+    Ok(path.into())
+}
+
+fn own_path(text: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
+    match text.split_once('=') {
+        Some((from, to)) if Path::new(from).is_absolute() && Path::new(to).is_absolute() => {
+            Ok((from.into(), to.into()))
+        }
+        _ => bail!("{text:?} is not FROM=TO, both from the root"),
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct OptionalAddress(Option<IpAddr>);
+
+fn address_or_none(text: &str) -> anyhow::Result<OptionalAddress> {
+    if text == "none" {
+        return Ok(OptionalAddress(None));
+    }
+    Ok(OptionalAddress(Some(text.parse()?)))
+}

@@ -1,0 +1,173 @@
+//! The real nodes of `muster up`: for each a containerd and a `muster agent`, both in the node's own network namespace, and both
+//! kept running. They join as they would from another machine.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use kube::Client;
+use muster_agent::image;
+use muster_agent::machine::{Machine, Place};
+use muster_agent::runtime::Cri;
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+use crate::parts::Parts;
+use crate::token;
+
+/// How long the token is good for that new nodes join with.
+const TOKEN_TTL: Duration = Duration::from_secs(3600);
+
+/// How long an agent may take to end.
+const AGENT_STOP_MAX: Duration = Duration::from_secs(10);
+
+/// The nodes, and the token that is taken back when all have joined.
+pub(crate) struct Nodes {
+    token: Option<String>,
+    token_file: PathBuf,
+}
+
+impl Nodes {
+    /// Starts so many nodes, for the server at that port.
+    pub(crate) async fn start(
+        machine: &Machine,
+        count: u16,
+        port: u16,
+        data_dir: &Path,
+        administrator: &Client,
+        parts: &mut Parts,
+    ) -> anyhow::Result<Self> {
+        let places: Vec<Place> = (1..=count).map(|it| machine.place(it)).collect();
+        for place in &places {
+            place.make().await.with_context(|| format!("make {}", place.name))?;
+        }
+        let data_dir = std::path::absolute(data_dir)?;
+        let token_file = data_dir.join("nodes").join("token");
+        let mut token = None;
+        if places.iter().any(|it| !it.root().join("pki").join("client.pem").exists()) {
+            let made = token::create(administrator, TOKEN_TTL, "for the nodes of muster up").await?;
+            muster_server::write_private(&token_file, made.as_bytes())
+                .with_context(|| format!("write {}", token_file.display()))?;
+            token = Some(made);
+        }
+        let program = std::env::current_exe().context("find the program that runs")?;
+        let server = format!("https://{}", SocketAddr::new(machine.address().into(), port));
+        for place in places {
+            let (images, stop) = (machine.images(), parts.stop());
+            let kept = place.clone();
+            parts.keep(format!("containerd of {}", place.name), move || {
+                let (place, images, stop) = (kept.clone(), images.clone(), stop.clone());
+                async move {
+                    tokio::select! {
+                        // It runs on until the node is cleared away: pods are to be ended with it.
+                        () = stop.cancelled() => Ok(()),
+                        ended = containerd(&place, &images) => ended,
+                    }
+                }
+            });
+            let arguments = arguments(&place, &server, &data_dir.join("ca.crt"), &token_file);
+            let (program, stop) = (program.clone(), parts.stop());
+            parts.wait_for(AGENT_STOP_MAX + Duration::from_secs(1));
+            parts.keep(format!("agent of {}", place.name), move || {
+                let agent = spawn(&program, &place, &arguments);
+                let stop = stop.clone();
+                async move { agent_ends(agent?, stop).await }
+            });
+        }
+        Ok(Self { token, token_file })
+    }
+
+    /// Nobody else is to join with what the nodes joined with.
+    pub(crate) async fn have_joined(&self, administrator: &Client) -> anyhow::Result<()> {
+        let _ = std::fs::remove_file(&self.token_file);
+        match &self.token {
+            Some(token) => token::delete(administrator, token).await,
+            None => Ok(()),
+        }
+    }
+}
+
+async fn containerd(place: &Place, images: &Path) -> anyhow::Result<()> {
+    let mut containerd = place.containerd().await?;
+    import_all(place, &containerd.runtime, images).await;
+    containerd.ended().await;
+    bail!("ended, and its containers run on")
+}
+
+/// An archive that cannot be imported keeps nobody else's pods from running.
+async fn import_all(place: &Place, runtime: &Cri, images: &Path) {
+    let entries = std::fs::read_dir(images).into_iter().flatten().flatten().map(|it| it.path());
+    let is_archive = |it: &PathBuf| {
+        let name = it.to_string_lossy();
+        [".tar", ".tar.gz", ".tgz"].iter().any(|end| name.ends_with(end))
+    };
+    let mut archives: Vec<PathBuf> = entries.filter(is_archive).collect();
+    archives.sort();
+    for archive in archives {
+        if let Err(error) = image::import(runtime, &archive, None).await {
+            tracing::warn!("{}: {:#}", place.name, anyhow::Error::from(error));
+        }
+    }
+}
+
+fn arguments(place: &Place, server: &str, authority: &Path, token_file: &Path) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["agent".into()];
+    let mut flag = |name: &str, value: OsString| arguments.extend([name.into(), value]);
+    let own = |from: &str, to: &Path| {
+        let mut own = OsString::from(format!("{from}="));
+        own.push(to);
+        own
+    };
+    let mut endpoint = OsString::from("unix://");
+    endpoint.push(place.socket());
+    flag("--server", server.into());
+    flag("--ca-cert", authority.into());
+    flag("--token-file", token_file.into());
+    flag("--node-name", place.name.clone().into());
+    flag("--node-ip", place.address().to_string().into());
+    flag("--root", place.root().into());
+    flag("--runtime-endpoint", endpoint);
+    flag("--pod-cidr", place.pods().into());
+    flag("--cni-conf-dir", place.cni_conf().into());
+    flag("--cgroup-parent", place.cgroup_parent().into());
+    flag("--var-log", place.var_log().into());
+    flag("--own-path", own("/var/log", &place.var_log()));
+    flag("--own-path", own("/var/lib/kubelet", &place.root()));
+    flag("--own-path", own("/run/containerd/containerd.sock", &place.socket()));
+    arguments.push("--until-stdin-ends".into());
+    arguments
+}
+
+fn spawn(program: &Path, place: &Place, arguments: &[OsString]) -> anyhow::Result<Child> {
+    let path = place.agent_log();
+    let open = || {
+        let opened = OpenOptions::new().create(true).append(true).open(&path);
+        opened.with_context(|| format!("write {}", path.display()))
+    };
+    let mut netns = OsString::from("--net=");
+    netns.push(place.netns());
+    // A group of its own: Ctrl-C is for us, and we tell it. It ends when we do, for it hears the end of its input.
+    let mut command = Command::new("nsenter");
+    command.arg(netns).arg(program).args(arguments).process_group(0);
+    let spawned = command.stdin(Stdio::piped()).stdout(open()?).stderr(open()?).spawn();
+    spawned.context("run nsenter")
+}
+
+async fn agent_ends(mut agent: Child, stop: CancellationToken) -> anyhow::Result<()> {
+    // Out of it, for whoever waits for a child closes its input.
+    let input = agent.stdin.take();
+    tokio::select! {
+        ended = agent.wait() => bail!("ended ({}), and its containers run on", ended?),
+        () = stop.cancelled() => {}
+    }
+    // It ends when its input does.
+    drop(input);
+    if tokio::time::timeout(AGENT_STOP_MAX, agent.wait()).await.is_err() {
+        agent.kill().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! Machines that join with a token: `muster server`, `muster controller`, and an agent in each of two network namespaces.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use muster_agent::image;
+use muster_agent::machine::{self, Machine, Place};
+use serde_json::{Value, json};
+
+use crate::bed::{IMAGE, PATIENCE, archive, cannot, muster, wait_for};
+
+/// What runs for the test, which ends with it.
+struct Running {
+    dir: PathBuf,
+    children: Vec<Child>,
+}
+
+impl Running {
+    fn spawn(&mut self, command: &mut Command) -> usize {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.dir.join("log")).unwrap();
+        self.children.push(command.stdin(Stdio::null()).stderr(log).spawn().unwrap());
+        self.children.len() - 1
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for mut child in self.children.drain(..) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if thread::panicking() {
+            println!("{}", self.log());
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let cleared = runtime.block_on(machine::clear(&self.dir));
+        if !thread::panicking() {
+            cleared.unwrap();
+            assert_eq!(machine::look(&self.dir).unwrap().0, Vec::<String>::new(), "it is left");
+            fs::remove_dir_all(&self.dir).unwrap();
+        }
+    }
+}
+
+fn agent(place: &Place, join: &[&str]) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net={}", place.netns().display())).arg(env!("CARGO_BIN_EXE_muster")).arg("agent");
+    command.args(join).args(["--node-name", &place.name, "--cgroup-parent", &place.cgroup_parent()]);
+    command.arg("--runtime-endpoint").arg(format!("unix://{}", place.socket().display()));
+    command.arg("--root").arg(place.root()).arg("--var-log").arg(place.var_log());
+    command.arg("--cni-conf-dir").arg(place.cni_conf());
+    command
+}
+
+fn kubectl(dir: &Path, args: &[&str]) -> (bool, String) {
+    let mut command = Command::new(crate::bed::newest_kubectl());
+    let output = command.arg("--kubeconfig").arg(dir.join("kubeconfig")).args(args).output().unwrap();
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.success(), text)
+}
+
+#[track_caller]
+fn until(running: &Running, what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "{what}: not in time\n{}", running.log());
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// The names of the nodes that are Ready.
+fn ready_nodes(dir: &Path) -> String {
+    let (_, text) = kubectl(dir, &["get", "nodes", "-o", "json"]);
+    let nodes: Value = serde_json::from_str(&text).unwrap_or_default();
+    let is_ready = |node: &&Value| {
+        let conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
+    };
+    let nodes = nodes["items"].as_array().cloned().unwrap_or_default();
+    let names: Vec<_> = nodes.iter().filter(is_ready).map(|it| it["metadata"]["name"].to_string()).collect();
+    names.join(" ")
+}
+
+#[test]
+fn machines_join_with_a_token() {
+    if cannot().is_some() {
+        return;
+    }
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("real-join");
+    if dir.exists() {
+        let _ = muster(&["down", "--data-dir"]).arg(&dir).output();
+        fs::remove_dir_all(&dir).unwrap();
+    }
+    // As one that has been a data directory before, for the nodes' directories come first.
+    fs::create_dir_all(dir.join("images")).unwrap();
+    let mut running = Running { dir: dir.clone(), children: Vec::new() };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (machine, places) = runtime.block_on(async {
+        let machine = Machine::open(&dir).await.unwrap();
+        let places = [machine.place(1), machine.place(2)];
+        for place in &places {
+            place.make().await.unwrap();
+            let containerd = place.containerd().await.unwrap();
+            image::import(&containerd.runtime, archive(), None).await.unwrap();
+        }
+        (machine, places)
+    });
+
+    let mut server = muster(&["server", "--listen", &format!("{}:0", machine.address()), "--data-dir"]);
+    let server = running.spawn(server.arg(&dir).stdout(Stdio::piped()));
+    let mut line = String::new();
+    let stdout = running.children[server].stdout.take().unwrap();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
+    assert!(line.starts_with("ready: "), "{line}");
+    let mut controller =
+        muster(&["controller", "--leader-elect=false", "--metrics-addr", "127.0.0.1:0", "--kubeconfig"]);
+    running.spawn(controller.arg(dir.join("kubeconfig")).stdout(Stdio::null()));
+
+    let output = muster(&["token", "create", "--data-dir"]).arg(&dir).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let (_, join) = said.trim().split_once("muster agent ").unwrap_or_else(|| panic!("{said}"));
+    let join: Vec<&str> = join.split_whitespace().collect();
+
+    // Who gives another digest, or no good token, is told so, and has nothing.
+    let refused = |join: &[&str]| {
+        let output = agent(&places[0], join).stdin(Stdio::null()).output().unwrap();
+        assert!(!output.status.success());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        said.lines().last().unwrap_or_default().to_owned()
+    };
+    let with = |flag: &str, value: &'static str| {
+        let at = join.iter().position(|it| *it == flag).unwrap();
+        let mut other = join.clone();
+        other[at + 1] = value;
+        other
+    };
+    let wrong = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
+    let said = refused(&with("--ca-hash", wrong));
+    assert!(said.contains("is not the one that --ca-hash names"), "{said}");
+    let said = refused(&with("--token", "aaaaaa.aaaaaaaaaaaaaaaa"));
+    assert!(said.contains("the token is not good"), "{said}");
+    let said = refused(&join[..2]);
+    assert!(said.contains("give a --token") || said.contains("give --ca-hash"), "{said}");
+
+    let mut agents = Vec::new();
+    for place in &places {
+        agents.push(running.spawn(agent(place, &join).stdout(Stdio::null())));
+    }
+    until(&running, "both are Ready", || ready_nodes(&dir) == r#""node-1" "node-2""#);
+    let set = json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "app"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "app"}},
+            "template": {
+                "metadata": {"labels": {"app": "app"}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{"name": "app", "image": IMAGE, "command": ["sleep", "3600"]}],
+                },
+            },
+        },
+    });
+    fs::write(dir.join("set.json"), set.to_string()).unwrap();
+    kubectl(&dir, &["apply", "-f", dir.join("set.json").to_str().unwrap()]);
+    let rolled = || kubectl(&dir, &["rollout", "status", "ds/app", "--timeout=5s"]).0;
+    until(&running, "the set runs on both", rolled);
+
+    // Once it has joined, it needs no token; and whoever else has the token's name cannot be it.
+    let (_, before) = kubectl(&dir, &["get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"]);
+    for at in agents {
+        running.children[at].kill().unwrap();
+        running.children[at].wait().unwrap();
+    }
+    kubectl(&dir, &["delete", "secrets", "-n", "kube-system", "--all"]);
+    for place in &places {
+        running.spawn(agent(place, &join[..2]).stdout(Stdio::null()));
+    }
+    until(&running, "both are Ready again", || ready_nodes(&dir) == r#""node-1" "node-2""#);
+    let (_, after) = kubectl(&dir, &["get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"]);
+    assert_eq!(before, after);
+
+    // Each ends when it is asked, and leaves its containers alone.
+    while 2 < running.children.len() {
+        let agent = running.children.pop().unwrap();
+        Command::new("kill").arg(agent.id().to_string()).status().unwrap();
+        let code = wait_for(agent, PATIENCE);
+        assert!(matches!(code, Some(0) | None), "{code:?}");
+    }
+    assert!(places.iter().all(|it| !it.shim_pids().is_empty()), "the containers run on");
+}

@@ -1,0 +1,7 @@
+//! Real nodes: `muster up --nodes N` with real containerds, and what is seen from inside real containers.
+//!
+//! They need root and containerd. Where either is missing they say so and pass, unless MUSTER_TEST_REAL asks for them.
+
+mod bed;
+mod deaths;
+mod join;
