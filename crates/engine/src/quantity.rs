@@ -78,6 +78,11 @@ impl Quantity {
         Self { nanos: i128::from(count) * ONE, form: Form::Decimal }
     }
 
+    /// An amount of memory or of a disk.
+    pub fn bytes(count: i64) -> Self {
+        Self { nanos: i128::from(count) * ONE, form: Form::Binary }
+    }
+
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }

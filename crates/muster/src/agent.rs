@@ -198,6 +198,7 @@ fn config(args: &Args, name: String) -> anyhow::Result<Config> {
         cluster_dns: args.cluster_dns.0,
         resolv_conf: args.resolv_conf.clone(),
         cluster_domain: args.cluster_domain.clone(),
+        upkeep: muster_agent::node::Upkeep::default(),
     })
 }
 

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use muster_engine::eviction::{self, Thresholds};
+use muster_engine::resources::Amounts;
 use serde_json::Value;
 
 /// What a node is told about itself before it begins. Two nodes on one machine differ in all that is here.
@@ -38,6 +41,45 @@ pub struct Config {
     /// Whom the node itself asks for names, as `/etc/resolv.conf`.
     pub resolv_conf: PathBuf,
     pub cluster_domain: String,
+    pub upkeep: Upkeep,
+}
+
+/// How a node looks after itself. What is not said is as with a kubelet.
+#[derive(Debug, Clone)]
+pub struct Upkeep {
+    /// What pods do not get, for the system needs it.
+    pub reserved: Amounts,
+    /// What must be left, or pods are sent off.
+    pub thresholds: Thresholds,
+    /// A pressure is over when it was not seen for so long.
+    pub pressure_min: Duration,
+    /// When more than this of the disk is taken, in percent, unused images go …
+    pub images_high: u8,
+    /// … until no more than this is.
+    pub images_low: u8,
+    /// An image that came later than this before is not unused yet.
+    pub image_age_min: Duration,
+    /// A log that is larger is set aside, of which so many are kept.
+    pub log_bytes_max: u64,
+    pub logs_max: u16,
+    /// How often it looks.
+    pub look_every: Duration,
+}
+
+impl Default for Upkeep {
+    fn default() -> Self {
+        Self {
+            reserved: Amounts::new(),
+            thresholds: Thresholds::default(),
+            pressure_min: eviction::PRESSURE_MIN,
+            images_high: 85,
+            images_low: 80,
+            image_age_min: Duration::from_secs(120),
+            log_bytes_max: 10 << 20,
+            logs_max: 5,
+            look_every: Duration::from_secs(10),
+        }
+    }
 }
 
 impl Config {
@@ -81,6 +123,7 @@ pub(crate) mod tests {
             cluster_dns: Some(IpAddr::from([10, 96, 0, 10])),
             resolv_conf: "/etc/resolv.conf".into(),
             cluster_domain: "cluster.local".to_owned(),
+            upkeep: Upkeep::default(),
         }
     }
 }

@@ -42,8 +42,17 @@ pub struct Pods {
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
     /// What ended before any pod was seen to have it.
     early: Mutex<VecDeque<String>>,
-    /// The API server's were listed: what it does not have is known to be gone.
     changed: Notify,
+    mirrors: Mutex<Mirrors>,
+    mirrors_changed: Notify,
+}
+
+/// What stands for static pods on the API server.
+#[derive(Debug, Default)]
+struct Mirrors {
+    all: BTreeMap<Key, Arc<Pod>>,
+    /// The API server's pods were listed once: what it does not have is known to be missing.
+    are_listed: bool,
 }
 
 /// A pod of the node: what its worker is told, and what it has last seen.
@@ -99,6 +108,19 @@ impl Entry {
         self.tell(|mail| mail.ending = Some(ending));
     }
 
+    /// Of a static pod: what stands for it on the API server, and has the status that was last told.
+    pub(super) fn mirrored(&self, mirror: Option<&Pod>) {
+        let uid = mirror.and_then(|it| it.metadata.uid.clone());
+        let mut shown = lock(&self.shown);
+        if shown.mirror == uid {
+            return;
+        }
+        shown.mirror = uid;
+        let object = Pod { status: mirror.and_then(|it| it.status.clone()), ..Pod::clone(&shown.object) };
+        drop(shown);
+        self.tell(|mail| mail.object = Some(Arc::new(object)));
+    }
+
     pub(super) fn tell(&self, write: impl FnOnce(&mut Mail)) {
         write(&mut lock(&self.mail));
         self.bell.notify_one();
@@ -152,6 +174,21 @@ impl Pods {
     /// Whoever waits sees that a pod came, went or changed.
     pub async fn changed(&self) {
         self.changed.notified().await;
+    }
+
+    /// What stands for static pods on the API server. `None` until it is known what does.
+    pub(super) fn mirrors(&self) -> Option<BTreeMap<Key, Arc<Pod>>> {
+        let mirrors = lock(&self.mirrors);
+        mirrors.are_listed.then(|| mirrors.all.clone())
+    }
+
+    pub(super) async fn mirrors_changed(&self) {
+        self.mirrors_changed.notified().await;
+    }
+
+    fn see_mirrors(&self, change: impl FnOnce(&mut Mirrors)) {
+        change(&mut lock(&self.mirrors));
+        self.mirrors_changed.notify_one();
     }
 
     /// A pod is to run, or is as it is now.
@@ -255,16 +292,20 @@ async fn watch<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
             }
             Ok(Some(watcher::Event::InitDone)) => {
                 node.pods.keep(&list);
+                node.pods.see_mirrors(|mirrors| {
+                    mirrors.are_listed = true;
+                    mirrors.all.retain(|_, it| it.metadata.uid.as_ref().is_some_and(|it| list.contains(it)));
+                });
                 list.clear();
                 listed.notify_one();
             }
             Ok(Some(watcher::Event::Apply(pod))) => see(node, pod),
+            Ok(Some(watcher::Event::Delete(pod))) if is_mirror(&pod) => {
+                let is_it = |it: &Arc<Pod>| it.metadata.uid == pod.metadata.uid;
+                node.pods.see_mirrors(|mirrors| mirrors.all.retain(|_, it| !is_it(it)));
+            }
             Ok(Some(watcher::Event::Delete(pod))) => {
-                let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-                let is_mirror = is_mirror(&pod);
-                if !is_mirror {
-                    node.pods.remove(uid);
-                }
+                node.pods.remove(pod.metadata.uid.as_deref().unwrap_or_default());
             }
             Ok(None) => {}
             Err(error) => tracing::debug!("the watch of pods broke off: {error}"),
@@ -277,11 +318,16 @@ fn is_mirror(pod: &Pod) -> bool {
     annotations.is_some_and(|it| it.contains_key("kubernetes.io/config.mirror"))
 }
 
-fn see<R: Runtime>(node: &Arc<Node<R>>, pod: Pod) {
-    // What stands for a static pod runs already.
+fn see<R: Runtime>(node: &Arc<Node<R>>, mut pod: Pod) {
     if !is_mirror(&pod) {
         node.pods.put(node, Source::Api, pod);
+        return;
     }
+    // What it stands for runs already.
+    pod.metadata.managed_fields = None;
+    let (name, namespace, _) = sandbox::ids(&pod);
+    let key = Key::new(namespace, name);
+    node.pods.see_mirrors(|mirrors| drop(mirrors.all.insert(key, Arc::new(pod))));
 }
 
 /// What ends in the runtime is looked at at once.

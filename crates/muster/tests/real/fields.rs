@@ -162,9 +162,11 @@ fn ended(cluster: &Cluster, pod: &str) -> Value {
 pub(crate) fn log(cluster: &Cluster, pod: &Value, container: &str) -> String {
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     let metadata = &pod["metadata"];
-    let (namespace, name, uid) = (text(&metadata["namespace"]), text(&metadata["name"]), text(&metadata["uid"]));
+    let (namespace, name, uid) =
+        (text(&metadata["namespace"]), text(&metadata["name"]), text(&metadata["uid"]));
     let node = text(&pod["spec"]["nodeName"]);
-    let dir = cluster.dir.join("nodes").join(node).join("var-log/pods").join(format!("{namespace}_{name}_{uid}"));
+    let dir =
+        cluster.dir.join("nodes").join(node).join("var-log/pods").join(format!("{namespace}_{name}_{uid}"));
     let written = fs::read_to_string(dir.join(container).join("0.log")).unwrap_or_default();
     let mut said = String::new();
     for line in written.lines() {

@@ -48,7 +48,15 @@ fn hostile_pods_and_agents_get_nothing() {
     let Some(cluster) = Cluster::up("hostile", 2) else { return };
     cluster.kubectl(&["create", "namespace", "mallory"]);
     cluster.kubectl(&["create", "namespace", "alice"]);
-    cluster.kubectl(&["create", "secret", "generic", "-n", "alice", "key", "--from-literal=password=hunter2"]);
+    cluster.kubectl(&[
+        "create",
+        "secret",
+        "generic",
+        "-n",
+        "alice",
+        "key",
+        "--from-literal=password=hunter2",
+    ]);
     cluster.kubectl(&["create", "secret", "generic", "-n", "mallory", "own", "--from-literal=a=b"]);
     // Alice's pod is on the second node, and mallory's are on the first.
     let uses = json!({"volumes": [{"name": "key", "secret": {"secretName": "key"}}]});
@@ -82,10 +90,13 @@ fn paths_in_specs(cluster: &Cluster) {
         let (is_ok, said) = cluster.try_apply(&hostile.to_string());
         assert!(!is_ok && said.contains("spec.volumes[0]"), "{said}");
     }
-    for mount in [json!({"subPath": "../.."}), json!({"subPath": "/etc"}), json!({"subPathExpr": "../$(HOME)"})] {
+    for mount in
+        [json!({"subPath": "../.."}), json!({"subPath": "/etc"}), json!({"subPathExpr": "../$(HOME)"})]
+    {
         let mut mounts = json!({"name": "v", "mountPath": "/v"});
         merge(&mut mounts, mount);
-        let spec = json!({"volumes": [{"name": "v", "emptyDir": {}}], "containers": [{"volumeMounts": [mounts]}]});
+        let spec =
+            json!({"volumes": [{"name": "v", "emptyDir": {}}], "containers": [{"volumeMounts": [mounts]}]});
         let (is_ok, said) = cluster.try_apply(&pod("mallory", "paths", "node-1", "true", spec).to_string());
         assert!(!is_ok && said.contains("volumeMounts[0].subPath"), "{said}");
     }
@@ -104,13 +115,18 @@ fn links_in_volumes(cluster: &Cluster) {
     let mut hostile = pod("mallory", "links", "node-1", "true", json!({}));
     hostile["spec"]["initContainers"] = json!([init]);
     hostile["spec"]["containers"] = json!([
-        container("c-out", "out"), container("c-up", "up/etc"), container("c-proc", "proc/etc"), container("in", "in")]);
+        container("c-out", "out"),
+        container("c-up", "up/etc"),
+        container("c-proc", "proc/etc"),
+        container("in", "in")
+    ]);
     hostile["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
     cluster.apply(&hostile.to_string());
     let pod = cluster.wait("what the links lead to", || {
         let pod = cluster.get(&["pod", "-n", "mallory", "links"]);
         let states = states(&pod);
-        (states.matches("CreateContainerConfigError").count() == 3 && states.contains("in: exited")).then_some(pod)
+        (states.matches("CreateContainerConfigError").count() == 3 && states.contains("in: exited"))
+            .then_some(pod)
     });
     expect![[""]].assert_eq(&states(&pod));
     assert_eq!(log(cluster, &pod, "in"), "file\nmine\n");
@@ -199,7 +215,8 @@ fn an_agent_for_another(cluster: &Cluster) {
         all.extend(["--client-key", pem, "--certificate-authority", authority.to_str().unwrap()]);
         all.extend(args);
         let output = std::process::Command::new(crate::bed::newest_kubectl()).args(all).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        let said =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         let said = said.trim_end().rsplit('\n').next().unwrap_or_default().to_owned();
         format!("{}: {said}\n", args.join(" "))
     };
@@ -226,7 +243,15 @@ fn an_agent_for_another(cluster: &Cluster) {
 /// Who may reach into the pods of one namespace reaches into no other's.
 fn into_another_namespace(cluster: &Cluster) {
     cluster.kubectl(&["create", "serviceaccount", "-n", "mallory", "mallory"]);
-    cluster.kubectl(&["create", "role", "-n", "mallory", "reach", "--verb=*", "--resource=pods,pods/exec,pods/log"]);
+    cluster.kubectl(&[
+        "create",
+        "role",
+        "-n",
+        "mallory",
+        "reach",
+        "--verb=*",
+        "--resource=pods,pods/exec,pods/log",
+    ]);
     let subject = "--serviceaccount=mallory:mallory";
     cluster.kubectl(&["create", "rolebinding", "-n", "mallory", "reach", "--role=reach", subject]);
     let token = cluster.kubectl(&["create", "token", "-n", "mallory", "mallory"]);

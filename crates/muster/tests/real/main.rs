@@ -4,4 +4,6 @@
 
 mod bed;
 mod deaths;
+mod fields;
+mod hostile;
 mod join;

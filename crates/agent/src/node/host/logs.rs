@@ -1,0 +1,286 @@
+//! Logs of containers: set aside when they grow large, and gone when nobody could ask for them.
+//!
+//! Names are a kubelet's: `0.log` is written, `0.log.20060102-150405` was before it, older ones end in `.gz`.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use crate::runtime::{Runtime, label, v1};
+
+const TIME: &str = "%Y%m%d-%H%M%S";
+
+/// Sets aside each log that is larger than `bytes_max`, and keeps so many files of each in all.
+/// `dir` has a directory for each pod, with one for each container.
+pub(super) async fn rotate<R: Runtime>(runtime: &R, dir: &Path, bytes_max: u64, files_max: u16) {
+    let dir = dir.to_owned();
+    let large = tokio::task::spawn_blocking(move || larger_than(&dir, bytes_max)).await.unwrap_or_default();
+    if large.is_empty() {
+        return;
+    }
+    let containers = match runtime.containers(None).await {
+        Ok(containers) => containers,
+        Err(error) => {
+            tracing::warn!(%error, "cannot set large logs aside");
+            return;
+        }
+    };
+    for log in large {
+        // What has ended writes no more.
+        let Some(id) = containers.iter().find(|it| writes(it, &log)).map(|it| it.id.clone()) else {
+            continue;
+        };
+        let path = log.path.clone();
+        let kept = usize::from(files_max).saturating_sub(2);
+        let aside = tokio::task::spawn_blocking(move || {
+            thin_out(&path, kept)?;
+            set_aside(&path)
+        });
+        let aside = match aside.await {
+            Ok(Ok(aside)) => aside,
+            Ok(Err(error)) => {
+                tracing::warn!(path = %log.path.display(), %error, "cannot set a log aside");
+                continue;
+            }
+            Err(_) => continue,
+        };
+        if let Err(error) = runtime.reopen_log(&id).await {
+            tracing::warn!(path = %log.path.display(), %error, "the runtime does not go on in a new log");
+            // It still writes to the file that was renamed.
+            let _ = fs::rename(&aside, &log.path);
+        }
+    }
+}
+
+/// Removes the logs of pods that are neither here nor known, and links that lead nowhere.
+pub(super) fn sweep(var_log: &Path, known: &BTreeSet<String>) -> io::Result<()> {
+    for entry in entries(&var_log.join("pods"))? {
+        let name = entry.file_name();
+        // Namespace, name and UID, none of which has the mark between them.
+        let Some(uid) = name.to_str().and_then(|it| it.rsplit_once('_')).map(|(_, uid)| uid) else {
+            continue;
+        };
+        if !known.contains(uid) && entry.file_type()?.is_dir() {
+            tracing::info!(dir = %entry.path().display(), "the logs of a pod that is gone are removed");
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    for entry in entries(&var_log.join("containers"))? {
+        let is_link = entry.file_type()?.is_symlink();
+        if is_link && fs::metadata(entry.path()).is_err_and(|it| it.kind() == io::ErrorKind::NotFound) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The log of one run of a container.
+#[derive(Debug, PartialEq, Eq)]
+struct Log {
+    path: PathBuf,
+    uid: String,
+    container: String,
+    attempt: u32,
+}
+
+fn writes(container: &v1::Container, log: &Log) -> bool {
+    container.state == v1::ContainerState::ContainerRunning as i32
+        && container.labels.get(label::POD_UID).is_some_and(|it| *it == log.uid)
+        && container.metadata.as_ref().is_some_and(|it| it.name == log.container && it.attempt == log.attempt)
+}
+
+/// No link is followed: what it leads to is not ours.
+fn larger_than(dir: &Path, bytes_max: u64) -> Vec<Log> {
+    let dirs = |dir: &Path| {
+        let is_dir = |it: &fs::DirEntry| it.file_type().is_ok_and(|it| it.is_dir());
+        entries(dir).unwrap_or_default().into_iter().filter(is_dir)
+    };
+    let mut large = Vec::new();
+    for pod in dirs(dir) {
+        let pod_name = pod.file_name();
+        let Some((_, uid)) = pod_name.to_str().and_then(|it| it.rsplit_once('_')) else { continue };
+        for container in dirs(&pod.path()) {
+            for log in entries(&container.path()).unwrap_or_default() {
+                let name = log.file_name();
+                let attempt = name.to_str().and_then(|it| it.strip_suffix(".log")?.parse().ok());
+                let (Some(attempt), Ok(found)) = (attempt, log.metadata()) else { continue };
+                if found.is_file() && bytes_max < found.len() {
+                    large.push(Log {
+                        path: log.path(),
+                        uid: uid.to_owned(),
+                        container: container.file_name().to_string_lossy().into_owned(),
+                        attempt,
+                    });
+                }
+            }
+        }
+    }
+    large
+}
+
+/// Removes what is left of an attempt that was cut short, and all but the newest `kept` that were set aside; of these the
+/// ones that are not yet compressed are. The one that comes next is not: the runtime may still write to it.
+fn thin_out(log: &Path, kept: usize) -> io::Result<()> {
+    let mut aside = set_aside_before(log)?;
+    aside.retain(|it| !it.to_string_lossy().ends_with(".tmp") || fs::remove_file(it).is_err());
+    // Where both are there, the compressed one is whole: it is named last.
+    let packed: BTreeSet<PathBuf> = aside
+        .iter()
+        .filter(|it| it.extension().is_some_and(|it| it == "gz"))
+        .map(|it| it.with_extension(""))
+        .collect();
+    aside.retain(|it| !packed.contains(it) || fs::remove_file(it).is_err());
+    // By name is by time.
+    aside.sort();
+    let excess = aside.len().saturating_sub(kept);
+    for old in aside.drain(..excess) {
+        fs::remove_file(old)?;
+    }
+    for path in aside.iter().filter(|it| it.extension().is_none_or(|it| it != "gz")) {
+        compress(path)?;
+    }
+    Ok(())
+}
+
+fn compress(path: &Path) -> io::Result<()> {
+    let with = |end: &str| PathBuf::from(format!("{}{end}", path.display()));
+    let packing = with(".tmp");
+    let mut packer = GzEncoder::new(File::create(&packing)?, Compression::default());
+    io::copy(&mut File::open(path)?, &mut packer)?;
+    packer.finish()?.sync_all()?;
+    fs::rename(&packing, with(".gz"))?;
+    fs::remove_file(path)
+}
+
+fn set_aside(log: &Path) -> io::Result<PathBuf> {
+    let now = jiff::Timestamp::now().strftime(TIME);
+    let aside = PathBuf::from(format!("{}.{now}", log.display()));
+    fs::rename(log, &aside)?;
+    Ok(aside)
+}
+
+fn set_aside_before(log: &Path) -> io::Result<Vec<PathBuf>> {
+    let (Some(dir), Some(name)) = (log.parent(), log.file_name().and_then(|it| it.to_str())) else {
+        return Ok(Vec::new());
+    };
+    let is_of_it = |it: &fs::DirEntry| {
+        it.file_name().to_str().and_then(|it| it.strip_prefix(name)).is_some_and(|it| it.starts_with('.'))
+    };
+    Ok(entries(dir)?.into_iter().filter(is_of_it).map(|it| it.path()).collect())
+}
+
+/// What is in a directory; nothing where there is none.
+fn entries(dir: &Path) -> io::Result<Vec<fs::DirEntry>> {
+    match fs::read_dir(dir) {
+        Ok(entries) => entries.collect(),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(Vec::new())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A directory that is gone at the end.
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("muster-logs-{name}-{}", std::process::id()));
+            fs::create_dir_all(&dir).unwrap();
+            Self(dir)
+        }
+
+        fn listed(&self) -> String {
+            let mut all: Vec<String> = Vec::new();
+            let mut waiting = vec![self.0.clone()];
+            while let Some(dir) = waiting.pop() {
+                for entry in entries(&dir).unwrap() {
+                    let path = entry.path();
+                    all.push(path.strip_prefix(&self.0).unwrap().display().to_string());
+                    if entry.file_type().unwrap().is_dir() {
+                        waiting.push(path);
+                    }
+                }
+            }
+            all.sort();
+            all.join("\n")
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn old_logs_are_packed_and_the_oldest_go() {
+        let dir = Dir::new("thin");
+        for name in [
+            "0.log",
+            "0.log.20260101-000000.gz",
+            "0.log.20260102-000000.gz",
+            "0.log.20260103-000000",
+            "0.log.20260103-000000.gz",
+            "0.log.20260104-000000",
+            "0.log.20260104-000000.tmp",
+            "1.log",
+        ] {
+            fs::write(dir.0.join(name), name).unwrap();
+        }
+        thin_out(&dir.0.join("0.log"), 3).unwrap();
+        expect_test::expect![[r#"
+            0.log
+            0.log.20260102-000000.gz
+            0.log.20260103-000000.gz
+            0.log.20260104-000000.gz
+            1.log"#]]
+        .assert_eq(&dir.listed());
+        let packed = File::open(dir.0.join("0.log.20260104-000000.gz")).unwrap();
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(packed).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "0.log.20260104-000000");
+        let aside = set_aside(&dir.0.join("0.log")).unwrap();
+        assert!(!dir.0.join("0.log").exists() && aside.exists());
+    }
+
+    #[test]
+    fn logs_of_gone_pods_and_links_to_nowhere_are_swept() {
+        let dir = Dir::new("sweep");
+        for pod in ["default_here_uid-1", "default_gone_uid-2"] {
+            fs::create_dir_all(dir.0.join("pods").join(pod).join("main")).unwrap();
+            fs::write(dir.0.join("pods").join(pod).join("main/0.log"), "a line").unwrap();
+        }
+        fs::write(dir.0.join("pods/a file"), "not ours").unwrap();
+        fs::create_dir_all(dir.0.join("containers")).unwrap();
+        for (link, target) in [
+            ("here.log", "../pods/default_here_uid-1/main/0.log"),
+            ("gone.log", "../pods/default_gone_uid-2/main/0.log"),
+        ] {
+            symlink(target, dir.0.join("containers").join(link)).unwrap();
+        }
+        assert_eq!(larger_than(&dir.0.join("pods"), 10), []);
+        assert_eq!(larger_than(&dir.0.join("pods"), 5).len(), 2);
+        sweep(&dir.0, &BTreeSet::from(["uid-1".to_owned()])).unwrap();
+        expect_test::expect![[r#"
+            containers
+            containers/here.log
+            pods
+            pods/a file
+            pods/default_here_uid-1
+            pods/default_here_uid-1/main
+            pods/default_here_uid-1/main/0.log"#]]
+        .assert_eq(&dir.listed());
+    }
+}

@@ -1,0 +1,286 @@
+//! What a machine has, and what of it is left. All of it is read from the kernel, in microseconds.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use muster_engine::eviction::{Measure, Measures, Signal};
+use muster_engine::node_status::Info;
+use muster_engine::quantity::Quantity;
+use muster_engine::resources::Amounts;
+
+use super::stats::InterfaceStats;
+
+/// What does not change while a machine runs.
+pub(super) fn info() -> Info {
+    let read = |path: &str| fs::read_to_string(path).map(|it| it.trim().to_owned()).unwrap_or_default();
+    let first =
+        |paths: &[&str]| paths.iter().map(|path| read(path)).find(|it| !it.is_empty()).unwrap_or_default();
+    let machine_id = first(&["/etc/machine-id", "/var/lib/dbus/machine-id"]);
+    let system_uuid = first(&["/sys/class/dmi/id/product_uuid"]);
+    Info {
+        system_uuid: if system_uuid.is_empty() { machine_id.clone() } else { system_uuid },
+        machine_id,
+        boot_id: read("/proc/sys/kernel/random/boot_id"),
+        kernel: read("/proc/sys/kernel/osrelease"),
+        os_image: os_image(&first(&["/etc/os-release", "/usr/lib/os-release"])),
+        runtime: String::new(),
+        version: VERSION.to_owned(),
+        swap_bytes: Memory::read().map_or(0, |it| it.swap),
+    }
+}
+
+/// Clients read it as the version of a kubelet: the minor is that of the API that is served, and what follows says
+/// that it is none.
+const VERSION: &str = concat!("v1.36.0+muster-", env!("CARGO_PKG_VERSION"));
+
+pub(super) fn arch() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn os_image(os_release: &str) -> String {
+    let name = os_release.lines().find_map(|it| it.strip_prefix("PRETTY_NAME="));
+    name.unwrap_or("Linux").trim_matches('"').to_owned()
+}
+
+/// All that pods may share.
+pub(super) fn capacity(root: &Path, pods_max: u16) -> Amounts {
+    let mut all = Amounts::from([
+        ("cpu".to_owned(), Quantity::whole(cpus())),
+        ("pods".to_owned(), Quantity::whole(pods_max.into())),
+    ]);
+    if let Ok(memory) = Memory::read() {
+        all.insert("memory".to_owned(), Quantity::bytes(memory.total));
+    }
+    if let Ok(disk) = Disk::of(root) {
+        all.insert("ephemeral-storage".to_owned(), Quantity::bytes(disk.bytes));
+    }
+    all.extend(huge_pages(Path::new("/sys/kernel/mm/hugepages")));
+    all
+}
+
+pub(super) fn cpus() -> i64 {
+    // Not those that this process may run on: pods run beside it.
+    let listed = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    match count(listed.trim()) {
+        0 => std::thread::available_parallelism().map_or(1, |it| it.get() as i64),
+        counted => counted,
+    }
+}
+
+/// Counts `0-3,6`.
+fn count(list: &str) -> i64 {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (i64, i64) = (first.parse().ok()?, last.parse().ok()?);
+        (first <= last).then_some(last - first + 1)
+    };
+    list.split(',').filter_map(range).sum()
+}
+
+/// As `hugepages-2Mi`, by the sizes that the kernel has.
+fn huge_pages(dir: &Path) -> Amounts {
+    let Ok(sizes) = fs::read_dir(dir) else { return Amounts::new() };
+    let size = |entry: fs::DirEntry| {
+        let name = entry.file_name();
+        let kib: i64 = name.to_str()?.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+        let pages: i64 = fs::read_to_string(entry.path().join("nr_hugepages")).ok()?.trim().parse().ok()?;
+        let bytes = kib.checked_mul(1024)?;
+        let amount = Quantity::bytes(bytes.checked_mul(pages)?);
+        Some((format!("hugepages-{}", Quantity::bytes(bytes)), amount))
+    };
+    sizes.flatten().filter_map(size).collect()
+}
+
+/// The machine's memory, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Memory {
+    pub(super) total: i64,
+    /// What could be had without pushing out what is in use: free, or files that were not read for a while.
+    pub(super) available: i64,
+    /// All that is taken, files and all.
+    pub(super) usage: i64,
+    pub(super) anonymous: i64,
+    pub(super) swap: i64,
+}
+
+impl Memory {
+    pub(super) fn read() -> io::Result<Self> {
+        let text = fs::read_to_string("/proc/meminfo")?;
+        Self::parse(&text)
+            .ok_or_else(|| io::Error::other("/proc/meminfo does not say how much memory there is"))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let of = |key: &str| -> Option<i64> {
+            let line = text.lines().find_map(|it| it.strip_prefix(key)?.strip_prefix(':'))?;
+            line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()?.checked_mul(1024)
+        };
+        let (total, free) = (of("MemTotal")?, of("MemFree")?);
+        Some(Self {
+            total,
+            available: free + of("Inactive(file)").unwrap_or_default(),
+            usage: total - free,
+            anonymous: of("AnonPages").unwrap_or_default(),
+            swap: of("SwapTotal").unwrap_or_default(),
+        })
+    }
+
+    /// What is in use: all but what could be had.
+    pub(super) fn working_set(self) -> i64 {
+        self.total - self.available
+    }
+}
+
+/// A file system, in bytes and inodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Disk {
+    /// Without what is kept back for root: no pod gets it.
+    pub(super) bytes: i64,
+    pub(super) available: i64,
+    pub(super) used: i64,
+    /// None where inodes are made as they are needed.
+    pub(super) inodes: i64,
+    pub(super) inodes_free: i64,
+}
+
+impl Disk {
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        let stat = rustix::fs::statvfs(path)?;
+        let bytes = |blocks: u64| i64::try_from(blocks.saturating_mul(stat.f_frsize)).unwrap_or(i64::MAX);
+        let count = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
+        let used = stat.f_blocks.saturating_sub(stat.f_bfree);
+        Ok(Self {
+            bytes: bytes(used.saturating_add(stat.f_bavail)),
+            available: bytes(stat.f_bavail),
+            used: bytes(used),
+            inodes: count(stat.f_files),
+            inodes_free: count(stat.f_ffree),
+        })
+    }
+}
+
+/// The numbers that are left for processes: how many there can be, and how many there are.
+pub(super) fn pids() -> Option<(i64, i64)> {
+    let number = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
+    // Whichever is smaller is the limit.
+    let max = number("/proc/sys/kernel/pid_max")?.min(number("/proc/sys/kernel/threads-max")?);
+    let load = fs::read_to_string("/proc/loadavg").ok()?;
+    let (_, running) = load.split_whitespace().nth(3)?.split_once('/')?;
+    Some((max, running.parse().ok()?))
+}
+
+/// How long all CPUs together have worked, in nanoseconds.
+pub(super) fn cpu_nanos() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    busy_nanos(stat.lines().next()?)
+}
+
+/// User, nice, system, then idle and waiting, which are no work, then interrupts and what was stolen.
+fn busy_nanos(line: &str) -> Option<u64> {
+    /// `USER_HZ`, which is the same on all machines of Linux that are built today.
+    const NANOS_PER_TICK: u64 = 10_000_000;
+    let numbers: Vec<u64> =
+        line.strip_prefix("cpu ")?.split_whitespace().filter_map(|it| it.parse().ok()).collect();
+    let busy = [0, 1, 2, 5, 6].iter().filter_map(|it| numbers.get(*it)).sum::<u64>();
+    busy.checked_mul(NANOS_PER_TICK)
+}
+
+/// When the machine was started, in seconds since 1970.
+pub(super) fn booted() -> Option<i64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    stat.lines().find_map(|it| it.strip_prefix("btime ")?.trim().parse().ok())
+}
+
+/// What went through the interfaces of the node's network namespace: that of the default route, then all but the loopback.
+pub(super) fn network() -> Option<(InterfaceStats, Vec<InterfaceStats>)> {
+    let all = interfaces(&fs::read_to_string("/proc/net/dev").ok()?);
+    let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
+    // Name, destination, …: all zeros is everywhere.
+    let default = routes.lines().find_map(|it| {
+        let mut words = it.split_whitespace();
+        let name = words.next()?;
+        (words.next()? == "00000000").then_some(name)
+    });
+    let default = all.iter().find(|it| Some(it.name.as_str()) == default).or(all.first())?.clone();
+    Some((default, all))
+}
+
+fn interfaces(dev: &str) -> Vec<InterfaceStats> {
+    let interface = |line: &str| {
+        let (name, numbers) = line.split_once(':')?;
+        let numbers: Vec<u64> = numbers.split_whitespace().filter_map(|it| it.parse().ok()).collect();
+        let of = |it: usize| numbers.get(it).copied();
+        Some(InterfaceStats {
+            name: name.trim().to_owned(),
+            rx_bytes: of(0)?,
+            rx_errors: of(2)?,
+            tx_bytes: of(8)?,
+            tx_errors: of(10)?,
+        })
+    };
+    dev.lines().filter_map(interface).filter(|it| it.name != "lo").collect()
+}
+
+/// All that pods are sent off for. What cannot be read is left out.
+pub(super) fn measures(root: &Path, images: &Path) -> Measures {
+    let mut all = Measures::new();
+    if let Ok(memory) = Memory::read() {
+        all.insert(Signal::MemoryAvailable, Measure { available: memory.available, capacity: memory.total });
+    }
+    let disks = [
+        (root, Signal::NodefsAvailable, Signal::NodefsInodesFree),
+        (images, Signal::ImagefsAvailable, Signal::ImagefsInodesFree),
+    ];
+    for (path, bytes, inodes) in disks {
+        let Ok(disk) = Disk::of(path) else { continue };
+        all.insert(bytes, Measure { available: disk.available, capacity: disk.bytes });
+        if disk.inodes != 0 {
+            all.insert(inodes, Measure { available: disk.inodes_free, capacity: disk.inodes });
+        }
+    }
+    if let Some((max, running)) = pids() {
+        all.insert(Signal::PidAvailable, Measure { available: max - running, capacity: max });
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_writes_is_read() {
+        let text = "MemTotal:        1000 kB\nMemFree:          100 kB\nMemAvailable:     900 kB\nInactive(file):   300 kB\n\
+                    AnonPages:        50 kB\nSwapTotal:         0 kB\n";
+        let memory = Memory::parse(text).unwrap();
+        assert_eq!(
+            memory,
+            Memory { total: 1_024_000, available: 409_600, usage: 921_600, anonymous: 51_200, swap: 0 }
+        );
+        assert_eq!(memory.working_set(), 614_400);
+        assert_eq!(Memory::parse("MemTotal: lots"), None);
+        assert_eq!([count("0-3,6"), count("0"), count(""), count("3-1")], [5, 1, 0, 0]);
+        assert_eq!(
+            os_image("NAME=x\nPRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\n"),
+            "Debian GNU/Linux 12 (bookworm)"
+        );
+        assert_eq!(os_image(""), "Linux");
+        assert_eq!(busy_nanos("cpu  1 2 3 400 500 6 7 8 0 0"), Some(190_000_000));
+        assert_eq!(busy_nanos("intr 1"), None);
+    }
+
+    #[test]
+    fn this_machine_is_measured() {
+        let all = measures(Path::new("/"), Path::new("/"));
+        assert!(all.values().all(|it| 0 <= it.available && it.available <= it.capacity), "{all:?}");
+        assert!(
+            all.contains_key(&Signal::MemoryAvailable) && all.contains_key(&Signal::PidAvailable),
+            "{all:?}"
+        );
+    }
+}

@@ -1,0 +1,58 @@
+//! The node as its host keeps it: registered, heard of, honest about how it is, and with room left.
+
+mod logs;
+mod measure;
+mod presence;
+mod shutdown;
+pub mod stats;
+mod upkeep;
+
+use std::sync::Arc;
+
+use muster_engine::eviction::Signal;
+use muster_engine::facts::Key;
+use muster_engine::loops::Reference;
+use muster_engine::node_status;
+use muster_engine::quantity::Quantity;
+use muster_engine::resources::Amounts;
+
+pub use self::presence::Standing;
+pub use self::shutdown::{Grace, shut_down};
+use super::{Config, Node};
+use crate::runtime::Runtime;
+
+/// Keeps the node known, and room on it, for ever.
+pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
+    tokio::join!(presence::run(node), upkeep::run(node));
+}
+
+/// What pods may have of this machine.
+pub(super) fn allocatable(config: &Config) -> Amounts {
+    let capacity = measure::capacity(&config.root, config.pods_max);
+    node_status::allocatable(&capacity, &reserved(config, &capacity))
+}
+
+/// What the system keeps for itself, and what must be left before pods are sent off.
+fn reserved(config: &Config, capacity: &Amounts) -> Amounts {
+    let mut reserved = config.upkeep.reserved.clone();
+    for (resource, signal) in
+        [("memory", Signal::MemoryAvailable), ("ephemeral-storage", Signal::NodefsAvailable)]
+    {
+        let capacity = capacity.get(resource).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
+        let kept = Quantity::bytes(config.upkeep.thresholds.reserved(signal, capacity));
+        let sum = reserved.entry(resource.to_owned()).or_insert(Quantity::ZERO);
+        *sum = sum.plus(kept);
+    }
+    reserved
+}
+
+/// A kubelet's events name the node in place of its UID, and clients look for that.
+fn node_reference(name: &str) -> Reference {
+    Reference {
+        api_version: "v1".into(),
+        kind: "Node".into(),
+        key: Key::new("", name),
+        uid: name.into(),
+        resource_version: 0,
+    }
+}

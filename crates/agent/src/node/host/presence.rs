@@ -1,0 +1,363 @@
+//! The node among others: its object, its heartbeat, and what it says of itself.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1 as core;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, ResourceExt as _};
+use muster_engine::loops::Tell;
+use muster_engine::node_status::{self, HEARTBEAT_EVERY, Image, Info, Pressures, REPORT_EVERY};
+use muster_engine::plan::Event;
+use muster_engine::resources::Amounts;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{measure, node_reference, reserved};
+use crate::node::{Node, now};
+use crate::runtime::Runtime;
+
+/// A call that takes longer than a heartbeat is worth nothing.
+const CALL_MAX: Duration = HEARTBEAT_EVERY;
+
+/// After a call that failed: twice as long each time.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(7);
+
+/// Until it is ready, a node looks so often whether it is.
+const UNREADY_EVERY: Duration = Duration::from_millis(500);
+
+/// The names of images change seldom, and a list of them is long.
+const IMAGES_EVERY: Duration = Duration::from_secs(60);
+
+/// How the node stands, for all its parts.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    own: watch::Sender<Option<Arc<core::Node>>>,
+    pressures: watch::Sender<Pressures>,
+    shutting_down: watch::Sender<bool>,
+}
+
+impl Default for Standing {
+    fn default() -> Self {
+        Self {
+            own: watch::Sender::new(None),
+            pressures: watch::Sender::new(Pressures::default()),
+            shutting_down: watch::Sender::new(false),
+        }
+    }
+}
+
+impl Standing {
+    /// The node's own object, as the API server shows it. `None` until it is registered, and when it was deleted.
+    pub fn own(&self) -> watch::Receiver<Option<Arc<core::Node>>> {
+        self.own.subscribe()
+    }
+
+    /// What it is short of.
+    pub fn pressures(&self) -> watch::Receiver<Pressures> {
+        self.pressures.subscribe()
+    }
+
+    pub fn is_shutting_down(&self) -> bool {
+        *self.shutting_down.borrow()
+    }
+
+    pub(super) fn set_pressures(&self, pressures: Pressures) {
+        self.pressures.send_if_modified(|it| std::mem::replace(it, pressures) != pressures);
+    }
+
+    /// From now on the node is not ready, and says why.
+    pub(super) fn shut_down(&self) {
+        self.shutting_down.send_replace(true);
+    }
+}
+
+/// Keeps the node registered, its lease renewed and its status true, for ever.
+pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
+    let presence = Presence {
+        nodes: Api::all(node.client.clone()),
+        leases: Api::namespaced(node.client.clone(), "kube-node-lease"),
+        node,
+        info: measure::info(),
+        capacity: measure::capacity(&node.config.root, node.config.pods_max),
+    };
+    presence.register().await;
+    tokio::join!(presence.follow(), presence.beat(), presence.report());
+}
+
+struct Presence<'a, R> {
+    nodes: Api<core::Node>,
+    leases: Api<Lease>,
+    node: &'a Node<R>,
+    info: Info,
+    /// As it was at the start: what a file system says of its size goes to and fro.
+    capacity: Amounts,
+}
+
+impl<R: Runtime> Presence<'_, R> {
+    /// Makes the node known, until it is. One that was known under this name keeps what others have set on it.
+    async fn register(&self) {
+        let mut retry = Retry::default();
+        loop {
+            let node = self.measured(&mut Images::default()).await;
+            let (object, events) =
+                node_status::object(&node, &self.node.config.labels, &self.node.config.taints, now());
+            match self.try_register(&object).await {
+                Ok(own) => {
+                    tracing::info!(node = self.node.config.name, "registered");
+                    self.show(own);
+                    self.tell(vec![Event::normal("Starting", "Starting kubelet.".to_owned())]);
+                    self.tell(events);
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(node = self.node.config.name, %error, "cannot register yet");
+                    retry.wait().await;
+                }
+            }
+        }
+    }
+
+    async fn try_register(&self, object: &Value) -> Result<core::Node, String> {
+        let name = &self.node.config.name;
+        let wanted: core::Node = serde_json::from_value(object.clone()).map_err(|it| it.to_string())?;
+        match within(self.nodes.create(&PostParams::default(), &wanted)).await {
+            Ok(own) => return Ok(own),
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        let own = within(self.nodes.get(name)).await.map_err(|it| it.to_string())?;
+        let shown = serde_json::to_value(&own).map_err(|it| it.to_string())?;
+        match node_status::relabel(object, &shown) {
+            None => Ok(own),
+            Some(patch) => within(self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(&patch)))
+                .await
+                .map_err(|it| it.to_string()),
+        }
+    }
+
+    /// What others do to the node's object.
+    async fn follow(&self) {
+        let one = watcher::Config::default().fields(&format!("metadata.name={}", self.node.config.name));
+        let mut events = pin!(watcher(self.nodes.clone(), one).default_backoff());
+        loop {
+            match events.try_next().await {
+                Ok(Some(watcher::Event::Apply(own) | watcher::Event::InitApply(own))) => self.show(own),
+                Ok(Some(watcher::Event::Delete(_))) => {
+                    tracing::warn!(
+                        node = self.node.config.name,
+                        "the node was deleted: it comes back when its agent is started again"
+                    );
+                    self.node.standing.own.send_replace(None);
+                }
+                Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) => {}
+                // It backs off, and begins anew.
+                Err(error) => {
+                    tracing::debug!(node = self.node.config.name, %error, "the watch of the own node broke off")
+                }
+                Ok(None) => return,
+            }
+        }
+    }
+
+    /// A watch may be later than the answer to a write.
+    fn show(&self, own: core::Node) {
+        let version =
+            |it: &core::Node| it.resource_version().and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
+        self.node.standing.own.send_if_modified(|it| {
+            let is_newer = it.as_ref().is_none_or(|it| it.uid() != own.uid() || version(it) < version(&own));
+            if is_newer {
+                *it = Some(Arc::new(own));
+            }
+            is_newer
+        });
+    }
+
+    /// The heartbeat. A node that was deleted has none.
+    async fn beat(&self) {
+        let mut own = self.node.standing.own();
+        let mut retry = Retry::default();
+        loop {
+            let Some(uid) = own.borrow_and_update().as_ref().map(|it| it.uid()) else {
+                if own.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            };
+            match self.renew(uid.as_deref()).await {
+                Ok(()) => {
+                    retry = Retry::default();
+                    sleep(HEARTBEAT_EVERY).await;
+                }
+                Err(error) => {
+                    tracing::warn!(node = self.node.config.name, %error, "cannot renew the node's lease");
+                    retry.wait().await;
+                }
+            }
+        }
+    }
+
+    async fn renew(&self, uid: Option<&str>) -> kube::Result<()> {
+        let name = &self.node.config.name;
+        let lease = node_status::lease(name, uid.map(Into::into).as_ref(), now());
+        let patch = Patch::Merge(json!({"spec": lease["spec"]}));
+        match within(self.leases.patch_metadata(name, &PatchParams::default(), &patch)).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                let lease: Lease = serde_json::from_value(lease).map_err(kube::Error::SerdeError)?;
+                within(self.leases.create(&PostParams::default(), &lease)).await.map(drop)
+            }
+            renewed => renewed.map(drop),
+        }
+    }
+
+    /// What the node says of itself: at once where it changed, else now and then.
+    async fn report(&self) {
+        let mut own = self.node.standing.own();
+        let mut pressures = self.node.standing.pressures();
+        let mut shutting_down = self.node.standing.shutting_down.subscribe();
+        let mut images = Images::default();
+        let mut said: Option<Instant> = None;
+        let mut retry = Retry::default();
+        loop {
+            own.mark_unchanged();
+            pressures.mark_unchanged();
+            shutting_down.mark_unchanged();
+            let node = self.measured(&mut images).await;
+            let shown = own.borrow().clone();
+            if let Some(shown) = shown {
+                let shown = serde_json::to_value(&shown.status).unwrap_or_default();
+                let (status, events) = node_status::status(&node, &shown, now());
+                let is_due = said.is_none_or(|it| REPORT_EVERY <= it.elapsed());
+                if is_due || node_status::is_news(&status, &shown) {
+                    let patch = Patch::Strategic(json!({"status": status}));
+                    let params = PatchParams::default();
+                    match within(self.nodes.patch_status(&self.node.config.name, &params, &patch)).await {
+                        Ok(own) => {
+                            said = Some(Instant::now());
+                            retry = Retry::default();
+                            self.show(own);
+                            self.tell(events);
+                        }
+                        Err(error) => {
+                            tracing::warn!(node = self.node.config.name, %error, "cannot report the node's status");
+                            retry.wait().await;
+                            continue;
+                        }
+                    }
+                }
+            }
+            let pause = if node.troubles.is_empty() { HEARTBEAT_EVERY } else { UNREADY_EVERY };
+            tokio::select! {
+                () = sleep(pause) => {}
+                // Others may say that it is lost, or have deleted it.
+                _ = own.changed() => {}
+                _ = pressures.changed() => {}
+                _ = shutting_down.changed() => {}
+            }
+        }
+    }
+
+    async fn measured(&self, images: &mut Images) -> node_status::Node {
+        let config = &self.node.config;
+        let mut troubles = Vec::new();
+        let mut handlers = Vec::new();
+        match self.node.runtime.status().await {
+            Ok(status) => {
+                troubles.extend(status.not_ready.map(|it| format!("container runtime not ready: {it}")));
+                troubles
+                    .extend(status.no_network.map(|it| format!("container runtime network not ready: {it}")));
+                handlers = status.handlers.unwrap_or_default();
+                images.refresh(&*self.node.runtime).await;
+            }
+            Err(error) => {
+                tracing::debug!(node = config.name, %error, "the runtime does not answer");
+                troubles.push("container runtime is down".to_owned());
+                // It may be another one when it is back.
+                images.runtime.clear();
+            }
+        }
+        if self.node.standing.is_shutting_down() {
+            troubles.push("node is shutting down".to_owned());
+        }
+        let capacity = self.capacity.clone();
+        let missing: Vec<&str> = ["cpu", "memory", "pods", "ephemeral-storage"]
+            .into_iter()
+            .filter(|it| !capacity.contains_key(*it))
+            .collect();
+        if !missing.is_empty() {
+            troubles.push(format!("missing node capacity for resources: {}", missing.join(", ")));
+        }
+        let reserved = reserved(config, &capacity);
+        let info = Info { runtime: images.runtime.clone(), ..self.info.clone() };
+        node_status::Node {
+            name: config.name.clone(),
+            arch: measure::arch().to_owned(),
+            addresses: vec![config.address.to_string()],
+            port: config.port,
+            capacity,
+            reserved,
+            info,
+            images: images.all.clone(),
+            handlers,
+            pressures: *self.node.standing.pressures.borrow(),
+            troubles,
+        }
+    }
+
+    fn tell(&self, events: Vec<Event>) {
+        for event in events {
+            self.node.recorder.record(Tell { about: node_reference(&self.node.config.name), event });
+        }
+    }
+}
+
+/// What the runtime has, as it was a while ago.
+#[derive(Default)]
+struct Images {
+    listed: Option<Instant>,
+    all: Vec<Image>,
+    /// As `containerd://1.6.20`.
+    runtime: String,
+}
+
+impl Images {
+    async fn refresh<R: Runtime>(&mut self, runtime: &R) {
+        if self.runtime.is_empty()
+            && let Ok(version) = runtime.version().await
+        {
+            self.runtime = format!("{}://{}", version.runtime_name, version.runtime_version);
+        }
+        if self.listed.is_some_and(|it| it.elapsed() < IMAGES_EVERY) {
+            return;
+        }
+        if let Ok(images) = runtime.images().await {
+            self.listed = Some(Instant::now());
+            let image = |it: crate::runtime::v1::Image| Image {
+                names: it.repo_digests.into_iter().chain(it.repo_tags).collect(),
+                size_bytes: i64::try_from(it.size).unwrap_or(i64::MAX),
+            };
+            self.all = images.into_iter().map(image).collect();
+        }
+    }
+}
+
+#[derive(Default)]
+struct Retry(Option<Duration>);
+
+impl Retry {
+    async fn wait(&mut self) {
+        let pause = self.0.map_or(RETRY_MIN, |it| (it * 2).min(RETRY_MAX));
+        self.0 = Some(pause);
+        sleep(pause).await;
+    }
+}
+
+async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    timeout(CALL_MAX, call).await.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))
+}

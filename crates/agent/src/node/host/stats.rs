@@ -1,0 +1,556 @@
+//! What the node, its pods and their containers take, in the words of a kubelet's `/stats/summary`.
+//!
+//! Nothing is measured unless someone asks.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_engine::time::Time;
+use serde::Serialize;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep};
+
+use super::measure::{self, Disk, Memory};
+use crate::node::{Config, now};
+use crate::runtime::{Runtime, RuntimeError, label, v1};
+
+/// Who asks again within this gets the same answer.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A rate is between two looks. The first of them is no older than this, or a look is taken, and after a pause another.
+const WINDOW_MAX: Duration = Duration::from_secs(60);
+const WINDOW_MIN: Duration = Duration::from_secs(1);
+
+/// Files that are looked at in one pod's directories, to see what they take. Whoever has more takes at least that.
+const FILES_MAX: usize = 100_000;
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    pub node: NodeStats,
+    pub pods: Vec<PodStats>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeStats {
+    pub node_name: String,
+    /// When the machine was started.
+    pub start_time: String,
+    pub cpu: CpuStats,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fs: Option<FsStats>,
+    pub runtime: RuntimeStats,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rlimit: Option<RlimitStats>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeStats {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_fs: Option<FsStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container_fs: Option<FsStats>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct RlimitStats {
+    pub time: String,
+    pub maxpid: i64,
+    pub curproc: i64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodStats {
+    pub pod_ref: PodRef,
+    pub start_time: String,
+    pub containers: Vec<ContainerStats>,
+    pub cpu: CpuStats,
+    pub memory: MemoryStats,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkStats>,
+    #[serde(rename = "ephemeral-storage")]
+    pub ephemeral_storage: FsStats,
+    #[serde(rename = "process_stats", skip_serializing_if = "Option::is_none")]
+    pub process_stats: Option<ProcessStats>,
+}
+
+#[derive(Debug, Clone, Serialize, PartialEq, Eq, Hash)]
+pub struct PodRef {
+    pub name: String,
+    pub namespace: String,
+    pub uid: String,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct ProcessStats {
+    pub process_count: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerStats {
+    pub name: String,
+    pub start_time: String,
+    pub cpu: CpuStats,
+    pub memory: MemoryStats,
+    pub rootfs: FsStats,
+    pub logs: FsStats,
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CpuStats {
+    pub time: String,
+    /// Billionths of a core, on average since someone last asked.
+    pub usage_nano_cores: u64,
+    pub usage_core_nano_seconds: u64,
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemoryStats {
+    pub time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available_bytes: Option<u64>,
+    pub usage_bytes: u64,
+    pub working_set_bytes: u64,
+    pub rss_bytes: u64,
+    pub page_faults: u64,
+    pub major_page_faults: u64,
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FsStats {
+    pub time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity_bytes: Option<u64>,
+    pub used_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inodes_free: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inodes: Option<u64>,
+    pub inodes_used: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkStats {
+    pub time: String,
+    #[serde(flatten)]
+    pub default: InterfaceStats,
+    pub interfaces: Vec<InterfaceStats>,
+}
+
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InterfaceStats {
+    pub name: String,
+    pub rx_bytes: u64,
+    pub rx_errors: u64,
+    pub tx_bytes: u64,
+    pub tx_errors: u64,
+}
+
+/// Measures what the node's pods take.
+#[derive(Debug)]
+pub struct Figures<R> {
+    config: Arc<Config>,
+    runtime: Arc<R>,
+    last: Mutex<Option<Last>>,
+}
+
+#[derive(Debug)]
+struct Last {
+    taken: Instant,
+    summary: Arc<Summary>,
+    /// By container, by sandbox, and by nothing for the node: when, and how long it had worked by then, in nanoseconds.
+    worked: HashMap<String, (i64, u64)>,
+}
+
+impl<R: Runtime> Figures<R> {
+    pub fn new(config: Arc<Config>, runtime: Arc<R>) -> Self {
+        Self { config, runtime, last: Mutex::new(None) }
+    }
+
+    /// What all take now. Those who ask at once share an answer.
+    pub async fn summary(&self) -> Result<Arc<Summary>, RuntimeError> {
+        let mut last = self.last.lock().await;
+        if let Some(it) = last.as_ref().filter(|it| it.taken.elapsed() < FRESH) {
+            return Ok(it.summary.clone());
+        }
+        let before = match last.take().filter(|it| it.taken.elapsed() < WINDOW_MAX) {
+            Some(it) => it.worked,
+            None => {
+                let first = self.look(HashMap::new()).await?;
+                sleep(WINDOW_MIN).await;
+                first.worked
+            }
+        };
+        let look = self.look(before).await?;
+        let summary = look.summary.clone();
+        *last = Some(look);
+        Ok(summary)
+    }
+
+    async fn look(&self, before: HashMap<String, (i64, u64)>) -> Result<Last, RuntimeError> {
+        let sandboxes = self.runtime.sandboxes(None).await?;
+        let containers = self.runtime.container_stats().await?;
+        // A runtime that cannot tell what a pod takes has told what its containers do.
+        let pods = self.runtime.pod_stats().await.unwrap_or_default();
+        let image_fs = self.runtime.image_fs().await.unwrap_or_default();
+        let created: HashMap<String, i64> = self
+            .runtime
+            .containers(None)
+            .await?
+            .into_iter()
+            .filter(|it| it.state == v1::ContainerState::ContainerRunning as i32)
+            .map(|it| (it.id, it.created_at))
+            .collect();
+
+        let time = now().to_rfc3339();
+        let mut look = Look { time: time.clone(), before, worked: HashMap::new() };
+        let image_path = image_fs.first().and_then(|it| it.fs_id.as_ref()).map(|it| it.mountpoint.clone());
+        let images = image_path.and_then(|it| Disk::of(Path::new(&it)).ok());
+        let own = Disk::of(&self.config.root).ok();
+
+        let mut by_sandbox: HashMap<String, v1::LinuxPodSandboxStats> =
+            pods.into_iter().filter_map(|it| Some((it.attributes?.id, it.linux?))).collect();
+        let mut by_pod: HashMap<String, Vec<v1::ContainerStats>> = HashMap::new();
+        for stats in containers {
+            let Some(attributes) = &stats.attributes else { continue };
+            if let Some(uid) =
+                attributes.labels.get(label::POD_UID).filter(|_| created.contains_key(&attributes.id))
+            {
+                by_pod.entry(uid.clone()).or_default().push(stats);
+            }
+        }
+
+        let mut all = Vec::new();
+        for sandbox in sandboxes {
+            if sandbox.state != v1::PodSandboxState::SandboxReady as i32 {
+                continue;
+            }
+            let Some(meta) = sandbox.metadata else { continue };
+            let pod_ref = PodRef { name: meta.name, namespace: meta.namespace, uid: meta.uid };
+            let mut of_pod = by_pod.remove(&pod_ref.uid).unwrap_or_default();
+            of_pod.sort_by(|a, b| name(a).cmp(name(b)));
+            let log_dir = self.config.log_dir(&pod_ref.namespace, &pod_ref.name, &pod_ref.uid);
+            let mut containers = Vec::new();
+            for stats in of_pod {
+                let started =
+                    stats.attributes.as_ref().and_then(|it| created.get(&it.id)).copied().unwrap_or(0);
+                let logs = taken(log_dir.join(name(&stats))).await;
+                containers.push(look.container(stats, started, logs, images, own));
+            }
+            let linux = by_sandbox.remove(&sandbox.id);
+            let volumes = taken(self.config.pod_dir(&pod_ref.uid)).await;
+            all.push(look.pod(pod_ref, &sandbox.id, sandbox.created_at, linux, containers, volumes, own));
+        }
+        all.sort_by(|a, b| {
+            (&a.pod_ref.namespace, &a.pod_ref.name).cmp(&(&b.pod_ref.namespace, &b.pod_ref.name))
+        });
+
+        let images_used = image_fs.first().map_or(0, |it| value(it.used_bytes));
+        let node = NodeStats {
+            node_name: self.config.name.clone(),
+            start_time: measure::booted().map_or_else(|| time.clone(), |it| Time::from_secs(it).to_rfc3339()),
+            cpu: look.cpu(String::new(), now().as_micros() * 1000, measure::cpu_nanos().unwrap_or(0), 0),
+            memory: Memory::read().ok().map(|it| look.memory_of_node(it)),
+            network: measure::network().map(|(default, interfaces)| NetworkStats {
+                time: time.clone(),
+                default,
+                interfaces,
+            }),
+            fs: own.map(|it| look.fs(Some(it), None)),
+            runtime: RuntimeStats {
+                image_fs: images.map(|it| look.fs(Some(it), Some((images_used, 0)))),
+                container_fs: images.map(|it| look.fs(Some(it), Some((images_used, 0)))),
+            },
+            rlimit: measure::pids().map(|(maxpid, curproc)| RlimitStats { time, maxpid, curproc }),
+        };
+        let summary = Arc::new(Summary { node, pods: all });
+        Ok(Last { taken: Instant::now(), summary, worked: look.worked })
+    }
+}
+
+/// One look at all, and what was seen at the one before.
+struct Look {
+    time: String,
+    before: HashMap<String, (i64, u64)>,
+    worked: HashMap<String, (i64, u64)>,
+}
+
+impl Look {
+    fn cpu(&mut self, whose: String, at: i64, worked: u64, since: i64) -> CpuStats {
+        // What began since has worked from its beginning on.
+        let (before, worked_before) = self.before.get(&whose).copied().unwrap_or((since, 0));
+        let span = u128::try_from(at - before).unwrap_or(0);
+        let work = u128::from(worked.saturating_sub(worked_before));
+        let rate = (work * 1_000_000_000).checked_div(span).unwrap_or(0);
+        self.worked.insert(whose, (at, worked));
+        CpuStats {
+            time: self.time.clone(),
+            usage_nano_cores: u64::try_from(rate).unwrap_or(u64::MAX),
+            usage_core_nano_seconds: worked,
+        }
+    }
+
+    fn memory(&self, it: Option<v1::MemoryUsage>) -> MemoryStats {
+        let it = it.unwrap_or_default();
+        MemoryStats {
+            time: self.time.clone(),
+            available_bytes: it.available_bytes.map(|it| it.value).filter(|it| *it != 0),
+            usage_bytes: value(it.usage_bytes),
+            working_set_bytes: value(it.working_set_bytes),
+            rss_bytes: value(it.rss_bytes),
+            page_faults: value(it.page_faults),
+            major_page_faults: value(it.major_page_faults),
+        }
+    }
+
+    fn memory_of_node(&self, it: Memory) -> MemoryStats {
+        let bytes = |it: i64| u64::try_from(it).unwrap_or(0);
+        MemoryStats {
+            time: self.time.clone(),
+            available_bytes: Some(bytes(it.available)),
+            usage_bytes: bytes(it.usage),
+            working_set_bytes: bytes(it.working_set()),
+            rss_bytes: bytes(it.anonymous),
+            ..MemoryStats::default()
+        }
+    }
+
+    /// `used` in bytes and inodes, where it is not all that is on the disk.
+    fn fs(&self, disk: Option<Disk>, used: Option<(u64, u64)>) -> FsStats {
+        let count = |it: i64| u64::try_from(it).unwrap_or(0);
+        let (used_bytes, inodes_used) = used
+            .or_else(|| disk.map(|it| (count(it.used), count(it.inodes - it.inodes_free))))
+            .unwrap_or_default();
+        FsStats {
+            time: self.time.clone(),
+            available_bytes: disk.map(|it| count(it.available)),
+            capacity_bytes: disk.map(|it| count(it.bytes)),
+            used_bytes,
+            inodes_free: disk.map(|it| count(it.inodes_free)),
+            inodes: disk.map(|it| count(it.inodes)),
+            inodes_used,
+        }
+    }
+
+    fn container(
+        &mut self,
+        stats: v1::ContainerStats,
+        started: i64,
+        logs: (u64, u64),
+        images: Option<Disk>,
+        own: Option<Disk>,
+    ) -> ContainerStats {
+        let name = name(&stats).to_owned();
+        let id = stats.attributes.map(|it| it.id).unwrap_or_default();
+        let cpu = stats.cpu.unwrap_or_default();
+        let layer = stats.writable_layer.unwrap_or_default();
+        ContainerStats {
+            name,
+            start_time: Time::from_micros(started / 1000).to_rfc3339(),
+            cpu: self.cpu(id, cpu.timestamp, value(cpu.usage_core_nano_seconds), started),
+            memory: self.memory(stats.memory),
+            rootfs: self.fs(images, Some((value(layer.used_bytes), value(layer.inodes_used)))),
+            logs: self.fs(own, Some(logs)),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all that is known of one pod comes together here")]
+    fn pod(
+        &mut self,
+        pod_ref: PodRef,
+        sandbox: &str,
+        created: i64,
+        linux: Option<v1::LinuxPodSandboxStats>,
+        containers: Vec<ContainerStats>,
+        volumes: (u64, u64),
+        own: Option<Disk>,
+    ) -> PodStats {
+        let linux = linux.unwrap_or_default();
+        let cpu = match linux.cpu {
+            Some(it) => {
+                self.cpu(sandbox.to_owned(), it.timestamp, value(it.usage_core_nano_seconds), created)
+            }
+            None => CpuStats {
+                time: self.time.clone(),
+                usage_nano_cores: containers.iter().map(|it| it.cpu.usage_nano_cores).sum(),
+                usage_core_nano_seconds: containers.iter().map(|it| it.cpu.usage_core_nano_seconds).sum(),
+            },
+        };
+        let memory = match linux.memory {
+            Some(it) => self.memory(Some(it)),
+            None => MemoryStats {
+                time: self.time.clone(),
+                usage_bytes: containers.iter().map(|it| it.memory.usage_bytes).sum(),
+                working_set_bytes: containers.iter().map(|it| it.memory.working_set_bytes).sum(),
+                rss_bytes: containers.iter().map(|it| it.memory.rss_bytes).sum(),
+                ..MemoryStats::default()
+            },
+        };
+        let network = linux.network.and_then(|it| {
+            Some(NetworkStats {
+                time: self.time.clone(),
+                default: interface(it.default_interface.clone()?),
+                interfaces: it.default_interface.into_iter().chain(it.interfaces).map(interface).collect(),
+            })
+        });
+        let of_containers = containers.iter().flat_map(|it| [&it.rootfs, &it.logs]);
+        let (bytes, inodes) = of_containers
+            .fold(volumes, |(bytes, inodes), it| (bytes + it.used_bytes, inodes + it.inodes_used));
+        PodStats {
+            pod_ref,
+            start_time: Time::from_micros(created / 1000).to_rfc3339(),
+            cpu,
+            memory,
+            network,
+            ephemeral_storage: self.fs(own, Some((bytes, inodes))),
+            process_stats: linux.process.map(|it| ProcessStats { process_count: value(it.process_count) }),
+            containers,
+        }
+    }
+}
+
+/// What a directory and all below it takes, in bytes and inodes. What is mounted there is not of it.
+async fn taken(dir: std::path::PathBuf) -> (u64, u64) {
+    tokio::task::spawn_blocking(move || walk(&dir)).await.unwrap_or_default()
+}
+
+fn walk(dir: &Path) -> (u64, u64) {
+    use std::os::unix::fs::MetadataExt as _;
+    let Ok(top) = dir.symlink_metadata() else { return (0, 0) };
+    let (mut bytes, mut inodes) = (0, 0);
+    let mut waiting = vec![dir.to_owned()];
+    while let Some(dir) = waiting.pop() {
+        let Ok(entries) = std::fs::read_dir(&dir) else { continue };
+        for entry in entries.flatten() {
+            // Not of what a link leads to.
+            let Ok(found) = entry.metadata() else { continue };
+            if found.dev() != top.dev() {
+                continue;
+            }
+            bytes += found.blocks() * 512;
+            inodes += 1;
+            if FILES_MAX <= inodes {
+                return (bytes, inodes as u64);
+            }
+            if found.is_dir() {
+                waiting.push(entry.path());
+            }
+        }
+    }
+    (bytes, inodes as u64)
+}
+
+fn name(stats: &v1::ContainerStats) -> &str {
+    let name = stats.attributes.as_ref().and_then(|it| it.labels.get(label::CONTAINER_NAME));
+    name.map(String::as_str).unwrap_or_default()
+}
+
+fn value(it: Option<v1::UInt64Value>) -> u64 {
+    it.map_or(0, |it| it.value)
+}
+
+fn interface(it: v1::NetworkInterfaceUsage) -> InterfaceStats {
+    InterfaceStats {
+        name: it.name,
+        rx_bytes: value(it.rx_bytes),
+        rx_errors: value(it.rx_errors),
+        tx_bytes: value(it.tx_bytes),
+        tx_errors: value(it.tx_errors),
+    }
+}
+
+impl Summary {
+    /// As a kubelet's `/metrics/resource`, which scrapers read.
+    pub fn resource_metrics(&self) -> String {
+        let seconds = |nanos: u64| format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000);
+        let epoch = |time: &str| Time::parse(time).unwrap_or_default().as_micros() / 1_000_000;
+        let of_pod =
+            |it: &PodStats| format!("namespace=\"{}\",pod=\"{}\"", it.pod_ref.namespace, it.pod_ref.name);
+        let containers = || self.pods.iter().flat_map(|pod| pod.containers.iter().map(move |it| (pod, it)));
+        let of_container = |pod: &PodStats, it: &ContainerStats| {
+            let PodRef { namespace, name, .. } = &pod.pod_ref;
+            format!("container=\"{}\",namespace=\"{namespace}\",pod=\"{name}\"", it.name)
+        };
+        let mut text = String::new();
+        let mut family = |name: &str, kind: &str, help: &str, values: Vec<(String, String)>| {
+            let _ = writeln!(text, "# HELP {name} [STABLE] {help}\n# TYPE {name} {kind}");
+            for (labels, value) in values {
+                let labels = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
+                let _ = writeln!(text, "{name}{labels} {value}");
+            }
+        };
+        family(
+            "container_cpu_usage_seconds_total",
+            "counter",
+            "Cumulative cpu time consumed by the container in core-seconds",
+            containers()
+                .map(|(pod, it)| (of_container(pod, it), seconds(it.cpu.usage_core_nano_seconds)))
+                .collect(),
+        );
+        family(
+            "container_memory_working_set_bytes",
+            "gauge",
+            "Current working set of the container in bytes",
+            containers()
+                .map(|(pod, it)| (of_container(pod, it), it.memory.working_set_bytes.to_string()))
+                .collect(),
+        );
+        family(
+            "container_start_time_seconds",
+            "gauge",
+            "Start time of the container since unix epoch in seconds",
+            containers()
+                .map(|(pod, it)| (of_container(pod, it), epoch(&it.start_time).to_string()))
+                .collect(),
+        );
+        family(
+            "node_cpu_usage_seconds_total",
+            "counter",
+            "Cumulative cpu time consumed by the node in core-seconds",
+            vec![(String::new(), seconds(self.node.cpu.usage_core_nano_seconds))],
+        );
+        family(
+            "node_memory_working_set_bytes",
+            "gauge",
+            "Current working set of the node in bytes",
+            self.node.memory.iter().map(|it| (String::new(), it.working_set_bytes.to_string())).collect(),
+        );
+        family(
+            "pod_cpu_usage_seconds_total",
+            "counter",
+            "Cumulative cpu time consumed by the pod in core-seconds",
+            self.pods.iter().map(|it| (of_pod(it), seconds(it.cpu.usage_core_nano_seconds))).collect(),
+        );
+        family(
+            "pod_memory_working_set_bytes",
+            "gauge",
+            "Current working set of the pod in bytes",
+            self.pods.iter().map(|it| (of_pod(it), it.memory.working_set_bytes.to_string())).collect(),
+        );
+        family(
+            "resource_scrape_error",
+            "gauge",
+            "1 if there was an error while getting container metrics, 0 otherwise",
+            vec![(String::new(), "0".to_owned())],
+        );
+        text
+    }
+}

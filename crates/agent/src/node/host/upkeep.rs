@@ -1,0 +1,313 @@
+//! Room on the node: what it is short of is measured, and made good; large logs and unused images go.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use kube::ResourceExt as _;
+use muster_engine::eviction::{self, Candidate, Resource, Shortage, Taker, Watcher};
+use muster_engine::facts::{Key, Text};
+use muster_engine::image_garbage::{self, Garbage, Limits};
+use muster_engine::loops::{Reference, Tell};
+use muster_engine::plan::Event;
+use muster_engine::pod::Ending;
+use muster_engine::quantity::Quantity;
+use muster_engine::resources::{self, Amounts};
+use tokio::time::{Instant, sleep};
+
+use super::measure::{self, Disk};
+use super::stats::{ContainerStats, PodStats};
+use super::{logs, node_reference};
+use crate::node::{Node, now};
+use crate::runtime::Runtime;
+
+/// How often images, and the remains of pods, are looked through.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// An evicted pod is waited for, so that the next one does not go for what it will free. Upstream: `podCleanupTimeout`.
+const GOING_MAX: Duration = Duration::from_secs(30);
+const GOING_EVERY: Duration = Duration::from_secs(1);
+
+/// Looks after the room on the node, for ever. It needs no API server.
+pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
+    Upkeeper { node }.keep().await;
+}
+
+struct Upkeeper<'a, R> {
+    node: &'a Node<R>,
+}
+
+impl<R: Runtime> Upkeeper<'_, R> {
+    async fn keep(&self) {
+        let upkeep = &self.node.config.upkeep;
+        let mut watcher = Watcher::new(upkeep.thresholds.clone(), upkeep.pressure_min);
+        let mut garbage = Garbage::default();
+        let mut images = self.node.config.root.clone();
+        let mut swept: Option<Instant> = None;
+        loop {
+            if swept.is_none_or(|it| SWEEP_EVERY.min(upkeep.look_every * 6) <= it.elapsed()) {
+                swept = Some(Instant::now());
+                if let Some(found) = self.image_dir().await {
+                    images = found;
+                }
+                self.collect(&mut garbage, &images, Want::Room).await;
+                self.sweep().await;
+            }
+            let (pressures, shortage) = watcher.see(&self.measures(&images), now());
+            self.node.standing.set_pressures(pressures);
+            if let Some(shortage) = shortage {
+                self.reclaim(shortage, &watcher, &mut garbage, &images).await;
+            }
+            let log_dir = self.node.config.var_log.join("pods");
+            logs::rotate(&*self.node.runtime, &log_dir, upkeep.log_bytes_max, upkeep.logs_max).await;
+            sleep(upkeep.look_every).await;
+        }
+    }
+
+    fn measures(&self, images: &Path) -> eviction::Measures {
+        measure::measures(&self.node.config.root, images)
+    }
+
+    async fn image_dir(&self) -> Option<PathBuf> {
+        let found = self.node.runtime.image_fs().await.ok()?;
+        Some(PathBuf::from(&found.first()?.fs_id.as_ref()?.mountpoint))
+    }
+
+    /// What nobody needs goes first; then one pod.
+    async fn reclaim(&self, shortage: Shortage, watcher: &Watcher, garbage: &mut Garbage, images: &Path) {
+        let resource = shortage.resource();
+        tracing::warn!(
+            node = self.node.config.name,
+            signal = shortage.signal.name(),
+            available = shortage.available,
+            least = shortage.least,
+            "the node is short of {resource}"
+        );
+        let message = format!("Attempting to reclaim {resource}");
+        self.tell(node_reference(&self.node.config.name), Event::warning("EvictionThresholdMet", message));
+        if resource.is_of_disks() {
+            self.collect(garbage, images, Want::All).await;
+            let mut again = watcher.clone();
+            if again.see(&self.measures(images), now()).1.is_none() {
+                tracing::info!(node = self.node.config.name, "images that nobody used made room");
+                return;
+            }
+        }
+        let Some(pods) = self.pods() else { return };
+        // What nobody knows anything of goes first; so a runtime that does not answer must not decide it.
+        let summary = match self.node.figures.summary().await {
+            Ok(summary) => summary,
+            Err(error) => {
+                tracing::warn!(node = self.node.config.name, %error, "cannot tell which pod takes most");
+                return;
+            }
+        };
+        let stats = |pod: &core::Pod| {
+            summary.pods.iter().find(|it| Some(it.pod_ref.uid.as_str()) == pod.uid().as_deref())
+        };
+        let candidates: Vec<Candidate> = pods
+            .iter()
+            .filter(|it| it.metadata.deletion_timestamp.is_none())
+            .map(|pod| candidate(pod, stats(pod), resource))
+            .collect();
+        let Some(pod) = eviction::first_to_go(shortage, &candidates) else {
+            tracing::warn!(node = self.node.config.name, "no pod may be evicted");
+            return;
+        };
+        let message = eviction::message(shortage, pod);
+        if let Some(object) = pods.iter().find(|it| it.uid().as_deref() == Some(&*pod.uid)) {
+            tracing::warn!(
+                pod = object.name_any(),
+                namespace = object.namespace(),
+                message,
+                "a pod is evicted"
+            );
+            self.tell(pod_reference(object), Event::warning(eviction::REASON, message.clone()));
+        }
+        if let Some(entry) = self.node.pods.get(&pod.uid) {
+            entry.end(Ending {
+                reason: eviction::REASON.into(),
+                message: message.into(),
+                // What is short cannot wait: it is the least that a container gets.
+                grace: Some(Duration::from_secs(1)),
+                is_rejection: false,
+                is_disruption: true,
+            });
+            self.wait_until_gone(&pod.uid).await;
+        }
+    }
+
+    async fn wait_until_gone(&self, uid: &str) {
+        let since = Instant::now();
+        while since.elapsed() < GOING_MAX {
+            sleep(GOING_EVERY).await;
+            let runs = match self.node.runtime.sandboxes(Some(uid)).await {
+                Ok(sandboxes) => sandboxes.iter().any(|it| it.state == 0),
+                Err(_) => true,
+            };
+            if !runs {
+                return;
+            }
+        }
+    }
+
+    /// Images that nobody uses.
+    async fn collect(&self, garbage: &mut Garbage, dir: &Path, want: Want) {
+        let (Ok(images), Ok(containers)) =
+            (self.node.runtime.images().await, self.node.runtime.containers(None).await)
+        else {
+            return;
+        };
+        let names = |it: &crate::runtime::v1::Container| {
+            let image = it.image.as_ref().map(|it| it.image.clone());
+            image.into_iter().chain([it.image_ref.clone()]).collect::<Vec<_>>()
+        };
+        let in_use: BTreeSet<String> = containers.iter().flat_map(names).collect();
+        let is_used = |it: &crate::runtime::v1::Image| {
+            in_use.contains(&it.id)
+                || it.repo_tags.iter().chain(&it.repo_digests).any(|it| in_use.contains(it))
+        };
+        let used: BTreeSet<Text> =
+            images.iter().filter(|it| is_used(it)).map(|it| it.id.as_str().into()).collect();
+        let images: Vec<image_garbage::Image> = images
+            .into_iter()
+            .map(|it| image_garbage::Image {
+                id: it.id.into(),
+                bytes: i64::try_from(it.size).unwrap_or(i64::MAX),
+                comes_from_registry: !it.repo_digests.is_empty(),
+                is_pinned: it.pinned,
+            })
+            .collect();
+        let at = now();
+        garbage.see(&images, &used, at);
+        let upkeep = &self.node.config.upkeep;
+        let limits =
+            Limits { high: upkeep.images_high, low: upkeep.images_low, age_min: upkeep.image_age_min };
+        let gone: Vec<Text> = match (want, Disk::of(dir)) {
+            (Want::All, _) => {
+                garbage.unused(&images, &used, Duration::ZERO, at).into_iter().map(|it| it.0).collect()
+            }
+            (Want::Room, Ok(disk)) => {
+                let disk = image_garbage::Disk { bytes: disk.bytes, used: disk.used };
+                garbage.for_room(&images, &used, disk, limits, at)
+            }
+            (Want::Room, Err(_)) => Vec::new(),
+        };
+        for image in gone {
+            tracing::info!(node = self.node.config.name, %image, "an image that nobody uses is removed");
+            if let Err(error) = self.node.runtime.remove_image(&image).await {
+                tracing::warn!(node = self.node.config.name, %image, %error, "cannot remove an image");
+            }
+        }
+    }
+
+    /// Remains of pods that are neither known nor in the runtime.
+    async fn sweep(&self) {
+        let Some(pods) = self.pods() else { return };
+        let Ok(sandboxes) = self.node.runtime.sandboxes(None).await else { return };
+        let known = pods.iter().filter_map(|it| it.uid());
+        let known: BTreeSet<String> =
+            known.chain(sandboxes.into_iter().filter_map(|it| Some(it.metadata?.uid))).collect();
+        let var_log = self.node.config.var_log.clone();
+        let swept = tokio::task::spawn_blocking(move || logs::sweep(&var_log, &known)).await;
+        if let Ok(Err(error)) = swept {
+            tracing::warn!(node = self.node.config.name, %error, "cannot remove the logs of pods that are gone");
+        }
+    }
+
+    /// All that are here and have not ended. `None` until it is known which they are.
+    fn pods(&self) -> Option<Vec<Arc<core::Pod>>> {
+        self.node.pods.mirrors()?;
+        let shown = self.node.pods.all().into_iter().map(|it| it.shown());
+        Some(shown.filter(|it| !it.has_ended).map(|it| it.object).collect())
+    }
+
+    fn tell(&self, about: Reference, event: Event) {
+        self.node.recorder.record(Tell { about, event });
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Want {
+    /// As much as there is too much.
+    Room,
+    /// The node is short of disk.
+    All,
+}
+
+fn pod_reference(pod: &core::Pod) -> Reference {
+    Reference {
+        api_version: "v1".into(),
+        kind: "Pod".into(),
+        key: Key::new(pod.namespace().unwrap_or_default(), pod.name_any()),
+        uid: pod.uid().unwrap_or_default().into(),
+        resource_version: 0,
+    }
+}
+
+fn candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resource) -> Candidate {
+    let spec = pod.spec.as_ref();
+    let name = match resource {
+        Resource::Memory => "memory",
+        Resource::EphemeralStorage => "ephemeral-storage",
+        Resource::Inodes | Resource::Pids => "",
+    };
+    let of_container = |it: &core::Container| requests(it.resources.as_ref());
+    let containers = spec.map(|it| it.containers.as_slice()).unwrap_or_default();
+    let init = spec.and_then(|it| it.init_containers.as_deref()).unwrap_or_default();
+    let sidecar = |it: &core::Container| it.restart_policy.as_deref() == Some("Always");
+    let asked = resources::at_once(
+        containers.iter().map(of_container),
+        init.iter().map(|it| (sidecar(it), of_container(it))),
+    );
+    let of_whole: Amounts = spec.map(|it| requests(it.resources.as_ref())).unwrap_or_default();
+    let amount = |of: &Amounts| of.get(name).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
+    let bytes = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
+    let taker = |container: &core::Container| {
+        let stats = stats.and_then(|it| it.containers.iter().find(|it| it.name == container.name));
+        Taker {
+            name: container.name.as_str().into(),
+            request: amount(&of_container(container)),
+            usage: stats.map(|it| bytes(taken(it, resource))),
+        }
+    };
+    let usage = stats.map(|it| match resource {
+        Resource::Memory => it.memory.working_set_bytes,
+        Resource::EphemeralStorage => it.ephemeral_storage.used_bytes,
+        Resource::Inodes => it.ephemeral_storage.inodes_used,
+        Resource::Pids => it.process_stats.as_ref().map_or(0, |it| it.process_count),
+    });
+    let annotation = |key: &str| pod.annotations().get(key).map(String::as_str);
+    Candidate {
+        uid: pod.uid().unwrap_or_default().into(),
+        priority: spec.and_then(|it| it.priority).unwrap_or(0),
+        is_static: annotation("kubernetes.io/config.source").is_some_and(|it| it != "api")
+            || annotation("kubernetes.io/config.mirror").is_some(),
+        is_daemon: pod
+            .owner_references()
+            .iter()
+            .any(|it| it.controller == Some(true) && it.kind == "DaemonSet"),
+        request: if of_whole.contains_key(name) { amount(&of_whole) } else { amount(&asked) },
+        usage: usage.map(bytes),
+        containers: containers.iter().chain(init).map(taker).collect(),
+    }
+}
+
+fn taken(stats: &ContainerStats, resource: Resource) -> u64 {
+    match resource {
+        Resource::Memory => stats.memory.working_set_bytes,
+        Resource::EphemeralStorage => stats.rootfs.used_bytes + stats.logs.used_bytes,
+        Resource::Inodes => stats.rootfs.inodes_used + stats.logs.inodes_used,
+        Resource::Pids => 0,
+    }
+}
+
+fn requests(of: Option<&core::ResourceRequirements>) -> Amounts {
+    let read = |(key, ApiQuantity(amount)): (&String, &ApiQuantity)| {
+        Some((key.clone(), Quantity::parse(amount).ok()?))
+    };
+    of.and_then(|it| it.requests.as_ref()).into_iter().flatten().filter_map(read).collect()
+}

@@ -1,0 +1,348 @@
+//! Pods from files on the node. They run whatever the API server says, and without one; what stands for them there is kept.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, ResourceExt as _};
+use muster_engine::facts::Key;
+use muster_engine::static_pod::{self, Fate};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use serde_json::Value;
+use tokio::net::unix::pipe::Receiver;
+use tokio::time::{sleep, timeout};
+
+use super::pods::{Entry, Source};
+use super::{Node, now};
+use crate::runtime::Runtime;
+
+/// Looked at so often beside the watch, which a file system may not have. Upstream: `fileCheckFrequency`.
+const LOOK_EVERY: Duration = Duration::from_secs(20);
+
+/// Whoever writes several files, or one in steps, is given time.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// A manifest is no larger.
+const MANIFEST_MAX: u64 = 1 << 20;
+/// A directory of manifests has no more.
+const MANIFESTS_MAX: usize = 1000;
+
+/// What cannot be done for a mirror is tried again.
+const MIRROR_EVERY: Duration = Duration::from_secs(30);
+const CALL_MAX: Duration = Duration::from_secs(10);
+
+/// The files, and what was last made of each.
+#[derive(Default)]
+struct Files {
+    known: BTreeMap<PathBuf, Known>,
+}
+
+struct Known {
+    hash: String,
+    /// A file that can no longer be read leaves its pod as it was.
+    pod: Option<Pod>,
+}
+
+/// Follows the directory of manifests, for ever. The first look is taken before this waits for anything.
+pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
+    let Some(dir) = node.config.static_pods.clone() else { return };
+    tokio::join!(follow(node, &dir), mirror(node));
+}
+
+async fn follow<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
+    let mut files = Files::default();
+    loop {
+        // Watched before it is read: nothing is missed between.
+        let watch = watch(dir);
+        files.read(dir, &node.config.name);
+        loop {
+            let waits = settle(node, &files);
+            let look_again = if waits { Duration::from_secs(1) } else { LOOK_EVERY };
+            let changed = async {
+                match &watch {
+                    Ok(watch) => drop(drain(watch).await),
+                    Err(_) => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = changed => {
+                    sleep(SETTLE).await;
+                    break;
+                }
+                () = node.pods.changed(), if waits => {}
+                () = sleep(look_again) => if !waits { break },
+            }
+        }
+    }
+}
+
+/// Runs what is in the files, and ends what no longer is. Whether something waits: a pod takes its name when the one before
+/// it, from the same file as it was, is gone.
+fn settle<R: Runtime>(node: &Arc<Node<R>>, files: &Files) -> bool {
+    let wanted: BTreeMap<String, &Pod> = files
+        .known
+        .values()
+        .filter_map(|it| it.pod.as_ref())
+        .filter_map(|it| Some((it.uid()?, it)))
+        .collect();
+    let mut here: BTreeMap<Key, String> = BTreeMap::new();
+    for entry in of_files(node) {
+        let object = entry.shown().object;
+        let uid = object.uid().unwrap_or_default();
+        if !wanted.contains_key(&uid) {
+            node.pods.remove(&uid);
+        }
+        here.insert(key(&object), uid);
+    }
+    let mut waits = false;
+    for (uid, pod) in wanted {
+        match here.get(&key(pod)) {
+            Some(there) if *there == uid => {}
+            Some(_) => waits = true,
+            None => {
+                tracing::info!(pod = %key(pod), "a pod from a file runs here");
+                here.insert(key(pod), uid);
+                node.pods.put(node, Source::Static, pod.clone());
+            }
+        }
+    }
+    waits
+}
+
+fn of_files<R: Runtime>(node: &Node<R>) -> Vec<Arc<Entry>> {
+    node.pods.all().into_iter().filter(|it| it.source == Source::Static).collect()
+}
+
+fn key(pod: &Pod) -> Key {
+    Key::new(pod.namespace().unwrap_or_default(), pod.name_any())
+}
+
+impl Files {
+    fn read(&mut self, dir: &Path, node: &str) {
+        let paths = match manifests(dir) {
+            Ok(paths) => paths,
+            Err(error) => {
+                tracing::warn!(dir = %dir.display(), %error, "the directory of static pods cannot be read");
+                // Its pods stay: whoever takes the directory away for a moment does not mean them.
+                return;
+            }
+        };
+        self.known.retain(|path, _| paths.contains(path));
+        for path in paths {
+            let text = match read_file(&path) {
+                Ok(text) => text,
+                Err(error) => {
+                    tracing::warn!(file = %path.display(), %error, "a static pod's file cannot be read");
+                    continue;
+                }
+            };
+            let hash = hash(&text, &path, node);
+            if self.known.get(&path).is_some_and(|it| it.hash == hash) {
+                continue;
+            }
+            let before = self.known.remove(&path).and_then(|it| it.pod);
+            let pod = match parse(&text, node, &hash) {
+                Ok(pod) => Some(pod),
+                Err(why) => {
+                    let stays = if before.is_some() { ": its pod stays as it was" } else { "" };
+                    tracing::warn!(file = %path.display(), "no static pod can be made of the file{stays}: {why}");
+                    before
+                }
+            };
+            self.known.insert(path, Known { hash, pod });
+        }
+    }
+}
+
+/// All files that are not hidden, in order.
+fn manifests(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        // Through links: a directory of manifests may be made of them.
+        if !is_hidden && fs::metadata(entry.path()).is_ok_and(|it| it.is_file()) {
+            paths.push(entry.path());
+        }
+    }
+    paths.sort();
+    if MANIFESTS_MAX < paths.len() {
+        tracing::warn!(dir = %dir.display(), "only the first {MANIFESTS_MAX} of {} files are read", paths.len());
+        paths.truncate(MANIFESTS_MAX);
+    }
+    Ok(paths)
+}
+
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    fs::File::open(path)?.take(MANIFEST_MAX + 1).read_to_end(&mut text)?;
+    if MANIFEST_MAX < text.len() as u64 {
+        return Err(io::Error::other(format!("it is larger than {MANIFEST_MAX} bytes")));
+    }
+    Ok(text)
+}
+
+/// As long as a kubelet's.
+fn hash(text: &[u8], path: &Path, node: &str) -> String {
+    let mut hasher = ring::digest::Context::new(&ring::digest::SHA256);
+    for part in [text, path.as_os_str().as_encoded_bytes(), node.as_bytes()] {
+        hasher.update(&(part.len() as u64).to_be_bytes());
+        hasher.update(part);
+    }
+    hasher.finish().as_ref()[..16].iter().map(|it| format!("{it:02x}")).collect()
+}
+
+fn parse(text: &[u8], node: &str, hash: &str) -> Result<Pod, String> {
+    let text = std::str::from_utf8(text).map_err(|_| "it is no text")?;
+    let manifest: Value = serde_saphyr::from_str(text).map_err(|it| it.to_string())?;
+    let pod = static_pod::read(manifest, node, hash, &now().to_rfc3339_micros())?;
+    serde_json::from_value(pod).map_err(|it| it.to_string())
+}
+
+/// What the kernel tells of a directory is read as from any other pipe.
+fn watch(dir: &Path) -> io::Result<Receiver> {
+    let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    let what = WatchFlags::CLOSE_WRITE | WatchFlags::MOVE | WatchFlags::DELETE | WatchFlags::CREATE;
+    inotify::add_watch(&watch, dir, what | WatchFlags::DELETE_SELF | WatchFlags::ONLYDIR)?;
+    Receiver::from_owned_fd_unchecked(watch)
+}
+
+/// Waits until something changed. What it was is seen by looking.
+async fn drain(watch: &Receiver) -> io::Result<()> {
+    watch.readable().await?;
+    let mut buffer = [0; 4096];
+    while matches!(watch.try_read(&mut buffer), Ok(1..)) {}
+    Ok(())
+}
+
+/// Keeps what stands for the pods on the API server, for ever.
+async fn mirror<R: Runtime>(node: &Arc<Node<R>>) {
+    let mut own = node.standing.own();
+    let mut said = BTreeMap::new();
+    loop {
+        let node_uid = own.borrow_and_update().as_ref().and_then(|it| it.uid());
+        if let Some(node_uid) = node_uid
+            && let Some(mirrors) = node.pods.mirrors()
+        {
+            keep_mirrors(node, &mirrors, &node_uid, &mut said).await;
+        }
+        tokio::select! {
+            () = node.pods.mirrors_changed() => {}
+            () = node.pods.changed() => {}
+            _ = own.changed() => {}
+            () = sleep(MIRROR_EVERY) => {}
+        }
+    }
+}
+
+async fn keep_mirrors<R: Runtime>(
+    node: &Arc<Node<R>>,
+    mirrors: &BTreeMap<Key, Arc<Pod>>,
+    node_uid: &str,
+    said: &mut BTreeMap<Key, String>,
+) {
+    let entries: BTreeMap<Key, Arc<Entry>> =
+        of_files(node).into_iter().map(|it| (key(&it.shown().object), it)).collect();
+    let value = |pod: &Pod| serde_json::to_value(pod).unwrap_or_default();
+    for (key, mirror) in mirrors {
+        let entry = entries.get(key);
+        let pod = entry.map(|it| value(&it.shown().object));
+        match (static_pod::fate(&value(mirror), pod.as_ref(), node_uid), entry) {
+            (Fate::Stays, Some(entry)) => entry.mirrored(Some(mirror)),
+            _ => {
+                let preconditions = Preconditions { uid: mirror.uid(), ..Preconditions::default() };
+                let now = DeleteParams {
+                    preconditions: Some(preconditions),
+                    ..DeleteParams::default().grace_period(0)
+                };
+                let pods: Api<Pod> = Api::namespaced(node.client.clone(), &key.namespace);
+                match timeout(CALL_MAX, pods.delete(&key.name, &now)).await {
+                    Ok(Err(error)) if !is_gone(&error) => {
+                        complain(
+                            said,
+                            key,
+                            format!("what stands for a static pod cannot be deleted: {error}"),
+                        );
+                    }
+                    // That it is gone is seen by the watch.
+                    _ => {}
+                }
+            }
+        }
+    }
+    for (key, entry) in entries.iter().filter(|(key, _)| !mirrors.contains_key(*key)) {
+        entry.mirrored(None);
+        let object = static_pod::mirror(&value(&entry.shown().object), &node.config.name, node_uid);
+        let Ok(object) = serde_json::from_value::<Pod>(object) else { continue };
+        let pods: Api<Pod> = Api::namespaced(node.client.clone(), &key.namespace);
+        match timeout(CALL_MAX, pods.create(&PostParams::default(), &object)).await {
+            Ok(Ok(_)) => drop(said.remove(key)),
+            // The watch has not shown it yet, or it is another's.
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => {}
+            Ok(Err(error)) => {
+                complain(said, key, format!("what stands for a static pod cannot be made: {error}"));
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+fn is_gone(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
+}
+
+/// Once, until it is otherwise.
+fn complain(said: &mut BTreeMap<Key, String>, key: &Key, message: String) {
+    if said.get(key) != Some(&message) {
+        tracing::warn!(pod = %key, "{message}");
+        said.insert(key.clone(), message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_spoilt_leaves_its_pod_as_it_was() {
+        let dir = std::env::temp_dir().join(format!("muster-static-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let web = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n  - name: main\n    image: web:1\n";
+        let write = |name: &str, text: &str| fs::write(dir.join(name), text).unwrap();
+        let mut files = Files::default();
+        let mut said = String::new();
+        let mut look = |what: &str| {
+            files.read(&dir, "Node-1");
+            let pods = files.known.iter().map(|(path, it)| {
+                let file = path.file_name().unwrap().to_string_lossy();
+                let image = |it: &Pod| it.spec.as_ref().unwrap().containers[0].image.clone().unwrap();
+                let pod =
+                    it.pod.as_ref().map_or("none".to_owned(), |it| format!("{} {}", key(it), image(it)));
+                format!("  {file}: {pod}\n")
+            });
+            said += &format!("{what}\n{}", pods.collect::<String>());
+        };
+        write("web.yaml", web);
+        write(".hidden.yaml", web);
+        fs::create_dir_all(dir.join("a directory")).unwrap();
+        look("one file");
+        write("web.yaml", &web.replace("web:1", "web:2"));
+        write("broken.yaml", "apiVersion: v1\nkind: [");
+        look("changed, and another that is spoilt");
+        write("web.yaml", "kind: Service");
+        look("spoilt");
+        fs::remove_file(dir.join("web.yaml")).unwrap();
+        fs::write(dir.join("broken.yaml"), vec![b' '; 2 << 20]).unwrap();
+        look("gone, and the other too large");
+        fs::remove_dir_all(&dir).unwrap();
+        look("the directory is gone");
+        expect![[r#""#]].assert_eq(&said);
+    }
+}

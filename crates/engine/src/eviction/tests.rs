@@ -1,0 +1,214 @@
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use expect_test::{Expect, expect};
+
+use super::*;
+
+fn measures(of: &[(Signal, i64, i64)]) -> Measures {
+    of.iter()
+        .map(|(signal, available, capacity)| {
+            (*signal, Measure { available: *available, capacity: *capacity })
+        })
+        .collect()
+}
+
+#[test]
+fn thresholds_are_read_over_a_kubelets() {
+    let check = |text: &str, expected: Expect| {
+        let said = match Thresholds::default().with(text) {
+            Ok(read) => read
+                .0
+                .iter()
+                .map(|(signal, least)| match least {
+                    Least::Of(amount) => format!("{} < {amount}\n", signal.name()),
+                    Least::Share(it) => format!("{} < {it}‰\n", signal.name()),
+                })
+                .collect::<String>(),
+            Err(error) => error,
+        };
+        expected.assert_eq(&said);
+    };
+    check(
+        "",
+        expect![[r#"
+            memory.available < 100Mi
+            nodefs.available < 100‰
+            nodefs.inodesFree < 50‰
+            imagefs.available < 150‰
+            imagefs.inodesFree < 50‰
+        "#]],
+    );
+    check(
+        "memory.available<1.5Gi, pid.available=5%,nodefs.available<0%,imagefs.available<12.5%,imagefs.inodesFree<100%",
+        expect![[r#"
+            memory.available < 1536Mi
+            nodefs.inodesFree < 50‰
+            imagefs.available < 125‰
+            pid.available < 50‰
+        "#]],
+    );
+    check(
+        "memory.available",
+        expect![[r#""memory.available" is no threshold: write it as memory.available<100Mi"#]],
+    );
+    check(
+        "ram<1Gi",
+        expect![[
+            r#""ram" is not measured: it is one of memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available"#
+        ]],
+    );
+    check(
+        "memory.available<lots",
+        expect![[
+            r#""lots" of memory.available: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"#
+        ]],
+    );
+    check("memory.available<-1", expect![[r#""-1" of memory.available is less than nothing"#]]);
+    check("memory.available<101%", expect![[r#""101%" of memory.available is no share: write it as 10%"#]]);
+}
+
+#[test]
+fn a_pressure_lasts_until_it_was_not_seen_for_a_while() {
+    let mut watcher = Watcher::new(Thresholds::default(), PRESSURE_MIN);
+    let mut said = String::new();
+    let story = [
+        (0, measures(&[])),
+        (10, measures(&[(Signal::MemoryAvailable, 101 << 20, 1 << 30)])),
+        (20, measures(&[(Signal::MemoryAvailable, 99 << 20, 1 << 30)])),
+        (
+            30,
+            measures(&[(Signal::MemoryAvailable, 200 << 20, 1 << 30), (Signal::ImagefsAvailable, 149, 1000)]),
+        ),
+        (319, measures(&[(Signal::MemoryAvailable, 200 << 20, 1 << 30)])),
+        (320, measures(&[(Signal::MemoryAvailable, 200 << 20, 1 << 30)])),
+        (330, measures(&[(Signal::MemoryAvailable, 0, 1 << 30), (Signal::NodefsInodesFree, 0, 1000)])),
+    ];
+    for (at, measures) in story {
+        let (pressures, shortage) = watcher.see(&measures, Time::from_secs(at));
+        let Pressures { memory, disk, pids } = pressures;
+        said += &format!("{at:>3}: memory {memory}, disk {disk}, pids {pids}");
+        said += &shortage.map_or(String::new(), |it| {
+            format!("; short: {} {} < {}", it.signal.name(), it.available, it.least)
+        });
+        said += "\n";
+    }
+    expect![[r#"
+          0: memory false, disk false, pids false
+         10: memory false, disk false, pids false
+         20: memory true, disk false, pids false; short: memory.available 103809024 < 104857600
+         30: memory true, disk true, pids false; short: imagefs.available 149 < 150
+        319: memory true, disk true, pids false
+        320: memory false, disk true, pids false
+        330: memory true, disk true, pids false; short: memory.available 0 < 104857600
+    "#]]
+    .assert_eq(&said);
+}
+
+fn pod(uid: &str, priority: i32, request: i64, usage: Option<i64>) -> Candidate {
+    let containers = Vec::from([Taker { name: "main".into(), request, usage }]);
+    Candidate { uid: uid.into(), priority, is_static: false, is_daemon: false, request, usage, containers }
+}
+
+/// Who goes one after the other.
+fn order(signal: Signal, mut pods: Vec<Candidate>) -> String {
+    let shortage = Shortage { signal, least: 100, available: 50 };
+    let mut said = String::new();
+    while let Some(first) = first_to_go(shortage, &pods).cloned() {
+        pods.retain(|it| it.uid != first.uid);
+        said += &format!("{}\n", first.uid);
+    }
+    let left: Vec<_> = pods.iter().map(|it| &*it.uid).collect();
+    said + &format!("stay: {}", left.join(" "))
+}
+
+fn everyone() -> Vec<Candidate> {
+    Vec::from([
+        pod("modest", 0, 100, Some(50)),
+        pod("greedy", 0, 100, Some(150)),
+        pod("greedier", 0, 100, Some(300)),
+        pod("unknown", 0, 100, None),
+        pod("greedy-but-important", 1000, 100, Some(900)),
+        Candidate { is_daemon: true, ..pod("daemon", 0, 0, Some(5000)) },
+        Candidate { is_static: true, ..pod("static", 0, 0, Some(5000)) },
+        pod("critical", CRITICAL, 0, Some(5000)),
+    ])
+}
+
+#[test]
+fn who_takes_more_than_they_asked_for_goes_first_and_daemons_go_last() {
+    expect![[r#"
+        unknown
+        greedier
+        greedy
+        greedy-but-important
+        modest
+        daemon
+        stay: static critical"#]]
+    .assert_eq(&order(Signal::MemoryAvailable, everyone()));
+}
+
+#[test]
+fn of_pids_the_least_important_goes_first() {
+    expect![[r#"
+        unknown
+        greedier
+        greedy
+        modest
+        greedy-but-important
+        daemon
+        stay: static critical"#]]
+    .assert_eq(&order(Signal::PidAvailable, everyone()));
+}
+
+#[test]
+fn a_pod_is_told_why_it_goes() {
+    let mut pod = pod("greedy", 0, 1 << 20, Some(3 << 20));
+    pod.containers.push(Taker { name: "modest".into(), request: 100, usage: Some(100) });
+    let said = |signal, least, available| message(Shortage { signal, least, available }, &pod) + "\n";
+    let said = said(Signal::MemoryAvailable, 100 << 20, (50 << 20) + 1)
+        + &said(Signal::ImagefsAvailable, 1 << 30, 0)
+        + &said(Signal::NodefsInodesFree, 5000, 17)
+        + &said(Signal::PidAvailable, 100, 3);
+    expect![[r#"
+        The node was low on resource: memory. Threshold quantity: 100Mi, available: 52428801. Container main was using 3Mi, request is 1Mi, has larger consumption of memory. 
+        The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: 0. Container main was using 3Mi, request is 1Mi, has larger consumption of ephemeral-storage. 
+        The node was low on resource: inodes. Threshold quantity: 5k, available: 17. 
+        The node was low on resource: pids. Threshold quantity: 100, available: 3. 
+    "#]]
+    .assert_eq(&said);
+}
+
+#[test]
+fn under_pressure_few_pods_come_in() {
+    let mut said = String::new();
+    let memory = Pressures { memory: true, ..Pressures::default() };
+    let both = Pressures { disk: true, ..memory };
+    for (name, pressures) in [("none", Pressures::default()), ("memory", memory), ("memory and disk", both)] {
+        for (pod, is_critical, is_best_effort, tolerates) in [
+            ("critical", true, true, false),
+            ("burstable", false, false, false),
+            ("tolerant", false, true, true),
+            ("best effort", false, true, false),
+        ] {
+            let verdict = admit(pressures, is_critical, is_best_effort, tolerates);
+            said += &format!("{name}, {pod}: {}\n", verdict.err().unwrap_or_else(|| "in".into()));
+        }
+    }
+    expect![[r#"
+        none, critical: in
+        none, burstable: in
+        none, tolerant: in
+        none, best effort: in
+        memory, critical: in
+        memory, burstable: in
+        memory, tolerant: in
+        memory, best effort: The node had condition: [MemoryPressure]. 
+        memory and disk, critical: in
+        memory and disk, burstable: The node had condition: [MemoryPressure DiskPressure]. 
+        memory and disk, tolerant: The node had condition: [MemoryPressure DiskPressure]. 
+        memory and disk, best effort: The node had condition: [MemoryPressure DiskPressure]. 
+    "#]]
+    .assert_eq(&said);
+}

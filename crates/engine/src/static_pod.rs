@@ -1,0 +1,231 @@
+//! Pods that a node has from a file of its own, and what stands for them on the API server. Upstream: `pkg/kubelet/config`,
+//! `pkg/kubelet/pod`.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde_json::{Map, Value, json};
+
+const SOURCE: &str = "kubernetes.io/config.source";
+const SEEN: &str = "kubernetes.io/config.seen";
+const HASH: &str = "kubernetes.io/config.hash";
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Names that end in the node's, and namespaces, are no longer than these.
+const NAME_MAX: usize = 253;
+const NAMESPACE_MAX: usize = 63;
+
+/// Rule: a manifest is a pod of its node: called by its own name and the node's, bound to it, with a UID that follows from
+/// what the file says, so that another file is another pod. It cannot use what only the API server has.
+///
+/// `hash` is of all that makes it another pod: what the file says, its name and the node's.
+pub fn read(manifest: Value, node: &str, hash: &str, seen: &str) -> Result<Value, String> {
+    let Value::Object(mut pod) = manifest else { return Err("it is no object".into()) };
+    let of = |pod: &Map<String, Value>, key: &str| pod.get(key).and_then(Value::as_str).map(String::from);
+    if of(&pod, "apiVersion").as_deref() != Some("v1") || of(&pod, "kind").as_deref() != Some("Pod") {
+        return Err("it is no pod: apiVersion must be v1 and kind Pod".into());
+    }
+    let metadata = pod.get_mut("metadata").and_then(Value::as_object_mut);
+    let metadata = metadata.ok_or("metadata: it has no name")?;
+    let name = of(metadata, "name").filter(|it| !it.is_empty()).ok_or("metadata.name: it has none")?;
+    let name = format!("{name}-{}", node.to_lowercase());
+    if !is_name(&name, NAME_MAX, true) {
+        return Err(format!("metadata.name: {name:?} is no name of a pod"));
+    }
+    let namespace = of(metadata, "namespace").unwrap_or_else(|| "default".into());
+    if !is_name(&namespace, NAMESPACE_MAX, false) {
+        return Err(format!("metadata.namespace: {namespace:?} is no name of a namespace"));
+    }
+    for dropped in
+        ["uid", "resourceVersion", "generateName", "deletionTimestamp", "ownerReferences", "finalizers"]
+    {
+        metadata.remove(dropped);
+    }
+    metadata.insert("name".into(), name.into());
+    metadata.insert("namespace".into(), namespace.into());
+    metadata.insert("uid".into(), hash.into());
+    let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+    if !annotations.is_object() {
+        *annotations = json!({});
+    }
+    annotations[SOURCE] = "file".into();
+    annotations[SEEN] = seen.into();
+    annotations[HASH] = hash.into();
+
+    pod.insert("status".into(), json!({"phase": "Pending"}));
+    let spec = pod.get_mut("spec").filter(|it| it.is_object()).ok_or("spec: it has none")?;
+    check(spec)?;
+    complete(spec);
+    spec["nodeName"] = node.into();
+    let everything = json!({"operator": "Exists", "effect": "NoExecute"});
+    if let Some(tolerations) =
+        spec.as_object_mut().map(|it| it.entry("tolerations").or_insert_with(|| json!([])))
+        && let Some(tolerations) = tolerations.as_array_mut()
+        && !tolerations.contains(&everything)
+    {
+        tolerations.push(everything);
+    }
+    Ok(pod.into())
+}
+
+/// A name as the API has it: it becomes a part of paths, so nothing else may pass.
+fn is_name(name: &str, max: usize, with_dots: bool) -> bool {
+    let label = |it: &str| {
+        let is_inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-';
+        !it.is_empty() && it.bytes().all(is_inner) && !it.starts_with('-') && !it.ends_with('-')
+    };
+    name.len() <= max && if with_dots { name.split('.').all(label) } else { label(name) }
+}
+
+fn check(spec: &Value) -> Result<(), String> {
+    let list = |key: &str| spec[key].as_array().map(Vec::as_slice).unwrap_or_default();
+    if list("containers").is_empty() {
+        return Err("spec.containers: it has none".into());
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for key in ["initContainers", "containers"] {
+        for (index, container) in list(key).iter().enumerate() {
+            let at = format!("spec.{key}[{index}]");
+            let name = container["name"].as_str().unwrap_or_default();
+            if !is_name(name, NAMESPACE_MAX, false) {
+                return Err(format!("{at}.name: {name:?} is no name of a container"));
+            }
+            if names.contains(&name) {
+                return Err(format!("{at}.name: there are two called {name:?}"));
+            }
+            names.push(name);
+            if container["image"].as_str().is_none_or(str::is_empty) {
+                return Err(format!("{at}.image: it has none"));
+            }
+            let env = container["env"].as_array().into_iter().flatten();
+            let of_env =
+                env.flat_map(|it| ["configMapKeyRef", "secretKeyRef"].map(|key| &it["valueFrom"][key]));
+            if of_env.into_iter().any(|it| !it.is_null()) || !container["envFrom"].is_null() {
+                return Err(format!("{at}.env: static pods may not reference configmaps or secrets"));
+            }
+        }
+    }
+    if !list("ephemeralContainers").is_empty() {
+        return Err("spec.ephemeralContainers: a manifest cannot have any".into());
+    }
+    for field in ["serviceAccountName", "serviceAccount", "imagePullSecrets", "resourceClaims"] {
+        if !spec[field].is_null() && spec[field] != "" && spec[field] != json!([]) {
+            return Err(format!("spec.{field}: static pods may not reference {}", field.to_lowercase()));
+        }
+    }
+    for (index, volume) in list("volumes").iter().enumerate() {
+        for source in ["configMap", "secret", "persistentVolumeClaim", "projected", "csi", "ephemeral"] {
+            if !volume[source].is_null() {
+                return Err(format!(
+                    "spec.volumes[{index}].{source}: static pods may not reference {}s",
+                    source.to_lowercase()
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the API server would have filled in.
+fn complete(spec: &mut Value) {
+    let fill = |of: &mut Value, key: &str, value: Value| {
+        if let Some(of) = of.as_object_mut() {
+            of.entry(key).or_insert(value);
+        }
+    };
+    fill(spec, "restartPolicy", "Always".into());
+    fill(spec, "terminationGracePeriodSeconds", 30.into());
+    fill(spec, "dnsPolicy", "ClusterFirst".into());
+    fill(spec, "schedulerName", "default-scheduler".into());
+    fill(spec, "securityContext", json!({}));
+    fill(spec, "enableServiceLinks", true.into());
+    for key in ["initContainers", "containers"] {
+        for container in spec[key].as_array_mut().into_iter().flatten() {
+            let image = container["image"].as_str().unwrap_or_default();
+            let pull = if is_latest(image) { "Always" } else { "IfNotPresent" };
+            fill(container, "imagePullPolicy", pull.into());
+            fill(container, "terminationMessagePath", "/dev/termination-log".into());
+            fill(container, "terminationMessagePolicy", "File".into());
+            fill(container, "resources", json!({}));
+            // What is limited and asks for nothing asks for its limit.
+            let limits = container["resources"]["limits"].as_object().cloned().unwrap_or_default();
+            if !limits.is_empty() && container["resources"].is_object() {
+                fill(&mut container["resources"], "requests", json!({}));
+                for (resource, amount) in limits {
+                    fill(&mut container["resources"]["requests"], &resource, amount);
+                }
+            }
+            for port in container["ports"].as_array_mut().into_iter().flatten() {
+                fill(port, "protocol", "TCP".into());
+            }
+            for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+                let Some(probe) = container.get_mut(probe).filter(|it| it.is_object()) else { continue };
+                for (key, value) in [
+                    ("timeoutSeconds", 1),
+                    ("periodSeconds", 10),
+                    ("successThreshold", 1),
+                    ("failureThreshold", 3),
+                ] {
+                    fill(probe, key, value.into());
+                }
+                if probe["httpGet"].is_object() {
+                    fill(&mut probe["httpGet"], "path", "/".into());
+                    fill(&mut probe["httpGet"], "scheme", "HTTP".into());
+                }
+            }
+        }
+    }
+    // On the node's network every port is the node's.
+    if spec["hostNetwork"] == true {
+        for key in ["initContainers", "containers"] {
+            let containers = spec[key].as_array_mut().into_iter().flatten();
+            for port in containers.flat_map(|it| it["ports"].as_array_mut().into_iter().flatten()) {
+                let number = port["containerPort"].clone();
+                fill(port, "hostPort", number);
+            }
+        }
+    }
+}
+
+/// Whether an image may be another one tomorrow.
+fn is_latest(image: &str) -> bool {
+    let name = image.rsplit('/').next().unwrap_or_default();
+    !image.contains('@') && name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+}
+
+/// What stands for a static pod on the API server.
+pub fn mirror(pod: &Value, node: &str, node_uid: &str) -> Value {
+    let mut mirror = pod.clone();
+    mirror["metadata"]["annotations"][MIRROR] = pod["metadata"]["annotations"][HASH].clone();
+    mirror["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid, "controller": true}]);
+    if let Some(metadata) = mirror["metadata"].as_object_mut() {
+        metadata.remove("uid");
+    }
+    mirror
+}
+
+/// What to do about a static pod's place on the API server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fate {
+    /// It stands for the pod.
+    Stays,
+    /// It goes, for another pod of that name to take its place.
+    Goes,
+}
+
+/// Rule: what stands for a static pod is taken off, and made again, when it is of another version of the file, of an older
+/// node of that name, or when someone deletes it: the pod itself runs on. It goes for good when the file did.
+pub fn fate(mirror: &Value, pod: Option<&Value>, node_uid: &str) -> Fate {
+    let Some(pod) = pod else { return Fate::Goes };
+    let hash = &pod["metadata"]["annotations"][HASH];
+    let is_of_it = mirror["metadata"]["annotations"][MIRROR] == *hash;
+    let is_deleted = !mirror["metadata"]["deletionTimestamp"].is_null();
+    let owners = mirror["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let is_of_node = owners.into_iter().any(|it| it["kind"] == "Node" && it["uid"] == node_uid);
+    if is_of_it && is_of_node && !is_deleted { Fate::Stays } else { Fate::Goes }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+use alloc::format;
+use alloc::string::String;
+
+use expect_test::{Expect, expect};
+
+use super::*;
+
+fn manifest() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "kube-system", "uid": "mine", "labels": {"app": "web"}},
+        "spec": {
+            "hostNetwork": true,
+            "containers": [{
+                "name": "main", "image": "registry:5000/web",
+                "ports": [{"containerPort": 80}],
+                "resources": {"limits": {"cpu": "1"}, "requests": {"memory": "1Mi"}},
+                "readinessProbe": {"httpGet": {"port": 80}},
+            }],
+            "volumes": [{"name": "logs", "hostPath": {"path": "/var/log"}}],
+        },
+    })
+}
+
+#[test]
+fn a_manifest_becomes_a_pod_of_its_node() {
+    let pod = read(manifest(), "Node-1", "0123", "2026-01-01T00:00:00Z").unwrap();
+    expect![[r#""#]].assert_eq(&serde_json::to_string_pretty(&pod).unwrap());
+    let mirror = mirror(&pod, "Node-1", "node-uid");
+    expect![[r#""#]].assert_eq(&serde_json::to_string_pretty(&mirror["metadata"]).unwrap());
+}
+
+#[test]
+fn what_is_no_pod_of_a_node_is_refused() {
+    let check = |change: fn(&mut Value), expected: Expect| {
+        let mut manifest = manifest();
+        change(&mut manifest);
+        let said = match read(manifest, "n1", "0123", "") {
+            Ok(pod) => format!("is {}", pod["metadata"]["name"]),
+            Err(why) => why,
+        };
+        expected.assert_eq(&said);
+    };
+    check(|it| *it = json!([]), expect![[r#""#]]);
+    check(|it| it["kind"] = "Service".into(), expect![[r#""#]]);
+    check(|it| it["metadata"] = json!({}), expect![[r#""#]]);
+    check(|it| it["metadata"]["name"] = "../etc".into(), expect![[r#""#]]);
+    check(|it| it["metadata"]["namespace"] = "a/b".into(), expect![[r#""#]]);
+    check(|it| it["spec"] = Value::Null, expect![[r#""#]]);
+    check(|it| it["spec"]["containers"] = json!([]), expect![[r#""#]]);
+    check(|it| it["spec"]["containers"][0]["name"] = "..".into(), expect![[r#""#]]);
+    check(|it| it["spec"]["initContainers"] = it["spec"]["containers"].clone(), expect![[r#""#]]);
+    check(|it| it["spec"]["containers"][0]["image"] = Value::Null, expect![[r#""#]]);
+    check(
+        |it| {
+            it["spec"]["containers"][0]["env"] =
+                json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s"}}}])
+        },
+        expect![[r#""#]],
+    );
+    check(|it| it["spec"]["serviceAccountName"] = "root".into(), expect![[r#""#]]);
+    check(|it| it["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "m"}}]), expect![[r#""#]]);
+    check(|it| it["spec"]["ephemeralContainers"] = json!([{}]), expect![[r#""#]]);
+}
+
+#[test]
+fn what_stands_for_a_pod_stays_only_while_it_is_true() {
+    let pod = read(manifest(), "n1", "0123", "").unwrap();
+    let other = read(manifest(), "n1", "4567", "").unwrap();
+    let of = mirror(&pod, "n1", "u1");
+    let mut deleted = of.clone();
+    deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    let said: String = [
+        ("as it is", fate(&of, Some(&pod), "u1")),
+        ("the file changed", fate(&of, Some(&other), "u1")),
+        ("the file is gone", fate(&of, None, "u1")),
+        ("the node is another", fate(&of, Some(&pod), "u2")),
+        ("someone deletes it", fate(&deleted, Some(&pod), "u1")),
+    ]
+    .iter()
+    .map(|(what, fate)| format!("{what}: {fate:?}\n"))
+    .collect();
+    expect![[r#"
+        as it is: Stays
+        the file changed: Goes
+        the file is gone: Goes
+        the node is another: Goes
+        someone deletes it: Goes
+    "#]]
+    .assert_eq(&said);
+}
