@@ -54,8 +54,53 @@ fn make_machine(machine: &Path) -> UnixListener {
 
 fn what_it_is_told(cluster: &Cluster) {
     let pod = ended(cluster, "env");
-    let said = log(cluster, &pod, "told");
-    expect![[""]].assert_eq(&said);
+    expect![[r#"
+        arguments: first hello $(GREETING) $(NOBODY)
+        /var/log
+        COLOR=blue
+        CPU_LIMIT=1
+        CPU_REQUEST=100
+        EMPTY=
+        GREETING=hello
+        HOSTNAME=told
+        HOST_IP=HOST_IP
+        KEPT=$(GREETING) $(NOBODY)
+        K_password=hunter2
+        K_user=bob
+        MEMORY_LIMIT=32
+        MY_ACCOUNT=robot
+        MY_APP=env
+        MY_NAME=env
+        MY_NAMESPACE=fields
+        MY_NODE=node-1
+        MY_NOTE=say "hi"
+        MY_UID=UID
+        PASSWORD=hunter2
+        POD_IP=POD_IP
+        POD_IPS=POD_IP
+        S_color=blue
+        TWICE=hello hello
+        hostname: told
+        api: there, 443
+        hosts:
+        127.0.0.1	localhost
+        ::1	localhost ip6-localhost ip6-loopback
+        fe00::0	ip6-localnet
+        fe00::0	ip6-mcastprefix
+        fe00::1	ip6-allnodes
+        fe00::2	ip6-allrouters
+        POD_IP	told.group.fields.svc.cluster.local	told
+
+        10.1.2.3	alias.example	other.example
+        resolv.conf:
+        search example.org
+        nameserver 10.9.8.7
+        options ndots:3 edns0
+        memory: 33554432
+        cpu: 50000
+        shares: 102
+        service account: ls: /var/run/secrets: No such file or directory
+    "#]].assert_eq(&whole_log(cluster, &pod, "told"));
     let spec = &pod["spec"];
     assert_eq!((&spec["priority"], &pod["status"]["qosClass"]), (&1234.into(), &"Burstable".into()));
     assert_eq!(states(&pod), "told: exited with 3 Error, 0 restarts\n");
@@ -63,12 +108,30 @@ fn what_it_is_told(cluster: &Cluster) {
 
 fn what_it_may_do(cluster: &Cluster) {
     let pod = ended(cluster, "rights");
-    expect![[""]].assert_eq(&log(cluster, &pod, "few"));
-    expect![[""]].assert_eq(&log(cluster, &pod, "some"));
+    expect![[r#"
+        1000
+        1001
+        1001 1002 2000
+        CapEff:	0000000000000000
+        CapBnd:	0000000000000000
+        NoNewPrivs:	1
+        Seccomp:	2
+        touch: /new: Read-only file system
+        80
+        shares processes
+    "#]].assert_eq(&whole_log(cluster, &pod, "few"));
+    expect![[r#"
+        0
+        0 1002 2000
+        CapEff:	0000000000001003
+        NoNewPrivs:	0
+        Seccomp:	0
+        written
+    "#]].assert_eq(&whole_log(cluster, &pod, "some"));
 
     // It is where the machine is, but for its network, which is the node's.
     let pod = ended(cluster, "machine");
-    let mut said = log(cluster, &pod, "all");
+    let mut said = whole_log(cluster, &pod, "all");
     for kind in ["pid", "ipc", "uts", "mnt", "net"] {
         let own = fs::read_link(format!("/proc/self/ns/{kind}")).unwrap();
         said = said.replace(own.to_str().unwrap(), "the machine's");
@@ -78,7 +141,15 @@ fn what_it_may_do(cluster: &Cluster) {
     said = said.replace(&of_node, "the node's");
     let plain = said.lines().map(|it| if it.starts_with("mnt mnt:[") { "mnt its own" } else { it });
     let plain: Vec<&str> = plain.collect();
-    expect![[""]].assert_eq(&plain.join("\n"));
+    expect![[r#"
+        net the node's
+        pid the machine's
+        ipc the machine's
+        uts the machine's
+        mnt its own
+        devices: all
+        Seccomp:	0
+        mounts"#]].assert_eq(&plain.join("\n"));
 }
 
 fn what_it_finds(cluster: &Cluster, machine: &Path) {
@@ -86,9 +157,69 @@ fn what_it_finds(cluster: &Cluster, machine: &Path) {
         let pod = get(cluster, "volumes");
         is_ready(&pod).then_some(pod)
     });
-    let whole = |it: &String| it.contains("-- end\n");
-    let said = cluster.wait("all that it says", || Some(log(cluster, &pod, "sees")).filter(whole));
-    expect![[""]].assert_eq(said.split("-- end\n").next().unwrap());
+    expect![[r#"
+        -- emptyDir
+        /scratch/file: made by init
+        /part/file: a part
+        /expr/file: a part
+        drwxrwsrwx 0:2000
+        written
+        -- memory
+        tmpfs 4096 KiB
+        drwxrwsrwt 0:2000
+        -- configMap
+        /settings/..data drwxr-sr-x 0:2000 -> TIME
+        /settings/color -rw-r----- 0:2000 -> ..data/color
+        /settings/conf.ini -rw-r----- 0:2000 -> ..data/conf.ini
+        /settings/raw -rw-r----- 0:2000 -> ..data/raw
+        /settings/color: blue
+        00000000  00 ff 0a                                          |...|
+        /one-file: blue
+        touch: /settings/new: Read-only file system
+        -- secret
+        /key/..data drwxr-sr-x 0:2000 -> TIME
+        /key/password -r--r----- 0:2000 -> ..data/password
+        /key/password: hunter2
+        tmpfs
+        -- downwardAPI
+        /self/..data drwxr-sr-x 0:2000 -> TIME
+        /self/cpu -rw-r--r-- 0:2000 -> ..data/cpu
+        /self/labels -rw-r--r-- 0:2000 -> ..data/labels
+        /self/labels: app="volumes"
+        /self/cpu: 250
+        -- projected
+        /all/..data drwxr-sr-x 0:2000 -> TIME
+        /all/conf drwxr-sr-x 0:2000 -> ..data/conf
+        /all/name -rw-r--r-- 0:2000 -> ..data/name
+        /all/token -rw-r----- 0:2000 -> ..data/token
+        /all/user -rw-r--r-- 0:2000 -> ..data/user
+        /all/conf/ini: [a]
+        b=c
+        /all/user: bob
+        /all/name: volumes
+        -- hostPath
+        /host/file: on the machine
+        /host-file: on the machine
+        touch: /host-ro/new: Read-only file system
+        directory 755
+        regular empty file 644
+        socket
+        block
+        char
+        link
+        -- account
+        ca.crt
+        namespace
+        token
+        fields
+        wget: TLS error from peer (alert code 40): handshake failure
+        wget: error getting response: Connection reset by peer
+        0
+        wget: error getting response: Connection reset by peer
+        -- names
+        search fields.svc.cluster.local svc.cluster.local cluster.local
+        options ndots:5
+    "#]].assert_eq(&whole_log(cluster, &pod, "sees"));
     assert_eq!(fs::read_to_string(machine.join("dir/written")).unwrap(), "more\n");
 
     // The files follow the object; and the token that the pod has is its own.
@@ -99,7 +230,7 @@ fn what_it_finds(cluster: &Cluster, machine: &Path) {
         let pod = get(cluster, "propagation");
         states(&pod).contains("sees: exited").then_some(pod)
     });
-    assert_eq!(log(cluster, &pod, "sees"), "from the other\n");
+    assert_eq!(whole_log(cluster, &pod, "sees"), "from the other\n");
 }
 
 fn how_it_comes_and_goes(cluster: &Cluster, machine: &Path) {
@@ -116,7 +247,16 @@ fn how_it_comes_and_goes(cluster: &Cluster, machine: &Path) {
     assert!(answer.ends_with("well\n"), "{answer}");
 
     cluster.kubectl(&["delete", "pod", "-n", NAMESPACE, "course", "--timeout=120s"]);
-    expect![[""]].assert_eq(&fs::read_to_string(machine.join("order/order")).unwrap());
+    expect![[r#"
+        first
+        beside
+        second
+        main
+        main has started
+        main will end
+        main is told to end
+        beside ends
+    "#]].assert_eq(&fs::read_to_string(machine.join("order/order")).unwrap());
 
     let mut told = String::new();
     for (name, until) in [
@@ -155,6 +295,13 @@ fn ended(cluster: &Cluster, pod: &str) -> Value {
     cluster.wait(&format!("the end of {pod}"), || {
         let pod = get(cluster, pod);
         matches!(pod["status"]["phase"].as_str()?, "Succeeded" | "Failed").then_some(pod)
+    })
+}
+
+/// What a container has said before it said that this is all.
+fn whole_log(cluster: &Cluster, pod: &Value, container: &str) -> String {
+    cluster.wait(&format!("all that {container} says"), || {
+        log(cluster, pod, container).split_once("-- end\n").map(|it| it.0.to_owned())
     })
 }
 
