@@ -141,7 +141,7 @@ fn complete(spec: &mut Value) {
     fill(spec, "securityContext", json!({}));
     fill(spec, "enableServiceLinks", true.into());
     for key in ["initContainers", "containers"] {
-        for container in spec[key].as_array_mut().into_iter().flatten() {
+        for container in list_mut(spec, key) {
             let image = container["image"].as_str().unwrap_or_default();
             let pull = if is_latest(image) { "Always" } else { "IfNotPresent" };
             fill(container, "imagePullPolicy", pull.into());
@@ -156,7 +156,7 @@ fn complete(spec: &mut Value) {
                     fill(&mut container["resources"]["requests"], &resource, amount);
                 }
             }
-            for port in container["ports"].as_array_mut().into_iter().flatten() {
+            for port in list_mut(container, "ports") {
                 fill(port, "protocol", "TCP".into());
             }
             for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
@@ -179,13 +179,17 @@ fn complete(spec: &mut Value) {
     // On the node's network every port is the node's.
     if spec["hostNetwork"] == true {
         for key in ["initContainers", "containers"] {
-            let containers = spec[key].as_array_mut().into_iter().flatten();
-            for port in containers.flat_map(|it| it["ports"].as_array_mut().into_iter().flatten()) {
+            for port in list_mut(spec, key).flat_map(|it| list_mut(it, "ports")) {
                 let number = port["containerPort"].clone();
                 fill(port, "hostPort", number);
             }
         }
     }
+}
+
+/// Nothing is added by looking.
+fn list_mut<'a>(of: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
+    of.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
 /// Whether an image may be another one tomorrow.

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use http::Uri;
 use muster_agent::endpoint::{Endpoint, Identity};
 use muster_agent::join::{Asking, Authority, Member};
 use muster_agent::net;
-use muster_agent::node::{Config, Node};
+use muster_agent::node::{Config, Node, Upkeep, host};
 use muster_agent::record::Recorder;
 use muster_agent::runtime::Cri;
 use serde_json::Value;
@@ -20,6 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::sim_node::{label, taint};
+use crate::span;
 
 /// Make this machine a node: run the pods that it is given, until Ctrl-C or SIGTERM
 ///
@@ -95,15 +97,70 @@ pub(crate) struct Args {
     /// What pods that want FROM of this machine get instead: with several nodes on it, each has its own
     #[arg(long, value_name = "FROM=TO", value_parser = own_path)]
     own_path: Vec<(PathBuf, PathBuf)>,
+    #[command(flatten)]
+    upkeep: UpkeepFlags,
+    /// When asked to end, end the pods first, critical ones last, as before the machine goes down. Without it they run on
+    #[arg(long)]
+    drain_on_stop: bool,
     /// End when standard input does: whoever started it is gone then
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
 }
 
+/// How the node looks after itself; what is not said is as with a kubelet.
+#[derive(Debug, clap::Args)]
+struct UpkeepFlags {
+    /// What must be left, or pods are sent off, beside what a kubelet has: memory.available<200Mi,nodefs.available<5%
+    #[arg(long, value_name = "SIGNAL<AMOUNT,…", default_value = "")]
+    eviction_hard: String,
+    /// A pressure is over when it was not seen for so long
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = span::parse)]
+    eviction_pressure_transition_period: Duration,
+    /// When more than this of the disk is taken, in percent, unused images go …
+    #[arg(long, value_name = "PERCENT", default_value_t = 85, value_parser = clap::value_parser!(u8).range(0..=100))]
+    image_gc_high_threshold: u8,
+    /// … until no more than this is
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=100))]
+    image_gc_low_threshold: u8,
+    /// An image that came later than this before is not unused yet
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = span::parse)]
+    minimum_image_ttl_duration: Duration,
+    /// A container's log that is larger is set aside …
+    #[arg(long, value_name = "BYTES", default_value_t = 10 << 20)]
+    container_log_max_size: u64,
+    /// … of which so many are kept, with the one that is written
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(2..))]
+    container_log_max_files: u16,
+    /// How often it looks after all that
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span::parse)]
+    housekeeping_interval: Duration,
+}
+
+impl UpkeepFlags {
+    fn upkeep(&self) -> anyhow::Result<Upkeep> {
+        let usual = Upkeep::default();
+        let thresholds = usual.thresholds.with(&self.eviction_hard);
+        let thresholds =
+            thresholds.map_err(|why| anyhow::anyhow!("choose another --eviction-hard: {why}"))?;
+        Ok(Upkeep {
+            thresholds,
+            reserved: usual.reserved,
+            pressure_min: self.eviction_pressure_transition_period,
+            images_high: self.image_gc_high_threshold,
+            images_low: self.image_gc_low_threshold,
+            image_age_min: self.minimum_image_ttl_duration,
+            log_bytes_max: self.container_log_max_size,
+            logs_max: self.container_log_max_files,
+            look_every: self.housekeeping_interval,
+        })
+    }
+}
+
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let stop = CancellationToken::new();
+    // Asked to end, and to end now.
+    let (asked_to, stop) = (CancellationToken::new(), CancellationToken::new());
     let asked = async {
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -111,18 +168,18 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             () = stdin_ended(), if args.until_stdin_ends => {}
         }
     };
-    let node = node(&args, stop.clone());
+    let node = node(&args, &asked_to, stop);
     tokio::pin!(node);
     tokio::select! {
         () = asked => {
-            stop.cancel();
+            asked_to.cancel();
             node.await
         }
         ended = &mut node => ended,
     }
 }
 
-async fn node(args: &Args, stop: CancellationToken) -> anyhow::Result<()> {
+async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -> anyhow::Result<()> {
     let name = match &args.node_name {
         Some(name) => name.clone(),
         None => hostname()?,
@@ -143,7 +200,7 @@ async fn node(args: &Args, stop: CancellationToken) -> anyhow::Result<()> {
         authority,
     };
     let member = tokio::select! {
-        () = stop.cancelled() => return Ok(()),
+        () = asked.cancelled() => return Ok(()),
         joined = Member::join(&asking) => joined?,
     };
     let config = Arc::new(config(args, name)?);
@@ -160,8 +217,16 @@ async fn node(args: &Args, stop: CancellationToken) -> anyhow::Result<()> {
 
     let (recorder, recording) = Recorder::new(member.client(), config.name.clone());
     let node = Node::new(member.client(), config.clone(), runtime, recorder);
+    let ending = async {
+        asked.cancelled().await;
+        if args.drain_on_stop {
+            host::shut_down(&node, host::Grace::default()).await;
+        }
+        stop.cancel();
+    };
     let parts = async {
-        let ((), (), served, ()) = tokio::join!(
+        let ((), (), (), served, ()) = tokio::join!(
+            ending,
             member.keep(config.address, serve, stop.clone()),
             net::run(config.clone(), member.client(), stop.clone()),
             Arc::new(Endpoint::new(node.clone())).serve(listener, identity.clone(), stop.clone()),
@@ -198,7 +263,7 @@ fn config(args: &Args, name: String) -> anyhow::Result<Config> {
         cluster_dns: args.cluster_dns.0,
         resolv_conf: args.resolv_conf.clone(),
         cluster_domain: args.cluster_domain.clone(),
-        upkeep: muster_agent::node::Upkeep::default(),
+        upkeep: args.upkeep.upkeep()?,
     })
 }
 

@@ -32,12 +32,13 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Starts so many nodes, for the server at that port.
+    /// Starts so many nodes, for the server at that port, with these further flags for each agent.
     pub(crate) async fn start(
         machine: &Machine,
         count: u16,
         port: u16,
         data_dir: &Path,
+        further: &[String],
         administrator: &Client,
         parts: &mut Parts,
     ) -> anyhow::Result<Self> {
@@ -69,7 +70,8 @@ impl Nodes {
                     }
                 }
             });
-            let arguments = arguments(&place, &server, &data_dir.join("ca.crt"), &token_file);
+            let mut arguments = arguments(&place, &server, &data_dir.join("ca.crt"), &token_file);
+            arguments.extend(further.iter().map(OsString::from));
             let (program, stop) = (program.clone(), parts.stop());
             parts.wait_for(AGENT_STOP_MAX + Duration::from_secs(1));
             parts.keep(format!("agent of {}", place.name), move || {
@@ -135,6 +137,7 @@ fn arguments(place: &Place, server: &str, authority: &Path, token_file: &Path) -
     flag("--cni-conf-dir", place.cni_conf().into());
     flag("--cgroup-parent", place.cgroup_parent().into());
     flag("--var-log", place.var_log().into());
+    flag("--static-pods", place.static_pods().into());
     flag("--own-path", own("/var/log", &place.var_log()));
     flag("--own-path", own("/var/lib/kubelet", &place.root()));
     flag("--own-path", own("/run/containerd/containerd.sock", &place.socket()));

@@ -49,6 +49,9 @@ pub(crate) struct Args {
     /// Simulated nodes: they run nothing, and answer as nodes do (docs/simulated-nodes.md has what they can be told)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(sim::NODES_MAX)))]
     sim_nodes: Option<u16>,
+    /// A flag for the agents of the real nodes, as --agent-flag=--max-pods=50; may be given more than once
+    #[arg(long = "agent-flag", value_name = "FLAG", allow_hyphen_values = true)]
+    agent_flags: Vec<String>,
     #[command(flatten)]
     sim: SimFlags,
     #[command(flatten)]
@@ -178,7 +181,10 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
     let nodes = match &machine {
         Some(machine) => {
             let dir = args.serving.data_dir();
-            Some(Nodes::start(machine, counts.real, port, dir, &administrator, parts).await?)
+            Some(
+                Nodes::start(machine, counts.real, port, dir, &args.agent_flags, &administrator, parts)
+                    .await?,
+            )
         }
         None => None,
     };

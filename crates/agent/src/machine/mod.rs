@@ -149,6 +149,11 @@ impl Place {
         self.dir.join("cni")
     }
 
+    /// Manifests of pods that it runs whatever the API server says.
+    pub fn static_pods(&self) -> PathBuf {
+        self.dir.join("static-pods")
+    }
+
     pub fn agent_log(&self) -> PathBuf {
         self.dir.join("agent.log")
     }
@@ -163,7 +168,7 @@ impl Place {
 
     /// Makes what the node needs before anything runs on it: directories, and its network.
     pub async fn make(&self) -> Result<(), MachineError> {
-        for dir in [&self.dir, &self.root(), &self.cni_conf(), &self.run()] {
+        for dir in [&self.dir, &self.root(), &self.cni_conf(), &self.static_pods(), &self.run()] {
             make_dir(dir)?;
         }
         // Log shippers read it as whoever they are.

@@ -1,9 +1,11 @@
 //! A real node: its pods run as containers.
 //!
-//! `pods` watches what is to run here, and what the runtime has; each pod has a `worker`, which asks `engine::pod` what to do;
-//! `deed` does it. What the runtime is told of a pod is put together in `sandbox`, `container`, `env`, `naming` and `cgroup`;
-//! `image` and `probe` are deeds of some size. `static_pods` are those that come from files; `host` is the node itself.
+//! `pods` watches what is to run here, and what the runtime has; each pod has a `worker`, which has it let in (`admission`) and
+//! asks `engine::pod` what to do; `deed` does it. What the runtime is told of a pod is put together in `sandbox`, `container`,
+//! `env`, `naming` and `cgroup`; `image` and `probe` are deeds of some size. `static_pods` are those that come from files;
+//! `host` is the node itself.
 
+mod admission;
 mod cgroup;
 mod config;
 mod container;

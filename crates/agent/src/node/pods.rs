@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,21 +11,21 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use muster_engine::facts::Key;
+use muster_engine::pod::admission::Guest;
 use muster_engine::pod::{self, Ending};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::worker::Worker;
-use super::{Node, sandbox};
+use super::{Node, admission, sandbox};
 use crate::runtime::{Runtime, RuntimeError, label};
 
 /// What the runtime has is looked through so often: for what its events did not tell, and for what belongs to nobody.
 const RELIST_EVERY: Duration = Duration::from_secs(20);
+/// Ends that are remembered: more than there can be between two looks at a pod that has just begun.
+const ENDED_MAX: usize = 256;
 /// A runtime that cannot be followed is tried again.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
-
-/// Of what ended before any pod was seen to have it, the newest so many are remembered.
-const EARLY_MAX: usize = 256;
 
 /// Who wants a pod to run here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +41,14 @@ pub enum Source {
 #[derive(Debug, Default)]
 pub struct Pods {
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
+<<<<<<< HEAD
     /// What ended before any pod was seen to have it.
     early: Mutex<VecDeque<String>>,
+=======
+    /// The last containers and sandboxes that the runtime said had ended. It says so a moment before it shows it, and for
+    /// some before anybody knows whose they are.
+    ended: Mutex<VecDeque<String>>,
+>>>>>>> main
     changed: Notify,
     mirrors: Mutex<Mirrors>,
     mirrors_changed: Notify,
@@ -62,6 +69,9 @@ pub struct Entry {
     mail: Mutex<Mail>,
     bell: Notify,
     shown: Mutex<Shown>,
+    /// What it asks of the node.
+    pub(super) guest: Option<Guest>,
+    is_in: AtomicBool,
 }
 
 /// What a worker is told. Of each kind the last counts, so it does not grow.
@@ -70,8 +80,7 @@ pub(super) struct Mail {
     pub object: Option<Arc<Pod>>,
     pub is_gone: bool,
     pub ending: Option<Ending>,
-    /// A container or sandbox that has ended; empty: look at all.
-    pub ended: BTreeSet<String>,
+    /// Something of it in the runtime may have changed.
     pub look: bool,
 }
 
@@ -90,8 +99,28 @@ pub struct Shown {
 
 impl Entry {
     fn new(source: Source, object: Arc<Pod>) -> Self {
+        let guest = if source == Source::Orphan { None } else { admission::guest(&object) };
         let shown = Shown { object, ..Shown::default() };
-        Self { source, mail: Mutex::default(), bell: Notify::new(), shown: Mutex::new(shown) }
+        Self {
+            source,
+            mail: Mutex::default(),
+            bell: Notify::new(),
+            shown: Mutex::new(shown),
+            guest,
+            is_in: AtomicBool::new(false),
+        }
+    }
+
+    /// From now on it counts, for others that want to be let in.
+    pub(super) fn let_in(&self) {
+        self.is_in.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nobody waits for it to begin any more.
+    pub(super) fn is_to_end(&self) -> bool {
+        let mail = lock(&self.mail);
+        let is_deleted = mail.object.as_ref().is_some_and(|it| it.metadata.deletion_timestamp.is_some());
+        mail.is_gone || mail.ending.is_some() || is_deleted
     }
 
     /// The pod as it is now.
@@ -163,14 +192,6 @@ impl Pods {
         lock(&self.entries).values().cloned().collect()
     }
 
-    /// Whether this has ended before it was seen; it is said once.
-    pub(super) fn has_ended_early(&self, id: &str) -> bool {
-        let mut early = lock(&self.early);
-        let before = early.len();
-        early.retain(|it| it != id);
-        early.len() < before
-    }
-
     /// Whoever waits sees that a pod came, went or changed.
     pub async fn changed(&self) {
         self.changed.notified().await;
@@ -220,6 +241,31 @@ impl Pods {
             }
             Err(why) => tracing::warn!(uid, "a pod cannot be read: {why}"),
         }
+    }
+
+    /// Decides something about those that were let in and have not ended. One is decided about at a time.
+    pub(super) fn decide<T>(&self, decide: impl FnOnce(&[&Guest]) -> T) -> T {
+        let entries = lock(&self.entries);
+        let is_in = |it: &&Arc<Entry>| it.is_in.load(Ordering::Relaxed) && !lock(&it.shown).has_ended;
+        let guests: Vec<&Guest> = entries.values().filter(is_in).filter_map(|it| it.guest.as_ref()).collect();
+        decide(&guests)
+    }
+
+    /// A pod changed in a way that others may wait for.
+    pub(super) fn change(&self) {
+        self.changed.notify_waiters();
+    }
+
+    /// Whether the runtime said that it ended.
+    pub(super) fn has_ended(&self, id: &str) -> bool {
+        lock(&self.ended).iter().any(|it| it == id)
+    }
+
+    fn ends(&self, id: String) {
+        let mut ended = lock(&self.ended);
+        ended.push_back(id);
+        let more = ended.len().saturating_sub(ENDED_MAX);
+        ended.drain(..more);
     }
 
     /// Nobody wants it any more.
@@ -280,6 +326,8 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
 /// What the API server wants to run here. Pods go on while it cannot be reached.
 async fn watch<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     let pods: Api<Pod> = Api::all(node.client.clone());
+    // Who is let in depends on what the node is.
+    node.standing.own().wait_for(Option::is_some).await.ok();
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.config.name));
     let mut events = pin!(watcher(pods, config).default_backoff());
     let mut list = BTreeSet::new();
@@ -339,19 +387,10 @@ async fn follow<R: Runtime>(node: &Arc<Node<R>>) {
                 was_followed = true;
                 look_at_all(node);
                 while let Some(Ok(id)) = exits.next().await {
-                    // Noted before it is looked up: its pod looks here after it has shown what it has.
-                    let mut early = lock(&node.pods.early);
-                    if early.len() == EARLY_MAX {
-                        early.pop_front();
-                    }
-                    early.push_back(id.clone());
-                    drop(early);
-                    if let Some(entry) = owner(node, &id)
-                        && node.pods.has_ended_early(&id)
-                    {
-                        entry.tell(|mail| {
-                            mail.ended.insert(id);
-                        });
+                    let entry = owner(node, &id);
+                    node.pods.ends(id);
+                    if let Some(entry) = entry {
+                        entry.tell(|mail| mail.look = true);
                     }
                 }
             }

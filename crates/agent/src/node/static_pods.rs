@@ -343,6 +343,20 @@ mod tests {
         look("gone, and the other too large");
         fs::remove_dir_all(&dir).unwrap();
         look("the directory is gone");
-        expect![[r#""#]].assert_eq(&said);
+        expect![[r#"
+            one file
+              web.yaml: default/web-node-1 web:1
+            changed, and another that is spoilt
+              broken.yaml: none
+              web.yaml: default/web-node-1 web:2
+            spoilt
+              broken.yaml: none
+              web.yaml: default/web-node-1 web:2
+            gone, and the other too large
+              broken.yaml: none
+            the directory is gone
+              broken.yaml: none
+        "#]]
+        .assert_eq(&said);
     }
 }

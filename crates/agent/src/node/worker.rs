@@ -1,6 +1,6 @@
 //! One pod: asks `engine::pod` what to do, has it done, and hands back what came of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,45 +14,17 @@ use tokio::time::Instant;
 use super::deed::{Doer, Figures};
 use super::observe::Observer;
 use super::pods::{Entry, Mail};
-use super::{Node, now};
+use super::{Node, admission, now};
 use crate::runtime::Runtime;
 
 /// A runtime that does not answer is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// The runtime tells that something ended a moment before it shows it: it is asked again, so often and each time later.
-const SHOWN_AFTER_MS: [u64; 8] = [20, 50, 100, 200, 500, 1000, 2000, 4000];
+const SHOWN_AFTER_MS: [u64; 14] = [10, 20, 30, 50, 50, 100, 100, 200, 300, 500, 1000, 2000, 4000, 4000];
 
 /// A pod's volumes follow what they are made from, so long after a failure.
 const REFRESH_AGAIN: Duration = Duration::from_secs(30);
-
-/// Something that is said to have ended: how often it was asked for since, and when it is next.
-#[derive(Debug)]
-struct Awaited {
-    times: usize,
-    at: Instant,
-}
-
-impl Awaited {
-    fn new() -> Self {
-        Self { times: 0, at: Instant::now() }
-    }
-
-    /// `None` when it was asked for often enough: the next look at all will show it.
-    fn ask_at(&self) -> Option<Instant> {
-        (self.times <= SHOWN_AFTER_MS.len()).then_some(self.at)
-    }
-
-    /// The runtime was asked. What was asked for other reasons, before its time, does not count.
-    fn asked(&mut self) {
-        let now = Instant::now();
-        if self.at <= now {
-            let wait = SHOWN_AFTER_MS.get(self.times).copied().unwrap_or_default();
-            self.times += 1;
-            self.at = now + Duration::from_millis(wait);
-        }
-    }
-}
 
 pub(super) struct Worker<R> {
     node: Arc<Node<R>>,
@@ -65,8 +37,6 @@ pub(super) struct Worker<R> {
     under_way: HashMap<Id, Deed>,
     /// When the volumes may be behind; never before they were made.
     refresh_at: Option<Instant>,
-    /// What is said to have ended, and is not shown so yet.
-    awaited: BTreeMap<String, Awaited>,
     begun: Instant,
     figures: Arc<Figures>,
 }
@@ -95,7 +65,6 @@ impl<R: Runtime> Worker<R> {
             deeds: JoinSet::new(),
             under_way: HashMap::new(),
             refresh_at: None,
-            awaited: BTreeMap::new(),
             begun: Instant::now(),
             figures: Arc::default(),
         }
@@ -103,19 +72,30 @@ impl<R: Runtime> Worker<R> {
 
     /// Until nothing is left of the pod.
     pub(super) async fn run(mut self) {
-        let mut is_stale = true;
+        if let Some(ending) = admission::let_in(&self.node, &self.entry).await {
+            self.pod.end(ending, now());
+        }
+        let mut ask_at = Some(Instant::now());
+        // How often something still showed as running that is said to have ended.
+        let mut shown = 0;
         loop {
-            let mut ask_at = None;
-            if is_stale {
-                match self.observe().await {
-                    Ok(()) => is_stale = false,
+            if ask_at.is_some_and(|it| it <= Instant::now()) {
+                let wait = match self.observe().await {
+                    Ok(()) if self.shows_ended() => {
+                        shown += 1;
+                        SHOWN_AFTER_MS.get(shown - 1).map(|it| Duration::from_millis(*it))
+                    }
+                    Ok(()) => {
+                        shown = 0;
+                        None
+                    }
                     Err(error) => {
                         tracing::debug!(pod = %self.pod.key(), "the runtime cannot be asked: {error}");
-                        ask_at = Some(Instant::now() + ASK_AGAIN);
+                        Some(ASK_AGAIN)
                     }
-                }
+                };
+                ask_at = wait.map(|it| Instant::now() + it);
             }
-            ask_at = self.awaited.values().filter_map(Awaited::ask_at).chain(ask_at).min();
             let wake_at = self.look();
             if self.pod.is_over() {
                 break;
@@ -124,19 +104,19 @@ impl<R: Runtime> Worker<R> {
             let later = Instant::now() + Duration::from_secs(3600);
             tokio::select! {
                 mail = self.entry.mail() => {
-                    is_stale |= mail.look || !mail.ended.is_empty();
-                    self.awaited.extend(mail.ended.iter().map(|id| (id.clone(), Awaited::new())));
+                    if mail.look {
+                        ask_at = Some(Instant::now());
+                    }
                     self.read(mail);
                 }
                 Some(done) = self.deeds.join_next_with_id() => {
                     let mark = self.pod.mark();
                     self.done(done);
-                    is_stale |= mark != self.pod.mark();
+                    if mark != self.pod.mark() {
+                        ask_at = Some(Instant::now());
+                    }
                 }
-                () = tokio::time::sleep_until(at.unwrap_or(later)) => {
-                    is_stale |= ask_at.is_some_and(|it| it <= Instant::now());
-                    self.refresh();
-                }
+                () = tokio::time::sleep_until(at.unwrap_or(later)) => self.refresh(),
             }
         }
         tracing::debug!(pod = %self.pod.key(), "nothing is left of it here");
@@ -149,25 +129,15 @@ impl<R: Runtime> Worker<R> {
         self.entry.show(|shown| shown.seen = seen.clone());
         self.seen = seen.clone();
         self.pod.seen(seen, now());
-        // What ended before it was seen here is noted there; whatever ends from now on is told.
-        let containers = self.seen.containers.iter().map(|it| &it.id);
-        let known = containers.chain(self.seen.sandboxes.iter().map(|it| &it.id));
-        let early = known.filter(|it| self.node.pods.has_ended_early(it));
-        self.awaited.extend(early.map(|id| (id.to_string(), Awaited::new())));
-        for awaited in self.awaited.values_mut() {
-            awaited.asked();
-        }
-        let mut awaited = std::mem::take(&mut self.awaited);
-        awaited.retain(|id, it| it.ask_at().is_some() && self.is_up(id));
-        self.awaited = awaited;
         Ok(())
     }
 
-    /// Whether it is here, and not shown as ended.
-    fn is_up(&self, id: &str) -> bool {
-        let is_up = |it: &pod::Container| matches!(it.state, State::Created | State::Running { .. });
-        self.seen.containers.iter().any(|it| *it.id == *id && is_up(it))
-            || self.seen.sandboxes.iter().any(|it| *it.id == *id && it.is_ready)
+    /// Whether something shows as running that is said to have ended.
+    fn shows_ended(&self) -> bool {
+        let running = self.seen.containers.iter().filter(|it| matches!(it.state, State::Running { .. }));
+        let ready = self.seen.sandboxes.iter().filter(|it| it.is_ready);
+        let mut ids = running.map(|it| &it.id).chain(ready.map(|it| &it.id));
+        ids.any(|id| self.node.pods.has_ended(id))
     }
 
     fn read(&mut self, mail: Mail) {
@@ -212,7 +182,11 @@ impl<R: Runtime> Worker<R> {
             self.under_way.insert(id, deed);
         }
         let has_ended = self.pod.has_ended();
-        self.entry.show(|shown| shown.has_ended = has_ended);
+        let mut is_news = false;
+        self.entry.show(|shown| is_news = std::mem::replace(&mut shown.has_ended, has_ended) != has_ended);
+        if is_news {
+            self.node.pods.change();
+        }
         look.wake_at.map(|at| instant(at, began))
     }
 

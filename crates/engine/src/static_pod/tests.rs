@@ -25,9 +25,113 @@ fn manifest() -> Value {
 #[test]
 fn a_manifest_becomes_a_pod_of_its_node() {
     let pod = read(manifest(), "Node-1", "0123", "2026-01-01T00:00:00Z").unwrap();
-    expect![[r#""#]].assert_eq(&serde_json::to_string_pretty(&pod).unwrap());
+    expect![[r#"
+        {
+          "apiVersion": "v1",
+          "kind": "Pod",
+          "metadata": {
+            "annotations": {
+              "kubernetes.io/config.hash": "0123",
+              "kubernetes.io/config.seen": "2026-01-01T00:00:00Z",
+              "kubernetes.io/config.source": "file"
+            },
+            "labels": {
+              "app": "web"
+            },
+            "name": "web-node-1",
+            "namespace": "kube-system",
+            "uid": "0123"
+          },
+          "spec": {
+            "containers": [
+              {
+                "image": "registry:5000/web",
+                "imagePullPolicy": "Always",
+                "name": "main",
+                "ports": [
+                  {
+                    "containerPort": 80,
+                    "hostPort": 80,
+                    "protocol": "TCP"
+                  }
+                ],
+                "readinessProbe": {
+                  "failureThreshold": 3,
+                  "httpGet": {
+                    "path": "/",
+                    "port": 80,
+                    "scheme": "HTTP"
+                  },
+                  "periodSeconds": 10,
+                  "successThreshold": 1,
+                  "timeoutSeconds": 1
+                },
+                "resources": {
+                  "limits": {
+                    "cpu": "1"
+                  },
+                  "requests": {
+                    "cpu": "1",
+                    "memory": "1Mi"
+                  }
+                },
+                "terminationMessagePath": "/dev/termination-log",
+                "terminationMessagePolicy": "File"
+              }
+            ],
+            "dnsPolicy": "ClusterFirst",
+            "enableServiceLinks": true,
+            "hostNetwork": true,
+            "nodeName": "Node-1",
+            "restartPolicy": "Always",
+            "schedulerName": "default-scheduler",
+            "securityContext": {},
+            "terminationGracePeriodSeconds": 30,
+            "tolerations": [
+              {
+                "effect": "NoExecute",
+                "operator": "Exists"
+              }
+            ],
+            "volumes": [
+              {
+                "hostPath": {
+                  "path": "/var/log"
+                },
+                "name": "logs"
+              }
+            ]
+          },
+          "status": {
+            "phase": "Pending"
+          }
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(&pod).unwrap());
     let mirror = mirror(&pod, "Node-1", "node-uid");
-    expect![[r#""#]].assert_eq(&serde_json::to_string_pretty(&mirror["metadata"]).unwrap());
+    expect![[r#"
+        {
+          "annotations": {
+            "kubernetes.io/config.hash": "0123",
+            "kubernetes.io/config.mirror": "0123",
+            "kubernetes.io/config.seen": "2026-01-01T00:00:00Z",
+            "kubernetes.io/config.source": "file"
+          },
+          "labels": {
+            "app": "web"
+          },
+          "name": "web-node-1",
+          "namespace": "kube-system",
+          "ownerReferences": [
+            {
+              "apiVersion": "v1",
+              "controller": true,
+              "kind": "Node",
+              "name": "Node-1",
+              "uid": "node-uid"
+            }
+          ]
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(&mirror["metadata"]).unwrap());
 }
 
 #[test]
@@ -41,26 +145,50 @@ fn what_is_no_pod_of_a_node_is_refused() {
         };
         expected.assert_eq(&said);
     };
-    check(|it| *it = json!([]), expect![[r#""#]]);
-    check(|it| it["kind"] = "Service".into(), expect![[r#""#]]);
-    check(|it| it["metadata"] = json!({}), expect![[r#""#]]);
-    check(|it| it["metadata"]["name"] = "../etc".into(), expect![[r#""#]]);
-    check(|it| it["metadata"]["namespace"] = "a/b".into(), expect![[r#""#]]);
-    check(|it| it["spec"] = Value::Null, expect![[r#""#]]);
-    check(|it| it["spec"]["containers"] = json!([]), expect![[r#""#]]);
-    check(|it| it["spec"]["containers"][0]["name"] = "..".into(), expect![[r#""#]]);
-    check(|it| it["spec"]["initContainers"] = it["spec"]["containers"].clone(), expect![[r#""#]]);
-    check(|it| it["spec"]["containers"][0]["image"] = Value::Null, expect![[r#""#]]);
+    check(|it| *it = json!([]), expect!["it is no object"]);
+    check(|it| it["kind"] = "Service".into(), expect!["it is no pod: apiVersion must be v1 and kind Pod"]);
+    check(|it| it["metadata"] = json!({}), expect!["metadata.name: it has none"]);
+    check(
+        |it| it["metadata"]["name"] = "../etc".into(),
+        expect![[r#"metadata.name: "../etc-n1" is no name of a pod"#]],
+    );
+    check(
+        |it| it["metadata"]["namespace"] = "a/b".into(),
+        expect![[r#"metadata.namespace: "a/b" is no name of a namespace"#]],
+    );
+    check(|it| it["spec"] = Value::Null, expect!["spec: it has none"]);
+    check(|it| it["spec"]["containers"] = json!([]), expect!["spec.containers: it has none"]);
+    check(
+        |it| it["spec"]["containers"][0]["name"] = "..".into(),
+        expect![[r#"spec.containers[0].name: ".." is no name of a container"#]],
+    );
+    check(
+        |it| it["spec"]["initContainers"] = it["spec"]["containers"].clone(),
+        expect![[r#"spec.containers[0].name: there are two called "main""#]],
+    );
+    check(
+        |it| it["spec"]["containers"][0]["image"] = Value::Null,
+        expect!["spec.containers[0].image: it has none"],
+    );
     check(
         |it| {
             it["spec"]["containers"][0]["env"] =
                 json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s"}}}])
         },
-        expect![[r#""#]],
+        expect!["spec.containers[0].env: static pods may not reference configmaps or secrets"],
     );
-    check(|it| it["spec"]["serviceAccountName"] = "root".into(), expect![[r#""#]]);
-    check(|it| it["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "m"}}]), expect![[r#""#]]);
-    check(|it| it["spec"]["ephemeralContainers"] = json!([{}]), expect![[r#""#]]);
+    check(
+        |it| it["spec"]["serviceAccountName"] = "root".into(),
+        expect!["spec.serviceAccountName: static pods may not reference serviceaccountname"],
+    );
+    check(
+        |it| it["spec"]["volumes"] = json!([{"name": "v", "configMap": {"name": "m"}}]),
+        expect!["spec.volumes[0].configMap: static pods may not reference configmaps"],
+    );
+    check(
+        |it| it["spec"]["ephemeralContainers"] = json!([{}]),
+        expect!["spec.ephemeralContainers: a manifest cannot have any"],
+    );
 }
 
 #[test]

@@ -106,8 +106,12 @@ impl<R: Runtime> Presence<'_, R> {
         let mut retry = Retry::default();
         loop {
             let node = self.measured(&mut Images::default()).await;
-            let (object, events) =
+            let (mut object, events) =
                 node_status::object(&node, &self.node.config.labels, &self.node.config.taints, now());
+            if let Some(range) = &self.node.config.pod_range {
+                object["spec"]["podCIDR"] = range.as_str().into();
+                object["spec"]["podCIDRs"] = vec![range.as_str()].into();
+            }
             match self.try_register(&object).await {
                 Ok(own) => {
                     tracing::info!(node = self.node.config.name, "registered");

@@ -7,7 +7,7 @@ use muster_engine::eviction::CRITICAL;
 use muster_engine::pod::Ending;
 use tokio::time::{Instant, sleep};
 
-use crate::node::{Entry, Node};
+use crate::node::{Entry, Node, Shown};
 use crate::runtime::Runtime;
 
 const REASON: &str = "Terminated";
@@ -60,9 +60,8 @@ async fn end(pods: &[Arc<Entry>], grace: Duration) {
     // What is killed at the end of its time needs a moment to be gone.
     let until = Instant::now() + grace + Duration::from_secs(5);
     let is_over = |it: &Arc<Entry>| {
-        let shown = it.shown();
-        shown.has_ended && shown.status["reason"] == REASON
-            || shown.has_ended && shown.status["phase"] == "Succeeded"
+        let Shown { has_ended, status, .. } = it.shown();
+        has_ended && (status["reason"] == REASON || status["phase"] == "Succeeded")
     };
     while !pods.iter().all(is_over) && Instant::now() < until {
         sleep(LOOK_EVERY).await;

@@ -1,0 +1,103 @@
+//! Whether a pod is let in on the node, before anything is done for it. Decided by `engine::pod` and `engine::eviction`.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::Api;
+use muster_engine::eviction;
+use muster_engine::facts::{Shared, Text};
+use muster_engine::pod::Ending;
+use muster_engine::pod::admission::{Admission, Guest, admit, preempted, rejection};
+use muster_engine::scheduler;
+
+use super::Node;
+use super::cgroup::Qos;
+use super::pods::Entry;
+use crate::runtime::Runtime;
+
+/// A pod that waits for others to end looks again at least so often.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// An API server that does not answer by then is not waited for.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// What a pod asks of its node, as far as anybody can read it.
+pub(super) fn guest(object: &Pod) -> Option<Guest> {
+    Guest::read(&serde_json::to_vec(object).ok()?).ok()
+}
+
+/// Waits until the pod is let in; or says what becomes of it.
+pub(super) async fn let_in<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<Entry>) -> Option<Ending> {
+    let object = entry.shown().object;
+    let (Some(guest), Some(spec)) = (&entry.guest, &object.spec) else { return None };
+    // What was let in before stays, and what is to end is not begun.
+    if guest.was_admitted || object.metadata.deletion_timestamp.is_some() {
+        entry.let_in();
+        return None;
+    }
+    if node.standing.is_shutting_down() {
+        return Some(rejection("NodeShutdown".into(), "Pod was rejected as the node is shutting down."));
+    }
+    let pressures = *node.standing.pressures().borrow();
+    let is_best_effort = Qos::of(spec) == Qos::BestEffort;
+    let tolerates = tolerates_memory_pressure(spec);
+    if let Err(why) = eviction::admit(pressures, guest.is_critical(), is_best_effort, tolerates) {
+        return Some(rejection("Evicted".into(), &why));
+    }
+    let runtimes = runtimes(node, spec).await;
+    loop {
+        let verdict = node.pods.decide(|others| {
+            let own = node.standing.own().borrow().clone();
+            let own = own.and_then(|it| serde_json::to_vec(&*it).ok());
+            let own = own.and_then(|it| scheduler::node(&it, &mut Shared::default()).ok());
+            // A node that is not registered yet runs what it is told by its files.
+            let verdict = own.map_or(Admission::Admitted, |own| admit(&own, others, guest, &runtimes));
+            if verdict == Admission::Admitted {
+                entry.let_in();
+            }
+            verdict
+        });
+        match verdict {
+            Admission::Admitted => return None,
+            Admission::Rejected(ending) => return Some(ending),
+            Admission::AfterOthers(uids) => {
+                for uid in uids {
+                    if let Some(other) = node.pods.get(&uid) {
+                        other.end(preempted());
+                    }
+                }
+            }
+        }
+        tokio::time::timeout(LOOK_AGAIN, node.pods.changed()).await.ok();
+        if entry.is_to_end() {
+            return None;
+        }
+    }
+}
+
+/// The runtime class that the pod names, if there is one. Whether the runtime has it is seen when it is used.
+async fn runtimes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet<Text> {
+    let Some(name) = spec.runtime_class_name.as_deref().filter(|it| !it.is_empty()) else {
+        return BTreeSet::new();
+    };
+    let classes: Api<RuntimeClass> = Api::all(node.client.clone());
+    match tokio::time::timeout(ANSWER_WITHIN, classes.get_opt(name)).await {
+        Ok(Ok(None)) => BTreeSet::new(),
+        _ => [name.into()].into(),
+    }
+}
+
+fn tolerates_memory_pressure(spec: &PodSpec) -> bool {
+    let mut all = spec.tolerations.iter().flatten();
+    all.any(|it| {
+        let is_key =
+            it.key.as_deref().is_none_or(|key| key.is_empty() || key == "node.kubernetes.io/memory-pressure");
+        let is_effect = it.effect.as_deref().is_none_or(|effect| effect.is_empty() || effect == "NoSchedule");
+        let is_value = it.operator.as_deref() == Some("Exists")
+            || (it.key.as_deref().is_some_and(|it| !it.is_empty())
+                && it.value.as_deref().is_none_or(str::is_empty));
+        is_key && is_effect && is_value
+    })
+}
