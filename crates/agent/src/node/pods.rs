@@ -41,14 +41,9 @@ pub enum Source {
 #[derive(Debug, Default)]
 pub struct Pods {
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
-<<<<<<< HEAD
-    /// What ended before any pod was seen to have it.
-    early: Mutex<VecDeque<String>>,
-=======
     /// The last containers and sandboxes that the runtime said had ended. It says so a moment before it shows it, and for
     /// some before anybody knows whose they are.
     ended: Mutex<VecDeque<String>>,
->>>>>>> main
     changed: Notify,
     mirrors: Mutex<Mirrors>,
     mirrors_changed: Notify,

@@ -100,7 +100,8 @@ fn what_it_is_told(cluster: &Cluster) {
         cpu: 50000
         shares: 102
         service account: ls: /var/run/secrets: No such file or directory
-    "#]].assert_eq(&whole_log(cluster, &pod, "told"));
+    "#]]
+    .assert_eq(&whole_log(cluster, &pod, "told"));
     let spec = &pod["spec"];
     assert_eq!((&spec["priority"], &pod["status"]["qosClass"]), (&1234.into(), &"Burstable".into()));
     assert_eq!(states(&pod), "told: exited with 3 Error, 0 restarts\n");
@@ -119,7 +120,8 @@ fn what_it_may_do(cluster: &Cluster) {
         touch: /new: Read-only file system
         80
         shares processes
-    "#]].assert_eq(&whole_log(cluster, &pod, "few"));
+    "#]]
+    .assert_eq(&whole_log(cluster, &pod, "few"));
     expect![[r#"
         0
         0 1002 2000
@@ -127,7 +129,8 @@ fn what_it_may_do(cluster: &Cluster) {
         NoNewPrivs:	0
         Seccomp:	0
         written
-    "#]].assert_eq(&whole_log(cluster, &pod, "some"));
+    "#]]
+    .assert_eq(&whole_log(cluster, &pod, "some"));
 
     // It is where the machine is, but for its network, which is the node's.
     let pod = ended(cluster, "machine");
@@ -149,7 +152,8 @@ fn what_it_may_do(cluster: &Cluster) {
         mnt its own
         devices: all
         Seccomp:	0
-        mounts"#]].assert_eq(&plain.join("\n"));
+        mounts"#]]
+    .assert_eq(&plain.join("\n"));
 }
 
 fn what_it_finds(cluster: &Cluster, machine: &Path) {
@@ -212,17 +216,37 @@ fn what_it_finds(cluster: &Cluster, machine: &Path) {
         namespace
         token
         fields
-        wget: TLS error from peer (alert code 40): handshake failure
-        wget: error getting response: Connection reset by peer
-        0
-        wget: error getting response: Connection reset by peer
+        reaches the API server
         -- names
         search fields.svc.cluster.local svc.cluster.local cluster.local
         options ndots:5
-    "#]].assert_eq(&whole_log(cluster, &pod, "sees"));
+    "#]]
+    .assert_eq(&whole_log(cluster, &pod, "sees"));
     assert_eq!(fs::read_to_string(machine.join("dir/written")).unwrap(), "more\n");
 
-    // The files follow the object; and the token that the pod has is its own.
+    // Its token lets it do what its account may, and nothing else.
+    let uid = pod["metadata"]["uid"].as_str().unwrap();
+    let volumes = cluster.place(1).root().join("pods").join(uid).join("volumes/kubernetes.io~projected");
+    let mut all = fs::read_dir(volumes).unwrap().map(|it| it.unwrap().path());
+    let token = all.find(|it| it.to_string_lossy().contains("kube-api-access")).unwrap().join("token");
+    let token = fs::read_to_string(token).unwrap();
+    let asks = |args: &[&str]| {
+        let mut all = vec!["--token", &token, "--server"];
+        let config = fs::read_to_string(cluster.kubeconfig()).unwrap();
+        let server = config.lines().find_map(|it| it.trim().strip_prefix("server: ")).unwrap().to_owned();
+        let authority = cluster.dir.join("ca.crt");
+        all.extend([server.as_str(), "--certificate-authority", authority.to_str().unwrap()]);
+        all.extend(["--kubeconfig", "/dev/null"]);
+        all.extend(args);
+        let output = Command::new(crate::bed::newest_kubectl()).args(all).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    };
+    let name = asks(&["get", "pod", "-n", NAMESPACE, "volumes", "-o", "jsonpath={.metadata.name}"]);
+    assert_eq!(name, "volumes");
+    let refused = asks(&["get", "secret", "-n", NAMESPACE, "key"]);
+    expect![[""]].assert_eq(&refused);
+
+    // The files follow the object.
     cluster.kubectl(&["patch", "-n", NAMESPACE, "configmap/settings", "-p", r#"{"data":{"color":"green"}}"#]);
     cluster.wait("the new color", || log(cluster, &pod, "sees").contains("color is green\n").then_some(()));
 
@@ -256,7 +280,8 @@ fn how_it_comes_and_goes(cluster: &Cluster, machine: &Path) {
         main will end
         main is told to end
         beside ends
-    "#]].assert_eq(&fs::read_to_string(machine.join("order/order")).unwrap());
+    "#]]
+    .assert_eq(&fs::read_to_string(machine.join("order/order")).unwrap());
 
     let mut told = String::new();
     for (name, until) in [
