@@ -25,6 +25,11 @@ const TOKEN_TTL: Duration = Duration::from_secs(3600);
 /// How long an agent may take to end.
 const AGENT_STOP_MAX: Duration = Duration::from_secs(10);
 
+/// The nodes share a disk with all else that is on this machine, which is often nearly full: a share of it says nothing about
+/// them, and only its end does.
+const SHARED_DISK: &str =
+    "nodefs.available<500Mi,imagefs.available<500Mi,nodefs.inodesFree<1%,imagefs.inodesFree<1%";
+
 /// The nodes, and the token that is taken back when all have joined.
 pub(crate) struct Nodes {
     token: Option<String>,
@@ -138,6 +143,8 @@ fn arguments(place: &Place, server: &str, authority: &Path, token_file: &Path) -
     flag("--cgroup-parent", place.cgroup_parent().into());
     flag("--var-log", place.var_log().into());
     flag("--static-pods", place.static_pods().into());
+    flag("--eviction-hard", SHARED_DISK.into());
+    flag("--image-gc-high-threshold", "100".into());
     flag("--own-path", own("/var/log", &place.var_log()));
     flag("--own-path", own("/var/lib/kubelet", &place.root()));
     flag("--own-path", own("/run/containerd/containerd.sock", &place.socket()));

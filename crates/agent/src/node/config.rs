@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_engine::eviction::{self, Thresholds};
+use muster_engine::quantity::Quantity;
 use muster_engine::resources::Amounts;
 use serde_json::Value;
 
@@ -82,6 +83,21 @@ impl Default for Upkeep {
     }
 }
 
+impl Upkeep {
+    /// Reads `cpu=100m,memory=500Mi`.
+    pub fn set_reserved(&mut self, text: &str) -> Result<(), String> {
+        let amount = |part: &str| {
+            let (name, amount) =
+                part.split_once('=').ok_or_else(|| format!("{part:?} is not NAME=AMOUNT"))?;
+            let amount = Quantity::parse(amount).map_err(|it| format!("{amount:?} of {name}: {it}"))?;
+            Ok((name.to_owned(), amount))
+        };
+        let parts = text.split(',').filter(|it| !it.is_empty());
+        self.reserved = parts.map(amount).collect::<Result<_, String>>()?;
+        Ok(())
+    }
+}
+
 impl Config {
     /// Where a path of this machine is for the node's pods.
     pub fn host_path(&self, path: &Path) -> PathBuf {
@@ -92,6 +108,11 @@ impl Config {
     /// What the node keeps for a pod.
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
         self.root.join("pods").join(uid)
+    }
+
+    /// A file for each pod whose logs are this node's: others may have theirs in the same place.
+    pub(crate) fn logs_kept(&self) -> PathBuf {
+        self.root.join("logs")
     }
 
     /// Where the runtime writes the logs of a pod's containers.
