@@ -244,7 +244,9 @@ fn what_it_finds(cluster: &Cluster, machine: &Path) {
     let name = asks(&["get", "pod", "-n", NAMESPACE, "volumes", "-o", "jsonpath={.metadata.name}"]);
     assert_eq!(name, "volumes");
     let refused = asks(&["get", "secret", "-n", NAMESPACE, "key"]);
-    expect![[""]].assert_eq(&refused);
+    expect![[r#"
+        Error from server (Forbidden): secrets "key" is forbidden: User "system:serviceaccount:fields:robot" cannot get resource "secrets" in API group "" in the namespace "fields"
+    "#]].assert_eq(&refused);
 
     // The files follow the object.
     cluster.kubectl(&["patch", "-n", NAMESPACE, "configmap/settings", "-p", r#"{"data":{"color":"green"}}"#]);
@@ -285,31 +287,65 @@ fn how_it_comes_and_goes(cluster: &Cluster, machine: &Path) {
 
     let mut told = String::new();
     for (name, until) in [
-        ("unwell", "last exited with 9"),
-        ("on-failure", "exited with 0"),
-        ("too-much", "exited with 137"),
-        ("crash", "CrashLoopBackOff"),
-        ("last-words", "exited with 5"),
-        ("waits", "no-program: waits for CrashLoopBackOff"),
+        ("unwell", &["waits for CrashLoopBackOff", "last exited with 9"][..]),
+        ("on-failure", &["exited with 0"]),
+        ("too-much", &["exited with 137"]),
+        ("crash", &["waits for CrashLoopBackOff"]),
+        ("last-words", &["exited with 5"]),
+        (
+            "waits",
+            &["no-program: waits for CrashLoopBackOff", "NeverPull", "is-root: waits for Create", "\"none\""],
+        ),
     ] {
-        let pod = cluster.wait(&format!("{name}: {until}"), || {
+        let pod = cluster.wait(&format!("{name}: {until:?}"), || {
             let pod = get(cluster, name);
-            states(&pod).contains(until).then_some(pod)
+            let states = states(&pod);
+            until.iter().all(|it| states.contains(it)).then_some(pod)
         });
         // How often it was begun again by now is a matter of time.
         let states = states(&pod).lines().map(without_count).collect::<Vec<_>>().join("\n");
+        let states = named(&pod, states);
         writeln!(told, "{name}, {}\n{states}\n", pod["status"]["phase"].as_str().unwrap()).unwrap();
     }
-    expect![[""]].assert_eq(&told);
+    expect![[r#"
+        unwell, Running
+        sick: waits for CrashLoopBackOff (back-off), last exited with 9 Error
 
-    let events = ["FailedMount", "Unhealthy", "BackOff"].map(|reason| {
+        on-failure, Succeeded
+        c: exited with 0 Completed, last exited with 4 Error (the last words)
+
+        too-much, Failed
+        c: exited with 137 OOMKilled
+
+        crash, Running
+        c: waits for CrashLoopBackOff (back-off), last exited with 1 Error
+
+        last-words, Failed
+        c: exited with 5 Error (it broke)
+
+        waits, Pending
+        bad-name: waits for InvalidImageName (Failed to apply default image tag "Not/A_Name!": couldn't parse image name "Not/A_Name!": repository name must be lowercase)
+        is-root: waits for CreateContainerConfigError (container has runAsNonRoot and image will run as root (pod: "waits_fields(UID)", container: is-root))
+        never: waits for ErrImageNeverPull (Container image "localhost/none:1" is not present with pull policy of Never)
+        no-key: waits for CreateContainerConfigError (configmap "none" not found)
+        no-program: waits for CrashLoopBackOff (back-off), last exited with 128 StartError
+
+    "#]].assert_eq(&told);
+
+    let events = [("no-volume", "FailedMount"), ("unwell", "Unhealthy"), ("crash", "BackOff")];
+    let events = events.map(|(pod, reason)| {
         let found = cluster.wait(&format!("an event {reason}"), || {
             let all = items(&cluster.get(&["events", "-n", NAMESPACE]));
-            all.into_iter().find(|it| it["reason"] == reason && it["involvedObject"]["name"] != "course")
+            all.into_iter().find(|it| it["reason"] == reason && it["involvedObject"]["name"] == pod)
         });
-        format!("{reason}: {}\n", found["message"].as_str().unwrap())
+        format!("{reason}: {}\n", named(&get(cluster, pod), found["message"].as_str().unwrap().to_owned()))
     });
-    expect![[""]].assert_eq(&events.concat());
+    expect![[r#"
+        FailedMount: MountVolume.SetUp failed for volume "v" : configmap "none" not found
+        Unhealthy: Liveness probe failed: Get "http://POD_IP:8080/": Connection refused (os error 111)
+        BackOff: Back-off restarting failed container c in pod crash_fields(UID)
+    "#]]
+    .assert_eq(&events.concat());
 }
 
 fn get(cluster: &Cluster, pod: &str) -> Value {
@@ -346,12 +382,22 @@ pub(crate) fn log(cluster: &Cluster, pod: &Value, container: &str) -> String {
         said.push_str(line.splitn(4, ' ').nth(3).unwrap_or_default());
         said.push('\n');
     }
-    let status = &pod["status"];
-    let known = [(uid, "UID"), (text(&status["podIP"]), "POD_IP"), (text(&status["hostIP"]), "HOST_IP")];
-    for (found, word) in known.iter().filter(|(found, _)| !found.is_empty()) {
-        said = said.replace(found, word);
+    named(pod, said)
+}
+
+/// What differs from run to run, by its name.
+fn named(pod: &Value, mut text: String) -> String {
+    let known = [
+        (&pod["metadata"]["uid"], "UID"),
+        (&pod["status"]["podIP"], "POD_IP"),
+        (&pod["status"]["hostIP"], "HOST_IP"),
+    ];
+    for (found, word) in known {
+        if let Some(found) = found.as_str().filter(|it| !it.is_empty()) {
+            text = text.replace(found, word);
+        }
     }
-    said
+    text
 }
 
 /// A line for each container: its state, the one before, and how often it was begun again.
@@ -372,6 +418,9 @@ fn state(state: &Value) -> String {
     let text = |it: &Value| it.as_str().unwrap_or_default().trim_end().to_owned();
     let message = |it: &Value| match text(&it["message"]) {
         message if message.is_empty() => String::new(),
+        // How long it waits is a matter of time, and how the runtime says why is its own.
+        message if message.starts_with("back-off ") => " (back-off)".to_owned(),
+        _ if it["reason"] == "StartError" => String::new(),
         message => format!(" ({message})"),
     };
     if let Some(it) = state.get("waiting") {
