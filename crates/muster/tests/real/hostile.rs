@@ -98,7 +98,7 @@ fn paths_in_specs(cluster: &Cluster) {
         let spec =
             json!({"volumes": [{"name": "v", "emptyDir": {}}], "containers": [{"volumeMounts": [mounts]}]});
         let (is_ok, said) = cluster.try_apply(&pod("mallory", "paths", "node-1", "true", spec).to_string());
-        assert!(!is_ok && said.contains("volumeMounts[0].subPath"), "{said}");
+        assert!(!is_ok && said.contains("volumeMounts") && said.contains("subPath"), "{said}");
     }
 }
 
@@ -128,7 +128,12 @@ fn links_in_volumes(cluster: &Cluster) {
         (states.matches("CreateContainerConfigError").count() == 3 && states.contains("in: exited"))
             .then_some(pod)
     });
-    expect![[""]].assert_eq(&states(&pod));
+    expect![[r#"
+        c-out: waits for CreateContainerConfigError (volumeMount "v" of container "c-out": failed to prepare subPath: it is not there, or leads out of its volume), 0 restarts
+        c-proc: waits for CreateContainerConfigError (volumeMount "v" of container "c-proc": failed to prepare subPath: it is not there, or leads out of its volume), 0 restarts
+        c-up: waits for CreateContainerConfigError (volumeMount "v" of container "c-up": failed to prepare subPath: it is not there, or leads out of its volume), 0 restarts
+        in: exited with 0 Completed, 0 restarts
+    "#]].assert_eq(&states(&pod));
     assert_eq!(log(cluster, &pod, "in"), "file\nmine\n");
     cluster.kubectl(&["delete", "pod", "-n", "mallory", "links", "--timeout=120s"]);
 }
@@ -161,7 +166,12 @@ fn logs_of_others(cluster: &Cluster) {
         let pod = cluster.get(&["pod", "-n", "mallory", "writes"]);
         states(&pod).contains("exited").then_some(pod)
     });
-    expect![[""]].assert_eq(&log(cluster, &pod, "c"));
+    expect![[r#"
+        /log: mallory_reads-dir mallory_reads-file mallory_writes 
+        /machine/var/log: mallory_reads-dir mallory_reads-file mallory_writes 
+        done
+    "#]]
+    .assert_eq(&log(cluster, &pod, "c"));
     for name in ["reads-file", "reads-dir"] {
         let (_, said) = cluster.try_kubectl(&["logs", "-n", "mallory", name]);
         assert!(!said.contains("not yours"), "{name}: {said}");
@@ -173,7 +183,7 @@ fn logs_of_others(cluster: &Cluster) {
 
 /// Fields as large as the API server takes them.
 fn what_is_too_much(cluster: &Cluster) {
-    let large = "x".repeat(300 << 10);
+    let large = "x".repeat(200 << 10);
     let env = json!([{"name": "LARGE", "value": large}]);
     let args = json!({"containers": [{"env": env}]});
     cluster.apply(&pod("mallory", "large-variable", "node-1", "true", args).to_string());
@@ -237,7 +247,19 @@ fn an_agent_for_another(cluster: &Cluster) {
     ] {
         told += &asks(args);
     }
-    expect![[""]].assert_eq(&told);
+    expect![[r#"
+        auth whoami -o jsonpath={.status.userInfo.username}: system:node:node-1
+        get secret -n alice key: Error from server (Forbidden): secrets "key" is forbidden: User "system:node:node-1" cannot get resource "secrets" in API group "" in the namespace "alice": no relationship found between node 'node-1' and this object
+        get secrets -n alice: Error from server (Forbidden): secrets is forbidden: User "system:node:node-1" cannot list resource "secrets" in API group "" in the namespace "alice": No Object name found
+        get secrets -A: Error from server (Forbidden): secrets is forbidden: User "system:node:node-1" cannot list resource "secrets" in API group "" at the cluster scope: can only read namespaced object of this type
+        patch pod -n alice works --subresource=status -p {"status":{"phase":"Failed"}}: Error from server (Forbidden): pods "works" is forbidden: User "system:node:node-1" cannot get resource "pods/status" in API group "" in the namespace "alice"
+        delete pod -n alice works: Error from server (Forbidden): pods "works" is forbidden: node "node-1" can only delete pods with spec.nodeName set to itself
+        create token -n alice default: error: failed to create token: serviceaccounts "default" is forbidden: User "system:node:node-1" cannot create resource "serviceaccounts/token" in API group "" in the namespace "alice": no relationship found between node 'node-1' and this object
+        label node node-2 a=b: Error from server (Forbidden): nodes "node-2" is forbidden: node "node-1" is not allowed to modify node "node-2"
+        label node node-1 node-restriction.kubernetes.io/a=b: Error from server (Forbidden): nodes "node-1" is forbidden: is not allowed to modify labels: node-restriction.kubernetes.io/a
+        delete node node-2: Error from server (Forbidden): nodes "node-2" is forbidden: User "system:node:node-1" cannot delete resource "nodes" in API group "" at the cluster scope
+        get lease -n kube-node-lease node-2: Error from server (Forbidden): leases.coordination.k8s.io "node-2" is forbidden: User "system:node:node-1" cannot get resource "leases" in API group "coordination.k8s.io" in the namespace "kube-node-lease": can only access node lease with the same name as the requesting node
+    "#]].assert_eq(&told);
 }
 
 /// Who may reach into the pods of one namespace reaches into no other's.
@@ -281,5 +303,10 @@ fn into_another_namespace(cluster: &Cluster) {
         told += String::from_utf8_lossy(&output.stderr).trim_end().rsplit('\n').next().unwrap_or_default();
         told += "\n";
     }
-    expect![[""]].assert_eq(&told);
+    expect![[r#"
+        Error from server (Forbidden): pods "works" is forbidden: User "system:serviceaccount:mallory:mallory" cannot get resource "pods" in API group "" in the namespace "alice"
+        Error from server (Forbidden): pods "works" is forbidden: User "system:serviceaccount:mallory:mallory" cannot get resource "pods" in API group "" in the namespace "alice"
+        Error from server (Forbidden): pods "works" is forbidden: User "system:serviceaccount:mallory:mallory" cannot get resource "pods" in API group "" in the namespace "alice"
+        Error from server (Forbidden): pods "works" is forbidden: User "system:serviceaccount:mallory:mallory" cannot get resource "pods" in API group "" in the namespace "alice"
+    "#]].assert_eq(&told);
 }
