@@ -158,7 +158,8 @@ fn logs_of_others(cluster: &Cluster) {
     );
     for name in ["reads-file", "reads-dir"] {
         cluster.apply(&pod("mallory", name, "node-1", "echo own words; sleep 3600", json!({})).to_string());
-        cluster.wait(name, || is_ready(&cluster.get(&["pod", "-n", "mallory", name])).then_some(()));
+        let said = || cluster.try_kubectl(&["logs", "-n", "mallory", name]).1;
+        cluster.wait(&format!("the words of {name}"), || (said() == "own words\n").then_some(()));
     }
     let more = json!({"volumes": volumes, "containers": [{"volumeMounts": mounts}]});
     cluster.apply(&pod("mallory", "writes", "node-1", &script, more).to_string());
@@ -276,6 +277,9 @@ fn into_another_namespace(cluster: &Cluster) {
     ]);
     let subject = "--serviceaccount=mallory:mallory";
     cluster.kubectl(&["create", "rolebinding", "-n", "mallory", "reach", "--role=reach", subject]);
+    // Of alice's pods mallory may see that they are there.
+    cluster.kubectl(&["create", "role", "-n", "alice", "look", "--verb=get", "--resource=pods"]);
+    cluster.kubectl(&["create", "rolebinding", "-n", "alice", "look", "--role=look", subject]);
     let token = cluster.kubectl(&["create", "token", "-n", "mallory", "mallory"]);
     let config = cluster.dir.join("mallory.kubeconfig");
     let cluster_of = fs::read_to_string(cluster.kubeconfig()).unwrap();
@@ -304,9 +308,9 @@ fn into_another_namespace(cluster: &Cluster) {
         told += "\n";
     }
     expect![[r#"
-        Error from server (Forbidden): pods "works" is forbidden: User "system:serviceaccount:mallory:mallory" cannot get resource "pods" in API group "" in the namespace "alice"
-        Error from server (Forbidden): pods "works" is forbidden: User "system:serviceaccount:mallory:mallory" cannot get resource "pods" in API group "" in the namespace "alice"
-        Error from server (Forbidden): pods "works" is forbidden: User "system:serviceaccount:mallory:mallory" cannot get resource "pods" in API group "" in the namespace "alice"
-        Error from server (Forbidden): pods "works" is forbidden: User "system:serviceaccount:mallory:mallory" cannot get resource "pods" in API group "" in the namespace "alice"
+        Error from server (Forbidden): pods "works" is forbidden: User "system:serviceaccount:mallory:mallory" cannot get resource "pods/log" in API group "" in the namespace "alice"
+        Error from server (Forbidden): pods "works" is forbidden: User "system:serviceaccount:mallory:mallory" cannot create resource "pods/exec" in API group "" in the namespace "alice"
+        Error from server (Forbidden): pods "works" is forbidden: User "system:serviceaccount:mallory:mallory" cannot create resource "pods/attach" in API group "" in the namespace "alice"
+        error: error upgrading connection: pods "works" is forbidden: User "system:serviceaccount:mallory:mallory" cannot create resource "pods/portforward" in API group "" in the namespace "alice"
     "#]].assert_eq(&told);
 }
