@@ -7,3 +7,8 @@ mod deaths;
 mod fields;
 mod hostile;
 mod join;
+mod reach;
+#[path = "../bed/redact.rs"]
+mod redact;
+#[path = "../bed/transcript.rs"]
+mod transcript;
