@@ -5,3 +5,4 @@
 mod bed;
 mod deaths;
 mod join;
+mod net;
