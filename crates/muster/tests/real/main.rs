@@ -5,4 +5,9 @@
 mod bed;
 mod deaths;
 mod join;
+#[path = "../bed/redact.rs"]
+#[path = "../bed/transcript.rs"]
 mod net;
+mod reach;
+mod redact;
+mod transcript;
