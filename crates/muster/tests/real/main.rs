@@ -5,9 +5,9 @@
 mod bed;
 mod deaths;
 mod join;
-#[path = "../bed/redact.rs"]
-#[path = "../bed/transcript.rs"]
 mod net;
 mod reach;
+#[path = "../bed/redact.rs"]
 mod redact;
+#[path = "../bed/transcript.rs"]
 mod transcript;
