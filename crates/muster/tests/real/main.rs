@@ -5,6 +5,7 @@
 mod bed;
 mod deaths;
 mod join;
+mod net;
 mod reach;
 #[path = "../bed/redact.rs"]
 mod redact;
