@@ -7,6 +7,7 @@ mod deaths;
 mod fields;
 mod hostile;
 mod join;
+mod net;
 mod reach;
 #[path = "../bed/redact.rs"]
 mod redact;
