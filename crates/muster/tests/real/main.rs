@@ -4,7 +4,10 @@
 
 mod bed;
 mod deaths;
+mod fields;
+mod hostile;
 mod join;
+mod net;
 mod reach;
 #[path = "../bed/redact.rs"]
 mod redact;
