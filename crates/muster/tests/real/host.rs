@@ -100,8 +100,8 @@ fn a_pod_from_a_file(cluster: &Cluster) {
     let first = look("the pod of the file runs", &|_| true);
     assert_eq!(cluster.kubectl(&["logs", "web-node-1"]), "one\n");
 
-    // What was deleted only stood for it.
-    cluster.kubectl(&["delete", "pod", "web-node-1"]);
+    // What was deleted only stood for it. It is back so soon that kubectl would wait for ever to see it gone.
+    cluster.kubectl(&["delete", "pod", "web-node-1", "--wait=false"]);
     let second = look("it is shown again", &|it| it["metadata"]["uid"] != first["metadata"]["uid"]);
     assert_eq!(container(&second), container(&first));
 
