@@ -235,7 +235,7 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
         let ((), (), (), served, ()) = tokio::join!(
             ending,
             member.keep(config.address, serve, stop.clone()),
-            net::run(config.clone(), member.client(), stop.clone()),
+            net::run(config.clone(), member.client(), node.network.clone(), stop.clone()),
             Arc::new(Endpoint::new(node.clone())).serve(listener, identity.clone(), stop.clone()),
             node.clone().run(stop.clone()),
         );

@@ -6,3 +6,8 @@ mod bed;
 mod deaths;
 mod host;
 mod join;
+mod reach;
+#[path = "../bed/redact.rs"]
+mod redact;
+#[path = "../bed/transcript.rs"]
+mod transcript;
