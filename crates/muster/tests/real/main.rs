@@ -4,8 +4,11 @@
 
 mod bed;
 mod deaths;
+mod fields;
 mod host;
+mod hostile;
 mod join;
+mod net;
 mod reach;
 #[path = "../bed/redact.rs"]
 mod redact;
