@@ -4,4 +4,5 @@
 
 mod bed;
 mod deaths;
+mod images;
 mod join;
