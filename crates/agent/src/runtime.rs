@@ -134,6 +134,8 @@ pub struct Status {
     pub no_network: Option<String>,
     /// What a RuntimeClass may name. `None` where the runtime does not say.
     pub handlers: Option<Vec<String>>,
+    /// Whether it can keep the groups of an image away from a container.
+    pub has_strict_groups: bool,
 }
 
 /// What was tried, and what the runtime said to it.

@@ -94,6 +94,11 @@ impl Config {
         self.root.join("pods").join(uid)
     }
 
+    /// A file for each pod whose logs are this node's: others may have theirs in the same place.
+    pub(crate) fn logs_kept(&self) -> PathBuf {
+        self.root.join("logs")
+    }
+
     /// Where the runtime writes the logs of a pod's containers.
     pub fn log_dir(&self, namespace: &str, name: &str, uid: &str) -> PathBuf {
         self.var_log.join("pods").join(format!("{namespace}_{name}_{uid}"))

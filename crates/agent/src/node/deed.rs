@@ -125,18 +125,21 @@ impl<R: Runtime> Doer<R> {
     async fn run_sandbox(&self, attempt: u32) -> Outcome {
         let node = &self.node;
         let spec = self.object.spec.as_ref();
-        if spec.is_none_or(|it| it.host_network != Some(true)) {
-            // A sandbox that is begun without a network can be neither used nor stopped.
-            match node.runtime.status().await {
-                Ok(status) => {
-                    if let Some(why) = status.no_network {
-                        let message =
-                            format!("network is not ready: container runtime network not ready: {why}");
-                        return failed("NetworkNotReady", message);
-                    }
-                }
-                Err(error) => return failed("FailedCreatePodSandBox", error.to_string()),
-            }
+        let status = match node.runtime.status().await {
+            Ok(status) => status,
+            Err(error) => return failed("FailedCreatePodSandBox", error.to_string()),
+        };
+        // A sandbox that is begun without a network can be neither used nor stopped.
+        if let Some(why) = status.no_network
+            && spec.is_none_or(|it| it.host_network != Some(true))
+        {
+            let message = format!("network is not ready: container runtime network not ready: {why}");
+            return failed("NetworkNotReady", message);
+        }
+        if !status.has_strict_groups && spec.is_some_and(sandbox::wants_strict_groups) {
+            let message =
+                "the node's runtime does not know spec.securityContext.supplementalGroupsPolicy: Strict";
+            return failed("FailedCreatePodSandBox", message);
         }
         let config = match sandbox::config(&node.config, &self.object, attempt) {
             Ok(config) => config,
@@ -149,7 +152,11 @@ impl<R: Runtime> Doer<R> {
                 Err(message) => return failed("FailedCreatePodSandBox", message),
             },
         };
-        if let Err(error) = fs::create_dir_all(&config.log_directory) {
+        let kept = node.config.logs_kept();
+        let made = Path::new(&config.log_directory)
+            .file_name()
+            .map_or(Ok(()), |name| fs::create_dir_all(&kept).and_then(|()| fs::write(kept.join(name), "")));
+        if let Err(error) = made.and_then(|()| fs::create_dir_all(&config.log_directory)) {
             return failed("FailedCreatePodSandBox", format!("make {}: {error}", config.log_directory));
         }
         match self.figures.within(node.runtime.run_sandbox(config, &handler)).await {
@@ -439,6 +446,9 @@ impl<R: Runtime> Doer<R> {
                 remove_links(&config.var_log.join("containers"), &dir).and_then(|()| remove_dir(&dir));
             if let Err(error) = removed {
                 return failed("FailedCleanUp", format!("remove {}: {error}", dir.display()));
+            }
+            if let Some(name) = dir.file_name() {
+                fs::remove_file(config.logs_kept().join(name)).ok();
             }
         }
         Outcome::Done

@@ -21,7 +21,7 @@ mod sandbox;
 mod static_pods;
 mod worker;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use kube::Client;
 use muster_engine::resources::Amounts;
@@ -57,6 +57,8 @@ pub struct Node<R> {
     pub standing: Standing,
     /// What its pods take.
     pub figures: Figures<R>,
+    /// What the runtime calls itself, once it was asked.
+    runtime_name: OnceLock<String>,
     pulls: Semaphore,
     /// What pods may have of the node.
     allocatable: Arc<Amounts>,
@@ -70,6 +72,7 @@ impl<R: Runtime> Node<R> {
             pods: Pods::default(),
             standing: Standing::default(),
             figures: Figures::new(config.clone(), runtime.clone()),
+            runtime_name: OnceLock::new(),
             pulls: Semaphore::new(PULLS_MAX),
             allocatable: Arc::new(host::allocatable(&config)),
             client,

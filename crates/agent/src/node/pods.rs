@@ -1,6 +1,7 @@
 //! What is to run on the node, and what runs there: one watch of the API server, one of the runtime, and a worker for each pod.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::worker::Worker;
-use super::{Node, admission, sandbox};
+use super::{Config, Node, admission, sandbox};
 use crate::runtime::{Runtime, RuntimeError, label};
 
 /// What the runtime has is looked through so often: for what its events did not tell, and for what belongs to nobody.
@@ -212,7 +213,7 @@ impl Pods {
         object.metadata.managed_fields = None;
         let object = Arc::new(object);
         let (name, namespace, uid) = sandbox::ids(&object);
-        if uid.is_empty() || !uid.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-') {
+        if !is_uid(uid) {
             tracing::warn!(
                 namespace,
                 name,
@@ -290,7 +291,7 @@ impl Pods {
         if entries.contains_key(&uid) {
             return;
         }
-        tracing::info!(pod = %key, uid, "what runs here of a pod that nobody knows is ended");
+        tracing::info!(pod = %key, uid, "what is here of a pod that nobody knows goes");
         let worker = Worker::orphan(node.clone(), entry.clone(), key, &uid);
         entries.insert(uid.clone(), entry.clone());
         drop(entries);
@@ -314,8 +315,19 @@ fn spawn<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<Entry>, worker
 
 /// Follows the API server and the runtime, for ever.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
+    // Nothing can be said of a pod before the runtime answers.
+    while let Err(error) = ask_name(node).await {
+        tracing::debug!("the runtime does not answer yet: {error}");
+        tokio::time::sleep(FOLLOW_AGAIN).await;
+    }
     let listed = Notify::new();
     tokio::join!(watch(node, &listed), follow(node), relist(node, &listed));
+}
+
+async fn ask_name<R: Runtime>(node: &Node<R>) -> Result<(), RuntimeError> {
+    let version = node.runtime.version().await?;
+    node.runtime_name.get_or_init(|| version.runtime_name);
+    Ok(())
 }
 
 /// What the API server wants to run here. Pods go on while it cannot be reached.
@@ -466,5 +478,30 @@ async fn compare<R: Runtime>(node: &Arc<Node<R>>) -> Result<(), RuntimeError> {
     for (uid, (key, _)) in found {
         node.pods.orphan(node, key, uid);
     }
+    // Nothing runs of these, but something was kept for them.
+    for (uid, key) in left_behind(&node.config) {
+        node.pods.orphan(node, key, uid);
+    }
     Ok(())
+}
+
+/// Pods that something is kept for on disk, with their names where there are logs of theirs. Another's logs in the same place are
+/// not touched.
+fn left_behind(config: &Config) -> BTreeMap<String, Key> {
+    let names = |dir: PathBuf| {
+        let all = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+        all.filter_map(|it| it.file_name().into_string().ok())
+    };
+    let dirs = names(config.root.join("pods")).map(|uid| (uid, Key::new("", "")));
+    let logs = names(config.logs_kept()).filter_map(|name| {
+        let mut parts = name.splitn(3, '_');
+        let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
+        Some((uid.to_owned(), Key::new(namespace, name)))
+    });
+    dirs.chain(logs).filter(|(uid, _)| is_uid(uid)).collect()
+}
+
+/// Whether it can be a part of a path.
+fn is_uid(uid: &str) -> bool {
+    !uid.is_empty() && uid.len() <= 128 && uid.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
 }

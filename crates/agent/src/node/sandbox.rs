@@ -11,6 +11,12 @@ use crate::runtime::{label, v1};
 /// What the runtime is told about a pod's sandbox, and of it again with each container.
 pub(crate) fn config(config: &Config, pod: &Pod, attempt: u32) -> Result<v1::PodSandboxConfig, String> {
     let spec = pod.spec.as_ref().ok_or("the pod has no spec")?;
+    // It would run with more rights than it asked for.
+    if spec.host_users == Some(false) {
+        return Err(
+            "spec.hostUsers: false is not supported: this node has no user namespaces for pods".to_owned()
+        );
+    }
     let (name, namespace, uid) = ids(pod);
     let on_host = spec.host_network == Some(true);
     let hostname = if on_host {
@@ -146,10 +152,14 @@ pub(crate) fn groups(spec: &PodSpec) -> Vec<i64> {
     fs_group.into_iter().chain(more).collect()
 }
 
-pub(crate) fn groups_policy(spec: &PodSpec) -> i32 {
+pub(crate) fn wants_strict_groups(spec: &PodSpec) -> bool {
     let policy = spec.security_context.as_ref().and_then(|it| it.supplemental_groups_policy.as_deref());
-    match policy {
-        Some("Strict") => v1::SupplementalGroupsPolicy::Strict as i32,
-        _ => v1::SupplementalGroupsPolicy::Merge as i32,
+    policy == Some("Strict")
+}
+
+pub(crate) fn groups_policy(spec: &PodSpec) -> i32 {
+    match wants_strict_groups(spec) {
+        true => v1::SupplementalGroupsPolicy::Strict as i32,
+        false => v1::SupplementalGroupsPolicy::Merge as i32,
     }
 }

@@ -256,7 +256,8 @@ impl<R: Runtime> Worker<R> {
 }
 
 fn host<R: Runtime>(node: &Node<R>) -> Host {
-    Host { addresses: vec![node.config.address.to_string().into()], runtime: "containerd".into() }
+    let runtime = node.runtime_name.get().map_or("containerd", |it| it.as_str());
+    Host { addresses: vec![node.config.address.to_string().into()], runtime: runtime.into() }
 }
 
 fn instant(at: Time, now: Time) -> Instant {

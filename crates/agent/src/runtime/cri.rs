@@ -83,6 +83,7 @@ impl Runtime for Cri {
             not_ready: trouble("RuntimeReady"),
             no_network: trouble("NetworkReady"),
             handlers: (!handlers.is_empty()).then_some(handlers),
+            has_strict_groups: answer.features.is_some_and(|it| it.supplemental_groups_policy),
         })
     }
 
