@@ -22,6 +22,10 @@ use crate::token;
 /// How long the token is good for that new nodes join with.
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
 
+/// The disk is not the nodes' alone: what others have on it must not send their pods off as long as there is room. And unused
+/// images stay, for nobody may be there to get them from again.
+const DISK_LEFT: &str = "nodefs.available<5%,imagefs.available<5%,nodefs.inodesFree<2%,imagefs.inodesFree<2%";
+
 /// How long an agent may take to end.
 const AGENT_STOP_MAX: Duration = Duration::from_secs(10);
 
@@ -138,6 +142,8 @@ fn arguments(place: &Place, server: &str, authority: &Path, token_file: &Path) -
     flag("--cgroup-parent", place.cgroup_parent().into());
     flag("--var-log", place.var_log().into());
     flag("--static-pods", place.static_pods().into());
+    flag("--eviction-hard", DISK_LEFT.into());
+    flag("--image-gc-high-threshold", "100".into());
     flag("--own-path", own("/var/log", &place.var_log()));
     flag("--own-path", own("/var/lib/kubelet", &place.root()));
     flag("--own-path", own("/run/containerd/containerd.sock", &place.socket()));
