@@ -49,10 +49,19 @@ fn images_come_from_archives() {
     told += &said(&["image", "import", letter.to_str().unwrap()]);
     told += &said(&["image", "import", "/nowhere.tar"]);
     told += &said(&["image", "import", docker.to_str().unwrap(), "--name", "No Name"]);
-    expect![[r#""#]].assert_eq(&told);
+    expect![[r#"
+        node-1: docker.io/library/tool:2
+        node-1: registry.example:5000/a/b:c
+        muster: import DIR/letter.tar on node-1: DIR/letter.tar is not an image archive: failed to read entire block. `docker save` and OCI layouts in a tar are, gzipped or not
+        muster: import /nowhere.tar on node-1: read /nowhere.tar: No such file or directory (os error 2)
+        muster: import DIR/tool.tar.gz on node-1: the image is called "No Name", which is no name of an image
+    "#]].assert_eq(&told);
     let list = said(&["image", "list"]);
     let names: Vec<_> = list.lines().filter_map(|it| it.split_whitespace().nth(1)).collect();
-    expect![[r#""#]].assert_eq(&names.join("\n"));
+    expect![[r#"
+        IMAGE
+        localhost/muster/pause:1
+        docker.io/library/busybox:1.36"#]].assert_eq(&names.join("\n"));
 
     for (name, image) in [("tool", "tool:2"), ("other", "registry.example:5000/a/b:c")] {
         let pod = json!({
