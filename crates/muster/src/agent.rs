@@ -114,13 +114,17 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Args)]
 struct UpkeepFlags {
     /// What must be left, or pods are sent off, beside what a kubelet has: memory.available<200Mi,nodefs.available<5%
-    #[arg(long, value_name = "SIGNAL<AMOUNT,…", default_value = "")]
-    eviction_hard: String,
+    /// Said again, it adds to what was said before; 0% turns one off
+    #[arg(long, value_name = "SIGNAL<AMOUNT,…")]
+    eviction_hard: Vec<String>,
+    /// What pods do not get, for the system needs it, as cpu=100m,memory=500Mi
+    #[arg(long, value_name = "NAME=AMOUNT,…", default_value = "")]
+    system_reserved: String,
     /// A pressure is over when it was not seen for so long
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = span::parse)]
     eviction_pressure_transition_period: Duration,
     /// When more than this of the disk is taken, in percent, unused images go …
-    #[arg(long, value_name = "PERCENT", default_value_t = 85, value_parser = clap::value_parser!(u8).range(0..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 85, overrides_with = "image_gc_high_threshold", value_parser = clap::value_parser!(u8).range(0..=100))]
     image_gc_high_threshold: u8,
     /// … until no more than this is
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u8).range(0..=100))]
@@ -141,8 +145,11 @@ struct UpkeepFlags {
 
 impl UpkeepFlags {
     fn upkeep(&self) -> anyhow::Result<Upkeep> {
-        let usual = Upkeep::default();
-        let thresholds = usual.thresholds.with(&self.eviction_hard);
+        let mut usual = Upkeep::default();
+        usual
+            .set_reserved(&self.system_reserved)
+            .map_err(|why| anyhow::anyhow!("choose another --system-reserved: {why}"))?;
+        let thresholds = usual.thresholds.with(&self.eviction_hard.join(","));
         let thresholds =
             thresholds.map_err(|why| anyhow::anyhow!("choose another --eviction-hard: {why}"))?;
         Ok(Upkeep {
@@ -231,7 +238,7 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
         let ((), (), (), served, ()) = tokio::join!(
             ending,
             member.keep(config.address, serve, stop.clone()),
-            net::run(config.clone(), member.client(), stop.clone()),
+            net::run(config.clone(), member.client(), node.network.clone(), stop.clone()),
             Arc::new(Endpoint::new(node.clone())).serve(listener, identity.clone(), stop.clone()),
             node.clone().run(stop.clone()),
         );

@@ -22,12 +22,13 @@ use crate::token;
 /// How long the token is good for that new nodes join with.
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
 
-/// The disk is not the nodes' alone: what others have on it must not send their pods off as long as there is room. And unused
-/// images stay, for nobody may be there to get them from again.
-const DISK_LEFT: &str = "nodefs.available<5%,imagefs.available<5%,nodefs.inodesFree<2%,imagefs.inodesFree<2%";
-
 /// How long an agent may take to end.
 const AGENT_STOP_MAX: Duration = Duration::from_secs(10);
+
+/// The nodes share a disk with all else that is on this machine, which is often nearly full: a share of it says nothing about
+/// them, and only its end does.
+const SHARED_DISK: &str =
+    "nodefs.available<500Mi,imagefs.available<500Mi,nodefs.inodesFree<1%,imagefs.inodesFree<1%";
 
 /// The nodes, and the token that is taken back when all have joined.
 pub(crate) struct Nodes {
@@ -142,7 +143,7 @@ fn arguments(place: &Place, server: &str, authority: &Path, token_file: &Path) -
     flag("--cgroup-parent", place.cgroup_parent().into());
     flag("--var-log", place.var_log().into());
     flag("--static-pods", place.static_pods().into());
-    flag("--eviction-hard", DISK_LEFT.into());
+    flag("--eviction-hard", SHARED_DISK.into());
     flag("--image-gc-high-threshold", "100".into());
     flag("--own-path", own("/var/log", &place.var_log()));
     flag("--own-path", own("/var/lib/kubelet", &place.root()));

@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use self::seen::Seen;
+pub use self::seen::Seen;
 use crate::node::Config;
 
 /// Changes that come together are carried out together.
@@ -55,8 +55,7 @@ pub(crate) enum NetError {
 }
 
 /// Keeps the node's network as the cluster wants it, until `stop`. What was made stays: pods go on while nobody looks.
-pub async fn run(config: Arc<Config>, client: Client, stop: CancellationToken) {
-    let seen = Arc::new(Seen::new());
+pub async fn run(config: Arc<Config>, client: Client, seen: Arc<Seen>, stop: CancellationToken) {
     let work = async {
         tokio::join!(
             seen::watch(client.clone(), &seen),

@@ -17,24 +17,28 @@ use tokio::sync::Notify;
 /// Services, their slices, and nodes.
 const KINDS: usize = 3;
 
-pub(super) struct Seen {
+/// What the cluster's Services and nodes are, as far as this node has heard.
+#[derive(Debug)]
+pub struct Seen {
     picture: Mutex<Picture>,
     /// How many of the kinds have been listed once.
     listed: AtomicUsize,
     changed: Notify,
 }
 
-impl Seen {
-    pub(super) fn new() -> Self {
+impl Default for Seen {
+    fn default() -> Self {
         Self { picture: Mutex::default(), listed: AtomicUsize::new(0), changed: Notify::new() }
     }
+}
 
-    pub(super) fn picture(&self) -> MutexGuard<'_, Picture> {
+impl Seen {
+    pub(crate) fn picture(&self) -> MutexGuard<'_, Picture> {
         self.picture.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Before that the picture is no more than a part of what there is: nothing follows from what it does not show.
-    pub(super) fn is_synced(&self) -> bool {
+    pub(crate) fn is_synced(&self) -> bool {
         self.listed.load(Ordering::Acquire) == KINDS
     }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_engine::eviction::{self, Thresholds};
+use muster_engine::quantity::Quantity;
 use muster_engine::resources::Amounts;
 use serde_json::Value;
 
@@ -79,6 +80,21 @@ impl Default for Upkeep {
             logs_max: 5,
             look_every: Duration::from_secs(10),
         }
+    }
+}
+
+impl Upkeep {
+    /// Reads `cpu=100m,memory=500Mi`.
+    pub fn set_reserved(&mut self, text: &str) -> Result<(), String> {
+        let amount = |part: &str| {
+            let (name, amount) =
+                part.split_once('=').ok_or_else(|| format!("{part:?} is not NAME=AMOUNT"))?;
+            let amount = Quantity::parse(amount).map_err(|it| format!("{amount:?} of {name}: {it}"))?;
+            Ok((name.to_owned(), amount))
+        };
+        let parts = text.split(',').filter(|it| !it.is_empty());
+        self.reserved = parts.map(amount).collect::<Result<_, String>>()?;
+        Ok(())
     }
 }
 

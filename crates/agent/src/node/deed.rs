@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{Method, Request, header};
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
-use kube::api::ListParams;
 use muster_engine::facts::Key;
 use muster_engine::loops::{Reference, Tell};
 use muster_engine::plan::Event;
 use muster_engine::pod::{Container, Deed, Outcome, ProbeKind, Seen, State};
 use muster_engine::quantity::Quantity;
+use muster_engine::services;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -31,6 +31,9 @@ use crate::runtime::{Runtime, RuntimeError};
 
 /// An API server that does not answer within this time is told again later.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// Services are listed soon after the node begins.
+const LISTED_AGAIN: Duration = Duration::from_millis(50);
 
 /// The least that a container is given to end, however long its hook took. Upstream: `minimumGracePeriodInSeconds`.
 const GRACE_MIN: Duration = Duration::from_secs(2);
@@ -125,7 +128,7 @@ impl<R: Runtime> Doer<R> {
     async fn run_sandbox(&self, attempt: u32) -> Outcome {
         let node = &self.node;
         let spec = self.object.spec.as_ref();
-        let status = match node.runtime.status().await {
+        let status = match self.figures.within(node.runtime.status()).await {
             Ok(status) => status,
             Err(error) => return failed("FailedCreatePodSandBox", error.to_string()),
         };
@@ -269,35 +272,22 @@ impl<R: Runtime> Doer<R> {
         id.map(Some).ok_or_else(|| format!("unable to find target container {name}"))
     }
 
-    /// What containers are told of Services. What was last known does while the API server cannot be reached.
+    /// What containers are told of Services: as the node has last heard of them.
     async fn services(&self) -> Result<BTreeMap<String, String>, String> {
+        let seen = &self.node.network;
+        // A static pod does not wait for an API server.
+        let began = Instant::now();
+        while !seen.is_synced() && self.entry.source != Source::Static {
+            if ANSWER_WITHIN < began.elapsed() {
+                return Err(
+                    "services have not yet been read at least once, cannot construct envvars".to_owned()
+                );
+            }
+            tokio::time::sleep(LISTED_AGAIN).await;
+        }
         let namespace = sandbox::ids(&self.object).1;
-        let with_links = self.object.spec.as_ref().is_none_or(|it| it.enable_service_links != Some(false));
-        let in_namespace: Api<Service> = Api::namespaced(self.node.client.clone(), namespace);
-        let in_default: Api<Service> = Api::namespaced(self.node.client.clone(), "default");
-        let read = async {
-            let mut all = Vec::new();
-            if with_links {
-                all.extend(in_namespace.list(&ListParams::default()).await?.items);
-            }
-            if !with_links || namespace != "default" {
-                all.extend(in_default.get_opt("kubernetes").await?);
-            }
-            Ok::<_, kube::Error>(all)
-        };
-        let error = match tokio::time::timeout(ANSWER_WITHIN, read).await {
-            Ok(Ok(all)) => {
-                let services = env::of_services(namespace, with_links, all.iter());
-                self.figures.keep_services(&services);
-                return Ok(services);
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "the API server does not answer".to_owned(),
-        };
-        let is_static = self.entry.source == Source::Static;
-        self.figures.services().or_else(|| is_static.then(BTreeMap::new)).ok_or_else(|| {
-            format!("services have not yet been read at least once, cannot construct envvars: {error}")
-        })
+        let wants_all = self.object.spec.as_ref().is_none_or(|it| it.enable_service_links != Some(false));
+        Ok(services::links(&seen.picture(), namespace, wants_all))
     }
 
     fn write_hosts(&self) -> io::Result<()> {
@@ -540,29 +530,20 @@ fn remove_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// What a pod's start took, and what is remembered for its containers' next.
+/// What a pod's start took.
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     in_runtime_us: AtomicU64,
     is_told: AtomicBool,
-    services: std::sync::Mutex<Option<BTreeMap<String, String>>>,
 }
 
 impl Figures {
-    async fn within<T>(&self, call: impl Future<Output = T>) -> T {
+    pub(super) async fn within<T>(&self, call: impl Future<Output = T>) -> T {
         let began = Instant::now();
         let outcome = call.await;
         let took = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.in_runtime_us.fetch_add(took, Ordering::Relaxed);
         outcome
-    }
-
-    fn keep_services(&self, services: &BTreeMap<String, String>) {
-        *self.services.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(services.clone());
-    }
-
-    fn services(&self) -> Option<BTreeMap<String, String>> {
-        self.services.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
     /// Says once how long it took from when the pod was first seen until something of it ran.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, Pod, Secret};
 use muster_engine::downward;
 use muster_engine::resources::Amounts;
 use serde_json::Value;
@@ -146,125 +146,5 @@ fn found_or_optional<T>(found: Result<T, ReferenceError>, is_optional: bool) -> 
     match found {
         Err(error) if is_optional && error.is_missing() => Ok(None),
         found => found.map(Some).map_err(|it| it.to_string()),
-    }
-}
-
-/// Rule: every container is told where the API server is, and where the services of its namespace are unless its pod
-/// does not want to know. Upstream: `getServiceEnvVarMap`, `envvars.FromServices`.
-pub(crate) fn of_services<'a>(
-    namespace: &str,
-    with_links: bool,
-    services: impl Iterator<Item = &'a Service>,
-) -> BTreeMap<String, String> {
-    let mut of_namespace = BTreeMap::new();
-    for service in services {
-        let own_namespace = service.metadata.namespace.as_deref().unwrap_or("default");
-        let Some(name) = service.metadata.name.as_deref() else { continue };
-        let is_server = own_namespace == "default" && name == "kubernetes";
-        if own_namespace == namespace && with_links {
-            of_namespace.insert(name, service);
-        } else if is_server {
-            of_namespace.entry(name).or_insert(service);
-        }
-    }
-    let mut variables = BTreeMap::new();
-    for (name, service) in of_namespace {
-        let Some(spec) = &service.spec else { continue };
-        let Some(address) = spec.cluster_ip.as_deref().filter(|it| !it.is_empty() && *it != "None") else {
-            continue;
-        };
-        let ports = spec.ports.as_deref().unwrap_or_default();
-        let Some(first) = ports.first() else { continue };
-        let prefix = variable_name(name);
-        let mut set = |name: String, value: String| variables.insert(name, value);
-        set(format!("{prefix}_SERVICE_HOST"), address.to_owned());
-        set(format!("{prefix}_SERVICE_PORT"), first.port.to_string());
-        let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
-        for (at, port) in ports.iter().enumerate() {
-            if let Some(name) = port.name.as_deref().filter(|it| !it.is_empty()) {
-                set(format!("{prefix}_SERVICE_PORT_{}", variable_name(name)), port.port.to_string());
-            }
-            let protocol = port.protocol.as_deref().unwrap_or("TCP");
-            let url = format!("{}://{host}:{}", protocol.to_lowercase(), port.port);
-            if at == 0 {
-                set(format!("{prefix}_PORT"), url.clone());
-            }
-            let of_port = format!("{prefix}_PORT_{}_{protocol}", port.port);
-            set(format!("{of_port}_PROTO"), protocol.to_lowercase());
-            set(format!("{of_port}_PORT"), port.port.to_string());
-            set(format!("{of_port}_ADDR"), address.to_owned());
-            set(of_port, url);
-        }
-    }
-    variables
-}
-
-fn variable_name(name: &str) -> String {
-    name.replace('-', "_").to_uppercase()
-}
-
-#[cfg(test)]
-mod tests {
-    use expect_test::expect;
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn what_a_container_is_told_of_services() {
-        let service = |namespace: &str, name: &str, address: &str, ports: Value| -> Service {
-            serde_json::from_value(json!({"metadata": {"namespace": namespace, "name": name},
-                "spec": {"clusterIP": address, "ports": ports}}))
-            .unwrap()
-        };
-        let all = [
-            service("default", "kubernetes", "10.96.0.1", json!([{"name": "https", "port": 443}])),
-            service(
-                "shop",
-                "my-db",
-                "10.96.0.7",
-                json!([{"port": 53, "protocol": "UDP"}, {"name": "m-1", "port": 80}]),
-            ),
-            service("shop", "headless", "None", json!([{"port": 1}])),
-            service("other", "web", "10.96.0.8", json!([{"port": 1}])),
-        ];
-        let told = |links: bool| {
-            let variables = of_services("shop", links, all.iter());
-            variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect::<String>()
-        };
-        expect![[r#"
-            KUBERNETES_PORT=tcp://10.96.0.1:443
-            KUBERNETES_PORT_443_TCP=tcp://10.96.0.1:443
-            KUBERNETES_PORT_443_TCP_ADDR=10.96.0.1
-            KUBERNETES_PORT_443_TCP_PORT=443
-            KUBERNETES_PORT_443_TCP_PROTO=tcp
-            KUBERNETES_SERVICE_HOST=10.96.0.1
-            KUBERNETES_SERVICE_PORT=443
-            KUBERNETES_SERVICE_PORT_HTTPS=443
-            MY_DB_PORT=udp://10.96.0.7:53
-            MY_DB_PORT_53_UDP=udp://10.96.0.7:53
-            MY_DB_PORT_53_UDP_ADDR=10.96.0.7
-            MY_DB_PORT_53_UDP_PORT=53
-            MY_DB_PORT_53_UDP_PROTO=udp
-            MY_DB_PORT_80_TCP=tcp://10.96.0.7:80
-            MY_DB_PORT_80_TCP_ADDR=10.96.0.7
-            MY_DB_PORT_80_TCP_PORT=80
-            MY_DB_PORT_80_TCP_PROTO=tcp
-            MY_DB_SERVICE_HOST=10.96.0.7
-            MY_DB_SERVICE_PORT=53
-            MY_DB_SERVICE_PORT_M_1=80
-        "#]]
-        .assert_eq(&told(true));
-        expect![[r#"
-            KUBERNETES_PORT=tcp://10.96.0.1:443
-            KUBERNETES_PORT_443_TCP=tcp://10.96.0.1:443
-            KUBERNETES_PORT_443_TCP_ADDR=10.96.0.1
-            KUBERNETES_PORT_443_TCP_PORT=443
-            KUBERNETES_PORT_443_TCP_PROTO=tcp
-            KUBERNETES_SERVICE_HOST=10.96.0.1
-            KUBERNETES_SERVICE_PORT=443
-            KUBERNETES_SERVICE_PORT_HTTPS=443
-        "#]]
-        .assert_eq(&told(false));
     }
 }

@@ -35,6 +35,7 @@ pub use self::config::{Config, Upkeep};
 use self::host::Standing;
 use self::host::stats::Figures;
 pub use self::pods::{Entry, Pods, Shown};
+use crate::net::Seen;
 use crate::record::Recorder;
 use crate::references::References;
 use crate::runtime::Runtime;
@@ -55,6 +56,8 @@ pub struct Node<R> {
     pub pods: Pods,
     /// How it stands: registered, short of something, shutting down.
     pub standing: Standing,
+    /// What it has heard of the cluster's Services.
+    pub network: Arc<Seen>,
     /// What its pods take.
     pub figures: Figures<R>,
     /// What the runtime calls itself, once it was asked.
@@ -71,6 +74,7 @@ impl<R: Runtime> Node<R> {
         Arc::new(Self {
             pods: Pods::default(),
             standing: Standing::default(),
+            network: Arc::default(),
             figures: Figures::new(config.clone(), runtime.clone()),
             runtime_name: OnceLock::new(),
             pulls: Semaphore::new(PULLS_MAX),

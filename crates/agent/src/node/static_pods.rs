@@ -51,6 +51,10 @@ struct Known {
 /// Follows the directory of manifests, for ever. The first look is taken before this waits for anything.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     let Some(dir) = node.config.static_pods.clone() else { return };
+    // So that it can be watched from the first file on.
+    if let Err(error) = fs::create_dir_all(&dir) {
+        tracing::warn!(dir = %dir.display(), %error, "the directory of static pods cannot be made");
+    }
     tokio::join!(follow(node, &dir), mirror(node));
 }
 

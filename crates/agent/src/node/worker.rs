@@ -123,8 +123,9 @@ impl<R: Runtime> Worker<R> {
     }
 
     async fn observe(&mut self) -> Result<(), crate::runtime::RuntimeError> {
-        let Self { node, observer, object, pod, .. } = self;
-        let seen = observer.observe(&*node.runtime, &node.config, object, pod.mark()).await?;
+        let Self { node, observer, object, pod, figures, .. } = self;
+        let observing = observer.observe(&*node.runtime, &node.config, object, pod.mark());
+        let seen = figures.within(observing).await?;
         self.figures.note_running(&seen, self.begun, self.pod.key());
         self.entry.show(|shown| shown.seen = seen.clone());
         self.seen = seen.clone();

@@ -85,8 +85,14 @@ impl Pod {
     fn wants(&self, container: &spec::Container) -> bool {
         match self.newest(&container.name).map(|it| &it.state) {
             Some(State::Running { .. } | State::Created | State::Unknown) => true,
-            _ => self.exit_code(container).is_none_or(|code| container.restart.begins_again(code)),
+            _ => self.exit_code(container).is_none_or(|code| self.comes_again(container, code)),
         }
+    }
+
+    /// Rule: a container that was ended because its image changed comes again, whatever the policy.
+    fn comes_again(&self, container: &spec::Container, code: i32) -> bool {
+        let is_replaced = self.tracks.get(&container.name).is_some_and(|it| it.is_replaced);
+        is_replaced || container.restart.begins_again(code)
     }
 
     /// How it last ended, as far as anybody knows.
@@ -201,7 +207,7 @@ impl Pod {
             return;
         };
         match last.state {
-            State::Exited { code, .. } if container.restart.begins_again(code) => {
+            State::Exited { code, .. } if self.comes_again(container, code) => {
                 self.start(container, sandbox, now)
             }
             State::Exited { .. } => {}
@@ -218,7 +224,9 @@ impl Pod {
                 if is_other && life.kill.is_none() {
                     let message = format!("Container {name} definition changed, will be restarted");
                     life.kill = Some(Kill { message, grace: None });
+                    self.tracks.entry(name.clone()).or_default().is_replaced = true;
                 }
+                let Some(life) = self.lives.get(&last.id) else { return };
                 if let Some(kill) = life.kill.clone() {
                     let grace = kill.grace.unwrap_or(self.object.spec.grace);
                     self.stop(&last, now + grace, Some(kill.message), now);

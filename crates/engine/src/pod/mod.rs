@@ -493,7 +493,10 @@ impl Pod {
 
 /// An event's reason is one of a few.
 fn event_reason(reason: &str) -> &'static str {
-    const ALL: [&str; 9] = [
+    const ALL: [&str; 12] = [
+        "Evicted",
+        "NodeShutdown",
+        "PodOSNotSupported",
         "OutOfcpu",
         "OutOfmemory",
         "OutOfephemeral-storage",

@@ -17,6 +17,8 @@ pub(super) struct Track {
     pub waiting: Option<(Text, Text)>,
     /// The highest attempt that was ever seen.
     pub attempt: Option<u32>,
+    /// It was ended to come again as another.
+    pub is_replaced: bool,
     crash: Option<BackOff>,
     /// The container whose end has been waited for.
     waited_for: Option<Text>,
@@ -149,8 +151,7 @@ impl Pod {
             Outcome::Absent => track.image = Image::Absent,
             Outcome::Failed { reason, message } => {
                 if track.wait(&reason, message.as_ref()) {
-                    let told = if *reason == *"InvalidImageName" { "InspectFailed" } else { "Failed" };
-                    self.warn(told, format!("Failed to inspect image {image:?}: {message}"));
+                    self.warn("InspectFailed", message.as_ref().into());
                     self.warn("Failed", format!("Error: {reason}"));
                 }
                 self.retry(name, now);
@@ -190,6 +191,7 @@ impl Pod {
             Outcome::Started { id } => {
                 track.waiting = None;
                 track.retry = None;
+                track.is_replaced = false;
                 self.lives.insert(id, Life::new(name, now, if has_hook { Hook::Due } else { Hook::Done }));
                 self.note("Created", format!("Created container: {name}"));
                 self.note("Started", format!("Started container {name}"));

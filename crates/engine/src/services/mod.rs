@@ -5,9 +5,11 @@
 //! API objects -> Picture -> table::table   -> script: nft's, whole or the difference
 //!                        -> names::resolve -> what the DNS server of the node answers
 //!                        -> routes::routes -> where the pods of other nodes are
+//!                        -> links::links   -> what containers are told in their variables
 //! ```
 
 mod facts;
+mod links;
 mod names;
 mod routes;
 mod script;
@@ -17,6 +19,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 pub use facts::{Endpoint, Kind, Node, Policy, Port, Protocol, Range, Service, Slice, SlicePort};
+pub use links::links;
 pub use names::{Answer, Asked, Question, Record, resolve};
 pub use routes::{Routes, routes};
 pub use table::{Flow, Me, Table, table};

@@ -22,9 +22,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 /// What the image of busybox is called.
 pub(crate) const IMAGE: &str = "busybox:1.36";
 
-/// A disk is never too full.
-const ROOM: &str = "nodefs.available<0%,imagefs.available<0%,nodefs.inodesFree<0%,imagefs.inodesFree<0%";
-
 /// One archive for all clusters, made when the first wants it.
 static ARCHIVE: OnceLock<PathBuf> = OnceLock::new();
 
@@ -78,8 +75,6 @@ impl Cluster {
         assert!(self.up.is_none(), "it runs");
         let log = fs::OpenOptions::new().create(true).append(true).open(self.dir.join("up.log")).unwrap();
         let mut command = muster(&["up", "--listen", "127.0.0.1:0", "--nodes", &self.nodes.to_string()]);
-        // How full the disk is, is not what is tested, unless a test says so.
-        command.args(["--agent-flag=--eviction-hard", &format!("--agent-flag={ROOM}")]);
         command.args(&self.flags).arg("--data-dir").arg(&self.dir).stdout(Stdio::piped()).stderr(log);
         let mut up = command.spawn().unwrap();
         let mut stdout = BufReader::new(up.stdout.take().unwrap());

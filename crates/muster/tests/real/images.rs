@@ -61,7 +61,8 @@ fn images_come_from_archives() {
     expect![[r#"
         IMAGE
         localhost/muster/pause:1
-        docker.io/library/busybox:1.36"#]].assert_eq(&names.join("\n"));
+        docker.io/library/busybox:1.36"#]]
+    .assert_eq(&names.join("\n"));
 
     for (name, image) in [("tool", "tool:2"), ("other", "registry.example:5000/a/b:c")] {
         let pod = json!({

@@ -240,7 +240,7 @@ fn an_image_with_an_impossible_name() {
             0    run sandbox 0
             0    find image A::: for web
             0      = Pending sandbox initialized web#0=ContainerCreating
-            0      ! InspectFailed: Failed to inspect image "A:::": cannot find image
+            0      ! InspectFailed: cannot find image
             0      ! Failed: Error: InvalidImageName
             0      = Pending sandbox initialized web#0=InvalidImageName
             1    find image A::: for web

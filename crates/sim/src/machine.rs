@@ -1,0 +1,133 @@
+//! A container runtime in miniature: sandboxes and containers by pod, which outlive whoever made them.
+
+use std::collections::BTreeMap;
+
+use muster_engine::facts::Text;
+use muster_engine::pod::{Container, Deed, Outcome, Sandbox, Seen, State};
+use muster_engine::time::Time;
+
+/// What runs on a machine.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    pods: BTreeMap<Text, Seen>,
+    ids: u64,
+}
+
+impl Machine {
+    pub fn seen(&self, uid: &str, mark: u64) -> Seen {
+        Seen { mark, ..self.pods.get(uid).cloned().unwrap_or_default() }
+    }
+
+    /// The pods that something is there of.
+    pub fn uids(&self) -> impl Iterator<Item = &Text> {
+        self.pods.keys()
+    }
+
+    pub fn is_running(&self, uid: &str) -> bool {
+        self.pods.get(uid).is_some_and(|it| it.containers.iter().any(|it| is_running(&it.state)))
+    }
+
+    /// What a runtime does for a deed; `None` where it is none of its business.
+    pub fn carry_out(&mut self, uid: &Text, deed: &Deed, image: &Text, now: Time) -> Option<Outcome> {
+        let outcome = self.serve(uid, deed, image, now);
+        self.pods.retain(|_, it| !it.sandboxes.is_empty() || !it.containers.is_empty());
+        outcome
+    }
+
+    fn serve(&mut self, uid: &Text, deed: &Deed, image: &Text, now: Time) -> Option<Outcome> {
+        let refused = |message: &str| {
+            Some(Outcome::Failed { reason: "CreateContainerError".into(), message: message.into() })
+        };
+        self.ids += 1;
+        let id = self.ids;
+        let pod = self.pods.entry(uid.clone()).or_default();
+        let done = match deed {
+            Deed::RunSandbox { attempt } => {
+                if pod.sandboxes.iter().any(|it| it.attempt == *attempt) {
+                    return refused("the name is reserved");
+                }
+                pod.sandboxes.push(Sandbox {
+                    id: format!("s{id}").into(),
+                    attempt: *attempt,
+                    is_ready: true,
+                    created: now,
+                    addresses: [format!("10.0.{}.{}", id / 256, id % 256).into()].into(),
+                });
+                Outcome::Done
+            }
+            Deed::Start { container, sandbox, attempt, hash } => {
+                if !pod.sandboxes.iter().any(|it| it.id == *sandbox && it.is_ready) {
+                    return refused("there is no such sandbox");
+                }
+                if pod.containers.iter().any(|it| it.name == *container && it.attempt == *attempt) {
+                    return refused("the name is reserved");
+                }
+                let id: Text = format!("c{id}").into();
+                pod.containers.push(Container {
+                    id: id.clone(),
+                    sandbox: sandbox.clone(),
+                    name: container.clone(),
+                    attempt: *attempt,
+                    hash: hash.clone(),
+                    image: image.clone(),
+                    image_id: image.clone(),
+                    state: State::Running { since: now },
+                });
+                Outcome::Started { id }
+            }
+            Deed::Stop { id, .. } => {
+                self.exit(uid, id, 143, now);
+                Outcome::Done
+            }
+            Deed::RemoveContainer { id } => {
+                pod.containers.retain(|it| it.id != *id);
+                Outcome::Done
+            }
+            Deed::StopSandbox { id } => {
+                let sandbox = id.clone();
+                pod.sandboxes.iter_mut().filter(|it| it.id == *id).for_each(|it| it.is_ready = false);
+                let inside = pod.containers.iter().filter(|it| it.sandbox == sandbox);
+                let inside: Vec<Text> = inside.map(|it| it.id.clone()).collect();
+                inside.iter().for_each(|it| self.exit(uid, it, 137, now));
+                Outcome::Done
+            }
+            Deed::RemoveSandbox { id } => {
+                pod.sandboxes.retain(|it| it.id != *id);
+                pod.containers.retain(|it| it.sandbox != *id);
+                Outcome::Done
+            }
+            _ => return None,
+        };
+        Some(done)
+    }
+
+    /// A container ends.
+    pub fn exit(&mut self, uid: &str, id: &str, code: i32, now: Time) {
+        let Some(pod) = self.pods.get_mut(uid) else { return };
+        for container in pod.containers.iter_mut().filter(|it| *it.id == *id) {
+            if let State::Running { since } = container.state {
+                let reason = if code == 0 { "Completed" } else { "Error" }.into();
+                let (started, finished, message) = (since, now, "".into());
+                container.state = State::Exited { code, reason, message, started, finished };
+            }
+        }
+    }
+
+    /// The sandbox's own process dies, and all that is in it.
+    pub fn break_sandboxes(&mut self, uid: &str, now: Time) {
+        let Some(pod) = self.pods.get_mut(uid) else { return };
+        pod.sandboxes.iter_mut().for_each(|it| it.is_ready = false);
+        let ids: Vec<Text> = pod.containers.iter().map(|it| it.id.clone()).collect();
+        ids.iter().for_each(|it| self.exit(uid, it, 255, now));
+    }
+
+    /// The machine was off: all is still there, and nothing runs.
+    pub fn reboot(&mut self, now: Time) {
+        let uids: Vec<Text> = self.pods.keys().cloned().collect();
+        uids.iter().for_each(|it| self.break_sandboxes(it, now));
+    }
+}
+
+pub fn is_running(state: &State) -> bool {
+    matches!(state, State::Running { .. })
+}

@@ -1,0 +1,660 @@
+//! One pod on one node, for a seed: the shipped rules of `engine::pod` around a runtime that is slow and fails, containers
+//! that die, an agent that dies, and people who change and delete the pod.
+//!
+//! In the first phase all may fail, and what must never be is checked at every step; then all faults stop, and the pod
+//! must come to rest where it should be; then it is deleted, and nothing may be left of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use muster_engine::facts::{Key, Text};
+use muster_engine::pod::{Container, Deed, Ending, Host, Outcome, Pod, Restart, Seen, State};
+use muster_engine::time::Time;
+use serde_json::{Value, json};
+
+use crate::machine::{Machine, is_running};
+use crate::rng::Rng;
+
+/// Runs a seed. What is wrong comes back with all that happened until then.
+pub fn run(seed: u64) -> Result<(), String> {
+    let mut stage = Stage::draw(seed);
+    stage.play().map_err(|why| {
+        let Stage { object, trace, .. } = &stage;
+        format!("seed {seed}: {why}\n{}\n{}", object, trace.join("\n"))
+    })
+}
+
+/// How long faults go on, and how long it may take to come to rest after them: more than the longest back-off.
+const TROUBLED: Duration = Duration::from_secs(600);
+const RESTS_WITHIN: Duration = Duration::from_secs(700);
+/// More than any pod needs within that time.
+const STEPS_MAX: usize = 100_000;
+
+#[derive(Debug)]
+enum Task {
+    /// Something is done by the runtime, or the API server.
+    Effect {
+        life: u64,
+        deed: Deed,
+    },
+    /// What came of it reaches the agent.
+    Answer {
+        life: u64,
+        deed: Deed,
+        outcome: Outcome,
+    },
+    /// A container ends by itself.
+    Exit {
+        id: Text,
+        code: i32,
+    },
+    /// The agent asks the runtime what there is.
+    Ask {
+        life: u64,
+    },
+    Told {
+        life: u64,
+        seen: Seen,
+    },
+    /// The watch shows the object, or that it is gone.
+    Watch {
+        life: u64,
+    },
+    Wake {
+        life: u64,
+    },
+    /// Something goes wrong, or somebody does something.
+    Chaos,
+    Begin,
+}
+
+struct Stage {
+    rng: Rng,
+    now: Time,
+    tasks: BTreeMap<(Time, u64), Task>,
+    sequence: u64,
+    uid: Text,
+    /// As the API server has it.
+    object: Value,
+    exists: bool,
+    machine: Machine,
+    /// The agent, and which one it is.
+    agent: Option<Pod>,
+    life: u64,
+    /// It was told that the pod is gone, or to be deleted.
+    knows_of_end: bool,
+    /// When it will look next.
+    wake_at: Option<Time>,
+    is_troubled: bool,
+    restart: Restart,
+    /// How containers ended, by name: what must not begin again.
+    ended: BTreeMap<Text, Vec<i32>>,
+    /// Sandboxes in which a main container has begun.
+    begun: BTreeSet<Text>,
+    /// Attempts of every container that ever ran.
+    ran: BTreeSet<(Text, u32)>,
+    trace: Vec<String>,
+}
+
+const INIT: [(&str, bool); 3] = [("first", false), ("proxy", true), ("second", false)];
+const MAIN: [&str; 2] = ["log", "web"];
+
+impl Stage {
+    fn draw(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let restarts =
+            [(Restart::Always, "Always"), (Restart::OnFailure, "OnFailure"), (Restart::Never, "Never")];
+        let (restart, policy) = restarts[usize::try_from(rng.below(3)).unwrap_or(0)];
+        let image = |name: &str| json!({"name": name, "image": format!("{name}:1")});
+        let init = INIT.map(|(name, is_sidecar)| {
+            let mut container = image(name);
+            if is_sidecar {
+                container["restartPolicy"] = "Always".into();
+                container["startupProbe"] = json!({"exec": {}, "periodSeconds": 3, "failureThreshold": 20});
+            }
+            container
+        });
+        let count = usize::try_from(rng.below(4)).unwrap_or(0);
+        let mut main = MAIN.map(image);
+        main[0]["readinessProbe"] = json!({"exec": {}, "periodSeconds": 20});
+        main[1]["livenessProbe"] = json!({"exec": {}, "periodSeconds": 30, "failureThreshold": 2});
+        if rng.chance(300) {
+            main[0]["lifecycle"] = json!({"postStart": {"exec": {}}, "preStop": {"exec": {}}});
+        }
+        let object = json!({
+            "metadata": {"name": "p", "namespace": "default", "uid": "u", "resourceVersion": "1", "generation": 1},
+            "spec": {
+                "restartPolicy": policy,
+                "terminationGracePeriodSeconds": rng.below(40),
+                "initContainers": init[..count].to_vec(),
+                "containers": main.to_vec(),
+            },
+            "status": {"phase": "Pending"},
+        });
+        Self {
+            rng,
+            now: Time::from_secs(1_000_000),
+            tasks: BTreeMap::new(),
+            sequence: 0,
+            uid: "u".into(),
+            object,
+            exists: true,
+            machine: Machine::default(),
+            agent: None,
+            life: 0,
+            knows_of_end: false,
+            wake_at: None,
+            is_troubled: true,
+            restart,
+            ended: BTreeMap::new(),
+            begun: BTreeSet::new(),
+            ran: BTreeSet::new(),
+            trace: Vec::new(),
+        }
+    }
+
+    fn play(&mut self) -> Result<(), String> {
+        self.after(0, Task::Begin);
+        self.after(100, Task::Chaos);
+        self.run_for(TROUBLED)?;
+        self.is_troubled = false;
+        if self.agent.is_none() {
+            self.after(0, Task::Begin);
+        }
+        self.run_for(RESTS_WITHIN)?;
+        if self.exists {
+            self.is_at_rest()?;
+            self.say("the pod is deleted");
+            self.delete(30);
+            self.run_for(RESTS_WITHIN)?;
+        }
+        if self.exists {
+            return Err("it was deleted, and is still on the API server".into());
+        }
+        if let Some(uid) = self.machine.uids().next() {
+            return Err(format!(
+                "it is gone from the API server, and something is left of it: {:?}",
+                self.machine.seen(uid, 0)
+            ));
+        }
+        match &self.agent {
+            Some(pod) if !pod.is_over() => Err("nothing is left of it, and the agent goes on".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn run_for(&mut self, span: Duration) -> Result<(), String> {
+        let end = self.now + span;
+        let mut steps = 0;
+        while let Some(((at, _), _)) = self.tasks.first_key_value() {
+            if end < *at {
+                break;
+            }
+            let ((at, _), task) = self.tasks.pop_first().expect("there is a first");
+            self.now = self.now.max(at);
+            self.step(task)?;
+            steps += 1;
+            if STEPS_MAX < steps {
+                return Err("it goes round in circles".into());
+            }
+        }
+        self.now = end;
+        Ok(())
+    }
+
+    fn after(&mut self, millis: u64, task: Task) {
+        self.sequence += 1;
+        self.tasks.insert((self.now + Duration::from_millis(millis), self.sequence), task);
+    }
+
+    fn say(&mut self, what: impl Into<String>) {
+        let at = self.now.as_micros() / 1000 - 1_000_000_000;
+        self.trace.push(format!("{:>8}.{:03} {}", at / 1000, at % 1000, what.into()));
+    }
+
+    fn step(&mut self, task: Task) -> Result<(), String> {
+        let life = self.life;
+        match task {
+            Task::Begin => self.begin(),
+            Task::Chaos => self.chaos(),
+            Task::Exit { id, code } => self.exit(&id, code),
+            Task::Effect { life: of, deed } => self.effect(of, deed)?,
+            Task::Answer { life: of, deed, outcome } if of == life => {
+                self.say(format!("  {deed}: {}", short(&outcome)));
+                let now = self.now;
+                if let Some(pod) = &mut self.agent {
+                    pod.done(&deed, outcome, now);
+                }
+                self.ask(1);
+                self.look()?;
+            }
+            Task::Ask { life: of } if of == life => {
+                if let Some(pod) = &self.agent {
+                    let seen = self.machine.seen(&self.uid, pod.mark());
+                    let late = self.rng.between(1, if self.is_troubled { 300 } else { 10 });
+                    self.after(late, Task::Told { life, seen });
+                }
+            }
+            Task::Told { life: of, seen } if of == life => {
+                let now = self.now;
+                if let Some(pod) = &mut self.agent {
+                    pod.seen(seen, now);
+                }
+                self.look()?;
+            }
+            Task::Watch { life: of } if of == life => {
+                let (now, object) = (self.now, self.bytes());
+                self.knows_of_end = !self.exists || self.object["metadata"]["deletionTimestamp"].is_string();
+                if let Some(pod) = &mut self.agent {
+                    if self.exists { pod.see(&object, now).expect("it is a pod") } else { pod.gone(now) }
+                }
+                self.look()?;
+            }
+            Task::Wake { life: of } if of == life => {
+                if self.wake_at.is_some_and(|at| at <= self.now) {
+                    self.wake_at = None;
+                    self.look()?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.object.to_string().into_bytes()
+    }
+
+    fn begin(&mut self) {
+        if self.agent.is_some() {
+            return;
+        }
+        self.life += 1;
+        self.say(format!("agent {} begins", self.life));
+        self.knows_of_end = !self.exists || self.object["metadata"]["deletionTimestamp"].is_string();
+        let host = Host { addresses: ["192.168.0.1".into()].into(), runtime: "sim".into() };
+        self.agent = Some(if self.exists {
+            Pod::new(&self.bytes(), host, self.now).expect("it is a pod")
+        } else {
+            Pod::orphan(Key::new("default", "p"), self.uid.clone(), host, self.now)
+        });
+        self.wake_at = None;
+        self.ask(1);
+    }
+
+    fn ask(&mut self, late: u64) {
+        self.after(late, Task::Ask { life: self.life });
+    }
+
+    fn look(&mut self) -> Result<(), String> {
+        let (now, life) = (self.now, self.life);
+        let Some(pod) = &mut self.agent else { return Ok(()) };
+        let look = pod.look(now);
+        if let Some(at) = look.wake_at
+            && self.wake_at.is_none_or(|before| at < before)
+        {
+            self.wake_at = Some(at);
+            let late = u64::try_from(at.since(now).as_millis()).unwrap_or(u64::MAX) + 1;
+            self.after(late, Task::Wake { life });
+        }
+        for deed in look.deeds {
+            self.say(match &deed {
+                Deed::Report(patch) => format!("report {}", patch["status"]),
+                deed => deed.to_string(),
+            });
+            let begins = matches!(deed, Deed::Start { .. } | Deed::RunSandbox { .. });
+            if begins && self.knows_of_end {
+                return Err(format!("{deed}: but it is to end"));
+            }
+            let slow = if self.is_troubled { 1500 } else { 50 };
+            let late = self.rng.between(1, slow);
+            self.after(late, Task::Effect { life, deed });
+        }
+        Ok(())
+    }
+
+    /// A call reaches the runtime, or the API server: even that of an agent that is dead by now.
+    fn effect(&mut self, life: u64, deed: Deed) -> Result<(), String> {
+        let failed = Outcome::Failed { reason: reason(&deed).into(), message: "it failed".into() };
+        let fails = self.is_troubled && self.rng.chance(120);
+        // Some calls fail and have done their work all the same.
+        let outcome = if fails && self.rng.chance(600) {
+            failed
+        } else {
+            let outcome = self.carry_out(life, &deed)?;
+            if fails { failed } else { outcome }
+        };
+        let late = self.rng.between(1, if self.is_troubled { 400 } else { 10 });
+        self.after(late, Task::Answer { life, deed, outcome });
+        Ok(())
+    }
+
+    fn carry_out(&mut self, life: u64, deed: &Deed) -> Result<Outcome, String> {
+        let now = self.now;
+        match deed {
+            Deed::Start { container, sandbox, attempt, .. } => {
+                let before = self.machine.seen(&self.uid, 0);
+                let image: Text = format!("{container}:1").into();
+                let outcome =
+                    self.machine.carry_out(&self.uid.clone(), deed, &image, now).expect("it starts");
+                if let Outcome::Started { id } = &outcome {
+                    self.may_begin(container, sandbox, *attempt, &before)?;
+                    self.live(&id.clone(), container);
+                }
+                return Ok(outcome);
+            }
+            Deed::Stop { container, .. } => self.may_end(life, container)?,
+            _ => {}
+        }
+        if let Some(outcome) = self.machine.carry_out(&self.uid.clone(), deed, &"".into(), now) {
+            self.note_ends();
+            return Ok(outcome);
+        }
+        Ok(match deed {
+            Deed::FindImage { .. } if self.rng.chance(300) => Outcome::Absent,
+            Deed::FindImage { .. } => Outcome::Present,
+            Deed::Pull { .. } => Outcome::Pulled { bytes: 1 },
+            Deed::Probe { .. } => {
+                let passed = !self.is_troubled || self.rng.chance(800);
+                Outcome::Probed { passed, message: "no".into() }
+            }
+            Deed::Report(patch) => {
+                let before = self.object["status"].clone();
+                if self.exists {
+                    merge(&mut self.object["status"], &patch["status"]);
+                }
+                if self.object["status"] != before {
+                    self.watch();
+                }
+                Outcome::Done
+            }
+            Deed::Delete => {
+                if self.exists {
+                    self.may_go()?;
+                    self.say("it is gone from the API server");
+                    self.exists = false;
+                    self.watch();
+                }
+                Outcome::Done
+            }
+            _ => Outcome::Done,
+        })
+    }
+
+    /// Whether a container that begins may.
+    fn may_begin(&mut self, name: &Text, sandbox: &Text, attempt: u32, before: &Seen) -> Result<(), String> {
+        let running =
+            |name: &str| before.containers.iter().any(|it| *it.name == *name && is_running(&it.state));
+        if running(name) {
+            return Err(format!("two {name} at once"));
+        }
+        if !self.ran.insert((name.clone(), attempt)) {
+            return Err(format!("attempt {attempt} of {name} twice"));
+        }
+        let init = self.object["spec"]["initContainers"].as_array().map_or(0, Vec::len);
+        let place = INIT[..init].iter().position(|(it, _)| **it == **name);
+        let in_sandbox = |name: &str| {
+            let all = before.containers.iter().filter(|it| *it.name == *name && it.sandbox == *sandbox);
+            all.max_by_key(|it| it.attempt)
+        };
+        let has_ended_well = |it: &Container| matches!(it.state, State::Exited { code: 0, .. });
+        if !self.begun.contains(sandbox) {
+            for (earlier, is_sidecar) in &INIT[..place.unwrap_or(init)] {
+                let last = in_sandbox(earlier);
+                let is_through = last.is_some_and(|it| *is_sidecar || has_ended_well(it));
+                if !is_through {
+                    return Err(format!("{name} begins before {earlier} is through"));
+                }
+            }
+        }
+        match place {
+            Some(place) if !INIT[place].1 => {
+                if self.begun.contains(sandbox) || in_sandbox(name).is_some_and(has_ended_well) {
+                    return Err(format!("{name} begins again, and was through"));
+                }
+                let failed = in_sandbox(name).is_some();
+                if failed && self.restart == Restart::Never {
+                    return Err(format!("{name} failed, and begins again"));
+                }
+            }
+            Some(_) => {}
+            None => {
+                self.begun.insert(sandbox.clone());
+                let codes = self.ended.get(name).into_iter().flatten();
+                if let Some(code) = codes.into_iter().find(|it| !self.restart.begins_again(**it)) {
+                    return Err(format!("{name} ended with {code}, and begins again"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rule of the order: a sidecar outlives all main containers.
+    fn may_end(&self, life: u64, name: &str) -> Result<(), String> {
+        let seen = self.machine.seen(&self.uid, 0);
+        let is_deleted = self.object["metadata"]["deletionTimestamp"].is_string() && life == self.life;
+        let is_broken = !seen.sandboxes.iter().any(|it| it.is_ready);
+        let main = seen.containers.iter().find(|it| MAIN.contains(&&*it.name) && is_running(&it.state));
+        match main {
+            Some(main) if name == "proxy" && is_deleted && !is_broken && !self.is_troubled => {
+                Err(format!("proxy is ended before {}", main.name))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn may_go(&self) -> Result<(), String> {
+        if self.machine.is_running(&self.uid) {
+            return Err("it is taken off the API server, and runs".into());
+        }
+        let phase = self.object["status"]["phase"].as_str();
+        if matches!(phase, Some("Failed" | "Succeeded")) {
+            return Ok(());
+        }
+        Err(format!("it is taken off the API server in phase {phase:?}"))
+    }
+
+    /// A container that has begun will end by itself, or not.
+    fn live(&mut self, id: &Text, name: &Text) {
+        let is_init = INIT.iter().any(|(it, is_sidecar)| **it == **name && !is_sidecar);
+        let ends = is_init || self.restart != Restart::Always && &**name != "proxy";
+        let code = if self.is_troubled && self.rng.chance(300) { 1 } else { 0 };
+        if ends || (self.is_troubled && self.rng.chance(300)) {
+            let late = self.rng.between(100, 20_000);
+            self.after(late, Task::Exit { id: id.clone(), code });
+        }
+    }
+
+    fn watch(&mut self) {
+        let version =
+            self.object["metadata"]["resourceVersion"].as_str().and_then(|it| it.parse::<u64>().ok());
+        self.object["metadata"]["resourceVersion"] = (version.unwrap_or(0) + 1).to_string().into();
+        let late = self.rng.between(1, if self.is_troubled { 2000 } else { 20 });
+        self.after(late, Task::Watch { life: self.life });
+    }
+
+    fn delete(&mut self, grace_s: u64) {
+        self.object["metadata"]["deletionTimestamp"] = self.now.to_rfc3339().into();
+        self.object["metadata"]["deletionGracePeriodSeconds"] = grace_s.into();
+        self.watch();
+    }
+
+    fn chaos(&mut self) {
+        if !self.is_troubled {
+            return;
+        }
+        let late = self.rng.between(100, 20_000);
+        self.after(late, Task::Chaos);
+        let (now, uid) = (self.now, self.uid.clone());
+        match self.rng.below(1000) {
+            0..250 => {
+                let seen = self.machine.seen(&uid, 0);
+                let running: Vec<Text> = seen
+                    .containers
+                    .iter()
+                    .filter(|it| is_running(&it.state))
+                    .map(|it| it.id.clone())
+                    .collect();
+                if let Some(id) = self.rng.pick(&running).cloned() {
+                    let code = if self.rng.chance(500) { 137 } else { 0 };
+                    self.exit(&id, code);
+                }
+            }
+            250..320 => {
+                self.say("the sandbox dies");
+                self.machine.break_sandboxes(&uid, now);
+                self.note_ends();
+                self.ask(5);
+            }
+            320..470 if self.agent.is_some() => {
+                self.say("the agent dies");
+                self.agent = None;
+                self.life += 1;
+                let late = self.rng.between(1, 5_000);
+                self.after(late, Task::Begin);
+            }
+            470..490 => {
+                self.say("the pod is deleted");
+                let grace_s = self.rng.below(30);
+                self.delete(grace_s);
+            }
+            490..500 => {
+                self.say("the pod is deleted by force");
+                self.exists = false;
+                self.watch();
+            }
+            500..520 if self.restart == Restart::Always => {
+                let image = format!("web:{}", self.rng.between(1, 3));
+                self.say(format!("web is to be {image}"));
+                self.object["spec"]["containers"][1]["image"] = image.into();
+                self.watch();
+            }
+            520..530 => {
+                if let Some(pod) = &mut self.agent {
+                    let ending = Ending {
+                        reason: "Evicted".into(),
+                        message: "too much".into(),
+                        grace: None,
+                        is_rejection: false,
+                        is_disruption: true,
+                    };
+                    pod.end(ending, now);
+                    self.say("the pod is evicted");
+                }
+            }
+            530..600 => self.ask(1),
+            _ => {}
+        }
+    }
+
+    fn exit(&mut self, id: &Text, code: i32) {
+        self.say(format!("{id} ends with {code}"));
+        self.machine.exit(&self.uid.clone(), id, code, self.now);
+        self.note_ends();
+        self.ask(5);
+    }
+
+    fn note_ends(&mut self) {
+        let seen = self.machine.seen(&self.uid, 0);
+        for container in seen.containers {
+            if let State::Exited { code, .. } = container.state {
+                let codes = self.ended.entry(container.name).or_default();
+                if !codes.contains(&code) {
+                    codes.push(code);
+                }
+            }
+        }
+    }
+
+    /// Where it should be, once nothing fails any more.
+    fn is_at_rest(&self) -> Result<(), String> {
+        let status = &self.object["status"];
+        let phase = status["phase"].as_str().unwrap_or_default();
+        let seen = self.machine.seen(&self.uid, 0);
+        let running: BTreeSet<&str> =
+            seen.containers.iter().filter(|it| is_running(&it.state)).map(|it| &*it.name).collect();
+        let mut wanted: BTreeSet<&str> = MAIN.into_iter().collect();
+        let init = self.object["spec"]["initContainers"].as_array().map_or(0, Vec::len);
+        wanted.extend(INIT[..init].iter().filter(|(_, is_sidecar)| *is_sidecar).map(|(name, _)| *name));
+        match phase {
+            "Failed" | "Succeeded" if running.is_empty() => {}
+            "Running" if running == wanted => {
+                let conditions = status["conditions"].as_array().into_iter().flatten();
+                let is_ready =
+                    conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
+                if !is_ready {
+                    return Err(format!("all of it runs, and it is not ready: {status}"));
+                }
+            }
+            _ => return Err(format!("it is {phase}, and what runs is {running:?}")),
+        }
+        if self.restart == Restart::Always && phase == "Succeeded" {
+            return Err("it ended, and was to run always".into());
+        }
+        for container in seen.containers.iter().filter(|it| is_running(&it.state)) {
+            let lists = ["containerStatuses", "initContainerStatuses"];
+            let said = lists.iter().filter_map(|it| status[it].as_array()).flatten();
+            let said = said.into_iter().find(|it| it["name"] == *container.name);
+            let said = said.ok_or_else(|| format!("{} runs, and nobody says so", container.name))?;
+            if said["containerID"] != format!("sim://{}", container.id)
+                || said["restartCount"] != container.attempt
+            {
+                return Err(format!("what is said of {} is not so: {said}", container.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As an API server merges a status.
+fn merge(status: &mut Value, patch: &Value) {
+    for (key, value) in patch.as_object().into_iter().flatten() {
+        match key.as_str() {
+            "conditions" => {
+                let mut all = status[key].as_array().cloned().unwrap_or_default();
+                for condition in value.as_array().into_iter().flatten() {
+                    match all.iter_mut().find(|it| it["type"] == condition["type"]) {
+                        Some(it) => *it = condition.clone(),
+                        None => all.push(condition.clone()),
+                    }
+                }
+                status[key] = all.into();
+            }
+            "podIPs" => {
+                let own = value.as_array().into_iter().flatten();
+                status[key] = own.filter(|it| it["$patch"].is_null()).cloned().collect();
+            }
+            _ => status[key] = value.clone(),
+        }
+    }
+}
+
+/// The reason that a shell gives for a failure.
+fn reason(deed: &Deed) -> &'static str {
+    match deed {
+        Deed::FindImage { .. } => "ImageInspectError",
+        Deed::Pull { .. } => "ErrImagePull",
+        Deed::Start { .. } => "CreateContainerError",
+        _ => "Failed",
+    }
+}
+
+fn short(outcome: &Outcome) -> &str {
+    match outcome {
+        Outcome::Failed { message, .. } => message,
+        Outcome::Probed { passed: false, .. } => "did not pass",
+        Outcome::Absent => "absent",
+        _ => "done",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Each takes about a millisecond: enough for every pair of faults to meet.
+    #[test]
+    fn a_pod_on_its_node() {
+        for seed in 0..100 {
+            super::run(seed).unwrap_or_else(|why| panic!("{why}"));
+        }
+    }
+}
