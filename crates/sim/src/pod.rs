@@ -250,11 +250,9 @@ impl Stage {
                 }
                 self.look()?;
             }
-            Task::Wake { life: of } if of == life => {
-                if self.wake_at.is_some_and(|at| at <= self.now) {
-                    self.wake_at = None;
-                    self.look()?;
-                }
+            Task::Wake { life: of } if of == life && self.wake_at.is_some_and(|at| at <= self.now) => {
+                self.wake_at = None;
+                self.look()?;
             }
             _ => {}
         }

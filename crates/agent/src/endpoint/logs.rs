@@ -233,7 +233,7 @@ impl Lines {
             self.left -= count as u64;
         };
         if self.wanted.timestamps && !goes_on {
-            put(time);
+            put(&with_nanoseconds(time));
             put(b" ");
         }
         put(if is_partial { text.strip_suffix(b"\n").unwrap_or(text) } else { text });
@@ -259,6 +259,17 @@ impl<'a> Line<'a> {
         let is_partial = tags.split(|it| *it == b':').next() == Some(b"P");
         Some(Self { time, stream, is_partial, text })
     }
+}
+
+/// A runtime leaves the zeros at the end away; so that lines are in line, they are shown. Upstream: `RFC3339NanoFixed`.
+fn with_nanoseconds(time: &[u8]) -> Vec<u8> {
+    let zone = time.iter().skip(19).position(|it| matches!(it, b'Z' | b'+' | b'-'));
+    let (fraction, zone) = time[19..].split_at(zone.unwrap_or(time.len() - 19));
+    let mut whole = time[..19].to_vec();
+    whole.push(b'.');
+    whole.extend(fraction.iter().skip(1).chain([&b'0'; 9]).take(9));
+    whole.extend(zone);
+    whole
 }
 
 /// Where the last lines begin: found from the end, so that a long log costs no more than a short one.

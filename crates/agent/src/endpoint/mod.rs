@@ -38,6 +38,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const HEADER_BYTES_MAX: usize = 64 << 10;
 
+/// What scrapers take for text in the form of Prometheus.
+const FIGURES_MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
 /// Chunks of a log that wait to be sent.
 const CHUNKS_MAX: usize = 4;
 
@@ -192,6 +195,14 @@ impl<R: Runtime> Endpoint<R> {
             ["pods"] if is_read => {
                 let items: Vec<Value> = self.node.pods.all().iter().map(|it| object(&it.shown())).collect();
                 Ok(json_of(&json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})))
+            }
+            ["stats", "summary"] if is_read => {
+                let summary = self.node.figures.summary().await?;
+                Ok(json_of(&serde_json::to_value(&*summary).unwrap_or_default()))
+            }
+            ["metrics", "resource"] if is_read => {
+                let figures = self.node.figures.summary().await?.resource_metrics();
+                Ok(respond(StatusCode::OK, FIGURES_MEDIA_TYPE, whole(figures)))
             }
             ["containerLogs", namespace, name, container] if is_read => {
                 let wanted = wanted_log(&query, Timestamp::now())?;
@@ -405,3 +416,6 @@ fn respond(code: StatusCode, media_type: &'static str, body: Body) -> Response {
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
 }
+
+#[cfg(test)]
+mod tests;

@@ -260,6 +260,7 @@ impl<R: Runtime> Doer<R> {
         self.link_log(name, attempt, &id);
         let started = self.figures.within(node.runtime.start_container(&id)).await;
         started.map_err(|error| failed("RunContainerError", error.message))?;
+        self.figures.has_started.store(true, Ordering::Relaxed);
         Ok(id)
     }
 
@@ -534,6 +535,7 @@ fn remove_dir(dir: &Path) -> io::Result<()> {
 #[derive(Debug, Default)]
 pub(super) struct Figures {
     in_runtime_us: AtomicU64,
+    has_started: AtomicBool,
     is_told: AtomicBool,
 }
 
@@ -550,7 +552,8 @@ impl Figures {
     pub(super) fn note_running(&self, seen: &Seen, begun: Instant, pod: &Key) {
         let in_runtime = Duration::from_micros(self.in_runtime_us.load(Ordering::Relaxed));
         let runs = seen.containers.iter().any(|it| matches!(it.state, State::Running { .. }));
-        if !runs || in_runtime.is_zero() || self.is_told.swap(true, Ordering::Relaxed) {
+        let has_started = self.has_started.load(Ordering::Relaxed);
+        if !runs || !has_started || self.is_told.swap(true, Ordering::Relaxed) {
             return;
         }
         let all = begun.elapsed();

@@ -60,6 +60,8 @@ pub struct Node<R> {
     pub network: Arc<Seen>,
     /// What its pods take.
     pub figures: Figures<R>,
+    /// Its workers end with it.
+    stopping: CancellationToken,
     /// What the runtime calls itself, once it was asked.
     runtime_name: OnceLock<String>,
     pulls: Semaphore,
@@ -76,6 +78,7 @@ impl<R: Runtime> Node<R> {
             standing: Standing::default(),
             network: Arc::default(),
             figures: Figures::new(config.clone(), runtime.clone()),
+            stopping: CancellationToken::new(),
             runtime_name: OnceLock::new(),
             pulls: Semaphore::new(PULLS_MAX),
             allocatable: Arc::new(host::allocatable(&config)),
@@ -102,6 +105,7 @@ impl<R: Runtime> Node<R> {
             () = stop.cancelled() => {}
             () = work => {}
         }
+        self.stopping.cancel();
     }
 
     pub fn allocatable(&self) -> Arc<Amounts> {

@@ -303,7 +303,10 @@ fn spawn<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<Entry>, worker
     let node = node.clone();
     tokio::spawn(async move {
         node.pods.changed.notify_waiters();
-        worker.run().await;
+        tokio::select! {
+            () = node.stopping.cancelled() => return,
+            () = worker.run() => {}
+        }
         let mut entries = lock(&node.pods.entries);
         if entries.get(&uid).is_some_and(|it| Arc::ptr_eq(it, &entry)) {
             entries.remove(&uid);

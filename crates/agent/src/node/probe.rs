@@ -170,6 +170,7 @@ impl<R: Runtime> Asked<'_, R> {
     }
 
     async fn get(&self, get: &HTTPGetAction) -> Result<Answer, String> {
+        self.url(get)?;
         Ok(match self.answer(get).await {
             Ok(200..400) => Answer::passed(),
             Ok(status) => Answer::failed(format!("HTTP probe failed with statuscode: {status}")),
@@ -379,3 +380,6 @@ impl ServerCertVerifier for Anyone {
         self.0.signature_verification_algorithms.supported_schemes()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ impl Pod {
     /// Rule: the status is told when something in it changed, or when the API server has another than it was told.
     pub(super) fn report(&mut self, now: Time) {
         let is_reporting = self.is_under_way(|it| matches!(it, Deed::Report(_)));
-        if self.is_gone || self.is_deleted || is_reporting {
+        if self.is_gone || self.is_deleted || is_reporting || self.is_settled() {
             return;
         }
         let status = self.status(now);
@@ -42,7 +42,15 @@ impl Pod {
         let is_reporting = self.is_under_way(|it| matches!(it, Deed::Report(_)));
         self.is_gone
             || self.object.is_static
+            || self.is_settled()
             || (!self.must_tell && !is_reporting && covers(&self.status(now), &self.told))
+    }
+
+    /// Rule: once it is told how a pod ended, nothing more is told of it.
+    fn is_settled(&self) -> bool {
+        let said = LISTS.iter().filter_map(|it| self.told[it].as_array()).flatten();
+        let says_running = said.into_iter().any(|it| it["state"]["running"].is_object());
+        terminal(&self.told).is_some() && !says_running && !self.is_any_running()
     }
 
     /// What was last said of a container.

@@ -362,9 +362,10 @@ fn a_node_joins_with_a_token() {
             $ kubectl taint node n9 a=b:NoSchedule
             [1] Error from server (Forbidden): nodes "n9" is forbidden: node "n9" is not allowed to modify taints
             $ kubectl label node sim-1 rack=7
-            [1] Error from server (Forbidden): nodes "sim-1" is forbidden: User "system:node:n9" cannot get resource "nodes" in API group "" at the cluster scope: node 'n9' cannot read 'sim-1', only its own Node object
-            $ kubectl get nodes
-            [1] Error from server (Forbidden): nodes is forbidden: User "system:node:n9" cannot list resource "nodes" in API group "" at the cluster scope: node 'n9' cannot read all nodes, only its own Node object
+            [1] Error from server (Forbidden): nodes "sim-1" is forbidden: node "n9" is not allowed to modify node "sim-1"
+            $ kubectl get nodes -o name
+            [0] node/n9
+            node/sim-1
             $ kubectl get secrets -n kube-system
             [1] Error from server (Forbidden): secrets is forbidden: User "system:node:n9" cannot list resource "secrets" in API group "" in the namespace "kube-system": No Object name found
             $ kubectl get pods -A --field-selector spec.nodeName=n9

@@ -16,6 +16,8 @@ use serde_json::Value;
 #[path = "../bed/mod.rs"]
 mod clients;
 
+pub(crate) use clients::{fresh_dir, kubectls};
+
 /// Far longer than anything takes on a machine that is busy with other things.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 

@@ -6,3 +6,9 @@ mod bed;
 mod deaths;
 mod images;
 mod join;
+mod net;
+mod reach;
+#[path = "../bed/redact.rs"]
+mod redact;
+#[path = "../bed/transcript.rs"]
+mod transcript;

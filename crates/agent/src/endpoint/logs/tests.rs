@@ -71,6 +71,15 @@ async fn lines_are_shown_as_they_were_said() {
     check(Wanted { timestamps: true, ..plain }, times).await;
 }
 
+#[test]
+fn times_have_nine_digits_after_the_point() {
+    let shown = |time: &str| String::from_utf8(with_nanoseconds(time.as_bytes())).unwrap();
+    assert_eq!(shown("2026-01-02T03:04:05.12Z"), "2026-01-02T03:04:05.120000000Z");
+    assert_eq!(shown("2026-01-02T03:04:05.123456789+01:00"), "2026-01-02T03:04:05.123456789+01:00");
+    assert_eq!(shown("2026-01-02T03:04:05Z"), "2026-01-02T03:04:05.000000000Z");
+    assert_eq!(shown("not-at-all-a-time--0"), "not-at-all-a-time--.000000000");
+}
+
 #[tokio::test]
 async fn the_last_lines_are_found_from_the_end() {
     let line = |at: usize| format!("2026-01-02T03:04:05.000000000Z stdout F {at}\n");

@@ -270,6 +270,7 @@ fn a_pod_that_is_rejected() {
         pod
         main web
         0 end OutOfcpu
+        20 agent dies
         50 delete
         ",
         expect![[r#"
@@ -277,6 +278,8 @@ fn a_pod_that_is_rejected() {
             0      ! OutOfcpu: It was OutOfcpu
             0    clean up
             0      = Failed (OutOfcpu)
+            20   # agent dies
+            20   clean up
             50   # delete
             50   clean up with its logs
             50   delete
