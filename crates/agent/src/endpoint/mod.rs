@@ -308,7 +308,11 @@ impl<R: Runtime> Endpoint<R> {
         tokio::spawn(async move {
             let is_running = || async {
                 let running = v1::ContainerState::ContainerRunning as i32;
-                runtime.container(&id).await.is_ok_and(|it| it.state == running)
+                match runtime.container(&id).await {
+                    Ok(container) => container.state == running,
+                    // A runtime that is started anew finds its containers again.
+                    Err(error) => !error.is_missing(),
+                }
             };
             logs::send(place, wanted, is_running, to).await;
         });

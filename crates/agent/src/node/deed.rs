@@ -108,7 +108,7 @@ impl<R: Runtime> Doer<R> {
     pub(super) async fn prepare_volumes(&self) -> Result<(), String> {
         let object = self.with_addresses();
         let prepared = self.node.volumes.prepare(&object, &self.node.allocatable()).await;
-        prepared.map(drop).map_err(|it| it.to_string())
+        prepared.map_err(|it| it.to_string())
     }
 
     /// The pod with the addresses that it has by now.

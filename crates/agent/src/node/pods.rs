@@ -102,8 +102,8 @@ impl Entry {
             mail: Mutex::default(),
             bell: Notify::new(),
             shown: Mutex::new(shown),
+            is_in: AtomicBool::new(guest.as_ref().is_some_and(|it| it.was_admitted)),
             guest,
-            is_in: AtomicBool::new(false),
         }
     }
 
@@ -507,4 +507,41 @@ fn left_behind(config: &Config) -> BTreeMap<String, Key> {
 /// Whether it can be a part of a path.
 fn is_uid(uid: &str) -> bool {
     !uid.is_empty() && uid.len() <= 128 && uid.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn what_is_kept_for_pods_is_found_again() {
+        let root = std::env::temp_dir().join(format!("muster-left-behind-{}", std::process::id()));
+        let config = Config { root: root.clone(), ..crate::node::example_config() };
+        for dir in ["pods/u-1", "pods/u-2", "pods/..u", "logs"] {
+            std::fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        for name in ["shop_web_u-1", "shop_db_u-3", "no-names", "a_b_../u"] {
+            std::fs::write(config.logs_kept().join(name.replace('/', "%")), "").unwrap();
+        }
+        let found = left_behind(&config);
+        std::fs::remove_dir_all(&root).unwrap();
+        let lines: Vec<String> = found.iter().map(|(uid, key)| format!("{uid}: {key}")).collect();
+        expect![[r#"
+            u-1: shop/web
+            u-2: /
+            u-3: shop/db"#]]
+        .assert_eq(&lines.join("\n"));
+    }
+
+    #[test]
+    fn only_the_last_ends_are_remembered() {
+        let pods = Pods::default();
+        for number in 0..ENDED_MAX + 2 {
+            pods.ends(format!("c{number}"));
+        }
+        let known = ["c0", "c1", "c2", "c257", "c258"].map(|id| (id, pods.has_ended(id)));
+        assert_eq!(known, [("c0", false), ("c1", false), ("c2", true), ("c257", true), ("c258", false)]);
+    }
 }

@@ -238,9 +238,8 @@ impl<R: Runtime> Worker<R> {
         if self.refresh_at.is_none_or(|at| Instant::now() < at) {
             return;
         }
-        let has_volumes =
-            self.object.spec.as_ref().and_then(|it| it.volumes.as_ref()).is_some_and(|it| !it.is_empty());
-        if self.pod.has_ended() || !has_volumes || self.object.metadata.deletion_timestamp.is_some() {
+        let are_settled = self.node.volumes.are_settled(self.pod.uid());
+        if self.pod.has_ended() || are_settled || self.object.metadata.deletion_timestamp.is_some() {
             self.refresh_at = None;
             return;
         }

@@ -156,8 +156,7 @@ impl Runtime for Cri {
     }
 
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), RuntimeError> {
-        let timeout = i64::try_from(grace.as_secs()).unwrap_or(i64::MAX);
-        let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout };
+        let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: seconds(grace) };
         let limit = CALL_MAX.saturating_add(grace);
         within(limit, "stop a container", self.runtime().stop_container(request)).await.map(drop)
     }
@@ -297,6 +296,11 @@ impl Cri {
     }
 }
 
+/// A part of a second counts as one: what is left of one second is not nothing.
+fn seconds(grace: Duration) -> i64 {
+    i64::try_from(grace.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX)
+}
+
 fn spec(name: &str) -> v1::ImageSpec {
     v1::ImageSpec { image: name.to_owned(), ..Default::default() }
 }
@@ -330,4 +334,15 @@ fn error(tried: &'static str, status: &tonic::Status) -> RuntimeError {
 
 fn empty(tried: &'static str) -> RuntimeError {
     RuntimeError { tried, sort: Sort::Refused, message: "the runtime's answer is empty".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grace_is_never_cut_short() {
+        let told = [0, 1, 999_999, 1_000_000, 29_999_990].map(|us| seconds(Duration::from_micros(us)));
+        assert_eq!((told, seconds(Duration::MAX)), ([0, 1, 1, 1, 30], i64::MAX));
+    }
 }

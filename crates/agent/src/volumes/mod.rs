@@ -13,14 +13,13 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, Volume, VolumeMount};
 use muster_engine::downward;
@@ -34,15 +33,14 @@ use crate::node::Config;
 use crate::references::{ReferenceError, References};
 use crate::runtime::v1::{Mount, MountPropagation};
 
-/// How long a volume may be behind the object that it shows. A kubelet's are as late.
-const REFRESH: Duration = Duration::from_secs(60);
-
 /// The volumes of a node's pods.
 pub struct Volumes {
     config: Arc<Config>,
     references: References,
     /// What is done for one pod is done one at a time.
     turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Pods whose volumes are made, and stay as they are.
+    settled: Mutex<BTreeSet<String>>,
 }
 
 /// What is wrong with a volume; it reads as what a kubelet would say in a `FailedMount` event.
@@ -93,12 +91,11 @@ impl VolumeError {
 
 impl Volumes {
     pub fn new(config: Arc<Config>, references: References) -> Self {
-        Self { config, references, turns: Mutex::default() }
+        Self { config, references, turns: Mutex::default(), settled: Mutex::default() }
     }
 
-    /// Makes all volumes of a pod, or brings them up to date; it can be done again at any time. Says when it should
-    /// be done again, if anything in them may change by then without a change of the pod.
-    pub async fn prepare(&self, pod: &Pod, allocatable: &Amounts) -> Result<Option<Duration>, VolumeError> {
+    /// Makes all volumes of a pod, or brings them up to date; it can be done again at any time.
+    pub async fn prepare(&self, pod: &Pod, allocatable: &Amounts) -> Result<(), VolumeError> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let dir = self.pod_dir(uid)?;
         let turn = self.turn(uid);
@@ -112,10 +109,18 @@ impl Volumes {
             let made = self.prepare_one(&dir, volume, &subject).await;
             may_change |= made.map_err(|why| why.in_volume(&volume.name))?;
         }
-        Ok(may_change.then_some(REFRESH))
+        if !may_change {
+            lock(&self.settled).insert(uid.to_owned());
+        }
+        Ok(())
     }
 
-    /// Whether it may change without a change of the pod.
+    /// Whether nothing in a pod's volumes can change any more but by its own containers.
+    pub fn are_settled(&self, uid: &str) -> bool {
+        lock(&self.settled).contains(uid)
+    }
+
+    /// Whether what is in it may change.
     async fn prepare_one(
         &self,
         pod_dir: &Path,
@@ -241,7 +246,10 @@ impl Volumes {
             // The node's own paths are its own in whatever part of the machine a container looks at.
             let hidden = self.config.own_paths.iter().filter_map(|(from, to)| {
                 let rest = from.strip_prefix(&place).ok().filter(|it| !it.as_os_str().is_empty())?;
-                (from.is_dir() && to.is_dir()).then_some((rest, to))
+                // A mount covers what is there, and its like: a directory, or a file such as a socket.
+                let (is_dir, is_own_dir) =
+                    (fs::metadata(from).ok()?.is_dir(), fs::metadata(to).ok()?.is_dir());
+                (is_dir == is_own_dir).then_some((rest, to))
             });
             for (rest, to) in hidden {
                 let container_path = text(&Path::new(&container_path).join(rest))?;
@@ -267,21 +275,9 @@ impl Volumes {
             remove::remove(&dir).map_err(|why| VolumeError::io("delete", &dir, why))
         })
         .await?;
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+        lock(&self.turns).remove(uid);
+        lock(&self.settled).remove(uid);
         Ok(())
-    }
-
-    /// The pods of which something is left, whoever made it: those that nobody knows are to be cleaned up.
-    pub async fn remains(&self) -> Result<Vec<String>, VolumeError> {
-        let dir = self.config.root.join("pods");
-        blocking(move || {
-            let entries = match fs::read_dir(&dir) {
-                Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-                other => other.map_err(|why| VolumeError::io("look at", &dir, why))?,
-            };
-            Ok(entries.flatten().filter_map(|it| it.file_name().into_string().ok()).collect())
-        })
-        .await
     }
 
     fn pod_dir(&self, uid: &str) -> Result<PathBuf, VolumeError> {
@@ -292,8 +288,7 @@ impl Volumes {
     }
 
     fn turn(&self, uid: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.entry(uid.to_owned()).or_default().clone()
+        lock(&self.turns).entry(uid.to_owned()).or_default().clone()
     }
 
     /// Where a volume is.
@@ -506,6 +501,10 @@ fn absolute(path: &str) -> String {
 fn text(path: &Path) -> Result<String, VolumeError> {
     let named = path.to_str().map(str::to_owned);
     named.ok_or_else(|| VolumeError::Path { path: path.display().to_string(), why: "must be UTF-8" })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs what may take the disk's time where nothing else waits for it.

@@ -190,7 +190,7 @@ impl Payload {
     ) -> Result<(), VolumeError> {
         for item in items {
             let told = if let Some(it) = &item.field_ref {
-                // What can change comes with the pod's own changes.
+                self.may_change = true;
                 downward::field(subject.value, &it.field_path)
             } else if let Some(it) = &item.resource_field_ref {
                 let container = it.container_name.as_deref().unwrap_or_default();

@@ -87,7 +87,8 @@ impl Bed {
         let node: Amounts =
             [("cpu".into(), Quantity::whole(2)), ("memory".into(), Quantity::whole(1 << 30))].into();
         match self.volumes.prepare(pod, &node).await {
-            Ok(again) => format!("made, again in {again:?}"),
+            Ok(()) if self.volumes.are_settled("u1") => "made, and settled".to_owned(),
+            Ok(()) => "made".to_owned(),
             Err(why) => self.without_root(&why.to_string()),
         }
     }
@@ -215,7 +216,7 @@ async fn files_of_every_kind() {
                 {"downwardAPI": {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}}]}},
         ],
     }));
-    check(&bed.prepare(&pod).await, expect!["made, again in Some(60s)"]);
+    check(&bed.prepare(&pod).await, expect!["made"]);
     check(
         &tree(&bed.pod_dir()),
         expect![[r#"
@@ -342,7 +343,7 @@ async fn files_change_together() {
     // As an agent leaves it that is killed while it writes.
     fs::create_dir(dir.join("all/..2020_01_01_00_00_00.1")).unwrap();
     symlink("..2020_01_01_00_00_00.1", dir.join("all/..data_tmp")).unwrap();
-    check(&bed.prepare(&pod).await, expect!["made, again in Some(60s)"]);
+    check(&bed.prepare(&pod).await, expect!["made"]);
     check(
         &tree(&dir),
         expect![[r#"
@@ -372,6 +373,46 @@ async fn files_change_together() {
         d777 0:0 some
         d755 0:0 some/..TIME
         l777 0:0 some/..data -> ..TIME"#]],
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_change_is_settled() {
+    let Some(bed) = Bed::new("settled") else { return };
+    bed.put("configmaps/fixed", json!({"data": {"a": "1"}, "immutable": true}));
+    bed.put("configmaps/open", json!({"data": {"a": "1"}}));
+    let mut told = String::new();
+    for (what, volume) in [
+        ("emptyDir", json!({"emptyDir": {}})),
+        ("hostPath", json!({"hostPath": {"path": "/"}})),
+        ("immutable", json!({"configMap": {"name": "fixed"}})),
+        ("config map", json!({"configMap": {"name": "open"}})),
+        ("missing", json!({"configMap": {"name": "none", "optional": true}})),
+        (
+            "labels",
+            json!({"downwardAPI": {"items": [{"path": "a", "fieldRef": {"fieldPath": "metadata.labels"}}]}}),
+        ),
+        ("projected", json!({"projected": {"sources": [{"configMap": {"name": "fixed"}}]}})),
+        ("token", json!({"projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}})),
+    ] {
+        let mut named = volume;
+        named["name"] = "v".into();
+        let pod = pod(json!({"containers": [{"name": "c"}], "volumes": [named]}));
+        writeln!(told, "{what}: {}", bed.prepare(&pod).await).unwrap();
+        bed.volumes.clean_up("u1").await.unwrap();
+    }
+    check(
+        &told,
+        expect![[r#"
+            emptyDir: made, and settled
+            hostPath: made, and settled
+            immutable: made, and settled
+            config map: made
+            missing: made
+            labels: made
+            projected: made, and settled
+            token: made
+        "#]],
     );
 }
 
@@ -791,9 +832,8 @@ async fn what_is_left_is_deleted_and_nothing_beside_it() {
     }
     fs::write(dir.join(".deep-1"), "in the way").unwrap();
 
-    assert_eq!(bed.volumes.remains().await.unwrap(), ["u1"]);
     bed.volumes.clean_up("u1").await.unwrap();
-    assert_eq!(bed.volumes.remains().await.unwrap(), Vec::<String>::new());
+    assert_eq!(tree(&bed.root.join("node")), "d755 0:0 pods");
     check(
         &tree(&outside),
         expect![[r#"

@@ -142,12 +142,18 @@ impl Cluster {
 
     #[track_caller]
     pub(crate) fn apply(&self, manifests: &str) {
+        let (is_ok, said) = self.try_apply(manifests);
+        assert!(is_ok, "apply: {said}\n{manifests}");
+    }
+
+    /// Whether they are taken, and what is said of them.
+    pub(crate) fn try_apply(&self, manifests: &str) -> (bool, String) {
         let mut command = self.kubectl_command(&["apply", "-f", "-"]);
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(manifests.as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "apply: {}\n{manifests}", said(&output));
+        (output.status.success(), said(&output))
     }
 
     /// `kubectl get … -o json`; nothing, if it fails.

@@ -4,6 +4,8 @@
 
 mod bed;
 mod deaths;
+mod fields;
+mod hostile;
 mod images;
 mod join;
 mod net;
