@@ -7,6 +7,7 @@ mod deaths;
 mod fields;
 mod host;
 mod hostile;
+mod images;
 mod join;
 mod net;
 mod reach;
