@@ -28,9 +28,12 @@ use crate::span;
 /// It joins with a token once; `muster token create` on the server prints the whole command. Then it has a certificate of its own,
 /// which it renews in time. When it ends, containers run on, and the next one finds them again.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
+#[command(
+    args_override_self = true,
+    after_help = "Examples:
   muster agent --server https://10.0.0.5:6443 --token abcdef.0123456789abcdef --ca-hash sha256:…
-  muster agent --server https://10.0.0.5:6443 --node-name rack7 --labels disk=ssd --taints gpu=yes:NoSchedule")]
+  muster agent --server https://10.0.0.5:6443 --node-name rack7 --labels disk=ssd --taints gpu=yes:NoSchedule"
+)]
 pub(crate) struct Args {
     /// Where the API server is
     #[arg(long, value_name = "URL")]

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use futures::TryStreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt as _};
@@ -138,6 +140,7 @@ async fn clear(data_dir: &Path) -> anyhow::Result<()> {
 }
 
 async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Result<()> {
+    let began = Timestamp::now();
     let machine = match counts.real {
         0 => None,
         _ => Some(Machine::open(args.serving.data_dir()).await?),
@@ -190,6 +193,7 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
     };
     let troubled = nodes_are_ready(administrator.clone(), counts).await?;
     if let Some(nodes) = nodes {
+        agents_are_heard(&administrator, counts.real, began).await?;
         nodes.have_joined(&administrator).await?;
     }
     println!("ready: {}; {export}", counts.in_words(troubled));
@@ -221,6 +225,23 @@ async fn nodes_are_ready(client: kube::Client, counts: &Counts) -> anyhow::Resul
     }
     progress.end();
     Ok(troubled.len())
+}
+
+/// A node may have been Ready when the one before us was killed: so each is waited for until it renews its lease.
+async fn agents_are_heard(client: &kube::Client, count: u16, began: Timestamp) -> anyhow::Result<()> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
+    for number in 1..=count {
+        let name = format!("node-{number}");
+        loop {
+            let lease = leases.get_opt(&name).await.with_context(|| format!("read the lease of {name}"))?;
+            let renewed = lease.and_then(|it| it.spec).and_then(|it| it.renew_time);
+            if renewed.is_some_and(|it| began <= it.0) {
+                break;
+            }
+            tokio::time::sleep(TOLD_EVERY).await;
+        }
+    }
+    Ok(())
 }
 
 fn is_ready(node: &Node) -> bool {

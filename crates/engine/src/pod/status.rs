@@ -28,7 +28,7 @@ impl Pod {
         if !self.must_tell && covers(&status, &self.told) {
             return;
         }
-        let mut patch = json!({"status": without_old_addresses(status, &self.told)});
+        let mut patch = json!({"status": without_old_addresses(status, [&self.told, &self.object.status])});
         if !self.object.is_static {
             patch["metadata"] = json!({"uid": self.object.uid});
         }
@@ -418,13 +418,15 @@ pub(super) fn covers(part: &Value, whole: &Value) -> bool {
     }
 }
 
-/// Addresses are merged by address: the old ones have to be taken away.
-fn without_old_addresses(mut status: Value, told: &Value) -> Value {
+/// Addresses are merged by address: the old ones have to be taken away, be it those that were told last or, where the pod had
+/// none for a while, those that still stand.
+fn without_old_addresses(mut status: Value, before: [&Value; 2]) -> Value {
     if let Some(own) = status["podIPs"].as_array_mut() {
-        let old = told["podIPs"].as_array().into_iter().flatten();
-        let old: Vec<Value> =
-            old.filter(|it| !own.iter().any(|own| own["ip"] == it["ip"])).cloned().collect();
-        own.extend(old.into_iter().map(|it| json!({"$patch": "delete", "ip": it["ip"]})));
+        for old in before.into_iter().filter_map(|it| it["podIPs"].as_array()).flatten() {
+            if !own.iter().any(|own| own["ip"] == old["ip"]) {
+                own.push(json!({"$patch": "delete", "ip": old["ip"]}));
+            }
+        }
     }
     status
 }

@@ -5,7 +5,9 @@
 mod bed;
 mod deaths;
 mod fields;
+mod host;
 mod hostile;
+mod images;
 mod join;
 mod net;
 mod reach;

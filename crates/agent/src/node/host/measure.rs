@@ -227,17 +227,17 @@ fn interfaces(dev: &str) -> Vec<InterfaceStats> {
 }
 
 /// All that pods are sent off for. What cannot be read is left out.
-pub(super) fn measures(root: &Path, images: &Path) -> Measures {
+pub(super) fn measures(root: &Path, images: Option<&Path>) -> Measures {
     let mut all = Measures::new();
     if let Ok(memory) = Memory::read() {
         all.insert(Signal::MemoryAvailable, Measure { available: memory.available, capacity: memory.total });
     }
     let disks = [
-        (root, Signal::NodefsAvailable, Signal::NodefsInodesFree),
+        (Some(root), Signal::NodefsAvailable, Signal::NodefsInodesFree),
         (images, Signal::ImagefsAvailable, Signal::ImagefsInodesFree),
     ];
     for (path, bytes, inodes) in disks {
-        let Ok(disk) = Disk::of(path) else { continue };
+        let Some(Ok(disk)) = path.map(Disk::of) else { continue };
         all.insert(bytes, Measure { available: disk.available, capacity: disk.bytes });
         if disk.inodes != 0 {
             all.insert(inodes, Measure { available: disk.inodes_free, capacity: disk.inodes });
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn this_machine_is_measured() {
-        let all = measures(Path::new("/"), Path::new("/"));
+        let all = measures(Path::new("/"), Some(Path::new("/")));
         assert!(all.values().all(|it| 0 <= it.available && it.available <= it.capacity), "{all:?}");
         assert!(
             all.contains_key(&Signal::MemoryAvailable) && all.contains_key(&Signal::PidAvailable),

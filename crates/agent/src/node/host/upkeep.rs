@@ -45,21 +45,26 @@ impl<R: Runtime> Upkeeper<'_, R> {
         let upkeep = &self.node.config.upkeep;
         let mut watcher = Watcher::new(upkeep.thresholds.clone(), upkeep.pressure_min);
         let mut garbage = Garbage::default();
-        let mut images = self.node.config.root.clone();
+        // Until the runtime says where they are, nobody knows how much room there is for them.
+        let mut images: Option<PathBuf> = None;
         let mut swept: Option<Instant> = None;
         loop {
             if swept.is_none_or(|it| SWEEP_EVERY.min(upkeep.look_every * 6) <= it.elapsed()) {
                 swept = Some(Instant::now());
-                if let Some(found) = self.image_dir().await {
-                    images = found;
-                }
-                self.collect(&mut garbage, &images, Want::Room).await;
                 self.sweep().await;
+                images = self.image_dir().await.or(images);
+                if let Some(images) = &images {
+                    self.collect(&mut garbage, Want::Room(images)).await;
+                }
             }
-            let (pressures, shortage) = watcher.see(&self.measures(&images), now());
+            if images.is_none() {
+                images = self.image_dir().await;
+            }
+            let images = images.as_deref();
+            let (pressures, shortage) = watcher.see(&self.measures(images), now());
             self.node.standing.set_pressures(pressures);
             if let Some(shortage) = shortage {
-                self.reclaim(shortage, &watcher, &mut garbage, &images).await;
+                self.reclaim(shortage, &watcher, &mut garbage, images).await;
             }
             let log_dir = self.node.config.var_log.join("pods");
             logs::rotate(&*self.node.runtime, &log_dir, upkeep.log_bytes_max, upkeep.logs_max).await;
@@ -67,7 +72,7 @@ impl<R: Runtime> Upkeeper<'_, R> {
         }
     }
 
-    fn measures(&self, images: &Path) -> eviction::Measures {
+    fn measures(&self, images: Option<&Path>) -> eviction::Measures {
         measure::measures(&self.node.config.root, images)
     }
 
@@ -77,7 +82,13 @@ impl<R: Runtime> Upkeeper<'_, R> {
     }
 
     /// What nobody needs goes first; then one pod.
-    async fn reclaim(&self, shortage: Shortage, watcher: &Watcher, garbage: &mut Garbage, images: &Path) {
+    async fn reclaim(
+        &self,
+        shortage: Shortage,
+        watcher: &Watcher,
+        garbage: &mut Garbage,
+        images: Option<&Path>,
+    ) {
         let resource = shortage.resource();
         tracing::warn!(
             node = self.node.config.name,
@@ -89,7 +100,7 @@ impl<R: Runtime> Upkeeper<'_, R> {
         let message = format!("Attempting to reclaim {resource}");
         self.tell(node_reference(&self.node.config.name), Event::warning("EvictionThresholdMet", message));
         if resource.is_of_disks() {
-            self.collect(garbage, images, Want::All).await;
+            self.collect(garbage, Want::All).await;
             let mut again = watcher.clone();
             if again.see(&self.measures(images), now()).1.is_none() {
                 tracing::info!(node = self.node.config.name, "images that nobody used made room");
@@ -155,7 +166,7 @@ impl<R: Runtime> Upkeeper<'_, R> {
     }
 
     /// Images that nobody uses.
-    async fn collect(&self, garbage: &mut Garbage, dir: &Path, want: Want) {
+    async fn collect(&self, garbage: &mut Garbage, want: Want<'_>) {
         let (Ok(images), Ok(containers)) =
             (self.node.runtime.images().await, self.node.runtime.containers(None).await)
         else {
@@ -186,15 +197,17 @@ impl<R: Runtime> Upkeeper<'_, R> {
         let upkeep = &self.node.config.upkeep;
         let limits =
             Limits { high: upkeep.images_high, low: upkeep.images_low, age_min: upkeep.image_age_min };
-        let gone: Vec<Text> = match (want, Disk::of(dir)) {
-            (Want::All, _) => {
+        let gone: Vec<Text> = match want {
+            Want::All => {
                 garbage.unused(&images, &used, Duration::ZERO, at).into_iter().map(|it| it.0).collect()
             }
-            (Want::Room, Ok(disk)) => {
-                let disk = image_garbage::Disk { bytes: disk.bytes, used: disk.used };
-                garbage.for_room(&images, &used, disk, limits, at)
-            }
-            (Want::Room, Err(_)) => Vec::new(),
+            Want::Room(dir) => match Disk::of(dir) {
+                Ok(Disk { bytes, used: taken, .. }) => {
+                    let disk = image_garbage::Disk { bytes, used: taken };
+                    garbage.for_room(&images, &used, disk, limits, at)
+                }
+                Err(_) => Vec::new(),
+            },
         };
         for image in gone {
             tracing::info!(node = self.node.config.name, %image, "an image that nobody uses is removed");
@@ -231,9 +244,9 @@ impl<R: Runtime> Upkeeper<'_, R> {
 }
 
 #[derive(Clone, Copy)]
-enum Want {
-    /// As much as there is too much.
-    Room,
+enum Want<'a> {
+    /// As much as there is too much, where they are.
+    Room(&'a Path),
     /// The node is short of disk.
     All,
 }
