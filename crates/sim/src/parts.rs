@@ -69,6 +69,7 @@ fn node_lifecycle() -> Lifecycle {
     Lifecycle::new(node_lifecycle::Settings {
         grace: BEAT_EVERY * 4,
         startup_grace: BEAT_EVERY * 4,
+        heartbeat: BEAT_EVERY,
         send_off_every: Duration::from_secs(2),
         ..node_lifecycle::Settings::default()
     })

@@ -38,10 +38,12 @@ impl Listening {
 
     /// Rule: where no node at all was heard of for three fifths of the grace period and then one is, it was we who
     /// could not hear, and every node has its grace anew. What is left of the grace is more than the time between two
-    /// heartbeats.
-    pub(super) fn hear(&mut self, grace: Duration, now: Time) {
+    /// heartbeats. Where so short a silence is not longer than two heartbeats it says nothing: the only node that is left
+    /// would be silent so long each time, and the lost ones would never be seen to be lost.
+    pub(super) fn hear(&mut self, grace: Duration, heartbeat: Duration, now: Time) {
         let before = self.voice_at.replace(now);
-        if before.is_some_and(|it| it + grace * 3 / 5 < now) {
+        let silence = grace * 3 / 5;
+        if heartbeat * 2 < silence && before.is_some_and(|it| it + silence < now) {
             self.anew(now);
         }
     }

@@ -43,6 +43,8 @@ pub struct Settings {
     pub grace: Duration,
     /// The same for one that has never said how it is. Upstream: `node-startup-grace-period`.
     pub startup_grace: Duration,
+    /// How often a node that is well is heard of.
+    pub heartbeat: Duration,
     /// The time between two nodes of a zone whose pods are sent off. Upstream: `node-eviction-rate`.
     pub send_off_every: Duration,
     /// Upstream: `secondary-node-eviction-rate`.
@@ -58,6 +60,7 @@ impl Default for Settings {
         Self {
             grace: Duration::from_secs(50),
             startup_grace: Duration::from_secs(60),
+            heartbeat: Duration::from_secs(10),
             send_off_every: Duration::from_secs(10),
             send_off_every_if_partly_down: Duration::from_secs(100),
             unhealthy_zone_percent: 55,
@@ -280,7 +283,7 @@ impl Lifecycle {
     fn hear(&mut self, name: &Text, now: Time) {
         if let Some(member) = self.nodes.get_mut(name) {
             member.heard = now;
-            self.listening.hear(self.settings.grace, now);
+            self.listening.hear(self.settings.grace, self.settings.heartbeat, now);
         }
     }
 

@@ -29,7 +29,11 @@ use crate::loops::Driver;
 
 /// Plays a story until a second, and shows what was done and how the nodes and pods ended.
 fn play(until_s: i64, story: &str, told: Expect) {
-    let mut scene = Scene::of(story);
+    play_with(Settings::default(), until_s, story, told);
+}
+
+fn play_with(settings: Settings, until_s: i64, story: &str, told: Expect) {
+    let mut scene = Scene::with(settings, story);
     scene.run(until_s);
     told.assert_eq(&scene.told());
 }
@@ -50,8 +54,12 @@ struct Scene {
 
 impl Scene {
     fn of(story: &str) -> Self {
+        Self::with(Settings::default(), story)
+    }
+
+    fn with(settings: Settings, story: &str) -> Self {
         let mut scene = Self {
-            driver: Driver::new(Lifecycle::new(Settings::default()), 4),
+            driver: Driver::new(Lifecycle::new(settings), 4),
             nodes: BTreeMap::new(),
             leases: BTreeMap::new(),
             pods: BTreeMap::new(),

@@ -202,7 +202,9 @@ fn ready(cluster: &Cluster, node: &str) -> String {
 
 #[test]
 fn a_node_that_is_cut_off_comes_back_with_the_same_pod() {
-    let Some(cluster) = Cluster::up("cut-off", 2) else { return };
+    let Some(cluster) = Cluster::up_with("cut-off", 2, &["--node-monitor-grace-period", "15s"]) else {
+        return;
+    };
     cluster.apply(&set("app", "1", &json!({})));
     let before = cluster.pods_when("the set runs", "app", 2, |_| true);
     let link = cluster.place(2).link();
@@ -210,6 +212,7 @@ fn a_node_that_is_cut_off_comes_back_with_the_same_pod() {
         assert!(Command::new("ip").args(["link", "set", &link, to]).status().unwrap().success());
     };
     set_link("down");
+    cluster.wait("the node is lost", || (ready(&cluster, "node-2") == "Unknown").then_some(()));
     // A minute in which nobody may think of a second pod.
     for _ in 0..60 {
         thread::sleep(Duration::from_secs(1));

@@ -51,6 +51,29 @@ fn a_node_that_falls_silent_is_lost_after_its_grace_and_comes_back() {
 }
 
 #[test]
+fn with_a_short_grace_a_node_is_lost_although_one_other_is_left() {
+    let settings = Settings { grace: Duration::from_secs(15), ..Settings::default() };
+    play_with(
+        settings,
+        100,
+        "
+        node n1 ready
+        node n2 ready
+        15 node n1 silent
+        ",
+        expect![[r#"
+              25 read the lease of node n1
+              25 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure
+              25 event Node n1: NodeNotReady Node n1 status is now: NodeNotReady
+              25 node n1 has taints [unreachable:NoSchedule@25 unreachable:NoExecute@25]
+            --
+            node n1 Unknown [unreachable:NoSchedule@25 unreachable:NoExecute@25]
+            node n2 True []
+        "#]],
+    );
+}
+
+#[test]
 fn a_heartbeat_by_status_counts_as_one_by_lease() {
     play(
         130,
