@@ -48,6 +48,18 @@ fn every_example_rolls_out_and_leaves_nothing_behind() {
         assert_eq!(after.unwrap_or_else(|| kubectl.world()), before, "{file} leaves something behind");
     }
     expect![[r#"
+        busybox-log-shipper.yaml
+          configmap/busybox-log-shipper created
+          daemonset.apps/busybox-log-shipper created
+          sim-2  busybox-log-shipper
+          sim-3  busybox-log-shipper
+        busybox-node-exporter.yaml
+          configmap/busybox-node-exporter created
+          service/busybox-node-exporter created
+          daemonset.apps/busybox-node-exporter created
+          sim-1  busybox-node-exporter
+          sim-2  busybox-node-exporter
+          sim-3  busybox-node-exporter
         flannel.yaml
           namespace/kube-flannel created
           serviceaccount/flannel created
