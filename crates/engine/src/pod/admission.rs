@@ -31,6 +31,8 @@ pub struct Guest {
     is_static: bool,
     is_on_linux: bool,
     runtime_class: Option<Text>,
+    /// What is wrong with the kernel's settings that it wants.
+    forbidden_sysctl: Option<String>,
     quality: Quality,
 }
 
@@ -52,12 +54,17 @@ impl Guest {
         let annotations = wire.metadata.annotations.unwrap_or_default();
         let is_made_here =
             annotations.get("kubernetes.io/config.source").is_some_and(|it| it.as_str() != "api");
+        let WireSpec { host_network, host_ipc, security_context, .. } = &wire.spec;
+        let sysctls = security_context.iter().flat_map(|it| it.sysctls.iter().flatten());
+        let forbidden_sysctl =
+            sysctls.filter_map(|it| forbidden_sysctl(&it.name, *host_network, *host_ipc)).next();
         Ok(Self {
             pod: scheduler::pod(json, &mut Shared::default()).map_err(malformed)?,
             was_admitted: wire.status.start_time.is_some(),
             is_static: is_made_here || annotations.contains_key("kubernetes.io/config.mirror"),
             is_on_linux: wire.spec.os.is_none_or(|it| it.name == "linux"),
             runtime_class: wire.spec.runtime_class_name.filter(|it| !it.is_empty()).map(Text::from),
+            forbidden_sysctl,
             quality: match wire.status.qos_class.as_deref() {
                 Some("BestEffort") => Quality::BestEffort,
                 Some("Guaranteed") => Quality::Guaranteed,
@@ -140,6 +147,45 @@ pub fn rejection(reason: Text, message: &str) -> Ending {
     }
 }
 
+/// Those that touch nobody but the pod itself.
+const SAFE_SYSCTLS: [&str; 12] = [
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_wmem",
+];
+
+/// Rule: a pod sets only those of the kernel's settings that are its own and touch nobody else; not even those where it
+/// shares the node's network or IPC. Upstream: `SafeSysctlAllowlist`.
+fn forbidden_sysctl(name: &str, on_host_network: bool, on_host_ipc: bool) -> Option<String> {
+    let name = match name.find(['.', '/']) {
+        // With slashes a dot is part of a word.
+        Some(at) if name[at..].starts_with('/') => name
+            .chars()
+            .map(|it| match it {
+                '/' => '.',
+                '.' => '/',
+                it => it,
+            })
+            .collect(),
+        _ => String::from(name),
+    };
+    if !SAFE_SYSCTLS.contains(&name.as_str()) {
+        return Some(format!("{name:?} not allowlisted"));
+    }
+    let (namespace, is_shared) =
+        if name.starts_with("net.") { ("Net", on_host_network) } else { ("IPC", on_host_ipc) };
+    is_shared.then(|| format!("{name:?} not allowed with host {namespace} enabled"))
+}
+
 /// What no other pod's leaving would change, and taken ports.
 fn unsuitable(node: &Node, others: &[&Guest], guest: &Guest, runtimes: &BTreeSet<Text>) -> Option<Ending> {
     let wants = &guest.pod.wants;
@@ -150,6 +196,9 @@ fn unsuitable(node: &Node, others: &[&Guest], guest: &Guest, runtimes: &BTreeSet
     if let Some(class) = guest.runtime_class.as_ref().filter(|it| !runtimes.contains(*it)) {
         let message = format!("RuntimeClass {class:?} is not known to the node's container runtime");
         return Some(rejection("UnexpectedAdmissionError".into(), &message));
+    }
+    if let Some(why) = &guest.forbidden_sysctl {
+        return Some(rejection("SysctlForbidden".into(), &format!("forbidden sysctl: {why}")));
     }
     let sends_away = |it: &&crate::facts::Taint| {
         it.effect == Effect::NoExecute && !placement::tolerates(&wants.tolerations, it)
@@ -293,6 +342,22 @@ struct WireMetadata {
 struct WireSpec {
     os: Option<WireOs>,
     runtime_class_name: Option<String>,
+    host_network: bool,
+    #[serde(rename = "hostIPC")]
+    host_ipc: bool,
+    security_context: Option<WireSecurity>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireSecurity {
+    sysctls: Option<Vec<WireSysctl>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct WireSysctl {
+    name: String,
 }
 
 #[derive(Deserialize, Default)]

@@ -493,10 +493,11 @@ impl Pod {
 
 /// An event's reason is one of a few.
 fn event_reason(reason: &str) -> &'static str {
-    const ALL: [&str; 12] = [
+    const ALL: [&str; 13] = [
         "Evicted",
         "NodeShutdown",
         "PodOSNotSupported",
+        "SysctlForbidden",
         "OutOfcpu",
         "OutOfmemory",
         "OutOfephemeral-storage",

@@ -23,6 +23,8 @@ pub(super) struct Track {
     /// The container whose end has been waited for.
     waited_for: Option<Text>,
     image: Image,
+    /// When the image was last found not to be there.
+    absent_at: Option<Time>,
     pull: Option<BackOff>,
     pulling_since: Option<Time>,
     /// How the last pull failed, and when.
@@ -42,6 +44,9 @@ enum Image {
 /// The first wait after a container could not be made, and the longest.
 const RETRY: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// How often an image is looked for that could not be pulled.
+const FIND_AGAIN: Duration = Duration::from_secs(10);
 
 /// For so long a failed pull is called one; then it is said that it waits.
 const PULL_FAILED: Duration = Duration::from_secs(2);
@@ -72,6 +77,10 @@ impl Pod {
                     self.warn("Failed", format!("Error: ErrImageNeverPull: {message}"));
                 }
                 self.retry(name, now);
+            }
+            // While a pull waits, somebody may bring the image: it is looked for again.
+            (Image::Absent, _) if track.find_again_at().is_some_and(|at| at <= now) => {
+                self.give(Deed::FindImage { container: name.clone(), image }, now);
             }
             (Image::Absent, _) => self.pull(container, now),
             (Image::Present, _) => {
@@ -121,12 +130,13 @@ impl Pod {
             if now < failed + PULL_FAILED {
                 return self.wake(failed + PULL_FAILED);
             }
+            let again_at = track.find_again_at();
             let message = format!("Back-off pulling image {image:?}: ErrImagePull: {why}");
             if track.wait("ImagePullBackOff", message) {
                 self.note("BackOff", format!("Back-off pulling image {image:?}"));
                 self.warn("Failed", "Error: ImagePullBackOff".into());
             }
-            return self.wake(failed + pull.delay);
+            return self.wake(again_at.map_or(failed + pull.delay, |at| at.min(failed + pull.delay)));
         }
         track.pulling_since = Some(now);
         if self.give(Deed::Pull { container: name, image: image.clone() }, now) {
@@ -148,7 +158,7 @@ impl Pod {
                     self.note("Pulled", message);
                 }
             }
-            Outcome::Absent => track.image = Image::Absent,
+            Outcome::Absent => (track.image, track.absent_at) = (Image::Absent, Some(now)),
             Outcome::Failed { reason, message } => {
                 if track.wait(&reason, message.as_ref()) {
                     self.warn("InspectFailed", message.as_ref().into());
@@ -230,6 +240,11 @@ impl Pod {
 }
 
 impl Track {
+    /// When an image that could not be pulled is looked for again.
+    fn find_again_at(&self) -> Option<Time> {
+        self.pull_failed.as_ref().and(self.absent_at).map(|at| at + FIND_AGAIN)
+    }
+
     /// Whether it waits for something else than before.
     fn wait(&mut self, reason: &str, message: impl Into<Text>) -> bool {
         let is_new = self.waiting.as_ref().is_none_or(|(before, _)| **before != *reason);

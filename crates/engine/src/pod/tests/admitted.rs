@@ -206,3 +206,31 @@ fn whoever_was_let_in_before_is_known() {
     let why = read("7").unwrap_err().to_string();
     assert!(why.starts_with("read an object of pods: "), "{why}");
 }
+
+#[test]
+fn the_kernel_is_set_only_where_it_is_the_pods_own() {
+    let sets = |name: &str| json!({"/spec/securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
+    let with = |name: &str, host: &str| {
+        let mut pod = sets(name);
+        pod[format!("/spec/{host}")] = true.into();
+        pod
+    };
+    check(
+        node(),
+        &[
+            ("safe", sets("net.ipv4.tcp_syncookies")),
+            ("slashes", sets("net/ipv4/tcp_syncookies")),
+            ("unsafe", sets("kernel.msgmax")),
+            ("network", with("net.ipv4.tcp_syncookies", "hostNetwork")),
+            ("ipc", with("kernel.shm_rmid_forced", "hostIPC")),
+            ("other", with("kernel.shm_rmid_forced", "hostNetwork")),
+        ],
+        expect![[r#"
+            safe is let in
+            slashes is let in
+            unsafe is rejected: SysctlForbidden: Pod was rejected: forbidden sysctl: "kernel.msgmax" not allowlisted
+            network is rejected: SysctlForbidden: Pod was rejected: forbidden sysctl: "net.ipv4.tcp_syncookies" not allowed with host Net enabled
+            ipc is rejected: SysctlForbidden: Pod was rejected: forbidden sysctl: "kernel.shm_rmid_forced" not allowed with host IPC enabled
+            other is let in"#]],
+    );
+}

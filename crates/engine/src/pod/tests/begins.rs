@@ -182,6 +182,63 @@ fn an_image_that_cannot_be_pulled() {
 }
 
 #[test]
+fn an_image_that_somebody_brings_while_its_pull_waits() {
+    play(
+        0..=60,
+        "
+        pod
+        main web image=x:1
+        0 absent x:1
+        0 fails pull
+        35 present x:1
+        ",
+        expect![[r#"
+            0    # absent x:1
+            0    # fails pull
+            0    prepare
+            0      = Pending initialized web#0=ContainerCreating
+            0    run sandbox 0
+            0    find image x:1 for web
+            0      = Pending sandbox initialized web#0=ContainerCreating
+            0      - Pulling: Pulling image "x:1"
+            0    pull image x:1 for web
+            0      ! Failed: Failed to pull image "x:1": cannot pull
+            0      ! Failed: Error: ErrImagePull
+            0      = Pending sandbox initialized web#0=ErrImagePull
+            2      - BackOff: Back-off pulling image "x:1"
+            2      ! Failed: Error: ImagePullBackOff
+            2      = Pending sandbox initialized web#0=ImagePullBackOff
+            10   find image x:1 for web
+            10     - Pulling: Pulling image "x:1"
+            10   pull image x:1 for web
+            10     ! Failed: Failed to pull image "x:1": cannot pull
+            10     ! Failed: Error: ErrImagePull
+            10     = Pending sandbox initialized web#0=ErrImagePull
+            12     - BackOff: Back-off pulling image "x:1"
+            12     ! Failed: Error: ImagePullBackOff
+            12     = Pending sandbox initialized web#0=ImagePullBackOff
+            20   find image x:1 for web
+            30   find image x:1 for web
+            30     - Pulling: Pulling image "x:1"
+            30   pull image x:1 for web
+            30     ! Failed: Failed to pull image "x:1": cannot pull
+            30     ! Failed: Error: ErrImagePull
+            30     = Pending sandbox initialized web#0=ErrImagePull
+            32     - BackOff: Back-off pulling image "x:1"
+            32     ! Failed: Error: ImagePullBackOff
+            32     = Pending sandbox initialized web#0=ImagePullBackOff
+            35   # present x:1
+            40   find image x:1 for web
+            40     - Pulled: Container image "x:1" already present on machine and can be accessed by the pod
+            40   start web 0 in s1
+            40     - Created: Created container: web
+            40     - Started: Started container web
+            40     = Running sandbox initialized ready containers web#0=running+
+        "#]],
+    );
+}
+
+#[test]
 fn an_image_that_is_not_there() {
     play(
         0..=20,
