@@ -12,3 +12,12 @@ pub mod references;
 pub mod runtime;
 pub mod sim;
 pub mod volumes;
+
+/// This machine's processor, as images and labels of nodes call it.
+pub(crate) fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}

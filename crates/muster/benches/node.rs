@@ -6,9 +6,8 @@
 mod bed;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use bed::{Table, clients, send};
@@ -40,7 +39,9 @@ async fn main() -> ExitCode {
     let made =
         Command::new("bash").arg(script).arg(dir.join("images").join("busybox.tar")).arg("busybox").status();
     assert!(made.expect("run bash").success(), "no image of busybox");
-    let up = Up::start(&dir);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+    command.args(["up", "--listen", "127.0.0.1:0", "--nodes", "1", "--data-dir"]).arg(&dir);
+    let mut up = bed::started(command.env("RUST_LOG", "warn,muster_agent::node::deed=debug"));
     let client = clients(&dir.join("kubeconfig")).await.remove(0);
 
     for nth in 0..PODS {
@@ -74,7 +75,7 @@ async fn main() -> ExitCode {
         table.broken.push(format!("the agent takes {idle:.2} % of a core at rest"));
     }
     table.memory("… and its own memory then", bed::mib(agent, "RssAnon:"), OWN_MIB_MAX);
-    up.stop();
+    bed::stop(&mut up);
     let _ = fs::remove_dir_all(&dir);
     table.end()
 }
@@ -125,28 +126,4 @@ fn agent_of(dir: &Path) -> u32 {
     let processes = fs::read_dir("/proc").expect("processes").flatten();
     let mut pids = processes.filter_map(|it| it.file_name().to_str()?.parse().ok());
     pids.find(is_it).expect("an agent")
-}
-
-struct Up(Child);
-
-impl Up {
-    fn start(dir: &Path) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_muster"))
-            .args(["up", "--listen", "127.0.0.1:0", "--nodes", "1", "--data-dir"])
-            .arg(dir)
-            .env("RUST_LOG", "warn,muster_agent::node::deed=debug")
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("start muster");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("a line");
-        assert!(line.starts_with("ready"), "muster says: {line}");
-        Self(child)
-    }
-
-    /// In order, so that the node goes too.
-    fn stop(mut self) {
-        let _ = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
-        let _ = self.0.wait();
-    }
 }

@@ -6,9 +6,8 @@
 
 mod bed;
 
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use bed::{Table, clients, send};
@@ -161,17 +160,10 @@ struct Up(Child);
 impl Up {
     /// Started when it says so.
     fn start(dir: &Path, nodes: usize) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_muster"))
-            .args(["up", "--listen", "127.0.0.1:0", "--sim-start-delay", "0", "--sim-stop-delay", "0"])
-            .args(["--sim-nodes", &nodes.to_string(), "--data-dir"])
-            .arg(dir)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("start muster");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("a line");
-        assert!(line.starts_with("ready"), "muster says: {line}");
-        Self(child)
+        let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+        command.args(["up", "--listen", "127.0.0.1:0", "--sim-start-delay", "0", "--sim-stop-delay", "0"]);
+        command.args(["--sim-nodes", &nodes.to_string(), "--data-dir"]).arg(dir);
+        Self(bed::started(&mut command))
     }
 
     /// CPU-seconds so far.

@@ -8,8 +8,8 @@ use std::path::{Component, Path, PathBuf};
 use flate2::read::MultiGzDecoder;
 use serde_json::{Value, json};
 
-use super::sandbox::architecture;
 use super::{ImageError, Target, open};
+use crate::architecture;
 
 pub(super) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";

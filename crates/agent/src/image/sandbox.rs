@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::archive::{Blob, digest};
 use super::{Made, Target};
+use crate::architecture;
 
 /// What it is called on each node.
 pub const SANDBOX_IMAGE: &str = "localhost/muster/pause:1";
@@ -43,13 +44,4 @@ fn made(name: &str, config: &Value, layers: Vec<Blob>) -> Made {
 
 fn blob(content: Vec<u8>) -> Blob {
     Blob { digest: digest(&content), size: content.len() as u64, labels: HashMap::new(), content }
-}
-
-/// As images call it.
-pub(super) fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::seen;
 use super::status::{pod_address, seconds};
 use super::told::{FLEET, ToNode, Trouble};
+use crate::architecture;
 
 /// Two bytes of the addresses tell the nodes apart, and some ranges are others'.
 pub const NODES_MAX: u16 = 40_000;
@@ -31,9 +32,9 @@ impl New {
         let mut labels = json!({
             "kubernetes.io/hostname": self.name,
             "kubernetes.io/os": "linux",
-            "kubernetes.io/arch": arch(),
+            "kubernetes.io/arch": architecture(),
             "beta.kubernetes.io/os": "linux",
-            "beta.kubernetes.io/arch": arch(),
+            "beta.kubernetes.io/arch": architecture(),
             FLEET: self.fleet,
         });
         for (key, value) in &self.labels {
@@ -136,7 +137,7 @@ pub(super) fn status(
             "kubeletVersion": concat!("muster-sim-", env!("CARGO_PKG_VERSION")),
             "kubeProxyVersion": "",
             "operatingSystem": "linux",
-            "architecture": arch(),
+            "architecture": architecture(),
         },
     })
 }
@@ -204,12 +205,4 @@ fn conditions(told: &ToNode, shown: &[seen::Condition]) -> Vec<Condition> {
         all.push(condition("NetworkUnavailable", false, "RouteCreated", "the node's network is set up"));
     }
     all
-}
-
-fn arch() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }

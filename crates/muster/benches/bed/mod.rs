@@ -67,6 +67,21 @@ pub(crate) fn cpu_s(pid: u32) -> f64 {
     (ticks(11) + ticks(12)) / TICKS_PER_S
 }
 
+/// A process of ours, as soon as it says that it is ready.
+pub(crate) fn started(command: &mut Command) -> Child {
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("start muster");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("a line");
+    assert!(line.starts_with("ready"), "muster says: {line}");
+    child
+}
+
+/// Ends a process of ours in order.
+pub(crate) fn stop(child: &mut Child) {
+    let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    let _ = child.wait();
+}
+
 pub(crate) struct Muster {
     child: Child,
     pub(crate) served: Served,
@@ -76,15 +91,11 @@ impl Muster {
     /// Starts a server, and says how long it took until `/readyz` said yes.
     pub(crate) async fn start(dir: &Path) -> (Self, Duration) {
         let began = Instant::now();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_muster"))
-            .args(["server", "--without", "all", "--listen", "127.0.0.1:0", "--data-dir"])
-            .arg(dir)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("start muster");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line).expect("a line");
-        assert!(line.starts_with("ready"), "muster says: {line}");
+        let child = started(
+            Command::new(env!("CARGO_BIN_EXE_muster"))
+                .args(["server", "--without", "all", "--listen", "127.0.0.1:0", "--data-dir"])
+                .arg(dir),
+        );
         let served = Served { kubeconfig: dir.join("kubeconfig"), pids: vec![child.id()] };
         let kubeconfig = Kubeconfig::read_from(&served.kubeconfig).expect("a kubeconfig");
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
@@ -94,8 +105,7 @@ impl Muster {
     }
 
     pub(crate) fn stop(mut self) {
-        let _ = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
-        let _ = self.child.wait();
+        stop(&mut self.child);
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use muster_agent::machine::{self, Machine, Place};
 use serde_json::Value;
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../bed/mod.rs"]
 mod clients;
 

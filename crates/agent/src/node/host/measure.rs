@@ -34,14 +34,6 @@ pub(super) fn info() -> Info {
 /// that it is none.
 const VERSION: &str = concat!("v1.36.0+muster-", env!("CARGO_PKG_VERSION"));
 
-pub(super) fn arch() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
-}
-
 fn os_image(os_release: &str) -> String {
     let name = os_release.lines().find_map(|it| it.strip_prefix("PRETTY_NAME="));
     name.unwrap_or("Linux").trim_matches('"').to_owned()

@@ -301,7 +301,7 @@ impl<R: Runtime> Presence<'_, R> {
         let info = Info { runtime: images.runtime.clone(), ..self.info.clone() };
         node_status::Node {
             name: config.name.clone(),
-            arch: measure::arch().to_owned(),
+            arch: crate::architecture().to_owned(),
             addresses: vec![config.address.to_string()],
             port: config.port,
             capacity,
