@@ -5,19 +5,15 @@ use std::time::Duration;
 
 use http::{Method, Request, header};
 use kube::Client;
-use muster_engine::events::{Sieve, Told};
+use muster_engine::events::{Sieve, WAITING_MAX, Writing};
 use muster_engine::loops::Tell;
+use muster_engine::manifest::Verb;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use crate::node::now;
 
-/// Events wait here to be written. Upstream: `maxQueuedEvents`.
-const WAITING_MAX: usize = 1000;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// An event that cannot be written is tried again so often, and so much later; the others wait.
-const TRIES_MAX: u32 = 3;
-const RETRY: Duration = Duration::from_secs(5);
 
 /// As a kubelet's are marked: tools look for it.
 const COMPONENT: &str = "kubelet";
@@ -35,7 +31,7 @@ impl Recorder {
             let mut sieve = Sieve::default();
             while let Some(tell) = waiting.recv().await {
                 let written = match sieve.take(&tell, now()) {
-                    Some(told) => write(&client, &node, &tell, &told).await,
+                    Some(told) => write(&client, &node, Writing::new(&told, &tell)).await,
                     None => Err("too many of this object".to_owned()),
                 };
                 if let Err(why) = written {
@@ -55,38 +51,26 @@ impl Recorder {
     }
 }
 
-async fn write(client: &Client, node: &str, tell: &Tell, told: &Told) -> Result<(), String> {
-    let mut again = told.count != 1;
-    let mut tries = 0;
+async fn write(client: &Client, node: &str, mut writing: Writing<'_>) -> Result<(), String> {
     loop {
-        let request = if again {
-            request(Method::PATCH, "application/merge-patch+json", told.counted(&tell.about))
-        } else {
-            request(Method::POST, "application/json", told.created(COMPONENT, node, tell))
-        };
-        let error = match tokio::time::timeout(WRITE_TIMEOUT, client.request_text(request)).await {
+        let (verb, path, body) = writing.ask(COMPONENT, node);
+        let request = request(verb, &path, &body);
+        let (code, why) = match tokio::time::timeout(WRITE_TIMEOUT, client.request_text(request)).await {
             Ok(Ok(_)) => return Ok(()),
-            // The server forgets events after a while: then it is told anew.
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 && again => {
-                again = false;
-                continue;
-            }
-            // It would say the same next time.
-            Ok(Err(kube::Error::Api(status))) if status.code != 429 && status.code < 500 => {
-                return Err(status.message);
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(late) => late.to_string(),
+            Ok(Err(kube::Error::Api(status))) => (Some(status.code), status.message),
+            Ok(Err(error)) => (None, error.to_string()),
+            Err(late) => (None, late.to_string()),
         };
-        tries += 1;
-        if tries == TRIES_MAX {
-            return Err(error);
-        }
-        tokio::time::sleep(RETRY).await;
+        let Some(after) = writing.refused(code) else { return Err(why) };
+        tokio::time::sleep(after).await;
     }
 }
 
-fn request(method: Method, media_type: &str, (path, body): (String, Value)) -> Request<Vec<u8>> {
+fn request(verb: Verb, path: &str, body: &Value) -> Request<Vec<u8>> {
+    let (method, media_type) = match verb {
+        Verb::Patch(patch) => (Method::PATCH, patch.content_type()),
+        _ => (Method::POST, "application/json"),
+    };
     let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, media_type);
     request.body(body.to_string().into_bytes()).expect("names of objects make valid paths")
 }

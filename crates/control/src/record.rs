@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kube::Client;
-use muster_engine::events::{Sieve, Told};
+use muster_engine::events::{Sieve, WAITING_MAX, Writing};
 use muster_engine::loops::Tell;
-use muster_engine::manifest::{Patch, Verb};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -18,14 +17,7 @@ use tokio::time::Instant;
 use crate::daemonset::now;
 use crate::request::{JSON, request};
 
-/// Events wait here to be written. Upstream: `maxQueuedEvents`.
-const WAITING_MAX: usize = 1000;
-
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// An event that cannot be written is tried again so often, and so much later; the others wait.
-const TRIES_MAX: u32 = 3;
-const RETRY: Duration = Duration::from_secs(5);
 
 /// How often it is said that events were lost.
 const SAY_LOST_EVERY: Duration = Duration::from_secs(10);
@@ -52,7 +44,7 @@ impl Recorder {
             let mut said_lost: Option<Instant> = None;
             while let Some(tell) = waiting.recv().await {
                 let written = match sieve.take(&tell, now()) {
-                    Some(told) => write(&client, component, &tell, &told).await,
+                    Some(told) => write(&client, component, Writing::new(&told, &tell)).await,
                     None => Err("too many of this object".to_owned()),
                 };
                 if let Err(why) = written {
@@ -82,34 +74,17 @@ impl Recorder {
     }
 }
 
-async fn write(client: &Client, component: &str, tell: &Tell, told: &Told) -> Result<(), String> {
-    let mut again = told.count != 1;
-    let mut tries = 0;
+async fn write(client: &Client, component: &str, mut writing: Writing<'_>) -> Result<(), String> {
     loop {
-        let (verb, (path, body)) = if again {
-            (Verb::Patch(Patch::Merge), told.counted(&tell.about))
-        } else {
-            (Verb::Create, told.created(component, "", tell))
-        };
+        let (verb, path, body) = writing.ask(component, "");
         let request = request(verb, path, JSON, body.to_string());
-        let error = match tokio::time::timeout(WRITE_TIMEOUT, client.request_text(request)).await {
+        let (code, why) = match tokio::time::timeout(WRITE_TIMEOUT, client.request_text(request)).await {
             Ok(Ok(_)) => return Ok(()),
-            // The server forgets events after a while: then it is told anew.
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 && again => {
-                again = false;
-                continue;
-            }
-            // It would say the same next time.
-            Ok(Err(kube::Error::Api(status))) if status.code != 429 && status.code < 500 => {
-                return Err(status.message);
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(late) => late.to_string(),
+            Ok(Err(kube::Error::Api(status))) => (Some(status.code), status.message),
+            Ok(Err(error)) => (None, error.to_string()),
+            Err(late) => (None, late.to_string()),
         };
-        tries += 1;
-        if tries == TRIES_MAX {
-            return Err(error);
-        }
-        tokio::time::sleep(RETRY).await;
+        let Some(after) = writing.refused(code) else { return Err(why) };
+        tokio::time::sleep(after).await;
     }
 }

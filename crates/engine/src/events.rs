@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::facts::Text;
 use crate::loops::{Reference, Tell};
+use crate::manifest::{Patch, Verb};
 use crate::plan::Event;
 use crate::time::Time;
 
@@ -19,14 +20,14 @@ use crate::time::Time;
 pub struct Told {
     name: String,
     message: String,
-    pub count: u32,
+    count: u32,
     first: Time,
     last: Time,
 }
 
 impl Told {
     /// Where it is created, and what.
-    pub fn created(&self, component: &str, host: &str, Tell { about, event }: &Tell) -> (String, Value) {
+    fn created(&self, component: &str, host: &str, Tell { about, event }: &Tell) -> (String, Value) {
         let mut involved = json!({
             "apiVersion": about.api_version,
             "kind": about.kind,
@@ -62,12 +63,61 @@ impl Told {
     }
 
     /// Where it is counted up, and the merge patch that does.
-    pub fn counted(&self, about: &Reference) -> (String, Value) {
+    fn counted(&self, about: &Reference) -> (String, Value) {
         let body =
             json!({"count": self.count, "lastTimestamp": self.last.to_rfc3339(), "message": self.message});
         (format!("/api/v1/namespaces/{}/events/{}", namespace(about), self.name), body)
     }
 }
+
+/// One event on its way to the API server: what is asked, and what each answer means.
+#[derive(Debug)]
+pub struct Writing<'a> {
+    told: &'a Told,
+    tell: &'a Tell,
+    /// It is there already, and is counted up.
+    is_count: bool,
+    tries: u32,
+}
+
+/// An event that cannot be written is tried again so often, and so much later; the others wait.
+const TRIES_MAX: u32 = 3;
+const RETRY: Duration = Duration::from_secs(5);
+
+impl<'a> Writing<'a> {
+    pub fn new(told: &'a Told, tell: &'a Tell) -> Self {
+        Self { told, tell, is_count: told.count != 1, tries: 0 }
+    }
+
+    /// What to ask for now, where, and with what. `host` is empty for what belongs to no node.
+    pub fn ask(&self, component: &str, host: &str) -> (Verb, String, Value) {
+        let (verb, (path, body)) = if self.is_count {
+            (Verb::Patch(Patch::Merge), self.told.counted(&self.tell.about))
+        } else {
+            (Verb::Create, self.told.created(component, host, self.tell))
+        };
+        (verb, path, body)
+    }
+
+    /// It was refused with this code, or not answered: how long to wait before it is asked again. `None`: not again.
+    pub fn refused(&mut self, code: Option<u16>) -> Option<Duration> {
+        match code {
+            // The server forgets events after a while: then it is told anew.
+            Some(404) if self.is_count => {
+                self.is_count = false;
+                return Some(Duration::ZERO);
+            }
+            // It would say the same next time.
+            Some(code) if code != 429 && code < 500 => return None,
+            _ => {}
+        }
+        self.tries += 1;
+        (self.tries < TRIES_MAX).then_some(RETRY)
+    }
+}
+
+/// Events that may wait to be written; of more, the last are lost. Upstream: `maxQueuedEvents`.
+pub const WAITING_MAX: usize = 1000;
 
 /// What is in no namespace has its events in the default one.
 fn namespace(about: &Reference) -> &str {
@@ -217,6 +267,51 @@ mod tests {
             Some(told) => format!("{} ×{} {}", told.name, told.count, told.message),
             None => "lost".to_owned(),
         }
+    }
+
+    #[test]
+    fn what_each_answer_to_an_event_means() {
+        let mut sieve = Sieve::default();
+        let tell = tell("u", &Event::warning("FailedCreate", "quota".to_owned()));
+        let first = sieve.take(&tell, at(1)).expect("it is told");
+        let again = sieve.take(&tell, at(2)).expect("it is told");
+        let ask = |writing: &Writing<'_>| {
+            let (verb, path, _) = writing.ask("c", "");
+            format!("{verb:?} {path}")
+        };
+        let mut lines = Vec::new();
+        for (told, codes) in [
+            (&first, &[Some(404)][..]),
+            (&first, &[Some(403)]),
+            (&first, &[Some(429), Some(500), None]),
+            (&again, &[Some(404), Some(404)]),
+            (&again, &[None, Some(404), Some(503), None]),
+        ] {
+            let mut writing = Writing::new(told, &tell);
+            lines.push(ask(&writing));
+            for code in codes {
+                let after = writing.refused(*code);
+                lines.push(format!("  {code:?}: {after:?}, {}", ask(&writing)));
+            }
+        }
+        expect![[r#"
+            Create /api/v1/namespaces/a/events
+              Some(404): None, Create /api/v1/namespaces/a/events
+            Create /api/v1/namespaces/a/events
+              Some(403): None, Create /api/v1/namespaces/a/events
+            Create /api/v1/namespaces/a/events
+              Some(429): Some(5s), Create /api/v1/namespaces/a/events
+              Some(500): Some(5s), Create /api/v1/namespaces/a/events
+              None: None, Create /api/v1/namespaces/a/events
+            Patch(Merge) /api/v1/namespaces/a/events/d.3b9aca00
+              Some(404): Some(0ns), Create /api/v1/namespaces/a/events
+              Some(404): None, Create /api/v1/namespaces/a/events
+            Patch(Merge) /api/v1/namespaces/a/events/d.3b9aca00
+              None: Some(5s), Patch(Merge) /api/v1/namespaces/a/events/d.3b9aca00
+              Some(404): Some(0ns), Create /api/v1/namespaces/a/events
+              Some(503): Some(5s), Create /api/v1/namespaces/a/events
+              None: None, Create /api/v1/namespaces/a/events"#]]
+        .assert_eq(&lines.join("\n"));
     }
 
     #[test]
