@@ -126,6 +126,7 @@ async fn a_node_that_is_lost_keeps_its_daemons_and_sends_off_the_rest() {
         sim-3 True [] agent
     "#]];
     becomes(back, async || shown(&bed).await).await;
+    bed.ends_well().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -148,6 +149,7 @@ async fn a_cordon_and_every_pressure_keep_pods_away_until_they_are_over() {
     bed.patch_node("sim-1", json!({"spec": {"unschedulable": null}})).await;
     sim_node(&bed, &["recover", "sim-2", "sim-3"]).await;
     daemons_are_back(&bed).await;
+    bed.ends_well().await;
 }
 
 async fn daemons_are_back(bed: &Bed) {
@@ -187,6 +189,7 @@ async fn where_there_is_no_network_yet_the_network_agent_gets_in_and_nobody_else
         sim-3 True [] agent net
     "#]];
     becomes(then, async || shown(&bed).await).await;
+    bed.ends_well().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -211,4 +214,5 @@ async fn a_taint_sends_off_whoever_does_not_tolerate_it() {
         sim-3 True []
     "#]];
     becomes(sent_off, async || shown(&bed).await).await;
+    bed.ends_well().await;
 }

@@ -95,6 +95,7 @@ async fn a_pod_waits_until_a_node_can_take_it() {
         picky: Successfully assigned default/picky to sim-1
     "#]];
     becomes(scheduled, async || told(&bed, "Scheduled").await).await;
+    bed.ends_well().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -120,6 +121,7 @@ async fn a_more_important_pod_gets_the_room_of_others() {
     .await;
     delete(&bed, "high").await;
     pods_become(&bed, expect![["patient  sim-1 Running\n"]]).await;
+    bed.ends_well().await;
 }
 
 /// Whoever came first gets the next room, however many came later; and one that is more important does not wait behind
@@ -145,4 +147,5 @@ async fn nobody_waits_for_ever_behind_a_stream_of_others() {
     becomes(expect![["old  sim-1 Running\n"]], running).await;
     bed.create(important(pod("vip", "4"), "high")).await;
     becomes(expect![["vip  sim-1 Running\n"]], running).await;
+    bed.ends_well().await;
 }
