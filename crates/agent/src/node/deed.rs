@@ -55,6 +55,12 @@ pub(super) struct Doer<R> {
 impl<R: Runtime> Doer<R> {
     pub(super) async fn carry_out(&self, deed: Deed) -> Outcome {
         let runtime = &self.node.runtime;
+        let is_last = matches!(deed, Deed::Report(_) | Deed::Delete | Deed::CleanUp { .. });
+        let is_deleted = self.object.metadata.deletion_timestamp.is_some();
+        if is_last && !is_deleted && self.node.standing.is_resting() {
+            // The pod begins again with its node, with what it has kept.
+            return Outcome::Done;
+        }
         match deed {
             Deed::Prepare => self.prepare().await,
             Deed::RunSandbox { attempt } => self.run_sandbox(attempt).await,

@@ -244,8 +244,12 @@ impl Runtime for Cri {
         Ok(answer.image_filesystems)
     }
 
-    async fn container_stats(&self) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
-        let request = v1::ListContainerStatsRequest { filter: None };
+    async fn container_stats(&self, uid: Option<&str>) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
+        let filter = uid.map(|uid| v1::ContainerStatsFilter {
+            label_selector: [(label::POD_UID.to_owned(), uid.to_owned())].into(),
+            ..Default::default()
+        });
+        let request = v1::ListContainerStatsRequest { filter };
         let mut runtime = self.runtime();
         Ok(within(CALL_MAX, "ask what containers take", runtime.list_container_stats(request)).await?.stats)
     }
