@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 use http::Uri;
 use muster_agent::endpoint::{Endpoint, Identity};
 use muster_agent::join::{Asking, Authority, Member};
+use muster_agent::metrics::Metrics;
 use muster_agent::net;
 use muster_agent::node::{Config, Node, Upkeep, host};
 use muster_agent::record::Recorder;
@@ -243,7 +244,8 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
         joined = Member::join(&asking) => joined?,
     };
     let config = Arc::new(config(args, name)?);
-    let runtime = Arc::new(Cri::connect(&config.runtime));
+    let metrics = Arc::new(Metrics::default());
+    let runtime = Arc::new(Cri::connect(&config.runtime).counted(metrics.runtime_calls.clone()));
     let identity = Arc::new(Identity::new(member.authority_pem().as_bytes())?);
     let serve = |pem: &str| {
         if let Err(error) = identity.set(pem.as_bytes(), pem.as_bytes()) {
@@ -255,7 +257,7 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
     let listener = listener.with_context(|| format!("listen on {at}: choose another --port or --node-ip"))?;
 
     let (recorder, recording) = Recorder::new(member.client(), config.name.clone());
-    let node = Node::new(member.client(), config.clone(), runtime, recorder);
+    let node = Node::new(member.client(), config.clone(), runtime, recorder, metrics);
     let ending = async {
         asked.cancelled().await;
         let how = match (args.drain_on_stop, args.rest_on_stop) {

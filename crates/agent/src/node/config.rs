@@ -108,6 +108,11 @@ impl Config {
         own.unwrap_or_else(|| path.to_owned())
     }
 
+    /// Where its keys and certificates are.
+    pub fn pki(&self) -> PathBuf {
+        self.root.join("pki")
+    }
+
     /// What the node keeps for a pod.
     pub fn pod_dir(&self, uid: &str) -> PathBuf {
         self.root.join("pods").join(uid)

@@ -8,7 +8,7 @@ use std::process::Command;
 use expect_test::expect;
 use serde_json::Value;
 
-use crate::bed::{Cluster, IMAGE, is_ready, items, make_image};
+use crate::bed::{Cluster, IMAGE, PATIENCE, is_ready, items, make_image, wait_for};
 
 const FLAGS: &[&str] = &[
     "--agent-flag=--housekeeping-interval=1s",
@@ -132,24 +132,32 @@ fn a_pod_from_a_file(cluster: &Cluster) {
 }
 
 fn a_log_that_grows(cluster: &Cluster) {
-    pod(
-        cluster,
-        "talker",
-        "while true; do echo words that fill a log, one after the other; usleep 2000; done",
-        "",
-    );
+    let words = "n=0; while true; do n=$((n+1)); echo words that fill a log, number $n; usleep 2000; done";
+    pod(cluster, "talker", words, "");
     let talker = cluster.wait("the pod runs", || {
         let pod = cluster.get(&["pod", "talker"]);
         is_ready(&pod).then_some(pod)
     });
     let uid = talker["metadata"]["uid"].as_str().unwrap();
     let dir = cluster.place(1).var_log().join("pods").join(format!("default_talker_{uid}")).join("main");
+    let heard = cluster.dir.join("heard");
+    let mut follow = cluster.kubectl_command(&["logs", "-f", "talker"]);
+    let follow = follow.stdout(fs::File::create(&heard).unwrap()).spawn().unwrap();
     cluster.wait("old logs are compressed, and no more than three are kept", || {
         let names: Vec<String> = names(&dir);
         let is_packed = names.iter().filter(|it| it.ends_with(".gz")).count() == 1;
         (is_packed && names.len() == 3 && names.contains(&"0.log".to_owned())).then_some(())
     });
     cluster.kubectl(&["delete", "pod", "talker"]);
+    // Who follows it hears every word, however often it is set aside, until it ends.
+    assert_eq!(wait_for(follow, PATIENCE), Some(0));
+    let heard = fs::read_to_string(heard).unwrap();
+    let numbers: Vec<usize> =
+        heard.lines().map(|it| it.rsplit(' ').next().and_then(|it| it.parse().ok()).unwrap()).collect();
+    let whole: Vec<usize> = (numbers[0]..numbers[0] + numbers.len()).collect();
+    assert_eq!(numbers, whole);
+    // More than a file holds.
+    assert!(400 < numbers.len(), "{}", numbers.len());
     cluster.wait("its logs go with it", || (!dir.exists()).then_some(()));
     assert_eq!(names(&cluster.place(1).var_log().join("containers")), Vec::<String>::new());
 }
@@ -207,7 +215,12 @@ fn pods_are_held_to_their_limits(cluster: &Cluster) {
         let words = ["reason", "message"].map(|it| pod["status"][it].as_str().unwrap_or_default().to_owned());
         said += &format!("{name}: {}\n", words.join(": "));
     }
-    expect![[""]].assert_eq(&said);
+    expect![[r#"
+        over-volume: Evicted: Usage of EmptyDir volume "data" exceeds the limit "1Mi". 
+        over-sum: Evicted: Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. 
+        over-layer: Evicted: Container main exceeded its local ephemeral storage limit "1Mi". 
+    "#]]
+    .assert_eq(&said);
     assert_eq!(cluster.get(&["pod", "within"])["status"]["phase"], "Running");
     cluster.kubectl(&["delete", "pod", "over-volume", "over-sum", "over-layer", "within"]);
 }
@@ -253,7 +266,12 @@ fn pods_end_with_their_node(cluster: &mut Cluster) {
     run("mount", &["-t", "tmpfs", "-o", "size=100m", "tmpfs", root.to_str().unwrap()]);
     cluster.start_with(RESTING);
     let said = how(&late) + &how(&cluster.get(&["pod", "plain"])) + &how(&cluster.get(&["pod", "critical"]));
-    expect![[""]].assert_eq(&said);
+    expect![[r#"
+        late: Failed, NodeShutdown, Pod was rejected: Pod was rejected as the node is shutting down.
+        plain: Failed, Terminated, Pod was terminated in response to imminent node shutdown.
+        critical: Failed, Terminated, Pod was terminated in response to imminent node shutdown.
+    "#]]
+    .assert_eq(&said);
     cluster.kubectl(&["delete", "pod", "plain", "critical", "late"]);
 }
 
@@ -334,7 +352,10 @@ fn a_disk_that_is_full(cluster: &Cluster) {
         (is_set(&node["status"]) && node["spec"]["taints"].is_null()).then_some(())
     });
     // What nobody used went, but for what nobody could bring back.
-    expect![[""]].assert_eq(&images());
+    expect![[r#"
+        docker.io/library/busybox:1.36
+        localhost/muster/pause:1"#]]
+    .assert_eq(&images());
     // Who is of a DaemonSet stays.
     let after = cluster.ready_pods("app=daemon", 1).remove(0);
     assert_eq!(after["metadata"]["uid"], daemon["metadata"]["uid"]);
@@ -382,14 +403,21 @@ fn a_node_under_pressure(cluster: &mut Cluster) {
         );
         (taints.len() == 2).then(|| said.join("\n"))
     });
-    expect![[""]].assert_eq(&said);
+    expect![[r#"
+        node.kubernetes.io/memory-pressure NoSchedule
+        node.kubernetes.io/pid-pressure NoSchedule
+        MemoryPressure True KubeletHasInsufficientMemory kubelet has insufficient memory available
+        DiskPressure False KubeletHasNoDiskPressure kubelet has no disk pressure
+        PIDPressure True KubeletHasInsufficientPID kubelet has insufficient PID available"#]]
+    .assert_eq(&said);
 
     ending(cluster, "refused", "sleep 100000", "  nodeName: node-1\n");
     let refused = cluster.wait("a new pod is refused", || {
         let pod = cluster.get(&["pod", "refused"]);
         (pod["status"]["phase"] == "Failed").then_some(pod)
     });
-    expect![[""]].assert_eq(&words(&refused["status"], &["reason", "message"]));
+    expect!["Evicted Pod was rejected: The node had condition: [MemoryPressure PIDPressure]. "]
+        .assert_eq(&words(&refused["status"], &["reason", "message"]));
 
     // One goes after the other, and who is of a DaemonSet last.
     let gone = cluster.wait("pods go", || {

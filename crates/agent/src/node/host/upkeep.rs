@@ -22,7 +22,7 @@ use super::limits::Looks;
 use super::measure::{self, Disk};
 use super::stats::{ContainerStats, PodStats};
 use super::{logs, node_reference};
-use crate::node::{Node, now};
+use crate::node::{Node, cgroup, now};
 use crate::runtime::Runtime;
 
 /// How often images, and the remains of pods, are looked through.
@@ -65,6 +65,7 @@ impl<R: Runtime> Upkeeper<'_, R> {
             let images = images.as_deref();
             let (pressures, shortage) = watcher.see(&self.measures(images), now());
             self.node.standing.set_pressures(pressures);
+            self.share_out();
             // A pod that goes for its own limit may make the room that is missing.
             let has_evicted = self.hold_to_limits(&mut looks).await;
             if let Some(shortage) = shortage.filter(|_| !has_evicted) {
@@ -83,6 +84,15 @@ impl<R: Runtime> Upkeeper<'_, R> {
     async fn image_dir(&self) -> Option<PathBuf> {
         let found = self.node.runtime.image_fs().await.ok()?;
         Some(PathBuf::from(&found.first()?.fs_id.as_ref()?.mountpoint))
+    }
+
+    /// What classes of pods have of the CPUs follows who is here.
+    fn share_out(&self) {
+        let Some(pods) = self.pods() else { return };
+        let specs = pods.iter().filter_map(|it| it.spec.as_ref());
+        if let Err(error) = cgroup::share_out(&self.node.config.cgroup_parent, specs) {
+            tracing::debug!(node = self.node.config.name, %error, "cannot share out the CPUs");
+        }
     }
 
     /// Pods that take more than they said themselves go, daemon pods too. Whether one did.
@@ -167,6 +177,7 @@ impl<R: Runtime> Upkeeper<'_, R> {
         grace: Duration,
         is_disruption: bool,
     ) {
+        self.node.metrics.evicted(signal);
         tracing::warn!(
             pod = pod.name_any(),
             namespace = pod.namespace(),
@@ -253,9 +264,11 @@ impl<R: Runtime> Upkeeper<'_, R> {
 
     /// Remains of pods that are neither known nor in the runtime.
     async fn sweep(&self) {
-        let Some(pods) = self.pods() else { return };
+        if self.node.pods.mirrors().is_none() {
+            return;
+        }
         let Ok(sandboxes) = self.node.runtime.sandboxes(None).await else { return };
-        let known = pods.iter().filter_map(|it| it.uid());
+        let known = self.node.pods.all().into_iter().filter_map(|it| it.shown().object.uid());
         let known: BTreeSet<String> =
             known.chain(sandboxes.into_iter().filter_map(|it| Some(it.metadata?.uid))).collect();
         let var_log = self.node.config.var_log.clone();
@@ -268,8 +281,13 @@ impl<R: Runtime> Upkeeper<'_, R> {
     /// All that are here and have not ended. `None` until it is known which they are.
     fn pods(&self) -> Option<Vec<Arc<core::Pod>>> {
         self.node.pods.mirrors()?;
+        // One that had ended when the node began is not known to have until it was looked at.
+        let was_over = |it: &core::Pod| {
+            let phase = it.status.as_ref().and_then(|it| it.phase.as_deref());
+            matches!(phase, Some("Failed" | "Succeeded"))
+        };
         let shown = self.node.pods.all().into_iter().map(|it| it.shown());
-        Some(shown.filter(|it| !it.has_ended).map(|it| it.object).collect())
+        Some(shown.filter(|it| !it.has_ended && !was_over(&it.object)).map(|it| it.object).collect())
     }
 
     fn tell(&self, about: Reference, event: Event) {
