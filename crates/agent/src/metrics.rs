@@ -210,8 +210,10 @@ impl Metrics {
         const PHASES: [&str; 4] = ["Pending", "Running", "Succeeded", "Failed"];
         let mut counts = [0; PHASES.len()];
         for pod in pods {
-            // One that was not told of yet has not begun.
-            let phase = PHASES.iter().position(|it| pod.status["phase"] == *it).unwrap_or(0);
+            // Before it is told of by this agent, it is as the one before it said; else it has not begun.
+            let before = pod.object.status.as_ref().and_then(|it| it.phase.as_deref());
+            let phase = pod.status["phase"].as_str().or(before);
+            let phase = PHASES.iter().position(|it| phase == Some(it)).unwrap_or(0);
             counts[phase] += 1;
         }
         for (phase, count) in PHASES.into_iter().zip(counts) {
@@ -310,7 +312,29 @@ mod tests {
         // How much this process takes differs, and buckets are many.
         let is_told =
             |it: &&str| !it.starts_with('#') && !it.starts_with("process_") && !it.contains("_bucket");
-        expect![[""]].assert_eq(&said.lines().filter(is_told).collect::<Vec<_>>().join("\n"));
+        let mut told: Vec<&str> = said.lines().filter(is_told).collect();
+        told.sort_unstable();
+        expect![[r#"
+            kubelet_certificate_manager_client_ttl_seconds 0
+            kubelet_certificate_manager_server_ttl_seconds 0
+            kubelet_evictions_total{eviction_signal="memory.available"} 1
+            kubelet_pod_start_duration_seconds_count 1
+            kubelet_pod_start_duration_seconds_sum 0.8
+            kubelet_runtime_operations_duration_seconds_count{operation_type="run_podsandbox"} 1
+            kubelet_runtime_operations_duration_seconds_sum{operation_type="run_podsandbox"} 0.3
+            kubelet_runtime_operations_errors_total{operation_type="run_podsandbox"} 1
+            kubelet_runtime_operations_total{operation_type="run_podsandbox"} 1
+            muster_pod_deeds_total{deed="prepare",result="error"} 1
+            muster_pod_deeds_total{deed="prepare",result="success"} 1
+            muster_pod_deeds_total{deed="probe",result="success"} 1
+            muster_pod_start_own_seconds_count 1
+            muster_pod_start_own_seconds_sum 0.03
+            muster_pods{phase="Failed"} 1
+            muster_pods{phase="Pending"} 1
+            muster_pods{phase="Running"} 2
+            muster_pods{phase="Succeeded"} 0
+            muster_probes_total{probe_type="Liveness",result="failed"} 1"#]]
+        .assert_eq(&told.join("\n"));
         for name in ["process_resident_memory_bytes ", "process_cpu_seconds_total ", "process_open_fds "] {
             assert!(said.lines().any(|it| it.starts_with(name)), "{name}: {said}");
         }

@@ -221,6 +221,30 @@ fn pods_are_held_to_their_limits(cluster: &Cluster) {
         over-layer: Evicted: Container main exceeded its local ephemeral storage limit "1Mi". 
     "#]]
     .assert_eq(&said);
+    // Who asked for no CPU has the least there is of it, together with all others who did not.
+    let class = format!("/sys/fs/cgroup/cpu{}/besteffort/cpu.shares", cluster.place(1).cgroup_parent());
+    if let Ok(shares) = fs::read_to_string(class) {
+        assert_eq!(shares, "2\n");
+    }
+    let counted = cluster.kubectl(&["get", "--raw", "/api/v1/nodes/node-1/proxy/metrics"]);
+    let of = |names: &[&str]| {
+        let is_of = |it: &&str| names.iter().any(|name| it.starts_with(name));
+        let mut lines: Vec<&str> = counted.lines().filter(is_of).collect();
+        lines.sort_unstable();
+        lines.join("\n")
+    };
+    expect![[""]].assert_eq(&of(&["kubelet_evictions_total", "muster_pods{"]));
+    let is_told = |name: &str| counted.lines().any(|it| it.starts_with(name) && !it.ends_with(" 0"));
+    for name in [
+        "kubelet_pod_start_duration_seconds_count",
+        "kubelet_runtime_operations_total{operation_type=\"run_podsandbox\"}",
+        "kubelet_certificate_manager_client_ttl_seconds",
+        "kubelet_certificate_manager_server_ttl_seconds",
+        "muster_pod_deeds_total{deed=\"start\",result=\"success\"}",
+        "process_resident_memory_bytes",
+    ] {
+        assert!(is_told(name), "{name}: {counted}");
+    }
     assert_eq!(cluster.get(&["pod", "within"])["status"]["phase"], "Running");
     cluster.kubectl(&["delete", "pod", "over-volume", "over-sum", "over-layer", "within"]);
 }

@@ -161,6 +161,10 @@ mod tests {
                 "initContainers": [limited("i", "10Mi")],
             })),
         ];
-        expect![[""]].assert_eq(&said.join("\n"));
+        expect![[r#"
+            none
+            volumes [disk=1Mi] whole - containers []
+            volumes [] whole 10Mi containers [a=1Mi b=2Mi]"#]]
+        .assert_eq(&said.join("\n"));
     }
 }
