@@ -226,14 +226,25 @@ fn pods_are_held_to_their_limits(cluster: &Cluster) {
     if let Ok(shares) = fs::read_to_string(class) {
         assert_eq!(shares, "2\n");
     }
-    let counted = cluster.kubectl(&["get", "--raw", "/api/v1/nodes/node-1/proxy/metrics"]);
+    let counted = cluster.wait("the node counts them", || {
+        let (_, said) = cluster.try_kubectl(&["get", "--raw", "/api/v1/nodes/node-1/proxy/metrics"]);
+        said.contains("muster_pods{phase=\"Failed\"} 3").then_some(said)
+    });
     let of = |names: &[&str]| {
         let is_of = |it: &&str| names.iter().any(|name| it.starts_with(name));
         let mut lines: Vec<&str> = counted.lines().filter(is_of).collect();
         lines.sort_unstable();
         lines.join("\n")
     };
-    expect![[""]].assert_eq(&of(&["kubelet_evictions_total", "muster_pods{"]));
+    expect![[r#"
+        kubelet_evictions_total{eviction_signal="emptydirfs.limit"} 1
+        kubelet_evictions_total{eviction_signal="ephemeralcontainerfs.limit"} 1
+        kubelet_evictions_total{eviction_signal="ephemeralpodfs.limit"} 1
+        muster_pods{phase="Failed"} 3
+        muster_pods{phase="Pending"} 0
+        muster_pods{phase="Running"} 1
+        muster_pods{phase="Succeeded"} 0"#]]
+    .assert_eq(&of(&["kubelet_evictions_total", "muster_pods{"]));
     let is_told = |name: &str| counted.lines().any(|it| it.starts_with(name) && !it.ends_with(" 0"));
     for name in [
         "kubelet_pod_start_duration_seconds_count",
