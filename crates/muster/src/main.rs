@@ -20,6 +20,7 @@ mod up;
 
 use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use tokio::runtime::{Builder, Runtime};
@@ -100,6 +101,10 @@ fn runtime(command: &Command) -> io::Result<Runtime> {
         Command::Controller(_) | Command::Agent(_) => Builder::new_current_thread(),
         _ => Builder::new_multi_thread(),
     };
+    if let Command::Agent(_) = command {
+        // What waits for the disk is done within a moment: a thread that is kept for the next time keeps its memory too.
+        builder.thread_keep_alive(Duration::from_secs(1));
+    }
     builder.enable_all().build()
 }
 
