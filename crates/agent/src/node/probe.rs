@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, Uri, header};
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Probe};
@@ -37,6 +37,7 @@ const HOOK_MAX: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub passed: bool,
+    /// Why it did not pass, or what to warn of though it did.
     pub message: String,
 }
 
@@ -172,8 +173,14 @@ impl<R: Runtime> Asked<'_, R> {
     async fn get(&self, get: &HTTPGetAction) -> Result<Answer, String> {
         self.url(get)?;
         Ok(match self.answer(get).await {
-            Ok(200..400) => Answer::passed(),
-            Ok(status) => Answer::failed(format!("HTTP probe failed with statuscode: {status}")),
+            Ok(Fetched { status: 200..300, .. }) => Answer::passed(),
+            Ok(Fetched { status: 300..400, body, .. }) => {
+                let body = String::from_utf8_lossy(&body);
+                Answer { passed: true, message: format!("Probe terminated redirects, Response body: {body}") }
+            }
+            Ok(Fetched { status, .. }) => {
+                Answer::failed(format!("HTTP probe failed with statuscode: {status}"))
+            }
             Err(error) => Answer::failed(error),
         })
     }
@@ -186,20 +193,19 @@ impl<R: Runtime> Asked<'_, R> {
         Ok(format!("{scheme}://{}{slash}{path}", at(host, self.port(&get.port)?)))
     }
 
-    /// The status of the last answer, after redirects within the same host.
-    async fn answer(&self, get: &HTTPGetAction) -> Result<u16, String> {
+    /// The last answer, after redirects within the same host.
+    async fn answer(&self, get: &HTTPGetAction) -> Result<Fetched, String> {
         let first = self.url(get)?;
         let told = |url: &str, error: &dyn std::fmt::Display| format!("Get {url:?}: {error}");
         let mut url: Uri = first.parse().map_err(|error| told(&first, &error))?;
         let host = url.host().unwrap_or_default().to_owned();
         for _ in 0..REDIRECTS_MAX {
-            let response = fetch(get, &url).await.map_err(|error| told(&url.to_string(), &error))?;
-            let (status, location) = response;
-            let is_redirect = matches!(status, 301 | 302 | 303 | 307 | 308);
-            let next = location.filter(|_| is_redirect).and_then(|it| follow(&url, &it));
+            let fetched = fetch(get, &url).await.map_err(|error| told(&url.to_string(), &error))?;
+            let is_redirect = matches!(fetched.status, 301 | 302 | 303 | 307 | 308);
+            let next = fetched.location.as_ref().filter(|_| is_redirect).and_then(|it| follow(&url, it));
             match next {
                 Some(next) if next.host() == Some(&host) => url = next,
-                _ => return Ok(status),
+                _ => return Ok(fetched),
             }
         }
         Err(told(&first, &"stopped after 10 redirects"))
@@ -274,11 +280,14 @@ fn follow(from: &Uri, location: &str) -> Option<Uri> {
     location.parse().ok().filter(|it: &Uri| it.host().is_some())
 }
 
-/// The status of one answer, and where it leads.
-async fn fetch(
-    get: &HTTPGetAction,
-    url: &Uri,
-) -> Result<(u16, Option<String>), Box<dyn std::error::Error + Send + Sync>> {
+/// One answer, where it leads, and as much of it as is read.
+struct Fetched {
+    status: u16,
+    location: Option<String>,
+    body: Vec<u8>,
+}
+
+async fn fetch(get: &HTTPGetAction, url: &Uri) -> Result<Fetched, Box<dyn std::error::Error + Send + Sync>> {
     let is_tls = url.scheme_str() == Some("https");
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
@@ -316,7 +325,7 @@ async fn fetch(
 async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Empty<Bytes>>,
-) -> Result<(u16, Option<String>), Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<Fetched, Box<dyn std::error::Error + Send + Sync>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let connection = std::pin::pin!(connection);
     let asked = async {
@@ -324,9 +333,16 @@ async fn exchange(
         let status = response.status().as_u16();
         let location = response.headers().get(header::LOCATION);
         let location = location.and_then(|it| it.to_str().ok()).map(str::to_owned);
-        // An answer that is too long is as good as one that is not.
-        Limited::new(response.into_body(), ANSWER_MAX).collect().await.ok();
-        Ok((status, location))
+        // An answer that is too long, or breaks off, is as good as one that is not.
+        let mut body = Vec::new();
+        let mut frames = response.into_body();
+        while body.len() < ANSWER_MAX
+            && let Some(Ok(frame)) = frames.frame().await
+        {
+            let data = frame.into_data().unwrap_or_default();
+            body.extend_from_slice(&data[..data.len().min(ANSWER_MAX - body.len())]);
+        }
+        Ok(Fetched { status, location, body })
     };
     let asked = std::pin::pin!(asked);
     match futures::future::select(asked, connection).await {

@@ -138,7 +138,16 @@ impl Pod {
     }
 
     pub(super) fn probed(&mut self, name: &Text, id: &Text, kind: ProbeKind, outcome: Outcome, _: Time) {
-        let Outcome::Probed { passed, message } = outcome else { return };
+        let (passed, message) = match outcome {
+            Outcome::Probed { passed, message } => (passed, message),
+            // Nothing is known of the container: only that somebody should look at its probe.
+            Outcome::Failed { message, .. } => {
+                let message =
+                    format!("{} probe errored and resulted in unknown state: {message}", kind.as_str());
+                return self.warn("Unhealthy", message);
+            }
+            _ => return,
+        };
         let Some(container) = self.object.spec.find(name) else { return };
         let Some(probe) = container.probe(kind).cloned() else { return };
         let restarts = container.restart != super::Restart::Never;
@@ -156,8 +165,10 @@ impl Pod {
                 life.kill = Some(Kill { message, grace: probe.grace });
             }
         }
-        if !passed {
-            self.warn("Unhealthy", format!("{} probe failed: {message}", kind.as_str()));
+        match passed {
+            false => self.warn("Unhealthy", format!("{} probe failed: {message}", kind.as_str())),
+            true if message.is_empty() => {}
+            true => self.warn("ProbeWarning", format!("{} probe warning: {message}", kind.as_str())),
         }
     }
 

@@ -177,12 +177,23 @@ pub enum Deed {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Done,
-    Started { id: Text },
+    Started {
+        id: Text,
+    },
     Present,
     Absent,
-    Pulled { bytes: u64 },
-    Probed { passed: bool, message: Text },
-    Failed { reason: Text, message: Text },
+    Pulled {
+        bytes: u64,
+    },
+    /// One that passed with a message is to be warned of.
+    Probed {
+        passed: bool,
+        message: Text,
+    },
+    Failed {
+        reason: Text,
+        message: Text,
+    },
 }
 
 /// Why a pod ends although nobody deleted it. It becomes Failed.

@@ -151,7 +151,8 @@ async fn a_container_is_asked() {
             json!(if name.contains("slow") || name.contains("silent") { 1 } else { 60 });
         let probe: Probe = serde_json::from_value(probe).unwrap();
         let answer = match asked.probe(&probe).await {
-            Ok(Answer { passed: true, .. }) => "passed".to_owned(),
+            Ok(Answer { passed: true, message }) if message.is_empty() => "passed".to_owned(),
+            Ok(Answer { passed: true, message }) => format!("passed: {}", &message[..60]),
             Ok(Answer { message, .. }) => format!("failed: {message}"),
             Err(message) => format!("not asked: {message}"),
         };
@@ -166,7 +167,7 @@ async fn a_container_is_asked() {
         well: passed
         ill: failed: HTTP probe failed with statuscode: 503
         moved: failed: HTTP probe failed with statuscode: 503
-        moved to another host: passed
+        moved to another host: passed: Probe terminated redirects, Response body: xxxxxxxxxxxxxxxxx
         moved round and round: failed: Get "http://127.0.0.1:HTTP/round": stopped after 10 redirects
         asked with headers: passed
         a certificate of nobody's: passed

@@ -216,6 +216,54 @@ fn a_sandbox_that_dies_under_what_is_never_begun_again() {
     );
 }
 
+/// One that passes in an odd way passes, and one that could not be tried says nothing of the container; both are told.
+#[test]
+fn a_probe_is_odd_or_cannot_be_tried() {
+    play(
+        0..=20,
+        "
+        pod
+        main web liveness=5,1
+        4 odd web liveness
+        9 good web liveness
+        9 fails Liveness probe
+        14 works Liveness probe
+        20 delete
+        ",
+        expect![[r#"
+            0    prepare
+            0      = Pending initialized web#0=ContainerCreating
+            0    run sandbox 0
+            0    find image busybox:1 for web
+            0      = Pending sandbox initialized web#0=ContainerCreating
+            0      - Pulled: Container image "busybox:1" already present on machine and can be accessed by the pod
+            0    start web 0 in s1
+            0      - Created: Created container: web
+            0      - Started: Started container web
+            0    Liveness probe of web c2
+            0      = Running sandbox initialized ready containers web#0=running+
+            4    # odd web liveness
+            5    Liveness probe of web c2
+            5      ! ProbeWarning: Liveness probe warning: moved
+            9    # good web liveness
+            9    # fails Liveness probe
+            10   Liveness probe of web c2
+            10     ! Unhealthy: Liveness probe errored and resulted in unknown state: cannot Liveness probe
+            14   # works Liveness probe
+            15   Liveness probe of web c2
+            20   # delete
+            20     - Killing: Stopping container web
+            20   stop web c2 within 30s
+            20   stop sandbox s1
+            20     = Failed initialized web#0=Error(143)
+            20   remove sandbox s1
+            20   clean up with its logs
+            20   delete
+            20   over
+        "#]],
+    );
+}
+
 #[test]
 fn a_probe_that_fails_ends_its_container() {
     play(

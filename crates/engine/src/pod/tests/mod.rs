@@ -8,7 +8,7 @@
 //! - `exits NAME CODE`, `sandbox dies`, `vanishes NAME`, `oom NAME`: in the runtime;
 //! - `fails DEED`: from now on a deed that begins so fails, until `works DEED`; `hangs DEED`: it is not answered until `answers DEED`;
 //! - `absent IMAGE`, `present IMAGE`: on the node;
-//! - `bad NAME KIND`, `good NAME KIND`: what a probe says from now on;
+//! - `bad NAME KIND`, `odd NAME KIND` (passed, with a warning), `good NAME KIND`: what a probe says from now on;
 //! - `delete [GRACE]`, `gone`, `end REASON [GRACE]`, `image NAME IMAGE`, `debug NAME`, `condition TYPE STATUS`: by others;
 //! - `agent dies`: all that is remembered is lost, and a new one takes over.
 
@@ -49,7 +49,8 @@ struct Scene {
     hanging: BTreeSet<String>,
     held: Vec<Deed>,
     absent: BTreeSet<String>,
-    bad: BTreeMap<(String, String), bool>,
+    /// What probes answer that do not just pass.
+    answers: BTreeMap<(String, String), (bool, &'static str)>,
     now: Time,
     from: Time,
     told: String,
@@ -89,7 +90,7 @@ impl Scene {
             hanging: BTreeSet::new(),
             held: Vec::new(),
             absent: BTreeSet::new(),
-            bad: BTreeMap::new(),
+            answers: BTreeMap::new(),
             now,
             from: now,
             told: String::new(),
@@ -238,8 +239,9 @@ impl Scene {
             }
             Deed::Probe { container, probe, .. } => {
                 let name = probe.as_str().to_lowercase();
-                let is_bad = self.bad.get(&(container.to_string(), name)).copied().unwrap_or(false);
-                Outcome::Probed { passed: !is_bad, message: if is_bad { "no".into() } else { "".into() } }
+                let answer = self.answers.get(&(container.to_string(), name)).copied();
+                let (passed, message) = answer.unwrap_or((true, ""));
+                Outcome::Probed { passed, message: message.into() }
             }
             Deed::Stop { container, .. } => {
                 self.exit(container, 143, "Error");
@@ -302,8 +304,13 @@ impl Scene {
             }
             ["absent", image] => _ = self.absent.insert(image.to_string()),
             ["present", image] => _ = self.absent.remove(*image),
-            ["bad", name, kind] => _ = self.bad.insert((name.to_string(), kind.to_string()), true),
-            ["good", name, kind] => _ = self.bad.remove(&(name.to_string(), kind.to_string())),
+            ["bad", name, kind] => {
+                _ = self.answers.insert((name.to_string(), kind.to_string()), (false, "no"));
+            }
+            ["odd", name, kind] => {
+                _ = self.answers.insert((name.to_string(), kind.to_string()), (true, "moved"));
+            }
+            ["good", name, kind] => _ = self.answers.remove(&(name.to_string(), kind.to_string())),
             ["gone"] => self.pod.gone(self.now),
             ["end", reason, grace @ ..] => {
                 let grace = grace.first().map(|it| Duration::from_secs(it.parse().unwrap()));
