@@ -61,6 +61,7 @@ const LISTS: &[&str] = &[
     "/apis/rbac.authorization.k8s.io/v1/rolebindings",
     "/apis/rbac.authorization.k8s.io/v1/roles",
     "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "/apis/node.k8s.io/v1/runtimeclasses",
 ];
 
 #[test]
