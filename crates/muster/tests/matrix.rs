@@ -85,7 +85,7 @@ fn every_command_of_every_kubectl_does_what_it_does_on_a_cluster() {
     let waiting = entries.iter().filter(|it| it.note("needs a node's agent").is_some()).count();
     let summary = format!(
         "kubectl matrix: {} commands × {} kubectls ({}): {} as on a cluster, {} wrong, {} only once, {known} known to \
-         fail; {waiting} of the commands wait for a node's agent\n",
+         fail; {waiting} of the commands are told that a simulated node has no agent: real nodes answer them in `real reach`\n",
         entries.len(),
         outcomes.len(),
         listed(&mut outcomes.keys()),

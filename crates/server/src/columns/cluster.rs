@@ -99,7 +99,7 @@ pub(crate) const PRIORITY_CLASS: &[Column] = &[
 ];
 
 pub(crate) const RUNTIME_CLASS: &[Column] =
-    &[NAME, text("Handler", Says(""), |it, _| json!(str_at(it, "handler"))), AGE];
+    &[NAME, text("Handler", Field("handler"), |it, _| json!(str_at(it, "handler"))), AGE];
 
 pub(crate) const RESOURCE_QUOTA: &[Column] = &[
     NAME,

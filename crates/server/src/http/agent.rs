@@ -3,7 +3,6 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::time::Duration;
 use std::{fmt, io};
 
 use bytes::Bytes;
@@ -22,7 +21,7 @@ use tokio::io::AsyncWriteExt as _;
 use super::reply::{TEXT, respond, with_body};
 use super::{Api, Asked, Response};
 use crate::admit::Cause;
-use crate::agents::{self, AgentError, Place};
+use crate::agents::{self, AgentError, Agents, Place};
 use crate::auth::{self, Deed, Resource};
 use crate::kinds::Kind;
 use crate::metrics::Counted;
@@ -138,6 +137,7 @@ impl Api {
             }
             _ => return Err(needs_agent(target, &stored)),
         };
+        let (agents, place) = self.agent_of(target, &stored, &errand.node)?;
         let is_stream = matches!(what, "attach" | "exec" | "portforward");
         // A log comes in messages, if the client wants it so; nothing else becomes of it.
         let upgrade = asked.upgrade.as_ref().filter(|it| is_stream || it.is_to_web_socket());
@@ -152,8 +152,9 @@ impl Api {
         if let Some(upgrade) = upgrade {
             upgrade.say(request.headers_mut());
         }
-        let (answer, room) = self.ask_agent(target, &stored, &errand.node, request, None).await?;
+        let room = self.room_of_agent()?;
         let unreachable = |error: AgentError| unreachable(target, &errand.node, &error);
+        let answer = agents.ask(&place, request).await.map_err(unreachable)?;
         match (answer.status(), upgrade) {
             (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => {
                 self.splice(upgrade, answer, room).map_err(unreachable)
@@ -173,25 +174,26 @@ impl Api {
         }
     }
 
-    /// The beginning of what the agent of a node answers, with a place among what agents serve. `target` is what it is asked about.
-    pub(super) async fn ask_agent(
+    /// Whoever serves what is asked of `target`, and where.
+    pub(super) fn agent_of(
         &self,
         target: &Target,
         stored: &Value,
         node: &str,
-        request: Request<Full<Bytes>>,
-        patience: Option<Duration>,
-    ) -> Result<(hyper::Response<Incoming>, Held), Refusal> {
-        let (Some(agents), Some(place)) = (&self.agents, self.place_of(node)) else {
-            return Err(needs_agent(target, stored));
-        };
+    ) -> Result<(&Agents, Place), Refusal> {
+        match (&self.agents, self.place_of(node)) {
+            (Some(agents), Some(place)) => Ok((agents, place)),
+            _ => Err(needs_agent(target, stored)),
+        }
+    }
+
+    /// A place among what agents serve.
+    pub(super) fn room_of_agent(&self) -> Result<Held, Refusal> {
         let Some(room) = self.limits.agent_stream() else {
             self.registry.metrics.refused.inc();
             return Err(Refusal::too_many_requests(1));
         };
-        let room = Held::new((room, Counted::new(&self.registry.metrics.watches)));
-        let answer = agents.ask_within(&place, request, patience.unwrap_or(agents.answer_timeout)).await;
-        Ok((answer.map_err(|error| unreachable(target, node, &error))?, room))
+        Ok(Held::new((room, Counted::new(&self.registry.metrics.watches))))
     }
 
     /// Where the agent of a node is, as the node says.
@@ -286,7 +288,7 @@ fn needs_agent(target: &Target, stored: &Value) -> Refusal {
     }
 }
 
-fn unreachable(target: &Target, node: &str, error: &AgentError) -> Refusal {
+pub(super) fn unreachable(target: &Target, node: &str, error: &AgentError) -> Refusal {
     let of_pod =
         if target.kind.plural == "pods" { format!(" of pod \"{}\"", target.name) } else { String::new() };
     Refusal::unavailable(format!("the node \"{node}\"{of_pod} cannot be reached: {error}"))

@@ -12,6 +12,7 @@ use hyper::header::{
 use hyper::{Method, Request, StatusCode, Uri};
 use serde_json::Value;
 
+use super::agent::unreachable;
 use super::reply::{TEXT, respond};
 use super::{Api, Asked, Response};
 use crate::agents;
@@ -111,7 +112,10 @@ impl Api {
             .body(Full::new(asked.body.clone()))
             .map_err(|it| Refusal::bad_request(format!("ask node {:?}: {it}", way.node)))?;
         *request.headers_mut() = onward(asked, prefix, path);
-        let (answer, room) = self.ask_agent(&way.by, &way.stored, &way.node, request, Some(PATIENCE)).await?;
+        let (agents, place) = self.agent_of(&way.by, &way.stored, &way.node)?;
+        let room = self.room_of_agent()?;
+        let answer = agents.ask_within(&place, request, PATIENCE).await;
+        let answer = answer.map_err(|error| unreachable(&way.by, &way.node, &error))?;
 
         let is_of_agent = way.at.is_empty();
         if !is_of_agent && !answer.headers().contains_key(REACHED) {
@@ -192,7 +196,8 @@ impl Api {
         found.ok_or_else(nobody)
     }
 
-    /// The pod that an endpoint is. Whoever writes endpoints leads nobody to another namespace.
+    /// Rule: a request to a service is for a pod of its own namespace, whatever else its endpoints say: who writes them leads nobody
+    /// elsewhere.
     fn pod_of(&self, service: &Target, reference: &Value) -> Option<(Target, Value)> {
         let namespace = service.namespace.as_deref()?;
         let is_here = matches!(str_at(reference, "namespace"), "") || reference["namespace"] == namespace;
