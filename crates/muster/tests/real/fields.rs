@@ -348,7 +348,7 @@ fn how_it_comes_and_goes(cluster: &Cluster, machine: &Path) {
     });
     expect![[r#"
         FailedMount: MountVolume.SetUp failed for volume "v" : configmap "none" not found
-        FailedCreatePodSandBox: Failed to create pod sandbox: rpc error: code = Unknown desc = failed to get sandbox runtime: no runtime for "nosuch" is configured
+        FailedCreatePodSandBox: Failed to create pod sandbox: failed to get sandbox runtime: no runtime for "nosuch" is configured
         Unhealthy: Liveness probe failed: Get "http://POD_IP:8080/": Connection refused (os error 111)
         BackOff: Back-off restarting failed container c in pod crash_fields(UID)
     "#]]
