@@ -127,7 +127,8 @@ fn run_version(
 ) -> Vec<String> {
     let muster = cluster.is_none().then(|| Muster::up(&format!("matrix-1.{version}"), 1));
     let kubeconfig = cluster.map_or_else(|| muster.as_ref().unwrap().kubeconfig(), Path::to_owned);
-    let manifests = ["ds.yaml", "ds2.yaml", "bad.yaml", "runtimeclass.yaml"].map(|it| Path::new(TRANSCRIPTS).join(it));
+    let manifests =
+        ["ds.yaml", "ds2.yaml", "bad.yaml", "runtimeclass.yaml"].map(|it| Path::new(TRANSCRIPTS).join(it));
     let home = transcript::home(&format!("matrix-home-1.{version}"), kubectl, &manifests);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let client = runtime.block_on(client(&kubeconfig));

@@ -31,6 +31,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use self::tls::{Identity, IdentityError};
+use crate::metrics;
 use crate::node::{Node, Shown};
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
@@ -202,6 +203,11 @@ impl<R: Runtime> Endpoint<R> {
                 let summary = self.node.figures.summary().await?;
                 Ok(json_of(&serde_json::to_value(&*summary).unwrap_or_default()))
             }
+            ["metrics"] if is_read => {
+                let pods = self.node.pods.all().into_iter().map(|it| it.shown());
+                let said = self.node.metrics.text(pods, &self.node.config.pki(), Timestamp::now());
+                Ok(respond(StatusCode::OK, metrics::MEDIA_TYPE, whole(said)))
+            }
             ["metrics", "resource"] if is_read => {
                 let figures = self.node.figures.summary().await?.resource_metrics();
                 Ok(respond(StatusCode::OK, FIGURES_MEDIA_TYPE, whole(figures)))
@@ -300,7 +306,13 @@ impl<R: Runtime> Endpoint<R> {
     }
 
     /// Where a pod is, as the runtime says: whatever else is said of it, nobody is led elsewhere.
-    async fn aim(&self, namespace: &str, name: &str, scheme: &str, port: &str) -> Result<proxy::Aim, Refusal> {
+    async fn aim(
+        &self,
+        namespace: &str,
+        name: &str,
+        scheme: &str,
+        port: &str,
+    ) -> Result<proxy::Aim, Refusal> {
         let pod = self.pod(namespace, name)?;
         let shown = self.node.pods.find(namespace, name).map(|it| it.shown());
         let spec = shown.and_then(|it| it.object.spec.clone()).unwrap_or_default();

@@ -77,7 +77,9 @@ pub(super) fn may_reach(spec: &PodSpec, to: SocketAddr) -> Result<(), Refusal> {
     let port = to.port();
     Err(Refusal::new(
         StatusCode::FORBIDDEN,
-        format!("port {port} is not among the ports of a pod that is in its node's own network: list it in spec.containers[].ports"),
+        format!(
+            "port {port} is not among the ports of a pod that is in its node's own network: list it in spec.containers[].ports"
+        ),
     ))
 }
 
@@ -172,7 +174,8 @@ fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
         .filter_map(|it| it.to_str().ok())
         .flat_map(|it| it.split(',').map(|it| it.trim().to_ascii_lowercase()))
         .collect();
-    for name in named.iter().map(String::as_str).chain(OF_CONNECTION).chain([REACHED.as_str(), HOST.as_str()]) {
+    for name in named.iter().map(String::as_str).chain(OF_CONNECTION).chain([REACHED.as_str(), HOST.as_str()])
+    {
         headers.remove(name);
     }
     headers

@@ -185,7 +185,9 @@ pub(super) fn messages(
     let known = wanted.iter().find_map(|wanted| MESSAGES.into_iter().find(|it| it == wanted));
     if known.is_none() && !wanted.iter().all(String::is_empty) {
         let known = MESSAGES.join(" ");
-        return Err(Refusal::bad_request(format!("requested protocol(s) are not supported; supports [{known}]")));
+        return Err(Refusal::bad_request(format!(
+            "requested protocol(s) are not supported; supports [{known}]"
+        )));
     }
     let accept = accept_key(request.headers())?;
     let client = hyper::upgrade::on(&mut request);

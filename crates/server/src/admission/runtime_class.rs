@@ -140,12 +140,13 @@ mod tests {
     #[test]
     fn a_toleration_that_another_covers_goes() {
         let exists = |key: &str, effect: &str| json!({"key": key, "operator": "Exists", "effect": effect});
-        let equal =
-            |key: &str, value: &str| json!({"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"});
-        let for_s = |s: i64| json!({"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": s});
+        let equal = |key: &str, value: &str| json!({"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"});
+        let for_s =
+            |s: i64| json!({"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": s});
         let said = |first: &[Value], second: &[Value]| {
             let line = |it: &Value| {
-                let seconds = it["tolerationSeconds"].as_i64().map(|it| format!(" for {it} s")).unwrap_or_default();
+                let seconds =
+                    it["tolerationSeconds"].as_i64().map(|it| format!(" for {it} s")).unwrap_or_default();
                 format!("{}={}:{}{seconds}", str_at(it, "key"), str_at(it, "value"), str_at(it, "effect"))
             };
             merged(first, second).iter().map(line).collect::<Vec<_>>().join(", ") + "\n"
@@ -157,12 +158,15 @@ mod tests {
             k=:NoExecute for 5 s
             =:
         "]]
-        .assert_eq(&[
-            said(&[exists("a", "NoSchedule")], &[exists("a", "NoSchedule"), equal("b", "1")]),
-            said(&[exists("a", "NoSchedule")], &[exists("a", "")]),
-            said(&[equal("a", "1")], &[equal("a", "2")]),
-            said(&[for_s(5)], &[for_s(4)]),
-            said(&[exists("a", "NoSchedule"), equal("b", "1"), for_s(1)], &[exists("", "")]),
-        ].concat());
+        .assert_eq(
+            &[
+                said(&[exists("a", "NoSchedule")], &[exists("a", "NoSchedule"), equal("b", "1")]),
+                said(&[exists("a", "NoSchedule")], &[exists("a", "")]),
+                said(&[equal("a", "1")], &[equal("a", "2")]),
+                said(&[for_s(5)], &[for_s(4)]),
+                said(&[exists("a", "NoSchedule"), equal("b", "1"), for_s(1)], &[exists("", "")]),
+            ]
+            .concat(),
+        );
     }
 }

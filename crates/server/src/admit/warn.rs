@@ -98,9 +98,7 @@ pub(crate) fn node(write: &Write) -> Vec<String> {
 
 pub(crate) fn runtime_class(write: &Write) -> Vec<String> {
     let selector = write.new["scheduling"]["nodeSelector"].as_object().into_iter().flatten();
-    selector
-        .filter_map(|(label, _)| Some(format!("scheduling.nodeSelector: {}", renamed(label)?)))
-        .collect()
+    selector.filter_map(|(label, _)| Some(format!("scheduling.nodeSelector: {}", renamed(label)?))).collect()
 }
 
 /// A pair of key and certificate that is none.

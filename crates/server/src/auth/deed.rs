@@ -44,7 +44,8 @@ impl Deed {
             verb: method.as_str().to_lowercase().into(),
             on: On::Path(percent_decode_str(path).decode_utf8_lossy().into_owned()),
         };
-        let segments: Result<Vec<_>, _> = route::segments(path).map(|it| percent_decode_str(it).decode_utf8()).collect();
+        let segments: Result<Vec<_>, _> =
+            route::segments(path).map(|it| percent_decode_str(it).decode_utf8()).collect();
         let Ok(segments) = segments else { return other() };
         let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
         let (group, version, rest) = match segments[..] {

@@ -205,7 +205,7 @@ impl Api {
 
     /// Rule: whoever runs something in a pod, or reaches into it, must be allowed to `create` that, whichever method carries it.
     /// Upstream: `AuthorizePodWebsocketUpgradeCreatePermission`.
-    fn must_be_allowed_to_create(
+    pub(super) fn must_be_allowed_to_create(
         &self,
         target: &Target,
         what: &'static str,
@@ -261,7 +261,12 @@ impl Api {
     }
 
     /// A body, as it comes.
-    pub(super) fn pass_on(&self, answer: hyper::Response<Incoming>, media_type: &'static str, room: Held) -> Response {
+    pub(super) fn pass_on(
+        &self,
+        answer: hyper::Response<Incoming>,
+        media_type: &'static str,
+        room: Held,
+    ) -> Response {
         let frames = BodyStream::new(answer.into_body()).map(move |it| {
             let _room = &room;
             it.map_err(io::Error::other)

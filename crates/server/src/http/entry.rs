@@ -55,7 +55,8 @@ impl Api {
 
         let mut visit = Visit { deed, kind, now, user: None, impersonated: None, grant: None };
         // The parameters of what an agent serves are not ours.
-        let timeout = if visit.kind.is_watch() || is_of_agent(route.as_ref()) { Ok(None) } else { query.timeout() };
+        let timeout =
+            if visit.kind.is_watch() || is_of_agent(route.as_ref()) { Ok(None) } else { query.timeout() };
         let answered = match timeout {
             Err(refusal) => Err(refusal),
             Ok(None) => self.let_in(peer, request, route, query, &mut visit).await,

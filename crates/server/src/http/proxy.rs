@@ -13,7 +13,7 @@ use hyper::{Method, Request, StatusCode, Uri};
 use serde_json::Value;
 
 use super::agent::unreachable;
-use super::reply::{TEXT, respond};
+use super::reply::{TEXT, not_found, respond};
 use super::{Api, Asked, Response};
 use crate::agents;
 use crate::kinds::Kind;
@@ -27,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(10 * 60);
 
 /// With this an agent says that an answer is not its own.
 const REACHED: HeaderName = HeaderName::from_static("muster-reached");
+
+/// Where an agent passes requests on.
+const PASSED_ON: [&str; 2] = ["/podProxy/", "/nodeProxy/"];
 
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
@@ -106,6 +109,15 @@ impl Api {
             return Ok(response);
         }
         let path = if path.is_empty() { "/" } else { path };
+        let is_of_agent = way.at.is_empty();
+        // Of the agent itself, a connection that becomes something else is a command in some pod.
+        if is_of_agent && asked.upgrade.is_some() {
+            self.must_be_allowed_to_create(target, "proxy", asked)?;
+        }
+        // Who may ask an agent is not therefore let through to everybody behind it.
+        if is_of_agent && PASSED_ON.iter().any(|it| path.starts_with(it)) {
+            return Ok(not_found());
+        }
         let mut request = Request::builder()
             .method(asked.method.clone())
             .uri(format!("{}{path}{query}", way.at))
@@ -117,7 +129,6 @@ impl Api {
         let answer = agents.ask_within(&place, request, PATIENCE).await;
         let answer = answer.map_err(|error| unreachable(&way.by, &way.node, &error))?;
 
-        let is_of_agent = way.at.is_empty();
         if !is_of_agent && !answer.headers().contains_key(REACHED) {
             let code = answer.status();
             let why = agents::whole(answer.into_body(), REFUSAL_BYTES_MAX).await.unwrap_or_default();
@@ -130,7 +141,9 @@ impl Api {
         }
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(upgrade) = &asked.upgrade else {
-                return Err(Refusal::unavailable("error trying to reach service: it becomes what nobody asked for"));
+                return Err(Refusal::unavailable(
+                    "error trying to reach service: it becomes what nobody asked for",
+                ));
             };
             return self.splice(upgrade, answer, room).map_err(|it| Refusal::unavailable(it.to_string()));
         }
@@ -183,7 +196,9 @@ impl Api {
         let mut ready = Vec::new();
         for slice in &slices {
             let of_slice = list(slice, "ports").iter().find(|it| str_at(it, "name") == port);
-            let Some(port) = of_slice.and_then(|it| u16::try_from(it["port"].as_u64()?).ok()) else { continue };
+            let Some(port) = of_slice.and_then(|it| u16::try_from(it["port"].as_u64()?).ok()) else {
+                continue;
+            };
             let all = list(slice, "endpoints").iter();
             ready.extend(all.filter(|it| it["conditions"]["ready"] != false).map(|it| (it, port)));
         }

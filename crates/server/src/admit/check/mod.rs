@@ -135,7 +135,12 @@ fn in_go(object: &Value, fields: &[(&str, &str)]) -> Bad<'static> {
     let said: Vec<_> = fields
         .iter()
         .map(|(go, json)| match &object[json] {
-            Value::Null if matches!(*go, "TimeAdded" | "TolerationSeconds" | "ResourceClaimName" | "ResourceClaimTemplateName") => {
+            Value::Null
+                if matches!(
+                    *go,
+                    "TimeAdded" | "TolerationSeconds" | "ResourceClaimName" | "ResourceClaimTemplateName"
+                ) =>
+            {
                 format!("\"{go}\":null")
             }
             Value::Null => format!("\"{go}\":\"\""),

@@ -196,7 +196,8 @@ impl World {
                 .await;
             make(&format!("{core}/pods"), json!({"metadata": metadata("p"), "spec": pod})).await;
             // Whoever writes endpoints may say that a pod of another namespace is one.
-            let service = json!({"metadata": metadata("w"), "spec": {"ports": [{"name": "http", "port": 80}]}});
+            let service =
+                json!({"metadata": metadata("w"), "spec": {"ports": [{"name": "http", "port": 80}]}});
             make(&format!("{core}/services"), service).await;
             let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
             let endpoint = |namespace: &str| {

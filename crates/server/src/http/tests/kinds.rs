@@ -381,11 +381,18 @@ async fn a_pod_costs_and_needs_what_its_runtime_class_says() {
         },
     });
     assert_eq!(server.json("POST", classes, class).await.0, 201);
-    assert_eq!(server.json("POST", classes, json!({"metadata": {"name": "light"}, "handler": "runc"})).await.0, 201);
+    assert_eq!(
+        server.json("POST", classes, json!({"metadata": {"name": "light"}, "handler": "runc"})).await.0,
+        201
+    );
     let mut said = String::new();
     let mut tell = |answer: (u16, Value)| {
         let spec = &answer.1["spec"];
-        let keys = object::list(spec, "tolerations").iter().map(|it| str_at(it, "key")).collect::<Vec<_>>().join(" ");
+        let keys = object::list(spec, "tolerations")
+            .iter()
+            .map(|it| str_at(it, "key"))
+            .collect::<Vec<_>>()
+            .join(" ");
         match answer.0 {
             201 => writeln!(said, "{} {} {keys}", spec["overhead"], spec["nodeSelector"]).unwrap(),
             code => writeln!(said, "{code} {}", str_at(&answer.1, "message")).unwrap(),
