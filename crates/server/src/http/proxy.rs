@@ -166,13 +166,13 @@ impl Api {
     /// Without a port, or with the agent's, it is the agent itself that is asked.
     fn way_to_node(&self, by: Target, id: &Id<'_>) -> Result<Way, Refusal> {
         let stored = object::parse(&self.registry.get(&by)?);
-        let own = &stored["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"];
-        let at = if id.port.is_empty() || own.to_string() == id.port {
-            String::new()
-        } else {
-            let malformed = |_| Refusal::bad_request(format!("invalid node request {:?}", id.port));
-            format!("/nodeProxy/{}/{}", id.scheme, id.port.parse::<u16>().map_err(malformed)?)
+        let own = stored["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
+        let malformed = |_| Refusal::bad_request(format!("invalid node request {:?}", id.port));
+        let port = match id.port {
+            "" => None,
+            port => Some(port.parse::<u16>().map_err(malformed)?).filter(|it| own != Some(u64::from(*it))),
         };
+        let at = port.map(|it| format!("/nodeProxy/{}/{it}", id.scheme)).unwrap_or_default();
         Ok(Way { node: by.name.clone(), by, stored, at })
     }
 
