@@ -146,6 +146,7 @@ fn daemons_are_found_from_every_node() {
         node-1 to a Service by its whole name: node-1 node-2
         node-1 to another name of it: node-1 node-2
         node-1 to a Service of its own node: node-1
+        node-1 to a Service that keeps to one, how many answer: 1
         node-1 to a Service without endpoints: refused
         node-1 to the other pod: node-2
         node-1 to the other pod by its name: node-2
@@ -159,6 +160,7 @@ fn daemons_are_found_from_every_node() {
         node-2 to a Service by its whole name: node-1 node-2
         node-2 to another name of it: node-1 node-2
         node-2 to a Service of its own node: node-2
+        node-2 to a Service that keeps to one, how many answer: 1
         node-2 to a Service without endpoints: refused
         node-2 to the other pod: node-1
         node-2 to the other pod by its name: node-1
@@ -254,6 +256,9 @@ fn packets_find_their_way(cluster: &Cluster) {
         for pod in &pods {
             text = text.replace(&pod.address, &format!("POD-{}", &pod.node[5..]));
             text = text.replace(&pod.host, &format!("HOST-{}", &pod.node[5..]));
+            // Where its node is for its pods: as that one comes who would else be answered from elsewhere than it asked.
+            let bridge = cluster.place(number_of(&pod.node)).pods().replace(".0/24", ".1");
+            text = text.replace(&bridge, &format!("BRIDGE-{}", &pod.node[5..]));
         }
         text.replace(&cluster.address().to_string(), "MACHINE")
     };
@@ -289,7 +294,23 @@ fn packets_find_their_way(cluster: &Cluster) {
         tell("the node port of", outside(&to.host, &port("echo-open")));
         tell("the node port that keeps to", outside(&to.host, &port("echo-kept")));
     }
-    expect![[r#""#]].assert_eq(&said);
+    expect![[r#"
+        node-1 to a Service: node-1 to BRIDGE-1, node-2 to POD-1
+        node-1 to a Service of its own node: node-1 to BRIDGE-1
+        node-1 to the host port of node-1: node-1 to BRIDGE-1
+        node-1 to the host port of node-2: node-2 to HOST-1
+        node-2 to a Service: node-1 to POD-2, node-2 to BRIDGE-2
+        node-2 to a Service of its own node: node-2 to BRIDGE-2
+        node-2 to the host port of node-1: node-1 to HOST-2
+        node-2 to the host port of node-2: node-2 to BRIDGE-2
+        from outside, to the host port of node-1: node-1 to MACHINE
+        from outside, to the node port of node-1: node-1 to BRIDGE-1, node-2 to HOST-1
+        from outside, to the node port that keeps to node-1: node-1 to MACHINE
+        from outside, to the host port of node-2: node-2 to MACHINE
+        from outside, to the node port of node-2: node-1 to HOST-2, node-2 to BRIDGE-2
+        from outside, to the node port that keeps to node-2: node-2 to MACHINE
+    "#]]
+    .assert_eq(&said);
 }
 
 /// Who the API says that asks, with the token of the pod's account and the certificate that it is given, from where the pod is.
