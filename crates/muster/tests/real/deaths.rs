@@ -176,7 +176,16 @@ fn whatever_dies_comes_back() {
     let held = Held::all(&cluster, &pod);
     cluster.kill();
     ends.extend(held.into_iter().map(Held::end));
-    expect![[r#""#]].assert_eq(&ends.join("\n"));
+    expect![[r#"
+        exec: ends with 1
+        attach: ends with 1
+        logs -f: ends with 1
+        port-forward: ends with 1
+        exec: ends with 1
+        attach: ends with 1
+        logs -f: ends with 1
+        port-forward: ends with 1"#]]
+    .assert_eq(&ends.join("\n"));
     let alone: Vec<_> = place.containerd_pids();
     assert!(!alone.is_empty(), "containerd runs on");
     cluster.start();
