@@ -232,3 +232,12 @@ fn a_node_that_comes_back_keeps_what_others_set() {
         .assert_eq(&format!("{patch:?}"));
     assert_eq!(relabel(&wanted, &wanted), None);
 }
+
+#[test]
+fn a_node_tells_that_it_was_cordoned() {
+    let said = [(false, true), (true, true), (true, false), (false, false)].map(|(before, now)| {
+        let event = cordoned("node-1", before, now);
+        event.map_or("-".to_owned(), |it| format!("{}: {}", it.reason, it.message))
+    });
+    expect![[""]].assert_eq(&said.join("\n"));
+}
