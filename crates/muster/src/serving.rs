@@ -39,12 +39,12 @@ impl Serving {
         &self.data_dir
     }
 
-    /// Does `start` and waits until a signal comes or something fails, and then ends every part. What is left to do after an
-    /// orderly stop is done while nobody else can have the data directory.
+    /// Does `start` and waits until a signal comes or something fails, and then ends every part. What is left to do then is done while
+    /// nobody else can have the data directory; whoever does it is told whether the stop was an orderly one.
     pub(crate) async fn run(
         &self,
         start: impl AsyncFnOnce(&mut Parts) -> anyhow::Result<()>,
-        finish: impl AsyncFnOnce() -> anyhow::Result<()>,
+        finish: impl AsyncFnOnce(bool) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         // Asked for before anything is started, so that a Ctrl-C is never lost.
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -67,8 +67,8 @@ impl Serving {
             ended = working => ended,
         };
         parts.end().await;
-        ended?;
-        finish().await
+        let finished = finish(ended.is_ok()).await;
+        ended.and(finished)
     }
 
     /// Nodes on this machine have a network of their own: where the server is in it, and the addresses that its pods have, which

@@ -1,6 +1,7 @@
 //! `muster up`: everything on this machine. The server, the controllers and the simulated nodes are one process; a real node is a
 //! containerd and an agent.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashSet};
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 use std::path::Path;
@@ -45,7 +46,7 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
   muster up --nodes 2 --sim-nodes 50            two that run containers, and fifty that do not
   muster up --sim-nodes 3 --data-dir /tmp/m     kept elsewhere")]
 pub(crate) struct Args {
-    /// Real nodes, on containerd
+    /// Real nodes, on containerd: 200 at most; 0 waits for machines that join
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(machine::NODES_MAX)))]
     nodes: Option<u16>,
     /// Simulated nodes: they run nothing, and answer as nodes do (docs/simulated-nodes.md has what they can be told)
@@ -62,11 +63,20 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let counts = Counts::of(&args)?;
-    let finish = async || match counts.real {
-        0 => Ok(()),
-        _ => clear(args.serving.data_dir()).await,
+    let dir = args.serving.data_dir();
+    // Containers that ran before us run on if we cannot start, or break down: only what we made ourselves on the way goes.
+    let (was_bare, is_up) = (Cell::new(false), Cell::new(false));
+    let start = async |parts: &mut Parts| {
+        was_bare.set(machine::look(dir).is_ok_and(|it| it.0.is_empty()));
+        start(&args, &counts, parts).await?;
+        is_up.set(true);
+        Ok(())
     };
-    args.serving.run(async |parts| start(&args, &counts, parts).await, finish).await
+    let finish = async |is_orderly: bool| {
+        let failed_to_start = was_bare.get() && !is_up.get();
+        if 0 < counts.real && (is_orderly || failed_to_start) { clear(dir).await } else { Ok(()) }
+    };
+    args.serving.run(start, finish).await
 }
 
 /// How many nodes there will be, of each sort.
@@ -122,6 +132,7 @@ impl Counts {
             count => format!("{count} nodes"),
         };
         match (self.real, self.simulated) {
+            (0, 0) => "no nodes".to_owned(),
             (0, _) => simulated,
             (_, 0) => real,
             _ => format!("{real} and {simulated}"),
