@@ -15,7 +15,7 @@ use http::Uri;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::line::{Credentials, Line};
 use self::pem::Certificate;
+use crate::words::in_words;
 
 pub use self::authority::fingerprint;
 
@@ -64,8 +65,13 @@ pub enum JoinError {
         "{path} has no certificate that is good{why}: give a --token, which `muster token create` makes on the server"
     )]
     NoToken { path: PathBuf, why: &'static str },
-    #[error("ask for a certificate{hint}")]
-    Ask { hint: &'static str, source: kube::Error },
+    #[error("ask for a certificate: {0}")]
+    Ask(String),
+    #[error(
+        "a node {name:?} is there already and is ready, at {at}: choose another --node-name; or, if this machine is to take \
+         its place, stop the other one, and kubectl delete node {name}"
+    )]
+    Taken { name: String, at: String },
     #[error("the request for a certificate was refused: {0}")]
     Refused(String),
     #[error("the request {0} waits for somebody to approve it: kubectl certificate approve {0}")]
@@ -87,6 +93,8 @@ pub struct Asking {
     pub token: Option<String>,
     /// How the server is known; not needed by who has joined before.
     pub authority: Option<Authority>,
+    /// Where the node will be.
+    pub address: IpAddr,
 }
 
 /// How the server's authority is known to who has not joined yet.
@@ -100,6 +108,7 @@ pub enum Authority {
 /// A node that the server knows.
 #[expect(missing_debug_implementations, reason = "the client has none")]
 pub struct Member {
+    server: String,
     name: String,
     dir: PathBuf,
     authority_pem: String,
@@ -129,11 +138,31 @@ impl Member {
         let line = Arc::new(Line::new(&server, &authority_pem, credentials)?);
         let client = line.client();
         let (name, dir) = (asking.name.clone(), asking.dir.clone());
-        let member = Self { name, dir, authority_pem, line, client };
+        let member = Self { server: asking.server.clone(), name, dir, authority_pem, line, client };
         if is_new {
-            member.renew().await?;
+            let new = member.signed(CLIENT, &[]).await?;
+            member.line.go_on_with(Credentials::Certificate(new.pem.clone()));
+            member.is_free(asking.address).await?;
+            pem::write(&path, &new.pem)?;
         }
         Ok(member)
+    }
+
+    /// Rule: a machine that joins does not take the name of a node that is ready elsewhere: two that believe to be one would fight over
+    /// its pods. Upstream: kubeadm's check before it joins.
+    async fn is_free(&self, address: IpAddr) -> Result<(), JoinError> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let node = nodes.get_opt(&self.name).await.map_err(|it| self.asked(&it))?;
+        let status = node.and_then(|it| it.status).unwrap_or_default();
+        let is_ready = |it: &NodeCondition| it.type_ == "Ready" && it.status == "True";
+        let addresses: Vec<_> = status.addresses.iter().flatten().map(|it| it.address.as_str()).collect();
+        if !status.conditions.iter().flatten().any(is_ready)
+            || addresses.iter().any(|it| it.parse() == Ok(address))
+        {
+            return Ok(());
+        }
+        let at = addresses.first().copied().unwrap_or("an address that is not known").to_owned();
+        Err(JoinError::Taken { name: self.name.clone(), at })
     }
 
     /// Asks as the node. Certificates are replaced behind its back.
@@ -215,8 +244,7 @@ impl Member {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let mut wait = LOOK_MIN;
         loop {
-            let node =
-                nodes.get_opt(&self.name).await.map_err(|source| JoinError::Ask { hint: "", source })?;
+            let node = nodes.get_opt(&self.name).await.map_err(|it| self.asked(&it))?;
             let status = node.and_then(|it| it.status);
             let mut addresses = status.iter().flat_map(|it| it.addresses.iter().flatten());
             if addresses.any(|it| it.address.parse() == Ok(address)) {
@@ -226,6 +254,20 @@ impl Member {
             wait = (wait * 2).min(LOOK_MAX);
         }
         self.signed(SERVING, &[self.name.clone(), address.to_string()]).await
+    }
+
+    /// What it means that the server did not do what it was asked.
+    fn asked(&self, error: &kube::Error) -> JoinError {
+        JoinError::Ask(match error {
+            kube::Error::Api(status) if status.code == 401 => {
+                "the token is not good, or not any more. `muster token create` makes another".to_owned()
+            }
+            kube::Error::Api(status) if status.code == 403 => {
+                format!("whoever has this token or certificate may not join this node: {}", status.message)
+            }
+            kube::Error::Api(_) => in_words(error),
+            _ => return JoinError::Reach { server: self.server.clone(), why: in_words(error) },
+        })
     }
 
     async fn until_due(&self, certificate: Option<&Certificate>) {
@@ -262,9 +304,8 @@ impl Member {
             status: None,
         };
         let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
-        let asked = requests.create(&PostParams::default(), &object).await;
-        let asked = asked.map_err(|source| JoinError::Ask { hint: hint(&source), source })?;
-        let name = asked.metadata.name.unwrap_or_default();
+        let made = requests.create(&PostParams::default(), &object).await.map_err(|it| self.asked(&it))?;
+        let name = made.metadata.name.unwrap_or_default();
 
         let began = tokio::time::Instant::now();
         let mut wait = LOOK_MIN;
@@ -272,8 +313,7 @@ impl Member {
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LOOK_MAX);
             let looked = requests.get(&name).await;
-            let status =
-                looked.map_err(|source| JoinError::Ask { hint: "", source })?.status.unwrap_or_default();
+            let status = looked.map_err(|it| self.asked(&it))?.status.unwrap_or_default();
             let conditions = status.conditions.unwrap_or_default();
             if let Some(no) = conditions.iter().find(|it| ["Denied", "Failed"].contains(&it.type_.as_str())) {
                 return Err(JoinError::Refused(no.message.clone().unwrap_or_else(|| no.type_.clone())));
@@ -293,29 +333,6 @@ fn due(name: &str, from: Timestamp, until: Timestamp) -> Timestamp {
     // Some number that is the node's own.
     let own = name.bytes().fold(0_i64, |all, it| (all * 31 + i64::from(it)) % 1000);
     from + SignedDuration::from_secs(life / 10 * 7 + life / 5 * own / 1000)
-}
-
-fn hint(error: &kube::Error) -> &'static str {
-    match error {
-        kube::Error::Api(status) if status.code == 401 => {
-            ": the token is not good, or not any more. `muster token create` makes another"
-        }
-        kube::Error::Api(status) if status.code == 403 => {
-            ": whoever has this token or certificate may not join this node"
-        }
-        _ => "",
-    }
-}
-
-/// An error and its causes, on one line.
-fn in_words(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(it) = cause {
-        words = format!("{words}: {it}");
-        cause = it.source();
-    }
-    words
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> JoinError {

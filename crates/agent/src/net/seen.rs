@@ -14,6 +14,8 @@ use muster_engine::facts::{Key, Malformed};
 use muster_engine::services::{Node, Picture, Service, Slice};
 use tokio::sync::Notify;
 
+use crate::words::in_words;
+
 /// Services, their slices, and nodes.
 const KINDS: usize = 3;
 
@@ -117,15 +119,22 @@ async fn of_kind(client: &Client, seen: &Seen, kind: Kind) {
     let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
     let mut listed = BTreeSet::new();
     let mut was_listed = false;
+    let mut is_lost = false;
     loop {
         let event = match events.try_next().await {
             Ok(Some(event)) => event,
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!(?kind, error = super::in_words(&error), "watch again");
+                // Once: it is tried until the server is back, and until then there is no news.
+                if !std::mem::replace(&mut is_lost, true) {
+                    tracing::warn!(?kind, error = in_words(&error), "watch again, until it is answered");
+                }
                 continue;
             }
         };
+        if !matches!(event, watcher::Event::Init) {
+            is_lost = false;
+        }
         let is_news = match event {
             watcher::Event::Init => {
                 listed.clear();
