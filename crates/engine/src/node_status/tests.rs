@@ -237,7 +237,12 @@ fn a_node_that_comes_back_keeps_what_others_set() {
 fn a_node_tells_that_it_was_cordoned() {
     let said = [(false, true), (true, true), (true, false), (false, false)].map(|(before, now)| {
         let event = cordoned("node-1", before, now);
-        event.map_or("-".to_owned(), |it| format!("{}: {}", it.reason, it.message))
+        event.map_or("-".into(), |it| format!("{}: {}", it.reason, it.message))
     });
-    expect![[""]].assert_eq(&said.join("\n"));
+    expect![[r#"
+        NodeNotSchedulable: Node node-1 status is now: NodeNotSchedulable
+        -
+        NodeSchedulable: Node node-1 status is now: NodeSchedulable
+        -"#]]
+    .assert_eq(&said.join("\n"));
 }
