@@ -106,7 +106,8 @@ impl Api {
         what: &'static str,
         asked: &Asked,
     ) -> Result<Response, Refusal> {
-        if matches!(what, "attach" | "exec" | "portforward") {
+        // Behind `nodes/proxy` too, a connection that becomes something else is a command in some pod.
+        if matches!(what, "attach" | "exec" | "portforward") || (what == "proxy" && asked.upgrade.is_some()) {
             self.must_be_allowed_to_create(target, what, asked)?;
         }
         let stored = object::parse(&self.registry.get(target)?);

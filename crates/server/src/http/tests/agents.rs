@@ -263,52 +263,74 @@ async fn whoever_may_not_create_it_gets_into_no_pod() {
         "metadata": {"name": "reads"},
         "rules": [{"apiGroups": [""], "resources": ["pods", "pods/exec", "pods/log"], "verbs": ["get"]}],
     });
-    let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
-    assert_eq!(bed.server.json("POST", roles, role).await.0, 201);
-    let binding = json!({
+    let of_nodes = json!({
         "metadata": {"name": "reads"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reads"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}],
+        "rules": [{"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"]}],
     });
-    assert_eq!(bed.server.json("POST", &roles.replace("roles", "rolebindings"), binding).await.0, 201);
+    let group = "/apis/rbac.authorization.k8s.io/v1";
+    for (roles, kind, role) in [
+        (format!("{group}/namespaces/default/roles"), "Role", role),
+        (format!("{group}/clusterroles"), "ClusterRole", of_nodes),
+    ] {
+        assert_eq!(bed.server.json("POST", &roles, role).await.0, 201);
+        let binding = json!({
+            "metadata": {"name": "reads"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "reads"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "reader"}],
+        });
+        let bindings = roles.replace("roles", "rolebindings");
+        assert_eq!(bed.server.json("POST", &bindings, binding).await.0, 201);
+    }
     let mut said = String::new();
     let node = User::new("system:node:n", ["system:nodes", "system:authenticated"]);
-    for (user, namespace) in [
-        (User::new("reader", ["system:authenticated"]), "default"),
-        (node, "default"),
-        (User::new("reader", ["system:authenticated"]), "kube-system"),
-    ] {
-        for part in ["exec", "attach", "portforward", "log"] {
-            let path = format!("/api/v1/namespaces/{namespace}/pods/p/{part}?command=id&stdout=1");
-            let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
-            let answering = bed.server.api.answer(Some(&user), request);
-            let response = tokio::select! {
-                response = answering => response,
-                // What comes to the agent was allowed.
-                _ = bed.agent.accept() => {
-                    writeln!(said, "{} {namespace} {part} allowed", user.name).unwrap();
-                    continue;
-                }
-            };
-            let code = response.status().as_u16();
-            let body = response.into_body().collect().await.unwrap().to_bytes();
-            let status: Value = serde_json::from_slice(&body).unwrap_or_default();
-            writeln!(said, "{} {namespace} {part} {code} {}", user.name, str_at(&status, "message")).unwrap();
+    let reader = || User::new("reader", ["system:authenticated"]);
+    let of_pod = |namespace: &str| {
+        ["exec", "attach", "portforward", "log"].map(|part| format!("namespaces/{namespace}/pods/p/{part}"))
+    };
+    let mut asked: Vec<(User, String, bool)> = Vec::new();
+    for (user, namespace) in [(reader(), "default"), (node.clone(), "default"), (reader(), "kube-system")] {
+        asked.extend(of_pod(namespace).map(|path| (user.clone(), path, false)));
+    }
+    for user in [reader(), node] {
+        asked.push((user.clone(), "nodes/n/proxy/healthz".to_owned(), false));
+        asked.push((user, "nodes/n/proxy/exec/default/p/c".to_owned(), true));
+    }
+    for (user, path, upgrades) in asked {
+        let mut request = Request::builder().uri(format!("/api/v1/{path}?command=id&stdout=1"));
+        if upgrades {
+            request = request.header("connection", "upgrade").header("upgrade", "websocket");
         }
+        let answering = bed.server.api.answer(Some(&user), request.body(Full::new(Bytes::new())).unwrap());
+        let response = tokio::select! {
+            response = answering => response,
+            // What comes to the agent was allowed.
+            _ = bed.agent.accept() => {
+                writeln!(said, "{} {path} allowed", user.name).unwrap();
+                continue;
+            }
+        };
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let status: Value = serde_json::from_slice(&body).unwrap_or_default();
+        writeln!(said, "{} {path} {code} {}", user.name, str_at(&status, "message")).unwrap();
     }
     expect![[r#"
-        reader default exec 403 pods "p" is forbidden: User "reader" cannot create resource "pods/exec" in API group "" in the namespace "default"
-        reader default attach 403 pods "p" is forbidden: User "reader" cannot get resource "pods/attach" in API group "" in the namespace "default"
-        reader default portforward 403 pods "p" is forbidden: User "reader" cannot get resource "pods/portforward" in API group "" in the namespace "default"
-        reader default log allowed
-        system:node:n default exec 403 pods "p" is forbidden: User "system:node:n" cannot get resource "pods/exec" in API group "" in the namespace "default"
-        system:node:n default attach 403 pods "p" is forbidden: User "system:node:n" cannot get resource "pods/attach" in API group "" in the namespace "default"
-        system:node:n default portforward 403 pods "p" is forbidden: User "system:node:n" cannot get resource "pods/portforward" in API group "" in the namespace "default"
-        system:node:n default log 403 pods "p" is forbidden: User "system:node:n" cannot get resource "pods/log" in API group "" in the namespace "default"
-        reader kube-system exec 403 pods "p" is forbidden: User "reader" cannot get resource "pods/exec" in API group "" in the namespace "kube-system"
-        reader kube-system attach 403 pods "p" is forbidden: User "reader" cannot get resource "pods/attach" in API group "" in the namespace "kube-system"
-        reader kube-system portforward 403 pods "p" is forbidden: User "reader" cannot get resource "pods/portforward" in API group "" in the namespace "kube-system"
-        reader kube-system log 403 pods "p" is forbidden: User "reader" cannot get resource "pods/log" in API group "" in the namespace "kube-system"
+        reader namespaces/default/pods/p/exec 403 pods "p" is forbidden: User "reader" cannot create resource "pods/exec" in API group "" in the namespace "default"
+        reader namespaces/default/pods/p/attach 403 pods "p" is forbidden: User "reader" cannot get resource "pods/attach" in API group "" in the namespace "default"
+        reader namespaces/default/pods/p/portforward 403 pods "p" is forbidden: User "reader" cannot get resource "pods/portforward" in API group "" in the namespace "default"
+        reader namespaces/default/pods/p/log allowed
+        system:node:n namespaces/default/pods/p/exec 403 pods "p" is forbidden: User "system:node:n" cannot get resource "pods/exec" in API group "" in the namespace "default"
+        system:node:n namespaces/default/pods/p/attach 403 pods "p" is forbidden: User "system:node:n" cannot get resource "pods/attach" in API group "" in the namespace "default"
+        system:node:n namespaces/default/pods/p/portforward 403 pods "p" is forbidden: User "system:node:n" cannot get resource "pods/portforward" in API group "" in the namespace "default"
+        system:node:n namespaces/default/pods/p/log 403 pods "p" is forbidden: User "system:node:n" cannot get resource "pods/log" in API group "" in the namespace "default"
+        reader namespaces/kube-system/pods/p/exec 403 pods "p" is forbidden: User "reader" cannot get resource "pods/exec" in API group "" in the namespace "kube-system"
+        reader namespaces/kube-system/pods/p/attach 403 pods "p" is forbidden: User "reader" cannot get resource "pods/attach" in API group "" in the namespace "kube-system"
+        reader namespaces/kube-system/pods/p/portforward 403 pods "p" is forbidden: User "reader" cannot get resource "pods/portforward" in API group "" in the namespace "kube-system"
+        reader namespaces/kube-system/pods/p/log 403 pods "p" is forbidden: User "reader" cannot get resource "pods/log" in API group "" in the namespace "kube-system"
+        reader nodes/n/proxy/healthz allowed
+        reader nodes/n/proxy/exec/default/p/c 403 nodes "n" is forbidden: User "reader" cannot create resource "nodes/proxy" in API group "" at the cluster scope
+        system:node:n nodes/n/proxy/healthz 403 nodes "n" is forbidden: User "system:node:n" cannot get resource "nodes/proxy" in API group "" at the cluster scope
+        system:node:n nodes/n/proxy/exec/default/p/c 403 nodes "n" is forbidden: User "system:node:n" cannot get resource "nodes/proxy" in API group "" at the cluster scope
     "#]]
     .assert_eq(&said);
 }
