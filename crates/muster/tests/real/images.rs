@@ -120,16 +120,19 @@ fn daemons_of_old_texts_run(cluster: &Cluster) {
     let script = format!(
         "cut -d' ' -f2- /var/log/containers/{exporter}_default_*.log; touch /var/lib/docker/containers/x 2>&1 || :"
     );
-    let seen = cluster.kubectl(&["exec", "-n", "kube-system", &shipper, "--", "sh", "-c", &script]);
+    let seen = cluster.wait("the exporter's log is found", || {
+        let seen = cluster.kubectl(&["exec", "-n", "kube-system", &shipper, "--", "sh", "-c", &script]);
+        seen.contains("called with").then_some(seen)
+    });
     let script = "ls -d /host/proc/1 /rootfs/etc/passwd /host/sys/kernel /host/dev/null";
     let found = cluster.kubectl(&["exec", &exporter, "--", "sh", "-c", script]);
     expect![[r#"
         stdout F called with --collector.procfs /host/proc --collector.sysfs /host/sys --collector.filesystem.ignored-mount-points "^/(sys|proc|dev|host|etc)($|/)"
         touch: /var/lib/docker/containers/x: Read-only file system
-        /host/proc/1
-        /rootfs/etc/passwd
-        /host/sys/kernel
         /host/dev/null
+        /host/proc/1
+        /host/sys/kernel
+        /rootfs/etc/passwd
     "#]].assert_eq(&(seen + &found));
     cluster.kubectl(&["delete", "ds", "node-exporter"]);
     cluster.kubectl(&["delete", "ds", "-n", "kube-system", "fluentd-elasticsearch"]);
