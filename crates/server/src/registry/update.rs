@@ -123,10 +123,6 @@ impl Registry {
                 return Err(Refusal::conflict(target.kind, &target.name, &why));
             }
             pod["spec"]["nodeName"] = json!(node);
-            // It was to hold room for the pod, which has its place now.
-            if let Some(status) = pod["status"].as_object_mut() {
-                status.remove("nominatedNodeName");
-            }
             if let Some(annotations) = binding["metadata"]["annotations"].as_object() {
                 map_mut(&mut pod["metadata"], "annotations").extend(annotations.clone());
             }

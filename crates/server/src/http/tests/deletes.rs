@@ -9,11 +9,7 @@ async fn a_pod_on_a_node_gets_its_time_to_stop() {
     server.json("POST", PODS, pod("bound", "")).await;
     let binding = json!({"metadata": {"name": "bound"}, "target": {"kind": "Node", "name": "n1"}});
     let bind = format!("{PODS}/bound/binding");
-    let nominated = json!({"status": {"nominatedNodeName": "n1"}});
-    assert_eq!(server.merge(&format!("{PODS}/bound/status"), nominated).await.0, 200);
     assert_eq!(server.json("POST", &bind, binding.clone()).await.0, 201);
-    let bound = server.get(&format!("{PODS}/bound")).await.1;
-    assert_eq!(bound["status"]["nominatedNodeName"], Value::Null, "it has its place");
     check(
         server.json("POST", &bind, binding).await,
         &expect![[
