@@ -16,13 +16,14 @@ use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt as _};
 use muster_agent::machine::{self, Machine};
+use muster_agent::node::host;
 use muster_agent::sim;
 use muster_control::{Controller, Inquiries, Options};
 use muster_server::Who;
 
 use crate::nodes::Nodes;
 use crate::parts::Parts;
-use crate::serving::{Serving, client};
+use crate::serving::{Pace, Serving, client};
 use crate::sim_nodes::{FLEET_OF_UP, SimFlags};
 
 /// A node has this taint until it is seen to be ready.
@@ -63,20 +64,32 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let counts = Counts::of(&args)?;
-    let dir = args.serving.data_dir();
+    let data_dir = args.serving.data_dir();
+    let tell = async || {
+        let pods = if counts.real == 0 { 0 } else { machine::pods(data_dir).await };
+        if 0 < pods {
+            let grace = host::Grace::default();
+            let seconds = (grace.of_pods + grace.of_critical_pods).as_secs();
+            let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
+            eprintln!("muster: ending {pods}, up to {seconds} s; Ctrl-C again ends at once");
+        }
+    };
     // Containers that ran before us run on if we cannot start, or break down: only what we made ourselves on the way goes.
     let (was_bare, is_up) = (Cell::new(false), Cell::new(false));
     let start = async |parts: &mut Parts| {
-        was_bare.set(machine::look(dir).is_ok_and(|it| it.0.is_empty()));
+        was_bare.set(machine::look(data_dir).is_ok_and(|it| it.0.is_empty()));
         start(&args, &counts, parts).await?;
         is_up.set(true);
         Ok(())
     };
-    let finish = async |is_orderly: bool| {
-        let failed_to_start = was_bare.get() && !is_up.get();
-        if 0 < counts.real && (is_orderly || failed_to_start) { clear(dir).await } else { Ok(()) }
+    let finish = async |pace| match (counts.real, pace) {
+        (0, _) => Ok(()),
+        (_, Pace::Failed) if is_up.get() || !was_bare.get() => Ok(()),
+        (_, Pace::Failed) => clear(data_dir, Duration::ZERO).await,
+        (_, Pace::Orderly) => clear(data_dir, machine::GRACE).await,
+        (_, Pace::AtOnce) => clear(data_dir, Duration::ZERO).await,
     };
-    args.serving.run(start, finish).await
+    args.serving.run(start, tell, finish).await
 }
 
 /// How many nodes there will be, of each sort.
@@ -141,8 +154,8 @@ impl Counts {
 }
 
 /// Takes away what the nodes had of this machine.
-async fn clear(data_dir: &Path) -> anyhow::Result<()> {
-    machine::clear(data_dir).await?;
+async fn clear(data_dir: &Path, grace: Duration) -> anyhow::Result<()> {
+    machine::clear(data_dir, grace).await?;
     let left = machine::look(data_dir)?;
     if !left.0.is_empty() {
         bail!("this is left, although it was to go: {}. `muster down` tries again", left.0.join(", "));

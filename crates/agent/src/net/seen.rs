@@ -119,22 +119,20 @@ async fn of_kind(client: &Client, seen: &Seen, kind: Kind) {
     let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
     let mut listed = BTreeSet::new();
     let mut was_listed = false;
-    let mut is_lost = false;
+    let mut is_followed = true;
     loop {
         let event = match events.try_next().await {
             Ok(Some(event)) => event,
             Ok(None) => return,
             Err(error) => {
-                // Once: it is tried until the server is back, and until then there is no news.
-                if !std::mem::replace(&mut is_lost, true) {
-                    tracing::warn!(?kind, error = in_words(&error), "watch again, until it is answered");
+                // Told once: it is tried again every second or so.
+                if std::mem::take(&mut is_followed) {
+                    let error = in_words(&error);
+                    tracing::warn!(?kind, error, "the API server cannot be followed; it is tried again");
                 }
                 continue;
             }
         };
-        if !matches!(event, watcher::Event::Init) {
-            is_lost = false;
-        }
         let is_news = match event {
             watcher::Event::Init => {
                 listed.clear();
@@ -147,6 +145,7 @@ async fn of_kind(client: &Client, seen: &Seen, kind: Kind) {
             watcher::Event::Apply(object) => put(seen, kind, &object),
             watcher::Event::Delete(object) => kind.remove(&mut seen.picture(), &key(&object)),
             watcher::Event::InitDone => {
+                is_followed = true;
                 let is_news = kind.keep(&mut seen.picture(), &listed);
                 listed.clear();
                 let is_first = !std::mem::replace(&mut was_listed, true);

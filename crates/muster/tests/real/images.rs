@@ -9,6 +9,7 @@ use expect_test::expect;
 use serde_json::{Value, json};
 
 use crate::bed::{Cluster, archive, is_ready, items, muster};
+use crate::registry;
 
 /// What stands in for a daemon: it says how it was called, and stays.
 const DAEMON: [&str; 4] =
@@ -51,7 +52,7 @@ fn docker_archive(cluster: &Cluster, name: &str, tag: &str, entry_point: &[&str]
 }
 
 #[test]
-fn images_come_from_archives() {
+fn images_come_from_archives_and_registries() {
     let Some(cluster) = Cluster::up("images", 1) else { return };
     let said = |args: &[&str]| {
         let output = muster(args).arg("--data-dir").arg(&cluster.dir).output().unwrap();
@@ -98,6 +99,7 @@ fn images_come_from_archives() {
         cluster.apply(&pod.to_string());
         cluster.wait("the pod runs", || is_ready(&cluster.get(&["pod", name])).then_some(()));
     }
+    registry::images_are_pulled(&cluster);
 
     let daemon = docker_archive(&cluster, "daemon", FLUENTD_IMAGE, &DAEMON);
     let mut told = said(&["image", "import", daemon.to_str().unwrap()]);
