@@ -107,7 +107,7 @@ impl Mix {
             *it = level(5, 40);
         }
         for it in [&mut mix.agent_crash, &mut mix.container_crash] {
-            *it = level(10, 60);
+            *it = level(4, 20);
         }
         mix.agent_write = level(5, 40);
         mix.lag_ms = [2, 20, 200, 2000][usize::try_from(rng.below(4)).unwrap_or(0)];

@@ -73,8 +73,8 @@ struct Charge {
     /// As the agent saw it last; `None` once it is gone.
     object: Option<Arc<Value>>,
     image: Text,
-    /// What the API server has answered, on its way here.
-    answers: Vec<(Deed, Outcome)>,
+    /// What the API server has answered, on its way here until then.
+    answers: Vec<(Time, Deed, Outcome)>,
     /// A probe that is tried, and what the last one of which container said. It takes until there is something else to say,
     /// so that nobody has to move where nothing happens.
     probe: Option<Deed>,
@@ -311,10 +311,15 @@ impl Kubelet {
     fn tend(&mut self, round: &mut Round<'_>) {
         for uid in self.charges.keys().cloned().collect::<Vec<_>>() {
             let Some(mut charge) = self.charges.remove(&uid) else { continue };
-            charge.has_news |=
-                !charge.answers.is_empty() || charge.wake_at.is_some_and(|at| at <= round.clock);
-            for (deed, outcome) in core::mem::take(&mut charge.answers) {
-                charge.pod.done(&deed, outcome, round.clock);
+            charge.has_news |= charge.wake_at.is_some_and(|at| at <= round.clock);
+            for (at, deed, outcome) in core::mem::take(&mut charge.answers) {
+                if at <= round.now {
+                    charge.pod.done(&deed, outcome, round.clock);
+                    charge.has_news = true;
+                } else {
+                    round.at(at);
+                    charge.answers.push((at, deed, outcome));
+                }
             }
             while core::mem::take(&mut charge.has_news) {
                 charge.pod.seen(self.machine.seen(&uid, charge.pod.mark()), round.clock);
@@ -346,11 +351,11 @@ impl Kubelet {
             }
             Deed::Report(patch) => {
                 let outcome = self.report(uid, charge, patch, round);
-                return charge.answers.push((deed, outcome));
+                return charge.answers.push((self.heard_at(round), deed, outcome));
             }
             Deed::Delete => {
                 let outcome = self.delete(uid, charge, round);
-                return charge.answers.push((deed, outcome));
+                return charge.answers.push((self.heard_at(round), deed, outcome));
             }
             Deed::FindImage { .. } => Outcome::Present,
             Deed::Pull { .. } => Outcome::Pulled { bytes: 1 },
@@ -366,6 +371,15 @@ impl Kubelet {
         let at = round.now + takes;
         self.under_way.insert((at, self.asked), Asked { life: self.life, uid: uid.clone(), deed });
         round.at(at);
+    }
+
+    /// When the agent hears of a write. On a node where containers start slowly, that is slow too: what happens meanwhile is
+    /// told at once.
+    fn heard_at(&self, round: &mut Round<'_>) -> Time {
+        let lag = Duration::from_micros(round.rng.between(100, round.mix.lag_ms.max(1) * 1000));
+        let at = round.now + self.start + lag;
+        round.at(at);
+        at
     }
 
     fn report(&self, uid: &Text, charge: &Charge, patch: &Value, round: &mut Round<'_>) -> Outcome {
@@ -427,10 +441,8 @@ impl Round<'_> {
         self.again = earliest(self.again, Some(time));
     }
 
-    /// A write to the API server; some are lost, and of some only the answer. What is heard of it is heard in another round.
+    /// A write to the API server; some are lost, and of some only the answer.
     fn write(&mut self, write: impl FnOnce(&mut Server) -> Result<(), Refusal>) -> Outcome {
-        let lag = Duration::from_micros(self.rng.between(100, self.mix.lag_ms.max(1) * 1000));
-        self.at(self.now + lag);
         let fails = self.rng.chance(self.mix.agent_write);
         let failed = |why: &str| Outcome::Failed { reason: "Unreachable".into(), message: why.into() };
         if fails && self.rng.chance(500) {
