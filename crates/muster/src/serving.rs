@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use hyper::Request;
@@ -12,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::data_dir::lock;
 use crate::parts::{self, Choices, Parts};
+use crate::span;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serving {
@@ -30,6 +32,9 @@ pub(crate) struct Serving {
     /// The addresses of pods: each node that joins and brings none is given 256 of them
     #[arg(long, value_name = "RANGE", default_value = "10.244.0.0/16")]
     cluster_cidr: String,
+    /// How long the certificates of nodes, and others that are asked for, are good at most
+    #[arg(long, value_name = "TIME", default_value = "365d", value_parser = span::parse)]
+    cluster_signing_duration: Duration,
     #[command(flatten)]
     choices: Choices,
 }
@@ -39,17 +44,18 @@ impl Serving {
         &self.data_dir
     }
 
-    /// Does `start` and waits until a signal comes or something fails, and then ends every part. What is left to do after an
-    /// orderly stop is done while nobody else can have the data directory.
+    /// Does `start` and waits until a signal comes or something fails; says what is to come, and ends every part, at once if
+    /// another signal comes. What is left to do after an orderly stop is done while nobody else can have the data directory.
     pub(crate) async fn run(
         &self,
         start: impl AsyncFnOnce(&mut Parts) -> anyhow::Result<()>,
-        finish: impl AsyncFnOnce() -> anyhow::Result<()>,
+        tell: impl AsyncFnOnce(),
+        finish: impl AsyncFnOnce(Pace) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         // Asked for before anything is started, so that a Ctrl-C is never lost.
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let asked = async {
+        let mut asked = async || {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
@@ -63,12 +69,30 @@ impl Serving {
             Err(parts.ended().await)
         };
         let ended = tokio::select! {
-            () = asked => Ok(()),
+            () = asked() => Ok(()),
             ended = working => ended,
         };
-        parts.end().await;
+        let (hurry, has_failed) = (parts.hurry(), ended.is_err());
+        let ending = async {
+            if has_failed {
+                // Whoever comes next finds the containers as they are.
+                parts.hurry().cancel();
+            } else {
+                tell().await;
+            }
+            parts.end().await;
+        };
+        tokio::pin!(ending);
+        let pace = tokio::select! {
+            () = &mut ending => Pace::Orderly,
+            () = asked() => {
+                hurry.cancel();
+                ending.await;
+                Pace::AtOnce
+            }
+        };
         ended?;
-        finish().await
+        finish(pace).await
     }
 
     /// Nodes on this machine have a network of their own: where the server is in it, and the addresses that its pods have, which
@@ -79,6 +103,7 @@ impl Serving {
         if let Some(path) = &self.audit_log {
             server.audit_to(path)?;
         }
+        server.sign_for(self.cluster_signing_duration);
         let given = match machine {
             Some(machine) => server.give_pod_ranges(&machine.pods(), u32::from(NODES_MAX) + 1),
             None => server.give_pod_ranges(&self.cluster_cidr, 0),
@@ -112,6 +137,14 @@ impl Serving {
         parts.serve(server);
         Ok(format!("export KUBECONFIG={}", shell_word(&path)))
     }
+}
+
+/// How somebody wants it to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    Orderly,
+    /// They asked twice.
+    AtOnce,
 }
 
 /// A client of the server in this process, for one of its parts, which is called so wherever it asks. Nothing is on the

@@ -1,4 +1,4 @@
-//! The server's own certificate authority: made once, kept in the data directory, and the only one whose
+//! The server's own certificate authorities: made once, kept in the data directory, and the only ones whose
 //! certificates the server trusts.
 
 mod sign;
@@ -41,6 +41,7 @@ const ADMIN_YEARS: i16 = 1;
 /// end would keep out.
 const PART_YEARS: i16 = CA_YEARS;
 const CA_YEARS: i16 = 10;
+pub(crate) const CA_DAYS: i64 = CA_YEARS as i64 * 365;
 
 /// As whom the server comes to an agent: agents let in nobody else. It is in a group that no signing request gets into, so nobody
 /// can ask for a certificate like it.
@@ -57,8 +58,8 @@ pub enum PkiError {
     File { path: PathBuf, source: io::Error },
     #[error("make a certificate")]
     Make(#[from] rcgen::Error),
-    #[error("use the certificates in {path}: if they are damaged, remove ca.crt and ca.key there")]
-    Use { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("use the certificates in {path}: if they are damaged, remove {name}.crt and {name}.key there")]
+    Use { path: PathBuf, name: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("use the key in {path}: if it is damaged, remove it, and all service account tokens with it")]
     TokenKey { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 }
@@ -110,10 +111,21 @@ impl fmt::Debug for Identity {
     }
 }
 
+/// Who signs: the certificate in PEM, and the key.
+struct Authority {
+    dir: PathBuf,
+    /// Of its two files.
+    name: &'static str,
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
 pub(crate) struct Pki {
     dir: PathBuf,
-    ca: String,
-    issuer: Issuer<'static, KeyPair>,
+    /// Whom everybody believes.
+    ca: Authority,
+    /// For what nodes serve with, which only the server has to believe.
+    nodes: Authority,
     /// What service account tokens are signed with.
     tokens: KeyPair,
 }
@@ -127,23 +139,13 @@ impl fmt::Debug for Pki {
 impl Pki {
     /// The certificate of the authority.
     pub(crate) fn ca_pem(&self) -> &str {
-        &self.ca
+        &self.ca.pem
     }
 
-    /// Opens the authority in `dir`, or makes one there.
+    /// Opens the authorities in `dir`, or makes them there.
     pub(crate) fn open(dir: &Path) -> Result<Self, PkiError> {
-        let params = ca_params()?;
-        let (ca_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
-        if !fs::exists(&key_path).map_err(failed(&key_path))? {
-            let key = KeyPair::generate()?;
-            let ca = params.self_signed(&key)?;
-            write_private(&ca_path, ca.pem().as_bytes()).map_err(failed(&ca_path))?;
-            // The key last: a half-made authority is made again.
-            write_private(&key_path, key.serialize_pem().as_bytes()).map_err(failed(&key_path))?;
-        }
-        let ca = fs::read_to_string(&ca_path).map_err(failed(&ca_path))?;
-        let unusable = |source| PkiError::Use { path: dir.to_owned(), source: Box::new(source) };
-        let issuer = Issuer::new(params, key_at(&key_path)?.map_err(unusable)?);
+        let ca = Authority::open(dir, "ca", "muster-ca")?;
+        let nodes = Authority::open(dir, "nodes-ca", "muster-nodes-ca")?;
         let tokens_path = dir.join(TOKEN_KEY);
         if !fs::exists(&tokens_path).map_err(failed(&tokens_path))? {
             let key = KeyPair::generate()?.serialize_pem();
@@ -151,7 +153,7 @@ impl Pki {
         }
         let unusable = |source| PkiError::TokenKey { path: tokens_path.clone(), source: Box::new(source) };
         let tokens = key_at(&tokens_path)?.map_err(unusable)?;
-        Ok(Self { dir: dir.to_owned(), ca, issuer, tokens })
+        Ok(Self { dir: dir.to_owned(), ca, nodes, tokens })
     }
 
     pub(crate) fn tokens_key(&self) -> &KeyPair {
@@ -170,14 +172,14 @@ impl Pki {
             params.distinguished_name.push(DnType::OrganizationName, group);
         }
         params.distinguished_name.push(DnType::CommonName, name);
-        self.issue(&params)
+        self.ca.issue(&params)
     }
 
     /// A kubeconfig that holds all it needs.
     pub(crate) fn kubeconfig(&self, url: &str, who: Who) -> Result<String, PkiError> {
         let client = self.client(who)?;
         let [ca, certificate, key] =
-            [&self.ca, &client.certificate, &client.key].map(|it| BASE64.encode(it.as_bytes()));
+            [&self.ca.pem, &client.certificate, &client.key].map(|it| BASE64.encode(it.as_bytes()));
         Ok(format!(
             "apiVersion: v1
 kind: Config
@@ -205,8 +207,8 @@ current-context: muster
     fn serving(&self, addresses: &[IpAddr]) -> Result<CertifiedKey, PkiError> {
         let mut params = leaf_params(names(addresses), ExtendedKeyUsagePurpose::ServerAuth, SERVING_YEARS)?;
         params.distinguished_name.push(DnType::CommonName, "muster");
-        let identity = self.issue(&params)?;
-        self.certified(&identity).map_err(|source| self.unusable(source))
+        let identity = self.ca.issue(&params)?;
+        self.certified(&identity).map_err(|source| self.ca.unusable(source))
     }
 
     /// TLS to an agent: as whom the server comes, and whose certificates it believes.
@@ -214,10 +216,10 @@ current-context: muster
         let mut params = leaf_params(Vec::new(), ExtendedKeyUsagePurpose::ClientAuth, PART_YEARS)?;
         params.distinguished_name.push(DnType::OrganizationName, MASTERS);
         params.distinguished_name.push(DnType::CommonName, TO_AGENTS);
-        let identity = self.issue(&params)?;
+        let identity = self.ca.issue(&params)?;
         let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let mut roots = RootCertStore::empty();
-            roots.add(CertificateDer::from_pem_slice(self.ca.as_bytes())?)?;
+            roots.add(CertificateDer::from_pem_slice(self.nodes.pem.as_bytes())?)?;
             let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes())?;
             let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
             Ok(ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -225,7 +227,7 @@ current-context: muster
                 .with_root_certificates(roots)
                 .with_client_auth_cert(vec![certificate], key)?)
         };
-        config().map_err(|source| self.unusable(source))
+        config().map_err(|source| self.ca.unusable(source))
     }
 
     fn certified(
@@ -234,9 +236,28 @@ current-context: muster
     ) -> Result<CertifiedKey, Box<dyn std::error::Error + Send + Sync>> {
         let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes())?;
         // The authority's own is shown too: whoever only knows its digest learns the rest from it.
-        let authority = CertificateDer::from_pem_slice(self.ca.as_bytes())?;
+        let authority = CertificateDer::from_pem_slice(self.ca.pem.as_bytes())?;
         let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes())?;
         Ok(CertifiedKey::from_der(vec![certificate, authority], key, &ring::default_provider())?)
+    }
+}
+
+impl Authority {
+    /// Opens the authority of that name in `dir`, or makes one there.
+    fn open(dir: &Path, name: &'static str, common_name: &str) -> Result<Self, PkiError> {
+        let params = ca_params(common_name)?;
+        let (path, key_path) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
+        if !fs::exists(&key_path).map_err(failed(&key_path))? {
+            let key = KeyPair::generate()?;
+            let certificate = params.self_signed(&key)?;
+            write_private(&path, certificate.pem().as_bytes()).map_err(failed(&path))?;
+            // The key last: a half-made authority is made again.
+            write_private(&key_path, key.serialize_pem().as_bytes()).map_err(failed(&key_path))?;
+        }
+        let pem = fs::read_to_string(&path).map_err(failed(&path))?;
+        let unusable = |source| PkiError::Use { path: dir.to_owned(), name, source: Box::new(source) };
+        let issuer = Issuer::new(params, key_at(&key_path)?.map_err(unusable)?);
+        Ok(Self { dir: dir.to_owned(), name, pem, issuer })
     }
 
     fn issue(&self, params: &CertificateParams) -> Result<Identity, PkiError> {
@@ -246,7 +267,7 @@ current-context: muster
     }
 
     fn unusable(&self, source: Box<dyn std::error::Error + Send + Sync>) -> PkiError {
-        PkiError::Use { path: self.dir.clone(), source }
+        PkiError::Use { path: self.dir.clone(), name: self.name, source }
     }
 }
 
@@ -268,7 +289,7 @@ impl Serving {
     pub(crate) fn config(self: &Arc<Self>) -> Result<ServerConfig, PkiError> {
         let config = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
             let mut roots = RootCertStore::empty();
-            roots.add(CertificateDer::from_pem_slice(self.pki.ca.as_bytes())?)?;
+            roots.add(CertificateDer::from_pem_slice(self.pki.ca.pem.as_bytes())?)?;
             let provider = Arc::new(ring::default_provider());
             let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
                 .allow_unauthenticated()
@@ -280,7 +301,7 @@ impl Serving {
             config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
             Ok(config)
         };
-        config().map_err(|source| self.pki.unusable(source))
+        config().map_err(|source| self.pki.ca.unusable(source))
     }
 
     /// Rule: the server's certificate is replaced when a third of its time is left; connections that stand go on.
@@ -365,9 +386,9 @@ fn address_of_machine() -> Option<IpAddr> {
 }
 
 /// The name is part of every certificate issued, so it must stay as it is.
-fn ca_params() -> Result<CertificateParams, rcgen::Error> {
+fn ca_params(common_name: &str) -> Result<CertificateParams, rcgen::Error> {
     let mut params = CertificateParams::new(Vec::new())?;
-    params.distinguished_name.push(DnType::CommonName, "muster-ca");
+    params.distinguished_name.push(DnType::CommonName, common_name);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];

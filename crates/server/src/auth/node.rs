@@ -91,7 +91,7 @@ fn used(registry: &Registry, node: &str, on: &Resource) -> Result<(), String> {
     let uses = |pod: &Value| match on.plural.as_str() {
         "pods" => str_at(pod, "metadata.name") == on.name,
         "serviceaccounts" => str_at(pod, "spec.serviceAccountName") == on.name,
-        plural => refers_to(&pod["spec"], plural, &on.name),
+        plural => named(&pod["spec"], plural).contains(&on.name.as_str()),
     };
     if !on.namespace.is_empty() && pods_on(registry, node, &on.namespace).iter().any(uses) {
         return Ok(());
@@ -106,31 +106,32 @@ fn pods_on(registry: &Registry, node: &str, namespace: &str) -> Vec<Value> {
     pods.iter().map(|it| object::parse(it)).collect()
 }
 
-/// Whether the spec of a pod names the secret or config map: in a volume, in the environment of a container, or to pull
+/// The secrets, or the config maps, that the spec of a pod names: in a volume, in the environment of a container, or to pull
 /// an image with.
-fn refers_to(spec: &Value, plural: &str, name: &str) -> bool {
+pub(super) fn named<'a>(spec: &'a Value, plural: &str) -> Vec<&'a str> {
     let is_secret = plural == "secrets";
     let (volume, key, env, env_from) = if is_secret {
         ("secret", "secretName", "secretKeyRef", "secretRef")
     } else {
         ("configMap", "name", "configMapKeyRef", "configMapRef")
     };
-    let in_volume = |it: &Value| {
-        let projected = list(&it["projected"], "sources");
-        str_at(&it[volume], key) == name || projected.iter().any(|it| str_at(&it[volume], "name") == name)
-    };
-    // Volume plugins that take a secret do so in these two ways.
-    let in_plugin = |it: &Value| {
-        it.as_object().into_iter().flatten().any(|(_, source)| {
-            str_at(source, "secretRef.name") == name || str_at(source, "nodePublishSecretRef.name") == name
-        })
-    };
-    let in_container = |it: &Value| {
-        list(it, "env").iter().any(|it| str_at(&it["valueFrom"][env], "name") == name)
-            || list(it, "envFrom").iter().any(|it| str_at(&it[env_from], "name") == name)
-    };
+    let mut all = Vec::new();
+    for it in list(spec, "volumes") {
+        all.push(str_at(&it[volume], key));
+        all.extend(list(&it["projected"], "sources").iter().map(|it| str_at(&it[volume], "name")));
+        // Volume plugins that take a secret do so in these two ways.
+        for source in it.as_object().filter(|_| is_secret).into_iter().flat_map(|it| it.values()) {
+            all.extend(["secretRef.name", "nodePublishSecretRef.name"].map(|it| str_at(source, it)));
+        }
+    }
     let containers = ["containers", "initContainers", "ephemeralContainers"];
-    list(spec, "volumes").iter().any(|it| in_volume(it) || (is_secret && in_plugin(it)))
-        || containers.iter().any(|kind| list(spec, kind).iter().any(in_container))
-        || (is_secret && list(spec, "imagePullSecrets").iter().any(|it| str_at(it, "name") == name))
+    for container in containers.iter().flat_map(|it| list(spec, it)) {
+        all.extend(list(container, "env").iter().map(|it| str_at(&it["valueFrom"][env], "name")));
+        all.extend(list(container, "envFrom").iter().map(|it| str_at(&it[env_from], "name")));
+    }
+    if is_secret {
+        all.extend(list(spec, "imagePullSecrets").iter().map(|it| str_at(it, "name")));
+    }
+    all.retain(|it| !it.is_empty());
+    all
 }

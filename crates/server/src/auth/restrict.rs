@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::node;
 use super::user::User;
 use crate::kinds::Kind;
 use crate::object::{self, is_set, list, str_at};
@@ -147,12 +148,17 @@ fn mirror_pod(registry: &Registry, node: &str, pod: &Value) -> Result<(), String
         return Err(format!("node {node} UID mismatch: expected {said} got {uid}"));
     }
     // It must not lead to what the node could not read otherwise.
-    for field in ["serviceAccountName", "imagePullSecrets", "resourceClaims"] {
+    if let Some(plural) =
+        ["secrets", "configmaps"].iter().find(|it| !node::named(&pod["spec"], it).is_empty())
+    {
+        return Err(format!("node {node:?} can not create pods that reference {plural}"));
+    }
+    for field in ["serviceAccountName", "resourceClaims"] {
         if is_set(&pod["spec"][field]) {
             return Err(format!("node {node:?} can not create pods that reference {}", field.to_lowercase()));
         }
     }
-    let sources = ["configMap", "secret", "persistentVolumeClaim", "projected", "csi", "ephemeral"];
+    let sources = ["persistentVolumeClaim", "projected", "csi", "ephemeral"];
     for volume in list(&pod["spec"], "volumes") {
         if let Some(source) = sources.iter().find(|it| is_set(&volume[**it])) {
             return Err(format!(

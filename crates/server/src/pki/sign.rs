@@ -110,7 +110,8 @@ fn address(bytes: &[u8]) -> Result<IpAddr, RequestError> {
 }
 
 impl Pki {
-    /// A certificate for what was asked, in PEM.
+    /// Rule: what a node serves with is signed by an authority for that alone: nobody who believes the cluster's takes a node for
+    /// the server, whatever names it was granted. A certificate for what was asked, in PEM.
     pub(crate) fn certify(
         &self,
         request: &Request,
@@ -118,9 +119,10 @@ impl Pki {
         from: Timestamp,
         until: Timestamp,
     ) -> Result<String, PkiError> {
-        let unusable = |it: String| self.unusable(it.into());
-        let (_, pem) =
-            x509_parser::pem::parse_x509_pem(self.ca.as_bytes()).map_err(|it| unusable(it.to_string()))?;
+        let authority = if usages.contains(&Usage::ServerAuth) { &self.nodes } else { &self.ca };
+        let unusable = |it: String| authority.unusable(it.into());
+        let (_, pem) = x509_parser::pem::parse_x509_pem(authority.pem.as_bytes())
+            .map_err(|it| unusable(it.to_string()))?;
         let (_, ca) = X509Certificate::from_der(&pem.contents).map_err(|it| unusable(it.to_string()))?;
         let authority_key = ca.extensions().iter().find_map(|it| match it.parsed_extension() {
             ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
@@ -155,7 +157,7 @@ impl Pki {
             tlv(0xa3, &sequence(&extensions)),
         ]);
         let mut signature = vec![0];
-        signature.extend(self.issuer.key().sign(&tbs)?);
+        signature.extend(authority.issuer.key().sign(&tbs)?);
         let certificate = sequence(&[tbs, algorithm, tlv(0x03, &signature)]);
         Ok(pem_of(&certificate))
     }

@@ -30,9 +30,9 @@ pub(crate) fn agent(pki: &Pki, name: &str, group: &str) -> ServerConfig {
     let mut params = leaf_params(vec!["127.0.0.1".into()], ExtendedKeyUsagePurpose::ServerAuth, 1).unwrap();
     params.distinguished_name.push(DnType::OrganizationName, group);
     params.distinguished_name.push(DnType::CommonName, name);
-    let identity = pki.issue(&params).unwrap();
+    let identity = pki.nodes.issue(&params).unwrap();
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(pki.ca.as_bytes()).unwrap()).unwrap();
+    roots.add(CertificateDer::from_pem_slice(pki.ca.pem.as_bytes()).unwrap()).unwrap();
     let provider = Arc::new(ring::default_provider());
     let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
     let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
@@ -68,8 +68,8 @@ fn the_certificate_is_replaced_while_it_serves_and_not_before() {
 fn keys_are_for_their_owner_only_and_stay() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = Dir::new();
-    let ca = Pki::open(&dir.0).unwrap().ca;
-    assert_eq!(Pki::open(&dir.0).unwrap().ca, ca);
+    let ca = Pki::open(&dir.0).unwrap().ca.pem;
+    assert_eq!(Pki::open(&dir.0).unwrap().ca.pem, ca);
     let mut files: Vec<String> = fs::read_dir(&dir.0)
         .unwrap()
         .map(|it| {
@@ -79,7 +79,7 @@ fn keys_are_for_their_owner_only_and_stay() {
         })
         .collect();
     files.sort();
-    assert_eq!(files, ["ca.crt 600", "ca.key 600", "sa.key 600"]);
+    assert_eq!(files, ["ca.crt 600", "ca.key 600", "nodes-ca.crt 600", "nodes-ca.key 600", "sa.key 600"]);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_signing_request_gets_its_subject_key_and_names() {
     let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap();
     let (rest, certificate) = X509Certificate::from_der(&pem.contents).unwrap();
     assert!(rest.is_empty());
-    let (_, ca) = x509_parser::pem::parse_x509_pem(pki.ca.as_bytes()).unwrap();
+    let (_, ca) = x509_parser::pem::parse_x509_pem(pki.ca.pem.as_bytes()).unwrap();
     let (_, ca) = X509Certificate::from_der(&ca.contents).unwrap();
     certificate.verify_signature(Some(ca.public_key())).unwrap();
     assert_eq!(certificate.public_key().raw, key.subject_public_key_info());
@@ -147,4 +147,34 @@ fn a_request_that_is_none_is_refused() {
             .map(|it| Request::parse(it.as_bytes()).is_err())
             .into();
     assert_eq!(said, [true, true, true]);
+}
+
+#[test]
+fn what_a_node_serves_with_is_nothing_to_who_believes_the_cluster() {
+    use tokio_rustls::rustls::client::WebPkiServerVerifier;
+    use tokio_rustls::rustls::client::danger::ServerCertVerifier as _;
+    use tokio_rustls::rustls::pki_types::{ServerName, UnixTime};
+    let dir = Dir::new();
+    let pki = Pki::open(&dir.0).unwrap();
+    // A node that is called as the server is, and says that it has its address.
+    let params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let pem = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
+    let request = Request::parse(pem.as_bytes()).unwrap();
+    let now = Timestamp::now();
+    let until = now + jiff::SignedDuration::from_hours(1);
+    let pem = pki.certify(&request, &[Usage::DigitalSignature, Usage::ServerAuth], now, until).unwrap();
+    let shown = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+    let believes = |authority: &str, name: &str| {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(ring::default_provider());
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        verifier.verify_server_cert(&shown, &[], &name, &[], UnixTime::now()).is_ok()
+    };
+    for name in ["localhost", "127.0.0.1"] {
+        assert!(believes(&pki.nodes.pem, name), "the server, of its nodes: {name}");
+        assert!(!believes(pki.ca_pem(), name), "a client: {name}");
+    }
 }

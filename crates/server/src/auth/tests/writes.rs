@@ -166,6 +166,13 @@ async fn a_node_writes_what_is_its_own() {
         mirror(json!({"spec": {"nodeName": "n2"}})),
         mirror(json!({"metadata": {"ownerReferences": null}})),
         mirror(json!({"spec": {"volumes": [{"name": "s", "secret": {"secretName": "s"}}]}})),
+        mirror(json!({"spec": {"volumes": [{"name": "s", "flexVolume": {"secretRef": {"name": "s"}}}]}})),
+        mirror(json!({"spec": {"imagePullSecrets": [{"name": "s"}]}})),
+        mirror(json!({"spec": {"containers": [{"envFrom": [{"secretRef": {"name": "s"}}]}]}})),
+        mirror(json!({"spec": {"initContainers": [{"env": [
+            {"name": "E", "valueFrom": {"configMapKeyRef": {"name": "s", "key": "k"}}}]}]}})),
+        mirror(json!({"spec": {"serviceAccountName": "default"}})),
+        mirror(json!({"spec": {"volumes": [{"name": "s", "projected": {"sources": []}}]}})),
         node(&one, json!({"metadata": {"labels": {"mine": "1", "kubernetes.io/hostname": "n1"}}})),
         node(&one, json!({"metadata": {"labels": {"node-restriction.kubernetes.io/x": "1"}}})),
         node(&one, json!({"metadata": {"labels": {"kubernetes.io/role": "master"}}})),
@@ -195,6 +202,12 @@ async fn a_node_writes_what_is_its_own() {
         pods "m" is forbidden: node "n1" can only create pods with spec.nodeName set to itself
         pods "m" is forbidden: node "n1" can only create pods with an owner reference set to itself
         pods "m" is forbidden: node "n1" can not create pods that reference secrets
+        pods "m" is forbidden: node "n1" can not create pods that reference secrets
+        pods "m" is forbidden: node "n1" can not create pods that reference secrets
+        pods "m" is forbidden: node "n1" can not create pods that reference secrets
+        pods "m" is forbidden: node "n1" can not create pods that reference configmaps
+        pods "m" is forbidden: node "n1" can not create pods that reference serviceaccountname
+        pods "m" is forbidden: node "n1" can not create pods that reference projecteds
         ok
         nodes "n1" is forbidden: is not allowed to modify labels: node-restriction.kubernetes.io/x
         nodes "n1" is forbidden: is not allowed to modify labels: kubernetes.io/role
