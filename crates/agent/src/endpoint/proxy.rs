@@ -18,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::{HEADER_BYTES_MAX, Refusal, Response, stream};
-use crate::node::trusting;
+use crate::node::{dialled, trusting};
 
 /// An answer with this is what was reached said, and one without it the agent's own. Nobody else can say it: it is taken off
 /// whatever is passed on.
@@ -110,7 +110,7 @@ pub(super) async fn pass_on(
     }
 
     let line = tokio::time::timeout(DIAL_TIMEOUT, dial(aim)).await;
-    let line = line.map_err(|_| failed(&"i/o timeout"))?.map_err(|it| failed(&in_go(&it)))?;
+    let line = line.map_err(|_| failed(&"i/o timeout"))?.map_err(|it| failed(&dialled(&it)))?;
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(HEADER_BYTES_MAX)
         .handshake(TokioIo::new(line))
@@ -155,15 +155,6 @@ async fn dial(aim: Aim) -> std::io::Result<Box<dyn Line>> {
     }
     let name = ServerName::IpAddress(aim.address.ip().into());
     Ok(Box::new(TlsConnector::from(Arc::new(trusting())).connect(name, stream).await?))
-}
-
-/// The two that people search for are told as elsewhere.
-fn in_go(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
-        std::io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
-        _ => error.to_string(),
-    }
 }
 
 /// What is said to those at the ends.

@@ -35,7 +35,7 @@ pub use self::config::{Config, Upkeep};
 use self::host::Standing;
 use self::host::stats::Figures;
 pub use self::pods::{Entry, Pods, Shown};
-pub(crate) use self::probe::trusting;
+pub(crate) use self::probe::{dialled, trusting};
 use crate::metrics::Metrics;
 use crate::net::Seen;
 use crate::record::Recorder;

@@ -269,7 +269,7 @@ fn at(host: &str, port: u16) -> String {
 }
 
 /// Why nobody answered, as a kubelet says it.
-fn dialled(error: &io::Error) -> String {
+pub(crate) fn dialled(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
         io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
