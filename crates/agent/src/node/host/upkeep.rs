@@ -24,8 +24,8 @@ use super::{logs, node_reference};
 use crate::node::{Node, now};
 use crate::runtime::Runtime;
 
-/// How often images, and the remains of pods, are looked through.
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// How often images are looked through.
+const COLLECT_EVERY: Duration = Duration::from_secs(60);
 
 /// An evicted pod is waited for, so that the next one does not go for what it will free. Upstream: `podCleanupTimeout`.
 const GOING_MAX: Duration = Duration::from_secs(30);
@@ -47,11 +47,10 @@ impl<R: Runtime> Upkeeper<'_, R> {
         let mut garbage = Garbage::default();
         // Until the runtime says where they are, nobody knows how much room there is for them.
         let mut images: Option<PathBuf> = None;
-        let mut swept: Option<Instant> = None;
+        let mut collected: Option<Instant> = None;
         loop {
-            if swept.is_none_or(|it| SWEEP_EVERY.min(upkeep.look_every * 6) <= it.elapsed()) {
-                swept = Some(Instant::now());
-                self.sweep().await;
+            if collected.is_none_or(|it| COLLECT_EVERY.min(upkeep.look_every * 6) <= it.elapsed()) {
+                collected = Some(Instant::now());
                 images = self.image_dir().await.or(images);
                 if let Some(images) = &images {
                     self.collect(&mut garbage, Want::Room(images)).await;
@@ -214,20 +213,6 @@ impl<R: Runtime> Upkeeper<'_, R> {
             if let Err(error) = self.node.runtime.remove_image(&image).await {
                 tracing::warn!(node = self.node.config.name, %image, %error, "cannot remove an image");
             }
-        }
-    }
-
-    /// Remains of pods that are neither known nor in the runtime.
-    async fn sweep(&self) {
-        let Some(pods) = self.pods() else { return };
-        let Ok(sandboxes) = self.node.runtime.sandboxes(None).await else { return };
-        let known = pods.iter().filter_map(|it| it.uid());
-        let known: BTreeSet<String> =
-            known.chain(sandboxes.into_iter().filter_map(|it| Some(it.metadata?.uid))).collect();
-        let var_log = self.node.config.var_log.clone();
-        let swept = tokio::task::spawn_blocking(move || logs::sweep(&var_log, &known)).await;
-        if let Ok(Err(error)) = swept {
-            tracing::warn!(node = self.node.config.name, %error, "cannot remove the logs of pods that are gone");
         }
     }
 
