@@ -299,7 +299,8 @@ mod tests {
             a*a a: false
             *b*d abcd: true
             *bc*cd abcd: false
-            *b*b ab: false"#]].assert_eq(&all.join("\n"));
+            *b*b ab: false"#]]
+        .assert_eq(&all.join("\n"));
         // What a pod's author may write must not keep the node busy.
         assert!(!matches(&"*a".repeat(400), &"a".repeat(399)));
     }

@@ -15,6 +15,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use muster_engine::facts::Key;
 use muster_engine::pod::admission::Guest;
 use muster_engine::pod::{self, Ending};
+use muster_engine::static_pod;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -217,6 +218,10 @@ impl Pods {
     /// A pod is to run, or is as it is now.
     pub fn put<R: Runtime>(&self, node: &Arc<Node<R>>, source: Source, mut object: Pod) {
         object.metadata.managed_fields = None;
+        // Who writes on the API server that a pod comes from a file makes it neither critical nor one that stays.
+        if let (Source::Api, Some(annotations)) = (source, &mut object.metadata.annotations) {
+            annotations.remove(static_pod::SOURCE);
+        }
         let (name, namespace, uid) = sandbox::ids(&object);
         if !is_uid(uid) {
             tracing::warn!(
@@ -562,17 +567,29 @@ mod tests {
         .assert_eq(&lines.join("\n"));
     }
 
-    #[tokio::test]
-    async fn what_is_wanted_after_all_waits_for_the_orphan_to_go() {
-        let root = std::env::temp_dir().join(format!("muster-orphan-{}", std::process::id()));
+    /// A node whose API server and runtime do not answer: all that is seen is who is begun.
+    fn alone(test: &str) -> Arc<Node<crate::runtime::Cri>> {
+        let root = std::env::temp_dir().join(format!("muster-{test}-{}", std::process::id()));
         let config = Config { root, ..crate::node::example_config() };
-        // Neither answers: all that is seen here is who is begun.
         let answer =
             |_| std::future::ready(Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::empty())));
         let client = kube::Client::new(tower::service_fn(answer), "default");
         let (recorder, _) = crate::record::Recorder::new(client.clone(), "m1".to_owned());
         let runtime = crate::runtime::Cri::connect(&config.root.join("none.sock"));
-        let node = Node::new(client, Arc::new(config), Arc::new(runtime), recorder);
+        Node::new(client, Arc::new(config), Arc::new(runtime), recorder)
+    }
+
+    fn pod(annotations: serde_json::Value) -> Pod {
+        let metadata = serde_json::json!({
+            "name": "web", "namespace": "shop", "uid": "u-1", "annotations": annotations,
+        });
+        let spec = serde_json::json!({"containers": [{"name": "main", "image": "web:1"}]});
+        serde_json::from_value(serde_json::json!({"metadata": metadata, "spec": spec})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_wanted_after_all_waits_for_the_orphan_to_go() {
+        let node = alone("orphan");
         let here = |what: &str| {
             let all = node.pods.all();
             let all: Vec<String> = all
@@ -581,11 +598,7 @@ mod tests {
                 .collect();
             format!("{what}: {}\n", all.join(", "))
         };
-        let pod: Pod = serde_json::from_value(serde_json::json!({
-            "metadata": {"name": "web", "namespace": "shop", "uid": "u-1"},
-            "spec": {"containers": [{"name": "main", "image": "web:1"}]},
-        }))
-        .unwrap();
+        let pod = pod(serde_json::json!({}));
         let mut said = String::new();
         node.pods.orphan(&node, Key::new("shop", "web"), "u-1".to_owned());
         said += &here("nobody knows it");
@@ -603,7 +616,20 @@ mod tests {
             it is listed: Orphan then Some(Api)
             and then it is not: Orphan then None
             it comes from a file, and the orphan is gone: Static then None
-        "#]].assert_eq(&said);
+        "#]]
+        .assert_eq(&said);
+    }
+
+    #[tokio::test]
+    async fn only_the_node_says_that_a_pod_comes_from_a_file() {
+        let said = [Source::Api, Source::Static].map(|source| {
+            let node = alone("source");
+            node.pods.put(&node, source, pod(serde_json::json!({"kubernetes.io/config.source": "file"})));
+            let entry = node.pods.get("u-1").unwrap();
+            node.stopping.cancel();
+            (source, entry.guest.as_ref().unwrap().is_critical())
+        });
+        assert_eq!(said, [(Source::Api, false), (Source::Static, true)]);
     }
 
     #[test]

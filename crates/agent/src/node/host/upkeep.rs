@@ -282,7 +282,7 @@ fn candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resource) -> C
     Candidate {
         uid: pod.uid().unwrap_or_default().into(),
         priority: spec.and_then(|it| it.priority).unwrap_or(0),
-        is_static: annotation("kubernetes.io/config.source").is_some_and(|it| it != "api")
+        is_static: annotation(muster_engine::static_pod::SOURCE).is_some_and(|it| it != "api")
             || annotation("kubernetes.io/config.mirror").is_some(),
         is_daemon: pod
             .owner_references()
