@@ -76,6 +76,11 @@ pub enum JoinError {
     Certificate(String),
 }
 
+/// Until when the certificates in a node's directory are good: its own, and the one that it serves with.
+pub fn good_until(dir: &Path) -> [Option<Timestamp>; 2] {
+    ["client.pem", "serving.pem"].map(|it| Some(Certificate::read(&dir.join(it)).ok()??.until))
+}
+
 /// What whoever wants to join has to say.
 #[derive(Debug, Clone)]
 pub struct Asking {

@@ -5,6 +5,7 @@ pub mod endpoint;
 pub mod image;
 pub mod join;
 pub mod machine;
+pub mod metrics;
 pub mod net;
 pub mod node;
 pub mod record;

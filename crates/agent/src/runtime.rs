@@ -114,7 +114,11 @@ pub trait Runtime: Send + Sync + 'static {
     fn remove_image(&self, name: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
     fn image_fs(&self) -> impl Future<Output = Result<Vec<v1::FilesystemUsage>, RuntimeError>> + Send;
 
-    fn container_stats(&self) -> impl Future<Output = Result<Vec<v1::ContainerStats>, RuntimeError>> + Send;
+    /// Of all of them, or of those of one pod.
+    fn container_stats(
+        &self,
+        uid: Option<&str>,
+    ) -> impl Future<Output = Result<Vec<v1::ContainerStats>, RuntimeError>> + Send;
     /// Runtimes that do not know it answer [`Sort::Unsupported`].
     fn pod_stats(&self) -> impl Future<Output = Result<Vec<v1::PodSandboxStats>, RuntimeError>> + Send;
 
@@ -180,4 +184,10 @@ pub mod label {
     pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
     pub const POD_UID: &str = "io.kubernetes.pod.uid";
     pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
+}
+
+/// What is written to containers beside that.
+pub mod annotation {
+    /// How long the pod has to end, in seconds.
+    pub const GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 }

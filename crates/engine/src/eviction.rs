@@ -1,6 +1,9 @@
 //! A node that runs short of something: when it is short, which pod goes, and what that pod is told.
 //!
 //! Upstream: `pkg/kubelet/eviction`. Pods of a DaemonSet go last, which upstream does not do: they would be back at once.
+//! What a pod may take by its own word is in `limits`.
+
+mod limits;
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -10,6 +13,7 @@ use core::cmp::Reverse;
 use core::fmt;
 use core::time::Duration;
 
+pub use self::limits::{Limit, Limited, Storage, over_its_limit};
 use crate::facts::Text;
 use crate::node_status::Pressures;
 use crate::quantity::Quantity;
@@ -122,56 +126,117 @@ impl Least {
 
 /// What must be left of everything that is measured.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Thresholds(BTreeMap<Signal, Least>);
+pub struct Thresholds {
+    hard: BTreeMap<Signal, Least>,
+    /// What may be missing for a while.
+    soft: BTreeMap<Signal, (Least, Duration)>,
+    /// How much more than its threshold must be left of what was short, before it no longer is.
+    reclaim: BTreeMap<Signal, Least>,
+}
 
 /// A kubelet's.
 impl Default for Thresholds {
     fn default() -> Self {
-        Self(BTreeMap::from([
+        let hard = BTreeMap::from([
             (Signal::MemoryAvailable, Least::Of(Quantity::bytes(100 << 20))),
             (Signal::NodefsAvailable, Least::Share(100)),
             (Signal::NodefsInodesFree, Least::Share(50)),
             (Signal::ImagefsAvailable, Least::Share(150)),
             (Signal::ImagefsInodesFree, Least::Share(50)),
-        ]))
+        ]);
+        Self { hard, soft: BTreeMap::new(), reclaim: BTreeMap::new() }
     }
 }
 
 impl Thresholds {
     /// Reads `memory.available<100Mi,nodefs.available<10%` over what is there: what is not named stays, and a share of
     /// none or of all takes the signal out, as upstream reads it.
-    pub fn with(mut self, text: &str) -> Result<Self, String> {
-        for part in text.split(',').map(str::trim).filter(|it| !it.is_empty()) {
-            let (name, least) = part
-                .split_once('<')
-                .or_else(|| part.split_once('='))
-                .ok_or_else(|| format!("{part:?} is no threshold: write it as memory.available<100Mi"))?;
-            let signal = Signal::ALL.into_iter().find(|it| it.name() == name.trim()).ok_or_else(|| {
-                let known: Vec<_> = Signal::ALL.iter().map(|it| it.name()).collect();
-                format!("{name:?} is not measured: it is one of {}", known.join(", "))
-            })?;
-            let least = least.trim();
-            let read = match least.strip_suffix('%') {
-                Some(percent) => share(percent)
-                    .ok_or_else(|| format!("{least:?} of {name} is no share: write it as 10%"))?,
-                None => match Quantity::parse(least) {
-                    Ok(amount) if !amount.is_negative() => Least::Of(amount),
-                    Ok(_) => return Err(format!("{least:?} of {name} is less than nothing")),
-                    Err(error) => return Err(format!("{least:?} of {name}: {error}")),
-                },
-            };
-            match read {
-                Least::Share(0 | 1000) => self.0.remove(&signal),
-                read => self.0.insert(signal, read),
+    pub fn with_hard(mut self, text: &str) -> Result<Self, String> {
+        for (signal, least) in amounts(text, '<')? {
+            match least {
+                Least::Share(0 | 1000) => self.hard.remove(&signal),
+                least => self.hard.insert(signal, least),
             };
         }
         Ok(self)
     }
 
+    /// Rule: what is short by a soft threshold may be so for the time that is given with it, and each has one.
+    pub fn with_soft(mut self, text: &str, graces: &[(String, Duration)]) -> Result<Self, String> {
+        let graces: BTreeMap<Signal, Duration> =
+            graces.iter().map(|(name, grace)| Ok((signal(name)?, *grace))).collect::<Result<_, String>>()?;
+        for (signal, least) in amounts(text, '<')? {
+            if matches!(least, Least::Share(0 | 1000)) {
+                continue;
+            }
+            let name = signal.name();
+            let grace = graces.get(&signal).ok_or_else(|| {
+                format!("it is not said for how long {name} may be short: add {name}=1m to --eviction-soft-grace-period")
+            })?;
+            self.soft.insert(signal, (least, *grace));
+        }
+        match graces.keys().find(|it| !self.soft.contains_key(it)) {
+            Some(signal) => Err(format!(
+                "{name} has a grace period, and no threshold: add {name}<AMOUNT to --eviction-soft",
+                name = signal.name()
+            )),
+            None => Ok(self),
+        }
+    }
+
+    /// Reads `memory.available=200Mi`.
+    pub fn with_reclaim(mut self, text: &str) -> Result<Self, String> {
+        self.reclaim.extend(amounts(text, '=')?);
+        Ok(self)
+    }
+
     /// What pods do not get, for there would be pressure.
     pub fn reserved(&self, signal: Signal, capacity: i64) -> i64 {
-        self.0.get(&signal).map_or(0, |it| it.of(capacity))
+        self.hard.get(&signal).map_or(0, |it| it.of(capacity))
     }
+
+    /// All of them, the hard ones first: what is short by them cannot wait.
+    fn all(&self) -> impl Iterator<Item = (Name, Least, Duration)> {
+        let hard = self.hard.iter().map(|(signal, least)| ((false, *signal), *least, Duration::ZERO));
+        let soft = self.soft.iter().map(|(signal, (least, grace))| ((true, *signal), *least, *grace));
+        hard.chain(soft)
+    }
+}
+
+/// What a threshold is known by: whether it is soft, and what it is of.
+type Name = (bool, Signal);
+
+/// Reads `memory.available<100Mi,nodefs.available<10%`.
+fn amounts(text: &str, sign: char) -> Result<Vec<(Signal, Least)>, String> {
+    let parts = text.split(',').map(str::trim).filter(|it| !it.is_empty());
+    parts.map(|it| amount(it, sign)).collect()
+}
+
+fn amount(part: &str, sign: char) -> Result<(Signal, Least), String> {
+    let (name, least) = part
+        .split_once(sign)
+        .or_else(|| part.split_once('='))
+        .ok_or_else(|| format!("{part:?} is no threshold: write it as memory.available{sign}100Mi"))?;
+    let signal = signal(name.trim())?;
+    let least = least.trim();
+    let read = match least.strip_suffix('%') {
+        Some(percent) => {
+            share(percent).ok_or_else(|| format!("{least:?} of {name} is no share: write it as 10%"))?
+        }
+        None => match Quantity::parse(least) {
+            Ok(amount) if !amount.is_negative() => Least::Of(amount),
+            Ok(_) => return Err(format!("{least:?} of {name} is less than nothing")),
+            Err(error) => return Err(format!("{least:?} of {name}: {error}")),
+        },
+    };
+    Ok((signal, read))
+}
+
+fn signal(name: &str) -> Result<Signal, String> {
+    Signal::ALL.into_iter().find(|it| it.name() == name).ok_or_else(|| {
+        let known: Vec<_> = Signal::ALL.iter().map(|it| it.name()).collect();
+        format!("{name:?} is not measured: it is one of {}", known.join(", "))
+    })
 }
 
 fn share(percent: &str) -> Option<Least> {
@@ -194,19 +259,32 @@ pub struct Shortage {
     pub signal: Signal,
     pub least: i64,
     pub available: i64,
+    /// By a soft threshold, for longer than it may be.
+    pub is_soft: bool,
 }
 
 impl Shortage {
     pub fn resource(self) -> Resource {
         self.signal.resource()
     }
+
+    /// Rule: what is short by a hard threshold cannot wait, and a container gets the least there is; by a soft one a pod
+    /// has its own time, or the longest that the node gives, whichever is shorter.
+    pub fn grace(self, own: Duration, longest: Duration) -> Duration {
+        if self.is_soft { own.min(longest).max(GRACE_MIN) } else { GRACE_MIN }
+    }
 }
+
+/// Upstream: `immediateEvictionGracePeriodSeconds`.
+pub const GRACE_MIN: Duration = Duration::from_secs(1);
 
 /// What a node is short of, and since when it no longer is.
 #[derive(Clone, Debug)]
 pub struct Watcher {
     thresholds: Thresholds,
     pressure_min: Duration,
+    /// Since when a threshold is not met, and whether it was acted upon: then more must be left than it says.
+    short: BTreeMap<Name, (Time, bool)>,
     memory: Option<Time>,
     disk: Option<Time>,
     pids: Option<Time>,
@@ -214,34 +292,42 @@ pub struct Watcher {
 
 impl Watcher {
     pub fn new(thresholds: Thresholds, pressure_min: Duration) -> Self {
-        Self { thresholds, pressure_min, memory: None, disk: None, pids: None }
+        Self { thresholds, pressure_min, short: BTreeMap::new(), memory: None, disk: None, pids: None }
     }
 
-    /// Rule: a node is short of what it has less left of than its threshold says; the pressure is said to last until it
-    /// was not seen for five minutes. What could not be measured is not short.
-    /// The most urgent shortage is answered: what is reclaimed for it may end the others.
+    /// Rule: a node is short of what it has less left of than its threshold says; once pods went for it, until as much more
+    /// is left as is to be reclaimed at least. The pressure is said to last until it was not seen for five minutes. What
+    /// could not be measured is not short.
+    /// The most urgent shortage is answered: what is reclaimed for it may end the others. Of those by soft thresholds it is
+    /// said at once that there is pressure, and they are answered when their time is over.
     pub fn see(&mut self, measures: &Measures, now: Time) -> (Pressures, Option<Shortage>) {
-        let short = |(signal, least): (&Signal, &Least)| {
-            let measure = measures.get(signal)?;
+        let mut short = BTreeMap::new();
+        let mut answered = None;
+        for (name @ (is_soft, signal), least, grace) in self.thresholds.all() {
+            let Some(measure) = measures.get(&signal) else { continue };
             let least = least.of(measure.capacity);
-            (measure.available < least).then_some(Shortage {
-                signal: *signal,
-                least,
-                available: measure.available,
-            })
-        };
-        let shortages: Vec<Shortage> = self.thresholds.0.iter().filter_map(short).collect();
-        for shortage in &shortages {
-            *match shortage.resource() {
+            let (since, was_answered) = self.short.get(&name).copied().unwrap_or((now, false));
+            let more = self.thresholds.reclaim.get(&signal).filter(|_| was_answered);
+            let wanted = least.saturating_add(more.map_or(0, |it| it.of(measure.capacity)));
+            if wanted <= measure.available {
+                continue;
+            }
+            let is_due = grace <= now.since(since);
+            short.insert(name, (since, was_answered || is_due));
+            if is_due && answered.is_none() {
+                answered = Some(Shortage { signal, least, available: measure.available, is_soft });
+            }
+            *match signal.resource() {
                 Resource::Memory => &mut self.memory,
                 Resource::EphemeralStorage | Resource::Inodes => &mut self.disk,
                 Resource::Pids => &mut self.pids,
             } = Some(now);
         }
+        self.short = short;
         let lasts = |seen: Option<Time>| seen.is_some_and(|it| now < it + self.pressure_min || now == it);
         let pressures =
             Pressures { memory: lasts(self.memory), disk: lasts(self.disk), pids: lasts(self.pids) };
-        (pressures, shortages.first().copied())
+        (pressures, answered)
     }
 }
 

@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 use http::Uri;
 use muster_agent::endpoint::{Endpoint, Identity};
 use muster_agent::join::{Asking, Authority, Member};
+use muster_agent::metrics::Metrics;
 use muster_agent::net;
 use muster_agent::node::{Config, Node, Upkeep, host};
 use muster_agent::record::Recorder;
@@ -105,6 +106,9 @@ pub(crate) struct Args {
     /// When asked to end, end the pods first, critical ones last, as before the machine goes down. Without it they run on
     #[arg(long)]
     drain_on_stop: bool,
+    /// When asked to end, end the pods first, and say nothing of it: who starts it next begins them again
+    #[arg(long, hide = true)]
+    rest_on_stop: bool,
     /// End when standard input does: whoever started it is gone then
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
@@ -117,6 +121,18 @@ struct UpkeepFlags {
     /// Said again, it adds to what was said before; 0% turns one off
     #[arg(long, value_name = "SIGNAL<AMOUNT,…")]
     eviction_hard: Vec<String>,
+    /// What may be missing for a while, before pods are sent off, each with its time in the next: memory.available<10%
+    #[arg(long, value_name = "SIGNAL<AMOUNT,…")]
+    eviction_soft: Vec<String>,
+    /// For how long it may: memory.available=1m
+    #[arg(long, value_name = "SIGNAL=TIME,…", value_delimiter = ',', value_parser = signal_time)]
+    eviction_soft_grace_period: Vec<(String, Duration)>,
+    /// The longest that a pod gets to end by itself that goes for a soft threshold, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    eviction_max_pod_grace_period: u32,
+    /// How much more than its threshold is to be left of what was short: memory.available=200Mi
+    #[arg(long, value_name = "SIGNAL=AMOUNT,…")]
+    eviction_minimum_reclaim: Vec<String>,
     /// What pods do not get, for the system needs it, as cpu=100m,memory=500Mi
     #[arg(long, value_name = "NAME=AMOUNT,…", default_value = "")]
     system_reserved: String,
@@ -149,13 +165,20 @@ impl UpkeepFlags {
         usual
             .set_reserved(&self.system_reserved)
             .map_err(|why| anyhow::anyhow!("choose another --system-reserved: {why}"))?;
-        let thresholds = usual.thresholds.with(&self.eviction_hard.join(","));
-        let thresholds =
-            thresholds.map_err(|why| anyhow::anyhow!("choose another --eviction-hard: {why}"))?;
+        let choose = |flag: &'static str| move |why: String| anyhow::anyhow!("choose another {flag}: {why}");
+        let thresholds = usual
+            .thresholds
+            .with_hard(&self.eviction_hard.join(","))
+            .map_err(choose("--eviction-hard"))?
+            .with_soft(&self.eviction_soft.join(","), &self.eviction_soft_grace_period)
+            .map_err(choose("--eviction-soft"))?
+            .with_reclaim(&self.eviction_minimum_reclaim.join(","))
+            .map_err(choose("--eviction-minimum-reclaim"))?;
         Ok(Upkeep {
             thresholds,
             reserved: usual.reserved,
             pressure_min: self.eviction_pressure_transition_period,
+            grace_max: Duration::from_secs(self.eviction_max_pod_grace_period.into()),
             images_high: self.image_gc_high_threshold,
             images_low: self.image_gc_low_threshold,
             image_age_min: self.minimum_image_ttl_duration,
@@ -169,23 +192,30 @@ impl UpkeepFlags {
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    // Asked to end, and to end now.
-    let (asked_to, stop) = (CancellationToken::new(), CancellationToken::new());
-    let asked = async {
+    let mut asked_again = async || {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
-            () = stdin_ended(), if args.until_stdin_ends => {}
         }
     };
-    let node = node(&args, &asked_to, stop);
-    tokio::pin!(node);
-    tokio::select! {
-        () = asked => {
-            asked_to.cancel();
-            node.await
+    // Asked to end, and to end now.
+    let (asked, stop) = (CancellationToken::new(), CancellationToken::new());
+    let asking = async {
+        tokio::select! {
+            () = asked_again() => {
+                asked.cancel();
+                asked_again().await;
+            }
+            // Whoever started it is gone, and whoever comes next finds the containers as they are.
+            () = stdin_ended(), if args.until_stdin_ends => {}
         }
-        ended = &mut node => ended,
+        stop.cancel();
+        asked.cancel();
+        std::future::pending().await
+    };
+    tokio::select! {
+        ended = node(&args, &asked, stop.clone()) => ended,
+        ended = asking => ended,
     }
 }
 
@@ -214,7 +244,8 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
         joined = Member::join(&asking) => joined?,
     };
     let config = Arc::new(config(args, name)?);
-    let runtime = Arc::new(Cri::connect(&config.runtime));
+    let metrics = Arc::new(Metrics::default());
+    let runtime = Arc::new(Cri::connect(&config.runtime).counted(metrics.runtime_calls.clone()));
     let identity = Arc::new(Identity::new(member.authority_pem().as_bytes())?);
     let serve = |pem: &str| {
         if let Err(error) = identity.set(pem.as_bytes(), pem.as_bytes()) {
@@ -226,11 +257,19 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
     let listener = listener.with_context(|| format!("listen on {at}: choose another --port or --node-ip"))?;
 
     let (recorder, recording) = Recorder::new(member.client(), config.name.clone());
-    let node = Node::new(member.client(), config.clone(), runtime, recorder);
+    let node = Node::new(member.client(), config.clone(), runtime, recorder, metrics);
     let ending = async {
         asked.cancelled().await;
-        if args.drain_on_stop {
-            host::shut_down(&node, host::Grace::default()).await;
+        let how = match (args.drain_on_stop, args.rest_on_stop) {
+            (true, _) => Some(host::End::Shutdown),
+            (false, true) => Some(host::End::Rest),
+            (false, false) => None,
+        };
+        if let Some(how) = how.filter(|_| !stop.is_cancelled()) {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = host::end_pods(&node, how, host::Grace::default()) => {}
+            }
         }
         stop.cancel();
     };
@@ -317,6 +356,13 @@ fn own_path(text: &str) -> anyhow::Result<(PathBuf, PathBuf)> {
         }
         _ => bail!("{text:?} is not FROM=TO, both from the root"),
     }
+}
+
+fn signal_time(text: &str) -> anyhow::Result<(String, Duration)> {
+    let Some((signal, time)) = text.split_once('=') else {
+        bail!("{text:?} is not SIGNAL=TIME, as memory.available=1m");
+    };
+    Ok((signal.trim().to_owned(), span::parse(time.trim())?))
 }
 
 #[derive(Debug, Clone, Copy)]

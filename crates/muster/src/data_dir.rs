@@ -61,7 +61,12 @@ pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
     let mut file = open(dir).map_err(|error| cannot_use(dir, &error))?;
     match file.try_lock() {
         Ok(()) => {
-            let was = machine::clear(dir).await?;
+            let pods = machine::pods(dir).await;
+            if 0 < pods {
+                let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
+                eprintln!("muster: ending {pods}, up to {} s", machine::GRACE.as_secs());
+            }
+            let was = machine::clear(dir, machine::GRACE).await?;
             let left = machine::look(dir)?;
             if !left.0.is_empty() {
                 bail!("this is left, although it was to go; root may do it: {}", left.0.join(", "));

@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use kube::Client;
 use muster_agent::image;
 use muster_agent::machine::{Machine, Place};
+use muster_agent::node::host;
 use muster_agent::runtime::Cri;
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
@@ -22,7 +23,7 @@ use crate::token;
 /// How long the token is good for that new nodes join with.
 const TOKEN_TTL: Duration = Duration::from_secs(3600);
 
-/// How long an agent may take to end.
+/// How long an agent may take to end when its pods have.
 const AGENT_STOP_MAX: Duration = Duration::from_secs(10);
 
 /// The nodes share a disk with all else that is on this machine, which is often nearly full: a share of it says nothing about
@@ -77,12 +78,12 @@ impl Nodes {
             });
             let mut arguments = arguments(&place, &server, &data_dir.join("ca.crt"), &token_file);
             arguments.extend(further.iter().map(OsString::from));
-            let (program, stop) = (program.clone(), parts.stop());
-            parts.wait_for(AGENT_STOP_MAX + Duration::from_secs(1));
+            let (program, stop, hurry) = (program.clone(), parts.stop(), parts.hurry());
+            parts.wait_for(agent_stop_max() + Duration::from_secs(1));
             parts.keep(format!("agent of {}", place.name), move || {
                 let agent = spawn(&program, &place, &arguments);
-                let stop = stop.clone();
-                async move { agent_ends(agent?, stop).await }
+                let (place, stop, hurry) = (place.clone(), stop.clone(), hurry.clone());
+                async move { agent_ends(agent?, &place, stop, hurry).await }
             });
         }
         Ok(Self { token, token_file })
@@ -148,7 +149,7 @@ fn arguments(place: &Place, server: &str, authority: &Path, token_file: &Path) -
     flag("--own-path", own("/var/log", &place.var_log()));
     flag("--own-path", own("/var/lib/kubelet", &place.root()));
     flag("--own-path", own("/run/containerd/containerd.sock", &place.socket()));
-    arguments.push("--until-stdin-ends".into());
+    arguments.extend(["--rest-on-stop".into(), "--until-stdin-ends".into()]);
     arguments
 }
 
@@ -167,17 +168,30 @@ fn spawn(program: &Path, place: &Place, arguments: &[OsString]) -> anyhow::Resul
     spawned.context("run nsenter")
 }
 
-async fn agent_ends(mut agent: Child, stop: CancellationToken) -> anyhow::Result<()> {
-    // Out of it, for whoever waits for a child closes its input.
+async fn agent_ends(
+    mut agent: Child,
+    place: &Place,
+    stop: CancellationToken,
+    hurry: CancellationToken,
+) -> anyhow::Result<()> {
+    // Out of it, for whoever waits for a child closes its input; and its end means that we were killed.
     let input = agent.stdin.take();
     tokio::select! {
         ended = agent.wait() => bail!("ended ({}), and its containers run on", ended?),
         () = stop.cancelled() => {}
     }
-    // It ends when its input does.
-    drop(input);
-    if tokio::time::timeout(AGENT_STOP_MAX, agent.wait()).await.is_err() {
+    place.ask_agent_to_end();
+    let in_time = tokio::select! {
+        ended = tokio::time::timeout(agent_stop_max(), agent.wait()) => ended.is_ok(),
+        () = hurry.cancelled() => false,
+    };
+    if !in_time {
         agent.kill().await?;
     }
+    drop(input);
     Ok(())
+}
+
+fn agent_stop_max() -> Duration {
+    host::Grace::default().longest() + AGENT_STOP_MAX
 }

@@ -100,6 +100,8 @@ pub(crate) fn loops(without: &[String]) -> impl Iterator<Item = &'static Loop> {
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     stop: CancellationToken,
+    /// They are to stop at once, whatever they are doing.
+    hurry: CancellationToken,
     server_stop: CancellationToken,
     server: JoinSet<anyhow::Result<()>>,
     others: JoinSet<()>,
@@ -113,6 +115,11 @@ impl Parts {
     /// The parts beside the server are told here to stop.
     pub(crate) fn stop(&self) -> CancellationToken {
         self.stop.clone()
+    }
+
+    /// And here not to finish anything.
+    pub(crate) fn hurry(&self) -> CancellationToken {
+        self.hurry.clone()
     }
 
     /// Without the server there is nothing: the process ends with it.

@@ -27,5 +27,5 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         println!("ready: {export}");
         Ok(())
     };
-    args.serving.run(start, async || Ok(())).await
+    args.serving.run(start, async || (), async |_| Ok(())).await
 }

@@ -39,17 +39,18 @@ impl Serving {
         &self.data_dir
     }
 
-    /// Does `start` and waits until a signal comes or something fails, and then ends every part. What is left to do after an
-    /// orderly stop is done while nobody else can have the data directory.
+    /// Does `start` and waits until a signal comes or something fails; says what is to come, and ends every part, at once if
+    /// another signal comes. What is left to do after an orderly stop is done while nobody else can have the data directory.
     pub(crate) async fn run(
         &self,
         start: impl AsyncFnOnce(&mut Parts) -> anyhow::Result<()>,
-        finish: impl AsyncFnOnce() -> anyhow::Result<()>,
+        tell: impl AsyncFnOnce(),
+        finish: impl AsyncFnOnce(Pace) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
         // Asked for before anything is started, so that a Ctrl-C is never lost.
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let asked = async {
+        let mut asked = async || {
             tokio::select! {
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
@@ -63,12 +64,30 @@ impl Serving {
             Err(parts.ended().await)
         };
         let ended = tokio::select! {
-            () = asked => Ok(()),
+            () = asked() => Ok(()),
             ended = working => ended,
         };
-        parts.end().await;
+        let (hurry, has_failed) = (parts.hurry(), ended.is_err());
+        let ending = async {
+            if has_failed {
+                // Whoever comes next finds the containers as they are.
+                parts.hurry().cancel();
+            } else {
+                tell().await;
+            }
+            parts.end().await;
+        };
+        tokio::pin!(ending);
+        let pace = tokio::select! {
+            () = &mut ending => Pace::Orderly,
+            () = asked() => {
+                hurry.cancel();
+                ending.await;
+                Pace::AtOnce
+            }
+        };
         ended?;
-        finish().await
+        finish(pace).await
     }
 
     /// Nodes on this machine have a network of their own: where the server is in it, and the addresses that its pods have, which
@@ -112,6 +131,14 @@ impl Serving {
         parts.serve(server);
         Ok(format!("export KUBECONFIG={}", shell_word(&path)))
     }
+}
+
+/// How somebody wants it to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pace {
+    Orderly,
+    /// They asked twice.
+    AtOnce,
 }
 
 /// A client of the server in this process, for one of its parts, which is called so wherever it asks. Nothing is on the

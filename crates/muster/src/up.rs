@@ -15,13 +15,14 @@ use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt as _};
 use muster_agent::machine::{self, Machine};
+use muster_agent::node::host;
 use muster_agent::sim;
 use muster_control::{Controller, Inquiries, Options};
 use muster_server::Who;
 
 use crate::nodes::Nodes;
 use crate::parts::Parts;
-use crate::serving::{Serving, client};
+use crate::serving::{Pace, Serving, client};
 use crate::sim_nodes::{FLEET_OF_UP, SimFlags};
 
 /// A node has this taint until it is seen to be ready.
@@ -62,11 +63,22 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let counts = Counts::of(&args)?;
-    let finish = async || match counts.real {
-        0 => Ok(()),
-        _ => clear(args.serving.data_dir()).await,
+    let data_dir = args.serving.data_dir();
+    let tell = async || {
+        let pods = if counts.real == 0 { 0 } else { machine::pods(data_dir).await };
+        if 0 < pods {
+            let grace = host::Grace::default();
+            let seconds = (grace.of_pods + grace.of_critical_pods).as_secs();
+            let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
+            eprintln!("muster: ending {pods}, up to {seconds} s; Ctrl-C again ends at once");
+        }
     };
-    args.serving.run(async |parts| start(&args, &counts, parts).await, finish).await
+    let finish = async |pace| match (counts.real, pace) {
+        (0, _) => Ok(()),
+        (_, Pace::Orderly) => clear(data_dir, machine::GRACE).await,
+        (_, Pace::AtOnce) => clear(data_dir, Duration::ZERO).await,
+    };
+    args.serving.run(async |parts| start(&args, &counts, parts).await, tell, finish).await
 }
 
 /// How many nodes there will be, of each sort.
@@ -130,8 +142,8 @@ impl Counts {
 }
 
 /// Takes away what the nodes had of this machine.
-async fn clear(data_dir: &Path) -> anyhow::Result<()> {
-    machine::clear(data_dir).await?;
+async fn clear(data_dir: &Path, grace: Duration) -> anyhow::Result<()> {
+    machine::clear(data_dir, grace).await?;
     let left = machine::look(data_dir)?;
     if !left.0.is_empty() {
         bail!("this is left, although it was to go: {}. `muster down` tries again", left.0.join(", "));

@@ -102,18 +102,23 @@ impl Log {
         while !self.lines.is_full() {
             tokio::time::sleep(LOOK_EVERY).await;
             let is_more = self.read_on(&mut file).await?;
-            if is_more || Instant::now() < ask_at {
+            if is_more {
                 continue;
             }
             // A log that was rotated goes on in a new file of the same name.
             if self.is_other_than(&file).await? {
                 self.read_on(&mut file).await?;
                 match self.open().await {
-                    Ok(next) => file = next,
-                    // The runtime has not made it yet.
+                    Ok(next) => {
+                        file = next;
+                        continue;
+                    }
+                    // The runtime has not made it yet, or all logs of the pod are gone.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => return Err(error),
                 }
+            }
+            if Instant::now() < ask_at {
                 continue;
             }
             if !was_running {

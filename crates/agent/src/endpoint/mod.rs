@@ -30,6 +30,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub use self::tls::{Identity, IdentityError};
+use crate::metrics;
 use crate::node::{Node, Shown};
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
@@ -207,6 +208,11 @@ impl<R: Runtime> Endpoint<R> {
             ["stats", "summary"] if is_read => {
                 let summary = self.node.figures.summary().await?;
                 Ok(json_of(&serde_json::to_value(&*summary).unwrap_or_default()))
+            }
+            ["metrics"] if is_read => {
+                let pods = self.node.pods.all().into_iter().map(|it| it.shown());
+                let said = self.node.metrics.text(pods, &self.node.config.pki(), Timestamp::now());
+                Ok(respond(StatusCode::OK, metrics::MEDIA_TYPE, whole(said)))
             }
             ["metrics", "resource"] if is_read => {
                 let figures = self.node.figures.summary().await?.resource_metrics();

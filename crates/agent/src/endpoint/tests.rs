@@ -55,7 +55,7 @@ async fn served(authority: &Authority, stop: CancellationToken) -> SocketAddr {
     let client = kube::Client::new(nobody, "default");
     let runtime = Arc::new(Cri::connect(std::path::Path::new("/nowhere/at/all.sock")));
     let (recorder, _) = Recorder::new(client.clone(), "m1".to_owned());
-    let node = Node::new(client, Arc::new(example_config()), runtime, recorder);
+    let node = Node::new(client, Arc::new(example_config()), runtime, recorder, Arc::default());
     let identity = Arc::new(Identity::new(authority.pem.as_bytes()).unwrap());
     let (certificate, key) =
         authority.issue("system:node:m1", &["system:nodes"], ExtendedKeyUsagePurpose::ServerAuth);

@@ -11,17 +11,20 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::process::Command;
 
 use super::{MachineError, Place, RUN, containerd, identity, network};
-use crate::runtime::{Cri, Runtime, v1};
+use crate::runtime::{Cri, Runtime, annotation, v1};
 use crate::volumes::table;
 
 /// Pods are ended many at once, but not so many that they stand in each other's way.
 const AT_ONCE: usize = 8;
 
-/// What containers get to end by themselves.
-const GRACE: Duration = Duration::from_secs(5);
+/// The longest that containers get to end by themselves, where no agent is there to end them.
+pub const GRACE: Duration = Duration::from_secs(30);
 
 /// A runtime that does not end its pods by then is not waited for: they are killed.
 const PODS_MAX: Duration = Duration::from_secs(60);
+
+/// A runtime that does not say by then what it runs runs nothing that anybody waits for.
+const COUNT_MAX: Duration = Duration::from_secs(1);
 
 /// How long a process may take that was asked to end, before it is killed; and then that was killed.
 const END_MAX: Duration = Duration::from_secs(10);
@@ -35,11 +38,12 @@ pub struct Left(pub Vec<String>);
 
 /// Rule: what a cluster had of the machine goes when it stops: pods, containerds, network namespaces, bridges, mounts and
 /// cgroups. What it keeps stays. It says what was there, and can be done again.
-pub async fn clear(data_dir: &Path) -> Result<Left, MachineError> {
+/// What still runs has its own time to end, or the one that is given, whichever is shorter.
+pub async fn clear(data_dir: &Path, grace: Duration) -> Result<Left, MachineError> {
     let (dir, id) = identity(data_dir)?;
     let places = places(&dir, &id);
     let was = left(&dir, &id, &places);
-    futures::future::join_all(places.iter().map(end_node)).await;
+    futures::future::join_all(places.iter().map(|it| end_node(it, grace))).await;
 
     // What holds a mount ends before it.
     let held = processes_in_cgroups(&id);
@@ -83,6 +87,18 @@ pub fn sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, MachineError> 
     Ok(running.map(|it| (it.name.clone(), it.socket())).collect())
 }
 
+/// How many pods run on the nodes.
+pub async fn pods(data_dir: &Path) -> usize {
+    let count = async |(_, socket): (String, PathBuf)| {
+        let runtime = Cri::connect(&socket);
+        let sandboxes = tokio::time::timeout(COUNT_MAX, runtime.sandboxes(None)).await;
+        let is_ready = |it: &&v1::PodSandbox| it.state == v1::PodSandboxState::SandboxReady as i32;
+        sandboxes.map_or(0, |it| it.unwrap_or_default().iter().filter(is_ready).count())
+    };
+    let counts = sockets(data_dir).unwrap_or_default().into_iter().map(count);
+    futures::future::join_all(counts).await.into_iter().sum()
+}
+
 /// The nodes that the data directory or the machine knows of.
 fn places(dir: &Path, id: &str) -> Vec<Place> {
     let known = [dir.join("nodes"), Path::new(RUN).join(id)];
@@ -122,12 +138,12 @@ fn left(dir: &Path, id: &str, places: &[Place]) -> Left {
 }
 
 /// Ends whatever runs for the node.
-async fn end_node(place: &Place) {
+async fn end_node(place: &Place, grace: Duration) {
     end(&place.agent_pids(), Signal::TERM).await;
     if !place.containerd_pids().is_empty() {
         // With it, what its pods have of addresses and of the disk is given back.
         let runtime = Cri::connect(&place.socket());
-        if tokio::time::timeout(PODS_MAX, end_pods(&runtime)).await.is_err() {
+        if tokio::time::timeout(PODS_MAX, end_pods(&runtime, grace)).await.is_err() {
             tracing::warn!(node = place.name, "the pods did not end in time: they are killed");
         }
     }
@@ -136,12 +152,14 @@ async fn end_node(place: &Place) {
 }
 
 /// Containers are asked to end first, all at once, so that they can finish what they are doing.
-async fn end_pods(runtime: &impl Runtime) {
+async fn end_pods(runtime: &impl Runtime, grace: Duration) {
     let containers = runtime.containers(None).await.unwrap_or_default();
     let is_running = |it: &v1::Container| it.state == v1::ContainerState::ContainerRunning as i32;
     let ends = containers.into_iter().filter(is_running).map(async |it| {
         // One that cannot be stopped is killed with its sandbox.
-        let _ = runtime.stop_container(&it.id, GRACE).await;
+        let own = it.annotations.get(annotation::GRACE).and_then(|it| it.parse().ok());
+        let own = own.map_or(GRACE, Duration::from_secs);
+        let _ = runtime.stop_container(&it.id, own.min(grace)).await;
     });
     futures::future::join_all(ends).await;
     let sandboxes = runtime.sandboxes(None).await.unwrap_or_default();
@@ -179,6 +197,13 @@ pub(super) fn has_ended(pid: Pid) -> bool {
 }
 
 impl Place {
+    /// The agent ends its pods, and then itself.
+    pub fn ask_agent_to_end(&self) {
+        for pid in self.agent_pids() {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+
     /// The processes that were started with its root.
     pub fn agent_pids(&self) -> Vec<Pid> {
         let root = self.root();

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 
-pub use self::clear::{Left, clear, look, sockets};
+pub use self::clear::{GRACE, Left, clear, look, pods, sockets};
 pub use self::containerd::Containerd;
 pub use self::tools::{Missing, missing};
 

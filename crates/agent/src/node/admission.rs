@@ -40,6 +40,10 @@ pub(super) async fn let_in<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<Entry>) 
     if node.standing.is_shutting_down() {
         return Some(rejection("NodeShutdown".into(), "Pod was rejected as the node is shutting down."));
     }
+    if node.standing.is_resting() {
+        // It begins when the node does again.
+        return std::future::pending().await;
+    }
     let pressures = *node.standing.pressures().borrow();
     let is_best_effort = Qos::of(spec) == Qos::BestEffort;
     let tolerates = tolerates_memory_pressure(spec);

@@ -215,6 +215,37 @@ pub(crate) fn make(parent: &str, uid: &str, spec: &PodSpec) -> io::Result<String
     Ok(path)
 }
 
+/// Rule: all burstable pods together have as much claim to the CPUs as they asked for, and those of best effort the least
+/// there is, however many they are. Upstream: `qosContainerManager`.
+pub(crate) fn share_out<'a>(parent: &str, pods: impl Iterator<Item = &'a PodSpec>) -> io::Result<()> {
+    for (class, shares) in class_shares(pods) {
+        let path = format!("{}/{class}", parent.trim_end_matches('/'));
+        let (dir, file, value) = if is_v2() {
+            (below(Path::new(ROOT), &path), "cpu.weight", weight(shares))
+        } else {
+            (below(&Path::new(ROOT).join("cpu"), &path), "cpu.shares", shares)
+        };
+        match std::fs::read_to_string(dir.join(file)) {
+            Ok(now) if now.trim() == value.to_string() => {}
+            Ok(_) => write(&dir, file, value)?,
+            // There is no pod of it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn class_shares<'a>(pods: impl Iterator<Item = &'a PodSpec>) -> [(&'static str, i64); 2] {
+    let burstable: i64 = pods.filter(|it| Qos::of(it) == Qos::Burstable).map(|it| OfPod::of(it).shares).sum();
+    [("burstable", burstable.clamp(SHARES_MIN, SHARES_MAX)), ("besteffort", SHARES_MIN)]
+}
+
+/// The same claim on another scale. Upstream: `CpuSharesToCpuWeight`.
+fn weight(shares: i64) -> i64 {
+    1 + (shares - SHARES_MIN) * 9999 / (SHARES_MAX - SHARES_MIN)
+}
+
 fn is_v2() -> bool {
     Path::new(ROOT).join("cgroup.controllers").exists()
 }
@@ -248,9 +279,7 @@ fn make_v2(path: &str, limits: &OfPod) -> io::Result<()> {
             _ => {}
         }
     }
-    // The same claim on another scale. Upstream: `CpuSharesToCpuWeight`.
-    let weight = 1 + (limits.shares - SHARES_MIN) * 9999 / (SHARES_MAX - SHARES_MIN);
-    write(&dir, "cpu.weight", weight)?;
+    write(&dir, "cpu.weight", weight(limits.shares))?;
     let quota = limits.quota_us.map_or("max".to_owned(), |it| it.to_string());
     write(&dir, "cpu.max", format!("{quota} {PERIOD_US}"))?;
     write(&dir, "memory.max", limits.memory_bytes.map_or("max".to_owned(), |it| it.to_string()))
@@ -307,6 +336,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_the_classes_have() {
+        let pod = |requests: serde_json::Value| -> PodSpec {
+            serde_json::from_value(
+                json!({"containers": [{"name": "a", "resources": {"requests": requests}}]}),
+            )
+            .unwrap()
+        };
+        let pods = [
+            pod(json!({})),
+            pod(json!({"cpu": "500m"})),
+            pod(json!({"memory": "1Gi"})),
+            pod(json!({"cpu": "2"})),
+        ];
+        assert_eq!(class_shares(pods.iter()), [("burstable", 512 + 2 + 2048), ("besteffort", 2)]);
+        assert_eq!(class_shares([].iter()), [("burstable", 2), ("besteffort", 2)]);
+        assert_eq!([weight(2), weight(1024), weight(SHARES_MAX)], [1, 39, 10_000]);
+    }
 
     #[test]
     fn what_a_pod_may_have() {

@@ -54,6 +54,8 @@ pub struct Upkeep {
     pub thresholds: Thresholds,
     /// A pressure is over when it was not seen for so long.
     pub pressure_min: Duration,
+    /// The longest that a pod gets to end by itself that goes for a soft threshold.
+    pub grace_max: Duration,
     /// When more than this of the disk is taken, in percent, unused images go …
     pub images_high: u8,
     /// … until no more than this is.
@@ -73,6 +75,7 @@ impl Default for Upkeep {
             reserved: Amounts::new(),
             thresholds: Thresholds::default(),
             pressure_min: eviction::PRESSURE_MIN,
+            grace_max: Duration::ZERO,
             images_high: 85,
             images_low: 80,
             image_age_min: Duration::from_secs(120),
@@ -103,6 +106,11 @@ impl Config {
     pub fn host_path(&self, path: &Path) -> PathBuf {
         let own = self.own_paths.iter().find_map(|(from, to)| Some(to.join(path.strip_prefix(from).ok()?)));
         own.unwrap_or_else(|| path.to_owned())
+    }
+
+    /// Where its keys and certificates are.
+    pub fn pki(&self) -> PathBuf {
+        self.root.join("pki")
     }
 
     /// What the node keeps for a pod.

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, PodSpec, Secco
 use muster_engine::downward;
 
 use super::{Config, cgroup, sandbox};
-use crate::runtime::{label, v1};
+use crate::runtime::{annotation, label, v1};
 
 /// Where a container's hash is kept with it.
 pub(crate) const HASH: &str = "io.kubernetes.container.hash";
@@ -108,7 +108,7 @@ impl Make<'_> {
                 "io.kubernetes.container.terminationMessagePolicy",
                 container.termination_message_policy.clone().unwrap_or_else(|| "File".to_owned()),
             ),
-            ("io.kubernetes.pod.terminationGracePeriod", grace),
+            (annotation::GRACE, grace),
         ];
         Ok(v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name: container.name.clone(), attempt: self.attempt }),

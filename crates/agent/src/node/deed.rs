@@ -55,6 +55,12 @@ pub(super) struct Doer<R> {
 impl<R: Runtime> Doer<R> {
     pub(super) async fn carry_out(&self, deed: Deed) -> Outcome {
         let runtime = &self.node.runtime;
+        let is_last = matches!(deed, Deed::Report(_) | Deed::Delete | Deed::CleanUp { .. });
+        let is_deleted = self.object.metadata.deletion_timestamp.is_some();
+        if is_last && !is_deleted && self.node.standing.is_resting() {
+            // The pod begins again with its node, with what it has kept.
+            return Outcome::Done;
+        }
         match deed {
             Deed::Prepare => self.prepare().await,
             Deed::RunSandbox { attempt } => self.run_sandbox(attempt).await,
@@ -548,16 +554,23 @@ impl Figures {
         outcome
     }
 
-    /// Says once how long it took from when the pod was first seen until something of it ran.
-    pub(super) fn note_running(&self, seen: &Seen, begun: Instant, pod: &Key) {
+    /// Says once how long it took from when the pod was first seen until something of it ran, and what of it was the
+    /// node's own time.
+    pub(super) fn note_running(
+        &self,
+        seen: &Seen,
+        begun: Instant,
+        pod: &Key,
+    ) -> Option<(Duration, Duration)> {
         let in_runtime = Duration::from_micros(self.in_runtime_us.load(Ordering::Relaxed));
         let runs = seen.containers.iter().any(|it| matches!(it.state, State::Running { .. }));
         let has_started = self.has_started.load(Ordering::Relaxed);
         if !runs || !has_started || self.is_told.swap(true, Ordering::Relaxed) {
-            return;
+            return None;
         }
         let all = begun.elapsed();
-        let own_ms = all.saturating_sub(in_runtime).as_millis();
-        tracing::debug!(%pod, own_ms, all_ms = all.as_millis(), "its first container runs");
+        let own = all.saturating_sub(in_runtime);
+        tracing::debug!(%pod, own_ms = own.as_millis(), all_ms = all.as_millis(), "its first container runs");
+        Some((all, own))
     }
 }

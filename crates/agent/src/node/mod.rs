@@ -36,6 +36,7 @@ pub use self::config::{Config, Upkeep};
 use self::host::Standing;
 use self::host::stats::Figures;
 pub use self::pods::{Entry, Pods, Shown};
+use crate::metrics::Metrics;
 use crate::net::Seen;
 use crate::record::Recorder;
 use crate::references::References;
@@ -54,6 +55,7 @@ pub struct Node<R> {
     pub references: References,
     pub volumes: Volumes,
     pub recorder: Recorder,
+    pub metrics: Arc<Metrics>,
     pub pods: Pods,
     /// How it stands: registered, short of something, shutting down.
     pub standing: Standing,
@@ -71,7 +73,13 @@ pub struct Node<R> {
 }
 
 impl<R: Runtime> Node<R> {
-    pub fn new(client: Client, config: Arc<Config>, runtime: Arc<R>, recorder: Recorder) -> Arc<Self> {
+    pub fn new(
+        client: Client,
+        config: Arc<Config>,
+        runtime: Arc<R>,
+        recorder: Recorder,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
         let references = References::new(client.clone());
         let volumes = Volumes::new(config.clone(), references.clone());
         Arc::new(Self {
@@ -89,6 +97,7 @@ impl<R: Runtime> Node<R> {
             references,
             volumes,
             recorder,
+            metrics,
         })
     }
 

@@ -576,7 +576,7 @@ mod tests {
         let client = kube::Client::new(tower::service_fn(answer), "default");
         let (recorder, _) = crate::record::Recorder::new(client.clone(), "m1".to_owned());
         let runtime = crate::runtime::Cri::connect(&config.root.join("none.sock"));
-        Node::new(client, Arc::new(config), Arc::new(runtime), recorder)
+        Node::new(client, Arc::new(config), Arc::new(runtime), recorder, Arc::default())
     }
 
     fn pod(annotations: serde_json::Value) -> Pod {

@@ -126,7 +126,9 @@ impl<R: Runtime> Worker<R> {
         let Self { node, observer, object, pod, figures, .. } = self;
         let observing = observer.observe(&*node.runtime, &node.config, object, pod.mark());
         let seen = figures.within(observing).await?;
-        self.figures.note_running(&seen, self.begun, self.pod.key());
+        if let Some((all, own)) = self.figures.note_running(&seen, self.begun, self.pod.key()) {
+            self.node.metrics.started(all, own);
+        }
         self.entry.show(|shown| shown.seen = seen.clone());
         self.seen = seen.clone();
         self.pod.seen(seen, now());
@@ -220,6 +222,7 @@ impl<R: Runtime> Worker<R> {
             }
         };
         let Some(deed) = self.under_way.remove(&id) else { return };
+        self.node.metrics.done(&deed, &outcome);
         if let Outcome::Failed { reason, message } = &outcome {
             tracing::debug!(pod = %self.pod.key(), %reason, "{deed}: {message}");
         }

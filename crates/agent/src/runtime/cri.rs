@@ -1,7 +1,7 @@
 //! A runtime behind a socket that speaks CRI v1.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use hyper_util::rt::TokioIo;
@@ -15,6 +15,7 @@ use super::containerd::events::{SubscribeRequest, TaskExit};
 use super::v1::image_service_client::ImageServiceClient;
 use super::v1::runtime_service_client::RuntimeServiceClient;
 use super::{Exits, Runtime, RuntimeError, Sort, Status, label, v1};
+use crate::metrics::RuntimeCalls;
 
 /// What a call may take that only asks or tells. Upstream: `runtimeRequestTimeout`.
 const CALL_MAX: Duration = Duration::from_secs(120);
@@ -30,6 +31,7 @@ const MESSAGE_MAX: usize = 16 << 20;
 pub struct Cri {
     socket: PathBuf,
     channel: Channel,
+    calls: RuntimeCalls,
 }
 
 impl Cri {
@@ -42,7 +44,13 @@ impl Cri {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         }));
-        Self { socket: socket.to_owned(), channel }
+        Self { socket: socket.to_owned(), channel, calls: RuntimeCalls::default() }
+    }
+
+    /// What is asked is counted there.
+    #[must_use]
+    pub fn counted(self, calls: RuntimeCalls) -> Self {
+        Self { calls, ..self }
     }
 
     pub fn socket(&self) -> &Path {
@@ -52,6 +60,28 @@ impl Cri {
     /// For what containerd has beside CRI.
     pub fn channel(&self) -> Channel {
         self.channel.clone()
+    }
+
+    /// Asks, and counts it under the name that a kubelet has for it.
+    async fn within<T>(
+        &self,
+        limit: Duration,
+        operation: &'static str,
+        tried: &'static str,
+        call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Result<T, RuntimeError> {
+        let began = Instant::now();
+        let answered = match tokio::time::timeout(limit, call).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(error(tried, &status)),
+            Err(_) => Err(RuntimeError {
+                tried,
+                sort: Sort::TimedOut,
+                message: format!("no answer within {} s", limit.as_secs()),
+            }),
+        };
+        self.calls.count(operation, answered.is_err(), began.elapsed());
+        answered
     }
 
     fn runtime(&self) -> RuntimeServiceClient<Channel> {
@@ -66,12 +96,12 @@ impl Cri {
 impl Runtime for Cri {
     async fn version(&self) -> Result<v1::VersionResponse, RuntimeError> {
         let request = v1::VersionRequest { version: "v1".to_owned() };
-        within(CALL_MAX, "ask for its version", self.runtime().version(request)).await
+        self.within(CALL_MAX, "version", "ask for its version", self.runtime().version(request)).await
     }
 
     async fn status(&self) -> Result<Status, RuntimeError> {
         let request = v1::StatusRequest { verbose: false };
-        let answer = within(CALL_MAX, "ask how it is", self.runtime().status(request)).await?;
+        let answer = self.within(CALL_MAX, "status", "ask how it is", self.runtime().status(request)).await?;
         let conditions = answer.status.unwrap_or_default().conditions;
         let trouble = |kind: &str| match conditions.iter().find(|it| it.r#type == kind) {
             Some(it) if it.status => None,
@@ -93,30 +123,55 @@ impl Runtime for Cri {
             ..Default::default()
         });
         let request = v1::ListPodSandboxRequest { filter };
-        Ok(within(CALL_MAX, "list sandboxes", self.runtime().list_pod_sandbox(request)).await?.items)
+        Ok(self
+            .within(CALL_MAX, "list_podsandbox", "list sandboxes", self.runtime().list_pod_sandbox(request))
+            .await?
+            .items)
     }
 
     async fn sandbox(&self, id: &str) -> Result<v1::PodSandboxStatus, RuntimeError> {
         let request = v1::PodSandboxStatusRequest { pod_sandbox_id: id.to_owned(), verbose: false };
-        let answer =
-            within(CALL_MAX, "look at a sandbox", self.runtime().pod_sandbox_status(request)).await?;
+        let answer = self
+            .within(
+                CALL_MAX,
+                "podsandbox_status",
+                "look at a sandbox",
+                self.runtime().pod_sandbox_status(request),
+            )
+            .await?;
         answer.status.ok_or_else(|| empty("look at a sandbox"))
     }
 
     async fn run_sandbox(&self, config: v1::PodSandboxConfig, handler: &str) -> Result<String, RuntimeError> {
         let request = v1::RunPodSandboxRequest { config: Some(config), runtime_handler: handler.to_owned() };
-        let answer = within(SANDBOX_MAX, "run a sandbox", self.runtime().run_pod_sandbox(request)).await?;
+        let answer = self
+            .within(SANDBOX_MAX, "run_podsandbox", "run a sandbox", self.runtime().run_pod_sandbox(request))
+            .await?;
         Ok(answer.pod_sandbox_id)
     }
 
     async fn stop_sandbox(&self, id: &str) -> Result<(), RuntimeError> {
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        within(SANDBOX_MAX, "stop a sandbox", self.runtime().stop_pod_sandbox(request)).await.map(drop)
+        self.within(
+            SANDBOX_MAX,
+            "stop_podsandbox",
+            "stop a sandbox",
+            self.runtime().stop_pod_sandbox(request),
+        )
+        .await
+        .map(drop)
     }
 
     async fn remove_sandbox(&self, id: &str) -> Result<(), RuntimeError> {
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        within(CALL_MAX, "remove a sandbox", self.runtime().remove_pod_sandbox(request)).await.map(drop)
+        self.within(
+            CALL_MAX,
+            "remove_podsandbox",
+            "remove a sandbox",
+            self.runtime().remove_pod_sandbox(request),
+        )
+        .await
+        .map(drop)
     }
 
     async fn containers(&self, uid: Option<&str>) -> Result<Vec<v1::Container>, RuntimeError> {
@@ -125,13 +180,22 @@ impl Runtime for Cri {
             ..Default::default()
         });
         let request = v1::ListContainersRequest { filter };
-        Ok(within(CALL_MAX, "list containers", self.runtime().list_containers(request)).await?.containers)
+        Ok(self
+            .within(CALL_MAX, "list_containers", "list containers", self.runtime().list_containers(request))
+            .await?
+            .containers)
     }
 
     async fn container(&self, id: &str) -> Result<v1::ContainerStatus, RuntimeError> {
         let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
-        let answer =
-            within(CALL_MAX, "look at a container", self.runtime().container_status(request)).await?;
+        let answer = self
+            .within(
+                CALL_MAX,
+                "container_status",
+                "look at a container",
+                self.runtime().container_status(request),
+            )
+            .await?;
         answer.status.ok_or_else(|| empty("look at a container"))
     }
 
@@ -146,24 +210,42 @@ impl Runtime for Cri {
             config: Some(config),
             sandbox_config: Some(sandbox_config),
         };
-        let answer = within(CALL_MAX, "create a container", self.runtime().create_container(request)).await?;
+        let answer = self
+            .within(
+                CALL_MAX,
+                "create_container",
+                "create a container",
+                self.runtime().create_container(request),
+            )
+            .await?;
         Ok(answer.container_id)
     }
 
     async fn start_container(&self, id: &str) -> Result<(), RuntimeError> {
         let request = v1::StartContainerRequest { container_id: id.to_owned() };
-        within(CALL_MAX, "start a container", self.runtime().start_container(request)).await.map(drop)
+        self.within(CALL_MAX, "start_container", "start a container", self.runtime().start_container(request))
+            .await
+            .map(drop)
     }
 
     async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), RuntimeError> {
         let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: seconds(grace) };
         let limit = CALL_MAX.saturating_add(grace);
-        within(limit, "stop a container", self.runtime().stop_container(request)).await.map(drop)
+        self.within(limit, "stop_container", "stop a container", self.runtime().stop_container(request))
+            .await
+            .map(drop)
     }
 
     async fn remove_container(&self, id: &str) -> Result<(), RuntimeError> {
         let request = v1::RemoveContainerRequest { container_id: id.to_owned() };
-        within(CALL_MAX, "remove a container", self.runtime().remove_container(request)).await.map(drop)
+        self.within(
+            CALL_MAX,
+            "remove_container",
+            "remove a container",
+            self.runtime().remove_container(request),
+        )
+        .await
+        .map(drop)
     }
 
     async fn update_resources(
@@ -175,12 +257,19 @@ impl Runtime for Cri {
             v1::UpdateContainerResourcesRequest { container_id: id.to_owned(), linux: Some(resources) };
         let mut runtime = self.runtime();
         let call = runtime.update_container_resources(request);
-        within(CALL_MAX, "change a container's resources", call).await.map(drop)
+        self.within(CALL_MAX, "update_container", "change a container's resources", call).await.map(drop)
     }
 
     async fn reopen_log(&self, id: &str) -> Result<(), RuntimeError> {
         let request = v1::ReopenContainerLogRequest { container_id: id.to_owned() };
-        within(CALL_MAX, "reopen a log", self.runtime().reopen_container_log(request)).await.map(drop)
+        self.within(
+            CALL_MAX,
+            "reopen_container_log",
+            "reopen a log",
+            self.runtime().reopen_container_log(request),
+        )
+        .await
+        .map(drop)
     }
 
     async fn exec_sync(
@@ -195,31 +284,44 @@ impl Runtime for Cri {
             v1::ExecSyncRequest { container_id: id.to_owned(), cmd: command.to_vec(), timeout: seconds };
         // The runtime keeps the limit; ours is for a runtime that hangs.
         let limit = timeout.saturating_add(CALL_MAX);
-        within(limit, "run a command in a container", self.runtime().exec_sync(request)).await
+        self.within(limit, "exec_sync", "run a command in a container", self.runtime().exec_sync(request))
+            .await
     }
 
     async fn exec(&self, request: v1::ExecRequest) -> Result<String, RuntimeError> {
-        Ok(within(CALL_MAX, "exec in a container", self.runtime().exec(request)).await?.url)
+        Ok(self.within(CALL_MAX, "exec", "exec in a container", self.runtime().exec(request)).await?.url)
     }
 
     async fn attach(&self, request: v1::AttachRequest) -> Result<String, RuntimeError> {
-        Ok(within(CALL_MAX, "attach to a container", self.runtime().attach(request)).await?.url)
+        Ok(self
+            .within(CALL_MAX, "attach", "attach to a container", self.runtime().attach(request))
+            .await?
+            .url)
     }
 
     async fn port_forward(&self, sandbox: &str, ports: &[u16]) -> Result<String, RuntimeError> {
         let port = ports.iter().copied().map(i32::from).collect();
         let request = v1::PortForwardRequest { pod_sandbox_id: sandbox.to_owned(), port };
-        Ok(within(CALL_MAX, "forward ports", self.runtime().port_forward(request)).await?.url)
+        Ok(self
+            .within(CALL_MAX, "port_forward", "forward ports", self.runtime().port_forward(request))
+            .await?
+            .url)
     }
 
     async fn images(&self) -> Result<Vec<v1::Image>, RuntimeError> {
         let request = v1::ListImagesRequest { filter: None };
-        Ok(within(CALL_MAX, "list images", self.image_service().list_images(request)).await?.images)
+        Ok(self
+            .within(CALL_MAX, "list_images", "list images", self.image_service().list_images(request))
+            .await?
+            .images)
     }
 
     async fn image(&self, name: &str) -> Result<Option<v1::Image>, RuntimeError> {
         let request = v1::ImageStatusRequest { image: Some(spec(name)), verbose: false };
-        Ok(within(CALL_MAX, "look at an image", self.image_service().image_status(request)).await?.image)
+        Ok(self
+            .within(CALL_MAX, "image_status", "look at an image", self.image_service().image_status(request))
+            .await?
+            .image)
     }
 
     async fn pull(
@@ -229,31 +331,58 @@ impl Runtime for Cri {
         sandbox_config: Option<v1::PodSandboxConfig>,
     ) -> Result<String, RuntimeError> {
         let request = v1::PullImageRequest { image: Some(spec(name)), auth, sandbox_config };
-        Ok(within(PULL_MAX, "pull an image", self.image_service().pull_image(request)).await?.image_ref)
+        Ok(self
+            .within(PULL_MAX, "pull_image", "pull an image", self.image_service().pull_image(request))
+            .await?
+            .image_ref)
     }
 
     async fn remove_image(&self, name: &str) -> Result<(), RuntimeError> {
         let request = v1::RemoveImageRequest { image: Some(spec(name)) };
-        within(CALL_MAX, "remove an image", self.image_service().remove_image(request)).await.map(drop)
+        self.within(CALL_MAX, "remove_image", "remove an image", self.image_service().remove_image(request))
+            .await
+            .map(drop)
     }
 
     async fn image_fs(&self) -> Result<Vec<v1::FilesystemUsage>, RuntimeError> {
         let request = v1::ImageFsInfoRequest {};
         let mut images = self.image_service();
-        let answer = within(CALL_MAX, "ask what images take", images.image_fs_info(request)).await?;
+        let answer = self
+            .within(CALL_MAX, "image_fs_info", "ask what images take", images.image_fs_info(request))
+            .await?;
         Ok(answer.image_filesystems)
     }
 
-    async fn container_stats(&self) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
-        let request = v1::ListContainerStatsRequest { filter: None };
+    async fn container_stats(&self, uid: Option<&str>) -> Result<Vec<v1::ContainerStats>, RuntimeError> {
+        let filter = uid.map(|uid| v1::ContainerStatsFilter {
+            label_selector: [(label::POD_UID.to_owned(), uid.to_owned())].into(),
+            ..Default::default()
+        });
+        let request = v1::ListContainerStatsRequest { filter };
         let mut runtime = self.runtime();
-        Ok(within(CALL_MAX, "ask what containers take", runtime.list_container_stats(request)).await?.stats)
+        Ok(self
+            .within(
+                CALL_MAX,
+                "list_container_stats",
+                "ask what containers take",
+                runtime.list_container_stats(request),
+            )
+            .await?
+            .stats)
     }
 
     async fn pod_stats(&self) -> Result<Vec<v1::PodSandboxStats>, RuntimeError> {
         let request = v1::ListPodSandboxStatsRequest { filter: None };
         let mut runtime = self.runtime();
-        Ok(within(CALL_MAX, "ask what pods take", runtime.list_pod_sandbox_stats(request)).await?.stats)
+        Ok(self
+            .within(
+                CALL_MAX,
+                "list_podsandbox_stats",
+                "ask what pods take",
+                runtime.list_pod_sandbox_stats(request),
+            )
+            .await?
+            .stats)
     }
 
     async fn exits(&self) -> Result<Exits, RuntimeError> {
@@ -303,22 +432,6 @@ fn seconds(grace: Duration) -> i64 {
 
 fn spec(name: &str) -> v1::ImageSpec {
     v1::ImageSpec { image: name.to_owned(), ..Default::default() }
-}
-
-async fn within<T>(
-    limit: Duration,
-    tried: &'static str,
-    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-) -> Result<T, RuntimeError> {
-    match tokio::time::timeout(limit, call).await {
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
-        Ok(Err(status)) => Err(error(tried, &status)),
-        Err(_) => Err(RuntimeError {
-            tried,
-            sort: Sort::TimedOut,
-            message: format!("no answer within {} s", limit.as_secs()),
-        }),
-    }
 }
 
 fn error(tried: &'static str, status: &tonic::Status) -> RuntimeError {

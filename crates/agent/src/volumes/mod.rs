@@ -133,6 +133,11 @@ impl Volumes {
         lock(&self.settled).contains(uid)
     }
 
+    /// Where an empty directory of a pod is, if it can have one of that name.
+    pub fn empty_dir(&self, uid: &str, volume: &str) -> Option<PathBuf> {
+        Some(own_place(&self.pod_dir(uid).ok()?, "empty-dir", name(volume).ok()?))
+    }
+
     /// Whether what is in it may change.
     async fn prepare_one(
         &self,
@@ -315,9 +320,7 @@ impl Volumes {
         } else {
             return Err(unsupported(volume));
         };
-        Ok(Place::Own(
-            pod_dir.join("volumes").join(format!("kubernetes.io~{kind}")).join(name(&volume.name)?),
-        ))
+        Ok(Place::Own(own_place(pod_dir, kind, name(&volume.name)?)))
     }
 }
 
@@ -325,6 +328,10 @@ impl fmt::Debug for Volumes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Volumes").field("config", &self.config).finish_non_exhaustive()
     }
+}
+
+fn own_place(pod_dir: &Path, kind: &str, name: &str) -> PathBuf {
+    pod_dir.join("volumes").join(format!("kubernetes.io~{kind}")).join(name)
 }
 
 enum Place<'a> {

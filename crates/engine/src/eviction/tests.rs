@@ -17,9 +17,9 @@ fn measures(of: &[(Signal, i64, i64)]) -> Measures {
 #[test]
 fn thresholds_are_read_over_a_kubelets() {
     let check = |text: &str, expected: Expect| {
-        let said = match Thresholds::default().with(text) {
+        let said = match Thresholds::default().with_hard(text) {
             Ok(read) => read
-                .0
+                .hard
                 .iter()
                 .map(|(signal, least)| match least {
                     Least::Of(amount) => format!("{} < {amount}\n", signal.name()),
@@ -106,6 +106,104 @@ fn a_pressure_lasts_until_it_was_not_seen_for_a_while() {
     .assert_eq(&said);
 }
 
+#[test]
+fn soft_thresholds_are_read_with_their_time() {
+    let minute = Duration::from_secs(60);
+    let check = |text: &str, graces: &[&str], expected: Expect| {
+        let graces: Vec<_> = graces.iter().map(|it| (String::from(*it), minute)).collect();
+        let said = match Thresholds::default().with_soft(text, &graces) {
+            Ok(read) => format!("{:?}", read.soft),
+            Err(error) => error,
+        };
+        expected.assert_eq(&said);
+    };
+    check("", &[], expect!["{}"]);
+    check("memory.available<10%", &["memory.available"], expect!["{MemoryAvailable: (Share(100), 60s)}"]);
+    check("memory.available<0%", &[], expect!["{}"]);
+    check(
+        "memory.available<10%",
+        &[],
+        expect![
+            "it is not said for how long memory.available may be short: add memory.available=1m to --eviction-soft-grace-period"
+        ],
+    );
+    check(
+        "",
+        &["memory.available"],
+        expect![
+            "memory.available has a grace period, and no threshold: add memory.available<AMOUNT to --eviction-soft"
+        ],
+    );
+    check(
+        "",
+        &["ram"],
+        expect![[
+            r#""ram" is not measured: it is one of memory.available, nodefs.available, nodefs.inodesFree, imagefs.available, imagefs.inodesFree, pid.available"#
+        ]],
+    );
+    let said = Thresholds::default().with_reclaim("memory.available").unwrap_err();
+    expect![[r#""memory.available" is no threshold: write it as memory.available=100Mi"#]].assert_eq(&said);
+}
+
+#[test]
+fn what_is_short_by_a_soft_threshold_may_be_so_for_a_while() {
+    let grace = [(String::from("memory.available"), Duration::from_secs(60))];
+    let thresholds = Thresholds::default()
+        .with_soft("memory.available<30%", &grace)
+        .and_then(|it| it.with_reclaim("memory.available=10%"))
+        .unwrap();
+    let mut watcher = Watcher::new(thresholds, Duration::from_secs(10));
+    let mut said = String::new();
+    let story = [
+        (0, 29, "short, and it may be"),
+        (50, 29, ""),
+        (59, 31, "it is not: its time begins anew"),
+        (60, 29, ""),
+        (119, 29, ""),
+        (120, 29, "for too long"),
+        (130, 31, "more is to be reclaimed"),
+        (140, 39, ""),
+        (150, 40, "that was enough"),
+        (160, 31, ""),
+        (170, 29, "short again"),
+        (180, 5, "a hard threshold does not wait"),
+    ];
+    for (at, percent, what) in story {
+        let measures = measures(&[(Signal::MemoryAvailable, percent << 23, 100 << 23)]);
+        let (pressures, shortage) = watcher.see(&measures, Time::from_secs(at));
+        let shortage = shortage.map_or("nobody goes", |it| if it.is_soft { "soft" } else { "hard" });
+        let pressure = if pressures.memory { "pressure" } else { "no pressure" };
+        said += &format!("{at:>3} {percent:>2} %: {pressure}, {shortage}  {what}\n");
+    }
+    expect![[r#"
+          0 29 %: pressure, nobody goes  short, and it may be
+         50 29 %: pressure, nobody goes  
+         59 31 %: pressure, nobody goes  it is not: its time begins anew
+         60 29 %: pressure, nobody goes  
+        119 29 %: pressure, nobody goes  
+        120 29 %: pressure, soft  for too long
+        130 31 %: pressure, soft  more is to be reclaimed
+        140 39 %: pressure, soft  
+        150 40 %: no pressure, nobody goes  that was enough
+        160 31 %: no pressure, nobody goes  
+        170 29 %: pressure, nobody goes  short again
+        180  5 %: pressure, hard  a hard threshold does not wait
+    "#]]
+    .assert_eq(&said);
+}
+
+#[test]
+fn a_pod_has_its_time_where_that_can_wait() {
+    let grace = |is_soft, own, longest| {
+        let shortage = Shortage { signal: Signal::MemoryAvailable, least: 1, available: 0, is_soft };
+        shortage.grace(Duration::from_secs(own), Duration::from_secs(longest)).as_secs()
+    };
+    assert_eq!(
+        [grace(false, 30, 60), grace(true, 30, 60), grace(true, 30, 10), grace(true, 0, 0)],
+        [1, 30, 10, 1]
+    );
+}
+
 fn pod(uid: &str, priority: i32, request: i64, usage: Option<i64>) -> Candidate {
     let containers = Vec::from([Taker { name: "main".into(), request, usage }]);
     Candidate { uid: uid.into(), priority, is_static: false, is_daemon: false, request, usage, containers }
@@ -113,7 +211,7 @@ fn pod(uid: &str, priority: i32, request: i64, usage: Option<i64>) -> Candidate 
 
 /// Who goes one after the other.
 fn order(signal: Signal, mut pods: Vec<Candidate>) -> String {
-    let shortage = Shortage { signal, least: 100, available: 50 };
+    let shortage = Shortage { signal, least: 100, available: 50, is_soft: false };
     let mut said = String::new();
     while let Some(first) = first_to_go(shortage, &pods).cloned() {
         pods.retain(|it| it.uid != first.uid);
@@ -166,7 +264,9 @@ fn of_pids_the_least_important_goes_first() {
 fn a_pod_is_told_why_it_goes() {
     let mut pod = pod("greedy", 0, 1 << 20, Some(3 << 20));
     pod.containers.push(Taker { name: "modest".into(), request: 100, usage: Some(100) });
-    let said = |signal, least, available| message(Shortage { signal, least, available }, &pod) + "\n";
+    let said = |signal, least, available| {
+        message(Shortage { signal, least, available, is_soft: false }, &pod) + "\n"
+    };
     let said = said(Signal::MemoryAvailable, 100 << 20, (50 << 20) + 1)
         + &said(Signal::ImagefsAvailable, 1 << 30, 0)
         + &said(Signal::NodefsInodesFree, 5000, 17)

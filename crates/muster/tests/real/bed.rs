@@ -93,6 +93,12 @@ impl Cluster {
         assert!(line.starts_with("ready: "), "{line:?}\n{}", self.logs());
     }
 
+    /// The same with other flags.
+    pub(crate) fn start_with(&mut self, flags: &[&str]) {
+        self.flags = flags.iter().map(|it| (*it).to_owned()).collect();
+        self.start();
+    }
+
     /// As by `kill -9`: what its nodes run goes on.
     pub(crate) fn kill(&mut self) {
         let mut up = self.up.take().expect("it runs");
@@ -102,8 +108,33 @@ impl Cluster {
 
     /// As by Ctrl-C. It ends by itself and without an error, and nothing of it is left on the machine.
     pub(crate) fn stop(&mut self) {
+        self.interrupt();
+        self.has_stopped();
+    }
+
+    /// As by Ctrl-C, again and again: its pods are not waited for.
+    fn stop_at_once(&mut self) {
+        self.interrupt();
+        let said = || fs::read_to_string(self.dir.join("up.log")).unwrap_or_default();
+        let ends = |it: &str| it.matches("Ctrl-C again").count();
+        let before = ends(&said());
+        let began = Instant::now();
+        // One that has no pods ends by itself.
+        while ends(&said()) <= before && began.elapsed() < Duration::from_millis(500) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        self.interrupt();
+        self.has_stopped();
+    }
+
+    pub(crate) fn interrupt(&self) {
+        let up = self.up.as_ref().expect("it runs").id().to_string();
+        // It may have ended by now.
+        let _ = Command::new("kill").args(["-INT", &up]).stderr(Stdio::null()).status();
+    }
+
+    pub(crate) fn has_stopped(&mut self) {
         let up = self.up.take().expect("it runs");
-        assert!(Command::new("kill").args(["-INT", &up.id().to_string()]).status().unwrap().success());
         let status = wait_for(up, PATIENCE);
         assert_eq!(status, Some(0), "{}", self.logs());
         let left = machine::look(&self.dir).unwrap();
@@ -212,7 +243,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         if !thread::panicking() {
             if self.up.is_some() {
-                self.stop();
+                self.stop_at_once();
             }
             fs::remove_dir_all(&self.dir).unwrap();
             return;
@@ -237,11 +268,16 @@ pub(crate) fn muster(args: &[&str]) -> Command {
 pub(crate) fn archive() -> &'static Path {
     ARCHIVE.get_or_init(|| {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("busybox.tar");
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/busybox-image");
-        let output = Command::new("bash").arg(script).arg(&path).arg(IMAGE).output().unwrap();
-        assert!(output.status.success(), "{}", said(&output));
+        make_image(&path, IMAGE, &std::env::var("PATH").unwrap());
         path
     })
+}
+
+/// An image of the busybox that is found there.
+pub(crate) fn make_image(archive: &Path, name: &str, path: &str) {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ci/busybox-image");
+    let output = Command::new("bash").arg(script).arg(archive).arg(name).env("PATH", path).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
 }
 
 pub(crate) fn newest_kubectl() -> &'static Path {

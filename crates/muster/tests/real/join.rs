@@ -41,7 +41,7 @@ impl Drop for Running {
             println!("{}", self.log());
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let cleared = runtime.block_on(machine::clear(&self.dir));
+        let cleared = runtime.block_on(machine::clear(&self.dir, Duration::ZERO));
         if !thread::panicking() {
             cleared.unwrap();
             assert_eq!(machine::look(&self.dir).unwrap().0, Vec::<String>::new(), "it is left");

@@ -124,6 +124,8 @@ async fn a_log_that_is_followed_is_rotated_and_ends_with_its_container() {
     say(&dir.log(), "four");
     assert_eq!(next().await.as_deref(), Some("three\n"));
     assert_eq!(next().await.as_deref(), Some("four\n"));
+    // It goes with its pod, maybe before anybody looks again.
+    fs::remove_file(dir.log()).unwrap();
     is_running.store(false, Ordering::SeqCst);
     assert_eq!(next().await, None);
     sending.await.unwrap();

@@ -1,5 +1,6 @@
 //! The node as its host keeps it: registered, heard of, honest about how it is, and with room left.
 
+mod limits;
 mod logs;
 mod measure;
 mod presence;
@@ -16,8 +17,8 @@ use muster_engine::node_status;
 use muster_engine::quantity::Quantity;
 use muster_engine::resources::Amounts;
 
-pub use self::presence::Standing;
-pub use self::shutdown::{Grace, shut_down};
+pub use self::presence::{End, Standing};
+pub use self::shutdown::{Grace, end_pods};
 use super::{Config, Node};
 use crate::runtime::Runtime;
 

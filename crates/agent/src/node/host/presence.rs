@@ -43,7 +43,16 @@ const IMAGES_EVERY: Duration = Duration::from_secs(60);
 pub struct Standing {
     own: watch::Sender<Option<Arc<core::Node>>>,
     pressures: watch::Sender<Pressures>,
-    shutting_down: watch::Sender<bool>,
+    ending: watch::Sender<Option<End>>,
+}
+
+/// How a node ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The machine goes down: its pods fail, and who made them makes others elsewhere.
+    Shutdown,
+    /// The node stops for a while, and begins the same pods again when it is started: so nobody is told that they ended.
+    Rest,
 }
 
 impl Default for Standing {
@@ -51,7 +60,7 @@ impl Default for Standing {
         Self {
             own: watch::Sender::new(None),
             pressures: watch::Sender::new(Pressures::default()),
-            shutting_down: watch::Sender::new(false),
+            ending: watch::Sender::new(None),
         }
     }
 }
@@ -68,16 +77,20 @@ impl Standing {
     }
 
     pub fn is_shutting_down(&self) -> bool {
-        *self.shutting_down.borrow()
+        *self.ending.borrow() == Some(End::Shutdown)
+    }
+
+    pub fn is_resting(&self) -> bool {
+        *self.ending.borrow() == Some(End::Rest)
     }
 
     pub(super) fn set_pressures(&self, pressures: Pressures) {
         self.pressures.send_if_modified(|it| std::mem::replace(it, pressures) != pressures);
     }
 
-    /// From now on the node is not ready, and says why.
-    pub(super) fn shut_down(&self) {
-        self.shutting_down.send_replace(true);
+    /// From now on no pod begins. A node that shuts down is not ready, and says why.
+    pub(super) fn end(&self, how: End) {
+        self.ending.send_replace(Some(how));
     }
 }
 
@@ -227,14 +240,14 @@ impl<R: Runtime> Presence<'_, R> {
     async fn report(&self) {
         let mut own = self.node.standing.own();
         let mut pressures = self.node.standing.pressures();
-        let mut shutting_down = self.node.standing.shutting_down.subscribe();
+        let mut ending = self.node.standing.ending.subscribe();
         let mut images = Images::default();
         let mut said: Option<Instant> = None;
         let mut retry = Retry::default();
         loop {
             own.mark_unchanged();
             pressures.mark_unchanged();
-            shutting_down.mark_unchanged();
+            ending.mark_unchanged();
             let node = self.measured(&mut images).await;
             let shown = own.borrow().clone();
             if let Some(shown) = shown {
@@ -265,7 +278,7 @@ impl<R: Runtime> Presence<'_, R> {
                 // Others may say that it is lost, or have deleted it.
                 _ = own.changed() => {}
                 _ = pressures.changed() => {}
-                _ = shutting_down.changed() => {}
+                _ = ending.changed() => {}
             }
         }
     }

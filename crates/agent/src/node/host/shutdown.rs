@@ -1,4 +1,4 @@
-//! The machine goes down: pods end in order, and the node says why it is not ready.
+//! The node ends: its pods do, in order. When the machine goes down, the node says why it is not ready.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +7,7 @@ use muster_engine::eviction::CRITICAL;
 use muster_engine::pod::Ending;
 use tokio::time::{Instant, sleep};
 
+use super::End;
 use crate::node::{Entry, Node, Shown};
 use crate::runtime::Runtime;
 
@@ -15,7 +16,10 @@ const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long pods get when the machine goes down.
+/// What is killed at the end of its time needs a moment to be gone.
+const GONE_MAX: Duration = Duration::from_secs(5);
+
+/// How long pods get when their node ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Grace {
     pub of_pods: Duration,
@@ -29,16 +33,24 @@ impl Default for Grace {
     }
 }
 
-/// Ends the node's pods: critical ones last, each within its own time or the one that is given, whichever is shorter.
-/// Upstream: `pkg/kubelet/nodeshutdown`.
-pub async fn shut_down<R: Runtime>(node: &Node<R>, grace: Grace) {
-    tracing::info!(node = node.config.name, "the node shuts down: its pods are ended");
-    node.standing.shut_down();
+impl Grace {
+    /// What it takes at most until no pod is left.
+    pub fn longest(self) -> Duration {
+        self.of_pods + self.of_critical_pods + GONE_MAX * 2
+    }
+}
+
+/// Ends the node's pods, with their hooks: critical ones last, each within its own time or the one that is given, whichever
+/// is shorter. Upstream: `pkg/kubelet/nodeshutdown`.
+pub async fn end_pods<R: Runtime>(node: &Node<R>, how: End, grace: Grace) {
+    tracing::info!(node = node.config.name, ?how, "the node ends: its pods are ended");
+    node.standing.end(how);
     let is_critical = |it: &Arc<Entry>| {
         let priority = it.shown().object.spec.as_ref().and_then(|it| it.priority);
         CRITICAL <= priority.unwrap_or(0)
     };
-    let (critical, others): (Vec<_>, Vec<_>) = node.pods.all().into_iter().partition(is_critical);
+    let all = node.pods.all().into_iter().filter(|it| !was_over(&it.shown()));
+    let (critical, others): (Vec<_>, Vec<_>) = all.partition(is_critical);
     for (pods, grace) in [(others, grace.of_pods), (critical, grace.of_critical_pods)] {
         end(&pods, grace).await;
     }
@@ -57,13 +69,19 @@ async fn end(pods: &[Arc<Entry>], grace: Duration) {
             is_disruption: true,
         });
     }
-    // What is killed at the end of its time needs a moment to be gone.
-    let until = Instant::now() + grace + Duration::from_secs(5);
-    let is_over = |it: &Arc<Entry>| {
-        let Shown { has_ended, status, .. } = it.shown();
-        has_ended && (status["reason"] == REASON || status["phase"] == "Succeeded")
-    };
-    while !pods.iter().all(is_over) && Instant::now() < until {
+    let until = Instant::now() + grace + GONE_MAX;
+    while !pods.iter().all(|it| is_over(&it.shown())) && Instant::now() < until {
         sleep(LOOK_EVERY).await;
     }
+}
+
+/// Before it was told to end.
+fn was_over(Shown { has_ended, status, .. }: &Shown) -> bool {
+    *has_ended && (status["phase"] == "Failed" || status["phase"] == "Succeeded")
+}
+
+/// It has ended, and that was said.
+fn is_over(Shown { has_ended, status, object, .. }: &Shown) -> bool {
+    let is_told = status["reason"] == REASON || status["phase"] == "Succeeded";
+    *has_ended && (is_told || object.metadata.deletion_timestamp.is_some())
 }

@@ -207,7 +207,7 @@ impl<R: Runtime> Figures<R> {
 
     async fn look(&self, before: HashMap<String, (i64, u64)>) -> Result<Last, RuntimeError> {
         let sandboxes = self.runtime.sandboxes(None).await?;
-        let containers = self.runtime.container_stats().await?;
+        let containers = self.runtime.container_stats(None).await?;
         // A runtime that cannot tell what a pod takes has told what its containers do.
         let pods = self.runtime.pod_stats().await.unwrap_or_default();
         let image_fs = self.runtime.image_fs().await.unwrap_or_default();
@@ -428,7 +428,7 @@ impl Look {
 }
 
 /// What a directory and all below it takes, in bytes and inodes. What is mounted there is not of it.
-async fn taken(dir: std::path::PathBuf) -> (u64, u64) {
+pub(super) async fn taken(dir: std::path::PathBuf) -> (u64, u64) {
     tokio::task::spawn_blocking(move || walk(&dir)).await.unwrap_or_default()
 }
 
@@ -458,7 +458,7 @@ fn walk(dir: &Path) -> (u64, u64) {
     (bytes, inodes as u64)
 }
 
-fn name(stats: &v1::ContainerStats) -> &str {
+pub(super) fn name(stats: &v1::ContainerStats) -> &str {
     let name = stats.attributes.as_ref().and_then(|it| it.labels.get(label::CONTAINER_NAME));
     name.map(String::as_str).unwrap_or_default()
 }

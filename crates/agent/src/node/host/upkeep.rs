@@ -1,6 +1,6 @@
 //! Room on the node: what it is short of is measured, and made good; large logs and unused images go.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use kube::ResourceExt as _;
-use muster_engine::eviction::{self, Candidate, Resource, Shortage, Taker, Watcher};
+use muster_engine::eviction::{self, CRITICAL, Candidate, Resource, Shortage, Taker, Watcher};
 use muster_engine::facts::{Key, Text};
 use muster_engine::image_garbage::{self, Garbage, Limits};
 use muster_engine::loops::{Reference, Tell};
@@ -18,10 +18,11 @@ use muster_engine::quantity::Quantity;
 use muster_engine::resources::{self, Amounts};
 use tokio::time::{Instant, sleep};
 
+use super::limits::Looks;
 use super::measure::{self, Disk};
 use super::stats::{ContainerStats, PodStats};
 use super::{logs, node_reference};
-use crate::node::{Node, now};
+use crate::node::{Node, cgroup, now};
 use crate::runtime::Runtime;
 
 /// How often images are looked through.
@@ -45,6 +46,7 @@ impl<R: Runtime> Upkeeper<'_, R> {
         let upkeep = &self.node.config.upkeep;
         let mut watcher = Watcher::new(upkeep.thresholds.clone(), upkeep.pressure_min);
         let mut garbage = Garbage::default();
+        let mut looks = Looks::default();
         // Until the runtime says where they are, nobody knows how much room there is for them.
         let mut images: Option<PathBuf> = None;
         let mut collected: Option<Instant> = None;
@@ -62,7 +64,10 @@ impl<R: Runtime> Upkeeper<'_, R> {
             let images = images.as_deref();
             let (pressures, shortage) = watcher.see(&self.measures(images), now());
             self.node.standing.set_pressures(pressures);
-            if let Some(shortage) = shortage {
+            self.share_out();
+            // A pod that goes for its own limit may make the room that is missing.
+            let has_evicted = self.hold_to_limits(&mut looks).await;
+            if let Some(shortage) = shortage.filter(|_| !has_evicted) {
                 self.reclaim(shortage, &watcher, &mut garbage, images).await;
             }
             let log_dir = self.node.config.var_log.join("pods");
@@ -78,6 +83,33 @@ impl<R: Runtime> Upkeeper<'_, R> {
     async fn image_dir(&self) -> Option<PathBuf> {
         let found = self.node.runtime.image_fs().await.ok()?;
         Some(PathBuf::from(&found.first()?.fs_id.as_ref()?.mountpoint))
+    }
+
+    /// What classes of pods have of the CPUs follows who is here.
+    fn share_out(&self) {
+        let Some(pods) = self.pods() else { return };
+        let specs = pods.iter().filter_map(|it| it.spec.as_ref());
+        if let Err(error) = cgroup::share_out(&self.node.config.cgroup_parent, specs) {
+            tracing::debug!(node = self.node.config.name, %error, "cannot share out the CPUs");
+        }
+    }
+
+    /// Pods that take more than they said themselves go, daemon pods too. Whether one did.
+    async fn hold_to_limits(&self, looks: &mut Looks) -> bool {
+        let Some(pods) = self.pods() else { return false };
+        let may_go = |it: &core::Pod| {
+            let priority = it.spec.as_ref().and_then(|it| it.priority).unwrap_or(0);
+            it.metadata.deletion_timestamp.is_none() && !is_static(it) && priority < CRITICAL
+        };
+        let pods: Vec<_> = pods.into_iter().filter(|it| may_go(it)).collect();
+        let over = looks.over(self.node, &pods, self.node.config.upkeep.look_every).await;
+        for (pod, limit, message) in &over {
+            self.evict(pod, limit.name(), message, eviction::GRACE_MIN, false);
+        }
+        for (pod, ..) in &over {
+            self.wait_until_gone(&pod.uid().unwrap_or_default()).await;
+        }
+        !over.is_empty()
     }
 
     /// What nobody needs goes first; then one pod.
@@ -128,26 +160,39 @@ impl<R: Runtime> Upkeeper<'_, R> {
             return;
         };
         let message = eviction::message(shortage, pod);
-        if let Some(object) = pods.iter().find(|it| it.uid().as_deref() == Some(&*pod.uid)) {
-            tracing::warn!(
-                pod = object.name_any(),
-                namespace = object.namespace(),
-                message,
-                "a pod is evicted"
-            );
-            self.tell(pod_reference(object), Event::warning(eviction::REASON, message.clone()));
-        }
-        if let Some(entry) = self.node.pods.get(&pod.uid) {
-            entry.end(Ending {
-                reason: eviction::REASON.into(),
-                message: message.into(),
-                // What is short cannot wait: it is the least that a container gets.
-                grace: Some(Duration::from_secs(1)),
-                is_rejection: false,
-                is_disruption: true,
-            });
-            self.wait_until_gone(&pod.uid).await;
-        }
+        let Some(object) = pods.iter().find(|it| it.uid().as_deref() == Some(&*pod.uid)) else { return };
+        let own = object.spec.as_ref().and_then(|it| it.termination_grace_period_seconds).unwrap_or(30);
+        let own = Duration::from_secs(u64::try_from(own).unwrap_or(0));
+        let grace = shortage.grace(own, self.node.config.upkeep.grace_max);
+        self.evict(object, shortage.signal.name(), &message, grace, true);
+        self.wait_until_gone(&pod.uid).await;
+    }
+
+    fn evict(
+        &self,
+        pod: &core::Pod,
+        signal: &'static str,
+        message: &str,
+        grace: Duration,
+        is_disruption: bool,
+    ) {
+        self.node.metrics.evicted(signal);
+        tracing::warn!(
+            pod = pod.name_any(),
+            namespace = pod.namespace(),
+            signal,
+            message,
+            "a pod is evicted"
+        );
+        self.tell(pod_reference(pod), Event::warning(eviction::REASON, message.to_owned()));
+        let Some(entry) = self.node.pods.get(&pod.uid().unwrap_or_default()) else { return };
+        entry.end(Ending {
+            reason: eviction::REASON.into(),
+            message: message.into(),
+            grace: Some(grace),
+            is_rejection: false,
+            is_disruption,
+        });
     }
 
     async fn wait_until_gone(&self, uid: &str) {
@@ -219,8 +264,13 @@ impl<R: Runtime> Upkeeper<'_, R> {
     /// All that are here and have not ended. `None` until it is known which they are.
     fn pods(&self) -> Option<Vec<Arc<core::Pod>>> {
         self.node.pods.mirrors()?;
+        // One that had ended when the node began is not known to have until it was looked at.
+        let was_over = |it: &core::Pod| {
+            let phase = it.status.as_ref().and_then(|it| it.phase.as_deref());
+            matches!(phase, Some("Failed" | "Succeeded"))
+        };
         let shown = self.node.pods.all().into_iter().map(|it| it.shown());
-        Some(shown.filter(|it| !it.has_ended).map(|it| it.object).collect())
+        Some(shown.filter(|it| !it.has_ended && !was_over(&it.object)).map(|it| it.object).collect())
     }
 
     fn tell(&self, about: Reference, event: Event) {
@@ -278,12 +328,10 @@ fn candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resource) -> C
         Resource::Inodes => it.ephemeral_storage.inodes_used,
         Resource::Pids => it.process_stats.as_ref().map_or(0, |it| it.process_count),
     });
-    let annotation = |key: &str| pod.annotations().get(key).map(String::as_str);
     Candidate {
         uid: pod.uid().unwrap_or_default().into(),
         priority: spec.and_then(|it| it.priority).unwrap_or(0),
-        is_static: annotation(muster_engine::static_pod::SOURCE).is_some_and(|it| it != "api")
-            || annotation("kubernetes.io/config.mirror").is_some(),
+        is_static: is_static(pod),
         is_daemon: pod
             .owner_references()
             .iter()
@@ -303,9 +351,21 @@ fn taken(stats: &ContainerStats, resource: Resource) -> u64 {
     }
 }
 
+/// From a file on the node, or the mirror of such a one.
+fn is_static(pod: &core::Pod) -> bool {
+    let annotation = |key: &str| pod.annotations().get(key).map(String::as_str);
+    annotation(muster_engine::static_pod::SOURCE).is_some_and(|it| it != "api")
+        || annotation("kubernetes.io/config.mirror").is_some()
+}
+
 fn requests(of: Option<&core::ResourceRequirements>) -> Amounts {
+    amounts(of.and_then(|it| it.requests.as_ref()))
+}
+
+/// What cannot be read is not there.
+pub(super) fn amounts(of: Option<&BTreeMap<String, ApiQuantity>>) -> Amounts {
     let read = |(key, ApiQuantity(amount)): (&String, &ApiQuantity)| {
         Some((key.clone(), Quantity::parse(amount).ok()?))
     };
-    of.and_then(|it| it.requests.as_ref()).into_iter().flatten().filter_map(read).collect()
+    of.into_iter().flatten().filter_map(read).collect()
 }

@@ -1,0 +1,349 @@
+//! What a node counts, as `/metrics` shows it. Names are upstream's where upstream counts the same. Nothing is counted by pod:
+//! that is in `/metrics/resource`.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use muster_engine::pod::{Deed, Outcome, ProbeKind};
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::join;
+use crate::node::Shown;
+
+pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// From a millisecond, which is a question, to ten minutes, which is a large image.
+const CALL_S: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 600.0];
+
+/// A pod whose image is here runs within a second.
+const START_S: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 60.0, 300.0, 1200.0];
+
+/// What the node takes itself of that.
+const OWN_S: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
+
+/// What a node counts.
+pub struct Metrics {
+    registry: Registry,
+    pub runtime_calls: RuntimeCalls,
+    deeds: Family<Done, Counter>,
+    probes: Family<Probed, Counter>,
+    evictions: Family<Evicted, Counter>,
+    pods: Family<Phase, Gauge>,
+    starts: Histogram,
+    own_starts: Histogram,
+    client_ttl: Gauge,
+    server_ttl: Gauge,
+    memory: Gauge,
+    cpu: Counter<f64, AtomicU64>,
+    files: Gauge,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Done {
+    deed: &'static str,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Probed {
+    probe_type: &'static str,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Evicted {
+    eviction_signal: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Phase {
+    phase: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Operation {
+    operation_type: &'static str,
+}
+
+/// What the runtime was asked, how long it took, and what failed.
+#[derive(Debug, Clone)]
+pub struct RuntimeCalls {
+    all: Family<Operation, Counter>,
+    failed: Family<Operation, Counter>,
+    took: Family<Operation, Histogram>,
+}
+
+impl Default for RuntimeCalls {
+    fn default() -> Self {
+        let new: fn() -> Histogram = || Histogram::new(CALL_S);
+        Self { all: Family::default(), failed: Family::default(), took: Family::new_with_constructor(new) }
+    }
+}
+
+impl RuntimeCalls {
+    pub(crate) fn count(&self, operation_type: &'static str, has_failed: bool, took: Duration) {
+        let operation = Operation { operation_type };
+        self.all.get_or_create(&operation).inc();
+        self.took.get_or_create(&operation).observe(took.as_secs_f64());
+        if has_failed {
+            self.failed.get_or_create(&operation).inc();
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let metrics = Self {
+            registry: Registry::default(),
+            runtime_calls: RuntimeCalls::default(),
+            deeds: Family::default(),
+            probes: Family::default(),
+            evictions: Family::default(),
+            pods: Family::default(),
+            starts: Histogram::new(START_S),
+            own_starts: Histogram::new(OWN_S),
+            client_ttl: Gauge::default(),
+            server_ttl: Gauge::default(),
+            memory: Gauge::default(),
+            cpu: Counter::default(),
+            files: Gauge::default(),
+        };
+        metrics.registered()
+    }
+}
+
+impl Metrics {
+    fn registered(mut self) -> Self {
+        let all = &mut self.registry;
+        let calls = &self.runtime_calls;
+        all.register("kubelet_runtime_operations", "What the runtime was asked", calls.all.clone());
+        all.register("kubelet_runtime_operations_errors", "What of it failed", calls.failed.clone());
+        all.register_with_unit(
+            "kubelet_runtime_operations_duration",
+            "Time to the runtime's answer",
+            Unit::Seconds,
+            calls.took.clone(),
+        );
+        all.register("muster_pods", "Pods of the node, by phase", self.pods.clone());
+        all.register("muster_pod_deeds", "What was done for pods, and what came of it", self.deeds.clone());
+        all.register("muster_probes", "Answers to probes", self.probes.clone());
+        all.register("kubelet_evictions", "Pods that were evicted", self.evictions.clone());
+        all.register_with_unit(
+            "kubelet_pod_start_duration",
+            "Time from when a pod was first seen until its first container ran",
+            Unit::Seconds,
+            self.starts.clone(),
+        );
+        all.register_with_unit(
+            "muster_pod_start_own",
+            "What of that was not the runtime's time",
+            Unit::Seconds,
+            self.own_starts.clone(),
+        );
+        all.register_with_unit(
+            "kubelet_certificate_manager_client_ttl",
+            "How long the node's own certificate is good",
+            Unit::Seconds,
+            self.client_ttl.clone(),
+        );
+        all.register_with_unit(
+            "kubelet_certificate_manager_server_ttl",
+            "How long the certificate is good that it serves with",
+            Unit::Seconds,
+            self.server_ttl.clone(),
+        );
+        all.register_with_unit(
+            "process_resident_memory",
+            "Memory of the agent",
+            Unit::Bytes,
+            self.memory.clone(),
+        );
+        all.register_with_unit("process_cpu", "CPU time of the agent", Unit::Seconds, self.cpu.clone());
+        all.register("process_open_fds", "Files that the agent has open", self.files.clone());
+        self
+    }
+
+    pub(crate) fn done(&self, deed: &Deed, outcome: &Outcome) {
+        let result = if matches!(outcome, Outcome::Failed { .. }) { "error" } else { "success" };
+        self.deeds.get_or_create(&Done { deed: kind(deed), result }).inc();
+        if let Deed::Probe { probe, .. } = deed {
+            let probe_type = match probe {
+                ProbeKind::Startup => "Startup",
+                ProbeKind::Liveness => "Liveness",
+                ProbeKind::Readiness => "Readiness",
+            };
+            let result = match outcome {
+                Outcome::Probed { passed: true, .. } => "successful",
+                Outcome::Probed { passed: false, .. } => "failed",
+                _ => "unknown",
+            };
+            self.probes.get_or_create(&Probed { probe_type, result }).inc();
+        }
+    }
+
+    pub(crate) fn evicted(&self, eviction_signal: &'static str) {
+        self.evictions.get_or_create(&Evicted { eviction_signal }).inc();
+    }
+
+    /// A pod's first container runs: how long that took, and what of it was the node's own time.
+    pub(crate) fn started(&self, all: Duration, own: Duration) {
+        self.starts.observe(all.as_secs_f64());
+        self.own_starts.observe(own.as_secs_f64());
+    }
+
+    /// All of it, as text. `pki` is where the node's certificates are.
+    pub(crate) fn text(&self, pods: impl Iterator<Item = Shown>, pki: &Path, now: Timestamp) -> String {
+        const PHASES: [&str; 4] = ["Pending", "Running", "Succeeded", "Failed"];
+        let mut counts = [0; PHASES.len()];
+        for pod in pods {
+            // Before it is told of by this agent, it is as the one before it said; else it has not begun.
+            let before = pod.object.status.as_ref().and_then(|it| it.phase.as_deref());
+            let phase = pod.status["phase"].as_str().or(before);
+            let phase = PHASES.iter().position(|it| phase == Some(it)).unwrap_or(0);
+            counts[phase] += 1;
+        }
+        for (phase, count) in PHASES.into_iter().zip(counts) {
+            self.pods.get_or_create(&Phase { phase }).set(count);
+        }
+        for (gauge, until) in [&self.client_ttl, &self.server_ttl].into_iter().zip(join::good_until(pki)) {
+            gauge.set(until.map_or(0, |it| it.as_second() - now.as_second()));
+        }
+        let process = Process::read();
+        self.memory.set(process.resident_bytes);
+        // It only grows, and the kernel counts it.
+        self.cpu.inner().store(process.cpu_s.to_bits(), Ordering::Relaxed);
+        self.files.set(process.files);
+        let mut said = String::new();
+        match text::encode(&mut said, &self.registry) {
+            Ok(()) => said,
+            Err(_) => String::new(),
+        }
+    }
+}
+
+fn kind(deed: &Deed) -> &'static str {
+    match deed {
+        Deed::Prepare => "prepare",
+        Deed::RunSandbox { .. } => "run_sandbox",
+        Deed::FindImage { .. } => "find_image",
+        Deed::Pull { .. } => "pull",
+        Deed::Start { .. } => "start",
+        Deed::PostStart { .. } => "post_start",
+        Deed::Probe { .. } => "probe",
+        Deed::Stop { .. } => "stop",
+        Deed::RemoveContainer { .. } => "remove_container",
+        Deed::StopSandbox { .. } => "stop_sandbox",
+        Deed::RemoveSandbox { .. } => "remove_sandbox",
+        Deed::CleanUp { .. } => "clean_up",
+        Deed::Report(_) => "report",
+        Deed::Delete => "delete",
+    }
+}
+
+/// What the agent itself takes.
+#[derive(Debug, Default)]
+struct Process {
+    resident_bytes: i64,
+    cpu_s: f64,
+    files: i64,
+}
+
+impl Process {
+    fn read() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+        Self {
+            resident_bytes: resident(&read("/proc/self/status")).unwrap_or(0),
+            cpu_s: cpu(&read("/proc/self/stat")).unwrap_or(0.0),
+            files: i64::try_from(files).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+fn resident(status: &str) -> Option<i64> {
+    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()?.checked_mul(1024)
+}
+
+/// In user mode and in the kernel, in ticks: the twelfth and thirteenth word after the name, which may have any words in it.
+fn cpu(stat: &str) -> Option<f64> {
+    let (_, words) = stat.rsplit_once(") ")?;
+    let mut ticks = words.split_whitespace().skip(11).map_while(|it| it.parse::<u32>().ok());
+    Some((f64::from(ticks.next()?) + f64::from(ticks.next()?)) / TICKS_PER_S)
+}
+
+/// `USER_HZ`, which is the same on all machines of Linux that are built today.
+const TICKS_PER_S: f64 = 100.0;
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn what_was_counted_is_told() {
+        let metrics = Metrics::default();
+        let failed = Outcome::Failed { reason: "FailedMount".into(), message: "no such thing".into() };
+        metrics.done(&Deed::Prepare, &failed);
+        metrics.done(&Deed::Prepare, &Outcome::Done);
+        let probe = Deed::Probe { container: "main".into(), id: "c1".into(), probe: ProbeKind::Liveness };
+        metrics.done(&probe, &Outcome::Probed { passed: false, message: "".into() });
+        metrics.evicted("memory.available");
+        metrics.started(Duration::from_millis(800), Duration::from_millis(30));
+        metrics.runtime_calls.count("run_podsandbox", true, Duration::from_millis(300));
+        let shown = |phase: &str| Shown { status: serde_json::json!({"phase": phase}), ..Shown::default() };
+        let pods = [shown("Running"), shown("Running"), shown("Failed"), Shown::default()];
+        let said = metrics.text(pods.into_iter(), Path::new("/nowhere"), Timestamp::UNIX_EPOCH);
+        // How much this process takes differs, and buckets are many.
+        let is_told =
+            |it: &&str| !it.starts_with('#') && !it.starts_with("process_") && !it.contains("_bucket");
+        let mut told: Vec<&str> = said.lines().filter(is_told).collect();
+        told.sort_unstable();
+        expect![[r#"
+            kubelet_certificate_manager_client_ttl_seconds 0
+            kubelet_certificate_manager_server_ttl_seconds 0
+            kubelet_evictions_total{eviction_signal="memory.available"} 1
+            kubelet_pod_start_duration_seconds_count 1
+            kubelet_pod_start_duration_seconds_sum 0.8
+            kubelet_runtime_operations_duration_seconds_count{operation_type="run_podsandbox"} 1
+            kubelet_runtime_operations_duration_seconds_sum{operation_type="run_podsandbox"} 0.3
+            kubelet_runtime_operations_errors_total{operation_type="run_podsandbox"} 1
+            kubelet_runtime_operations_total{operation_type="run_podsandbox"} 1
+            muster_pod_deeds_total{deed="prepare",result="error"} 1
+            muster_pod_deeds_total{deed="prepare",result="success"} 1
+            muster_pod_deeds_total{deed="probe",result="success"} 1
+            muster_pod_start_own_seconds_count 1
+            muster_pod_start_own_seconds_sum 0.03
+            muster_pods{phase="Failed"} 1
+            muster_pods{phase="Pending"} 1
+            muster_pods{phase="Running"} 2
+            muster_pods{phase="Succeeded"} 0
+            muster_probes_total{probe_type="Liveness",result="failed"} 1"#]]
+        .assert_eq(&told.join("\n"));
+        for name in ["process_resident_memory_bytes ", "process_cpu_seconds_total ", "process_open_fds "] {
+            assert!(said.lines().any(|it| it.starts_with(name)), "{name}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_says_of_the_agent_is_read() {
+        assert_eq!(resident("VmPeak: 9 kB\nVmRSS:\t   12 kB\n"), Some(12288));
+        assert_eq!(cpu("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0"), Some(2.0));
+        assert_eq!([cpu(""), cpu("7 (a) S 1")], [None, None]);
+    }
+}
