@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use http::Uri;
 use muster_agent::endpoint::{Endpoint, Identity};
-use muster_agent::join::{Asking, Authority, Member};
+use muster_agent::join::{Asking, Authority, Member, Token};
 use muster_agent::metrics::Metrics;
 use muster_agent::net;
 use muster_agent::node::{Config, Node, Upkeep, host};
@@ -39,10 +39,10 @@ pub(crate) struct Args {
     /// Where the API server is
     #[arg(long, value_name = "URL")]
     server: String,
-    /// A bootstrap token; not needed once the node has joined
+    /// A bootstrap token; not needed once the node has joined, unless its certificate runs out
     #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
     token: Option<String>,
-    /// A file that has it
+    /// A file that has it, read whenever it is needed
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// What the certificate of the server's authority is known by
@@ -224,9 +224,9 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
         Some(name) => name.clone(),
         None => hostname()?,
     };
-    let token = match &args.token_file {
-        Some(path) => std::fs::read_to_string(path).ok().map(|it| it.trim().to_owned()),
-        None => args.token.clone(),
+    let token = match (&args.token_file, &args.token) {
+        (Some(path), _) => Some(Token::File(path.clone())),
+        (None, token) => token.clone().map(Token::Given),
     };
     let authority = match (&args.ca_cert, &args.ca_hash) {
         (Some(path), _) => Some(Authority::Certificate(path.clone())),

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use hyper::Request;
@@ -12,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::data_dir::lock;
 use crate::parts::{self, Choices, Parts};
+use crate::span;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serving {
@@ -30,6 +32,9 @@ pub(crate) struct Serving {
     /// The addresses of pods: each node that joins and brings none is given 256 of them
     #[arg(long, value_name = "RANGE", default_value = "10.244.0.0/16")]
     cluster_cidr: String,
+    /// How long the certificates of nodes, and others that are asked for, are good at most
+    #[arg(long, value_name = "TIME", default_value = "365d", value_parser = span::parse)]
+    cluster_signing_duration: Duration,
     #[command(flatten)]
     choices: Choices,
 }
@@ -98,6 +103,7 @@ impl Serving {
         if let Some(path) = &self.audit_log {
             server.audit_to(path)?;
         }
+        server.sign_for(self.cluster_signing_duration);
         let given = match machine {
             Some(machine) => server.give_pod_ranges(&machine.pods(), u32::from(NODES_MAX) + 1),
             None => server.give_pod_ranges(&self.cluster_cidr, 0),

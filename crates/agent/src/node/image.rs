@@ -148,7 +148,8 @@ fn fitting(known: Vec<Known>, image: &str) -> Vec<AuthConfig> {
                     username: login.username,
                     password: login.password,
                     auth: login.auth,
-                    server_address: name,
+                    // containerd would use them only where that is asked: not at a mirror, and not without a scheme.
+                    server_address: String::new(),
                     identity_token: login.identity_token,
                     registry_token: login.registry_token,
                 };

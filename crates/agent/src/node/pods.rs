@@ -17,7 +17,6 @@ use muster_engine::pod::admission::Guest;
 use muster_engine::pod::{self, Ending};
 use muster_engine::static_pod;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use super::worker::Worker;
 use super::{Config, Node, admission, sandbox};
@@ -424,7 +423,16 @@ fn see<R: Runtime>(node: &Arc<Node<R>>, mut pod: Pod) {
 async fn follow<R: Runtime>(node: &Arc<Node<R>>) {
     let mut was_followed = true;
     loop {
-        match node.runtime.exits().await {
+        let mut following = pin!(node.runtime.exits());
+        let followed = tokio::select! {
+            followed = &mut following => followed,
+            // A runtime may answer only with its first event. Meanwhile it tells; what ended before that is looked for.
+            () = tokio::time::sleep(FOLLOW_AGAIN) => {
+                look_at_all(node);
+                following.await
+            }
+        };
+        match followed {
             Ok(mut exits) => {
                 was_followed = true;
                 look_at_all(node);
@@ -460,21 +468,23 @@ fn look_at_all<R: Runtime>(node: &Node<R>) {
     }
 }
 
-/// Looks now and then whether the runtime has anything that the workers have not seen.
+/// Looks now and then whether the runtime has anything that the workers have not seen, with or without an API server.
 async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
-    // What is not listed may yet be.
-    listed.notified().await;
-    let mut next = Instant::now();
+    // What is not listed yet may be the API server's.
+    let mut are_listed = false;
     loop {
-        if let Err(error) = compare(node).await {
+        if let Err(error) = compare(node, are_listed).await {
             tracing::debug!("what the runtime has cannot be listed: {error}");
         }
-        next = (next + RELIST_EVERY).max(Instant::now());
-        tokio::time::sleep_until(next).await;
+        tokio::select! {
+            () = listed.notified(), if !are_listed => are_listed = true,
+            () = tokio::time::sleep(RELIST_EVERY) => {}
+        }
     }
 }
 
-async fn compare<R: Runtime>(node: &Arc<Node<R>>) -> Result<(), RuntimeError> {
+/// Has the workers look at what is otherwise than they saw it. What belongs to no pod goes, once it is known what does.
+async fn compare<R: Runtime>(node: &Arc<Node<R>>, are_listed: bool) -> Result<(), RuntimeError> {
     let mut found: BTreeMap<String, (Key, BTreeSet<(String, bool)>)> = BTreeMap::new();
     for it in node.runtime.sandboxes(None).await? {
         let Some(metadata) = it.metadata else { continue };
@@ -509,6 +519,9 @@ async fn compare<R: Runtime>(node: &Arc<Node<R>>) -> Result<(), RuntimeError> {
         if is != has {
             entry.tell(|mail| mail.look = true);
         }
+    }
+    if !are_listed {
+        return Ok(());
     }
     for (uid, (key, _)) in found {
         node.pods.orphan(node, key, uid);

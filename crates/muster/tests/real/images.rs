@@ -7,6 +7,7 @@ use expect_test::expect;
 use serde_json::{Value, json};
 
 use crate::bed::{Cluster, archive, is_ready, muster};
+use crate::registry;
 
 /// The image of busybox as `docker save` wrote it of old, gzipped.
 fn docker_archive(cluster: &Cluster) -> std::path::PathBuf {
@@ -33,7 +34,7 @@ fn docker_archive(cluster: &Cluster) -> std::path::PathBuf {
 }
 
 #[test]
-fn images_come_from_archives() {
+fn images_come_from_archives_and_registries() {
     let Some(cluster) = Cluster::up("images", 1) else { return };
     let said = |args: &[&str]| {
         let output = muster(args).arg("--data-dir").arg(&cluster.dir).output().unwrap();
@@ -78,4 +79,5 @@ fn images_come_from_archives() {
         cluster.apply(&pod.to_string());
         cluster.wait("the pod runs", || is_ready(&cluster.get(&["pod", name])).then_some(()));
     }
+    registry::images_are_pulled(&cluster);
 }
