@@ -16,9 +16,9 @@ use muster_agent::node::{Config, Node, Upkeep, host};
 use muster_agent::record::Recorder;
 use muster_agent::runtime::Cri;
 use serde_json::Value;
-use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::sim_node::{label, taint};
@@ -316,11 +316,15 @@ fn config(args: &Args, name: String) -> anyhow::Result<Config> {
     })
 }
 
-/// Whoever started us holds the other end, and never says anything.
+/// Whoever started us holds the other end, and never says anything. It is read by a thread that nobody waits for: who is asked to
+/// end while the other end is open ends.
 async fn stdin_ended() {
-    let mut input = tokio::io::stdin();
-    let mut nothing = [0; 64];
-    while input.read(&mut nothing).await.is_ok_and(|it| 0 < it) {}
+    let (said, heard) = oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = said.send(());
+    });
+    let _ = heard.await;
 }
 
 fn hostname() -> anyhow::Result<String> {

@@ -201,4 +201,22 @@ mod tests {
         other[0] ^= 1;
         assert_eq!(accepted(&other, &question, [1, 2]), None);
     }
+
+    #[test]
+    fn who_cannot_say_is_not_the_last_to_be_asked() {
+        let codes = [
+            ResponseCode::NoError,
+            ResponseCode::NXDomain,
+            ResponseCode::ServFail,
+            ResponseCode::NotImp,
+            ResponseCode::Refused,
+        ];
+        let known = codes.map(|code| {
+            let said = Message::error_msg(7, OpCode::Query, code).to_vec().expect("bytes");
+            (code, knows(&said))
+        });
+        let expected = [true, true, false, false, false];
+        assert_eq!(known.map(|it| it.1), expected, "{known:?}");
+        assert!(!knows(b"nonsense"));
+    }
 }
