@@ -16,7 +16,7 @@ use http::Uri;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::line::{Credentials, Line};
 use self::pem::Certificate;
+use crate::words::in_words;
 
 pub use self::authority::fingerprint;
 
@@ -69,8 +70,14 @@ pub enum JoinError {
         "{path} has no certificate that is good{why}: give a --token, which `muster token create` makes on the server"
     )]
     NoToken { path: PathBuf, why: &'static str },
-    #[error("ask for a certificate{hint}")]
-    Ask { hint: &'static str, source: kube::Error },
+    // What the server answered is said in a line, and not with all that its answer has.
+    #[error("ask for a certificate{hint}: {}", in_words(error))]
+    Ask { hint: &'static str, error: kube::Error },
+    #[error(
+        "a node {name:?} is there already and is ready, at {at}: choose another --node-name; or, if this machine is to take \
+         its place, stop the other one, and kubectl delete node {name}"
+    )]
+    Taken { name: String, at: String },
     #[error("the request for a certificate was refused: {0}")]
     Refused(String),
     #[error("the request {0} waits for somebody to approve it: kubectl certificate approve {0}")]
@@ -97,6 +104,8 @@ pub struct Asking {
     pub token: Option<Token>,
     /// How the server is known; not needed by who has joined before.
     pub authority: Option<Authority>,
+    /// Where the node will be.
+    pub address: IpAddr,
 }
 
 /// How the server's authority is known to who has not joined yet.
@@ -263,10 +272,8 @@ impl Member {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let mut wait = LOOK_MIN;
         loop {
-            let node = nodes
-                .get_opt(&self.asking.name)
-                .await
-                .map_err(|source| JoinError::Ask { hint: "", source })?;
+            let node =
+                nodes.get_opt(&self.asking.name).await.map_err(|error| JoinError::Ask { hint: "", error })?;
             let status = node.and_then(|it| it.status);
             let mut addresses = status.iter().flat_map(|it| it.addresses.iter().flatten());
             if addresses.any(|it| it.address.parse() == Ok(address)) {
@@ -306,11 +313,29 @@ async fn with_token(
     let line = Arc::new(Line::new(server, authority_pem, Credentials::Token(token))?);
     let new = signed(&line.client(), &asking.name, CLIENT, &[]).await;
     let new = new.map_err(|error| match error {
-        JoinError::Ask { source, .. } => JoinError::Ask { hint: hint(&source), source },
+        JoinError::Ask { error, .. } => JoinError::Ask { hint: hint(&error), error },
         other => other,
     })?;
+    line.go_on_with(Credentials::Certificate(new.pem.clone()));
+    is_free(&line.client(), asking).await?;
     pem::write(&path, &new.pem)?;
     Ok(new)
+}
+
+/// Rule: a machine that joins does not take the name of a node that is ready elsewhere: two that believe to be one would fight over
+/// its pods. Upstream: kubeadm's check before it joins.
+async fn is_free(client: &Client, asking: &Asking) -> Result<(), JoinError> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = nodes.get_opt(&asking.name).await.map_err(|error| JoinError::Ask { hint: "", error })?;
+    let status = node.and_then(|it| it.status).unwrap_or_default();
+    let is_ready = |it: &NodeCondition| it.type_ == "Ready" && it.status == "True";
+    let addresses: Vec<_> = status.addresses.iter().flatten().map(|it| it.address.as_str()).collect();
+    let is_here = addresses.iter().any(|it| it.parse() == Ok(asking.address));
+    if is_here || !status.conditions.iter().flatten().any(is_ready) {
+        return Ok(());
+    }
+    let at = addresses.first().copied().unwrap_or("an address that is not known").to_owned();
+    Err(JoinError::Taken { name: asking.name.clone(), at })
 }
 
 /// A new key, and the certificate that the server grants it.
@@ -336,7 +361,7 @@ async fn signed(
         },
         status: None,
     };
-    let unanswered = |source| JoinError::Ask { hint: "", source };
+    let unanswered = |error| JoinError::Ask { hint: "", error };
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let asked = requests.create(&PostParams::default(), &object).await.map_err(unanswered)?;
     let name = asked.metadata.name.unwrap_or_default();
@@ -382,17 +407,6 @@ fn hint(error: &kube::Error) -> &'static str {
         kube::Error::Api(status) if status.code == 403 => ": whoever has this token may not join this node",
         _ => "",
     }
-}
-
-/// An error and its causes, on one line.
-fn in_words(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(it) = cause {
-        words = format!("{words}: {it}");
-        cause = it.source();
-    }
-    words
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> JoinError {

@@ -9,12 +9,13 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use http::Uri;
 use muster_agent::endpoint::{Endpoint, Identity};
-use muster_agent::join::{Asking, Authority, Member, Token};
+use muster_agent::join::{Asking, Authority, JoinError, Member, Token};
+use muster_agent::machine;
 use muster_agent::metrics::Metrics;
 use muster_agent::net;
 use muster_agent::node::{Config, Node, Upkeep, host};
 use muster_agent::record::Recorder;
-use muster_agent::runtime::Cri;
+use muster_agent::runtime::{Cri, Runtime as _};
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -81,6 +82,7 @@ pub(crate) struct Args {
     /// Where pods ask for names; `none`: where the machine does
     #[arg(long, value_name = "ADDRESS", default_value = "10.96.0.10", value_parser = address_or_none)]
     cluster_dns: OptionalAddress,
+    /// What the names of Services end in
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     cluster_domain: String,
     /// The addresses of its pods, as 10.244.1.0/24 [default: those that the server gives it]
@@ -190,6 +192,9 @@ impl UpkeepFlags {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    if !machine::is_root() {
+        bail!("nodes that run containers need root: use sudo");
+    }
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut asked_again = async || {
@@ -232,20 +237,33 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
         (Some(path), _) => Some(Authority::Certificate(path.clone())),
         (None, hash) => hash.clone().map(Authority::Digest),
     };
+    let address = match args.node_ip {
+        Some(address) => address,
+        None => own_address(&args.server)?,
+    };
     let asking = Asking {
         server: args.server.clone(),
         name: name.clone(),
         dir: args.root.join("pki"),
         token,
         authority,
+        address,
     };
     let member = tokio::select! {
         () = asked.cancelled() => return Ok(()),
         joined = Member::join(&asking) => joined?,
     };
-    let config = Arc::new(config(args, name)?);
+    let config = Arc::new(config(args, name, address)?);
     let metrics = Arc::new(Metrics::default());
     let runtime = Arc::new(Cri::connect(&config.runtime).counted(metrics.runtime_calls.clone()));
+    if let Err(error) = runtime.version().await {
+        tracing::warn!(
+            error = format!("{:#}", anyhow::Error::from(error)),
+            "no container runtime answers at {}: the node is not ready until one does; start it, or give another \
+             --runtime-endpoint",
+            config.runtime.display()
+        );
+    }
     let identity = Arc::new(Identity::new(member.authority_pem().as_bytes())?);
     let serve = |pem: &str| {
         if let Err(error) = identity.set(pem.as_bytes(), pem.as_bytes()) {
@@ -289,11 +307,7 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
     }
 }
 
-fn config(args: &Args, name: String) -> anyhow::Result<Config> {
-    let address = match args.node_ip {
-        Some(address) => address,
-        None => own_address(&args.server).context("find out this machine's address: give it as --node-ip")?,
-    };
+fn config(args: &Args, name: String, address: IpAddr) -> anyhow::Result<Config> {
     Ok(Config {
         name,
         root: args.root.clone(),
@@ -334,14 +348,19 @@ fn hostname() -> anyhow::Result<String> {
 
 /// The address from which this machine reaches the server. Nothing is sent: the system only says which it would take.
 fn own_address(server: &str) -> anyhow::Result<IpAddr> {
-    let uri: Uri = server.parse()?;
-    let host = uri.host().context("the server's URL names no host")?.trim_matches(['[', ']']);
-    let port = uri.port_u16().unwrap_or(443);
-    let to =
-        std::net::ToSocketAddrs::to_socket_addrs(&(host, port))?.next().context("the host has no address")?;
+    let uri: Option<Uri> = server.parse().ok();
+    let host = uri.as_ref().and_then(Uri::host).map(|it| it.trim_matches(['[', ']']));
+    let host = host.with_context(|| JoinError::Url(server.to_owned()).to_string())?;
+    let port = uri.as_ref().and_then(Uri::port_u16).unwrap_or(443);
+    let found = std::net::ToSocketAddrs::to_socket_addrs(&(host, port)).map(|mut it| it.next());
+    let to = found.ok().flatten().with_context(|| {
+        format!("nobody knows the name {host}: give the server's address as --server https://ADDRESS:{port}")
+    })?;
     let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = UdpSocket::bind(any)?;
-    socket.connect(to)?;
+    socket.connect(to).with_context(|| {
+        format!("this machine has no way to {}: give its own address as --node-ip", to.ip())
+    })?;
     Ok(socket.local_addr()?.ip())
 }
 

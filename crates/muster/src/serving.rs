@@ -45,7 +45,7 @@ impl Serving {
     }
 
     /// Does `start` and waits until a signal comes or something fails; says what is to come, and ends every part, at once if
-    /// another signal comes. What is left to do after an orderly stop is done while nobody else can have the data directory.
+    /// another signal comes. What is left to do then is done while nobody else can have the data directory.
     pub(crate) async fn run(
         &self,
         start: impl AsyncFnOnce(&mut Parts) -> anyhow::Result<()>,
@@ -91,8 +91,9 @@ impl Serving {
                 Pace::AtOnce
             }
         };
-        ended?;
-        finish(pace).await
+        let pace = if has_failed { Pace::Failed } else { pace };
+        let finished = finish(pace).await;
+        ended.and(finished)
     }
 
     /// Nodes on this machine have a network of their own: where the server is in it, and the addresses that its pods have, which
@@ -139,12 +140,14 @@ impl Serving {
     }
 }
 
-/// How somebody wants it to end.
+/// How it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
     Orderly,
-    /// They asked twice.
+    /// Whoever asked for it asked twice.
     AtOnce,
+    /// Nobody asked: it could not start, or broke down.
+    Failed,
 }
 
 /// A client of the server in this process, for one of its parts, which is called so wherever it asks. Nothing is on the

@@ -19,7 +19,8 @@ use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 
 pub use self::clear::{GRACE, Left, clear, look, pods, sockets};
 pub use self::containerd::Containerd;
-pub use self::tools::{Missing, missing};
+pub use self::network::is_hub;
+pub use self::tools::{Missing, is_root, missing};
 
 use crate::image::ImageError;
 use crate::volumes::table;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::Stdio;
@@ -23,6 +23,11 @@ const NODES: u8 = 255;
 /// The machine, as its nodes see it.
 pub(super) fn hub_address(range: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, range, NODES, 1)
+}
+
+/// Whether an address is that of the machine as the nodes on it see it: no other machine can reach it.
+pub fn is_hub(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V4(it) if RANGES.contains(&it.octets()[1]) && it == hub_address(it.octets()[1]))
 }
 
 pub(super) fn node_address(range: u8, number: u16) -> Ipv4Addr {

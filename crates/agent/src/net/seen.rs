@@ -14,6 +14,8 @@ use muster_engine::facts::{Key, Malformed};
 use muster_engine::services::{Node, Picture, Service, Slice};
 use tokio::sync::Notify;
 
+use crate::words::in_words;
+
 /// Services, their slices, and nodes.
 const KINDS: usize = 3;
 
@@ -125,7 +127,7 @@ async fn of_kind(client: &Client, seen: &Seen, kind: Kind) {
             Err(error) => {
                 // Told once: it is tried again every second or so.
                 if std::mem::take(&mut is_followed) {
-                    let error = super::in_words(&error);
+                    let error = in_words(&error);
                     tracing::warn!(?kind, error, "the API server cannot be followed; it is tried again");
                 }
                 continue;

@@ -36,6 +36,7 @@ pub use self::config::{Config, Upkeep};
 use self::host::Standing;
 use self::host::stats::Figures;
 pub use self::pods::{Entry, Pods, Shown};
+pub(crate) use self::probe::trusting;
 use crate::metrics::Metrics;
 use crate::net::Seen;
 use crate::record::Recorder;

@@ -146,7 +146,8 @@ pub(crate) fn control(running: &mut Running) -> usize {
 pub(crate) fn how_to_join(dir: &Path) -> Vec<String> {
     let output = muster(&["token", "create", "--data-dir"]).arg(dir).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let (_, join) = said.trim().split_once("muster agent ").unwrap_or_else(|| panic!("{said}"));
+    let line = said.lines().next().unwrap_or_default();
+    let (_, join) = line.split_once("muster agent ").unwrap_or_else(|| panic!("{said}"));
     join.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -185,6 +186,16 @@ fn machines_join_with_a_token() {
         agents.push(running.spawn(agent(place, &join).stdout(Stdio::null())));
     }
     until(&running, "both are Ready", || ready_nodes(&dir) == r#""node-1" "node-2""#);
+
+    // A machine that would take the name of one that is ready is told so, and has no certificate.
+    let twin = dir.join("twin");
+    let mut command = agent(&places[1], &join);
+    let output = command.args(["--node-name", "node-1", "--root"]).arg(&twin).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains(r#"a node "node-1" is there already"#), "{said}");
+    assert!(said.contains(&places[0].address().to_string()), "{said}");
+    assert!(!twin.join("pki/client.pem").exists());
+
     let set = json!({
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",

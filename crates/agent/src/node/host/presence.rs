@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{measure, node_reference, reserved};
 use crate::node::{Node, now};
 use crate::runtime::{Runtime, Status};
+use crate::words::in_words;
 
 /// A call that takes longer than a heartbeat is worth nothing.
 const CALL_MAX: Duration = HEARTBEAT_EVERY;
@@ -137,7 +138,11 @@ impl<R: Runtime> Presence<'_, R> {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(node = self.node.config.name, %error, "cannot register yet");
+                    tracing::warn!(
+                        node = self.node.config.name,
+                        error,
+                        "cannot register yet: it is tried again"
+                    );
                     retry.wait().await;
                 }
             }
@@ -150,15 +155,15 @@ impl<R: Runtime> Presence<'_, R> {
         match within(self.nodes.create(&PostParams::default(), &wanted)).await {
             Ok(own) => return Ok(own),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(in_words(&error)),
         }
-        let own = within(self.nodes.get(name)).await.map_err(|it| it.to_string())?;
+        let own = within(self.nodes.get(name)).await.map_err(|it| in_words(&it))?;
         let shown = serde_json::to_value(&own).map_err(|it| it.to_string())?;
         match node_status::relabel(object, &shown) {
             None => Ok(own),
             Some(patch) => within(self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(&patch)))
                 .await
-                .map_err(|it| it.to_string()),
+                .map_err(|it| in_words(&it)),
         }
     }
 
@@ -190,13 +195,19 @@ impl<R: Runtime> Presence<'_, R> {
     fn show(&self, own: core::Node) {
         let version =
             |it: &core::Node| it.resource_version().and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
+        let is_cordoned = |it: &core::Node| it.spec.as_ref().and_then(|it| it.unschedulable).unwrap_or(false);
+        let mut news = None;
         self.node.standing.own.send_if_modified(|it| {
             let is_newer = it.as_ref().is_none_or(|it| it.uid() != own.uid() || version(it) < version(&own));
             if is_newer {
+                let before = it.as_deref().filter(|it| it.uid() == own.uid()).map(is_cordoned);
+                let name = &self.node.config.name;
+                news = before.and_then(|before| node_status::cordoned(name, before, is_cordoned(&own)));
                 *it = Some(Arc::new(own));
             }
             is_newer
         });
+        self.tell(news.into_iter().collect());
     }
 
     /// The heartbeat. A node that was deleted has none.
