@@ -349,7 +349,7 @@ fn how_it_comes_and_goes(cluster: &Cluster, machine: &Path) {
     expect![[r#"
         FailedMount: MountVolume.SetUp failed for volume "v" : configmap "none" not found
         FailedCreatePodSandBox: Failed to create pod sandbox: failed to get sandbox runtime: no runtime for "nosuch" is configured
-        Unhealthy: Liveness probe failed: Get "http://POD_IP:8080/": Connection refused (os error 111)
+        Unhealthy: Liveness probe failed: Get "http://POD_IP:8080/": dial tcp POD_IP:8080: connect: connection refused
         BackOff: Back-off restarting failed container c in pod crash_fields(UID)
     "#]]
     .assert_eq(&events.concat());
