@@ -24,6 +24,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::{SignedDuration, Timestamp};
+use rustix::net::sockopt;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -40,6 +41,8 @@ const CONNECTIONS_MAX: usize = 256;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const HEADER_BYTES_MAX: usize = 64 << 10;
+/// A peer that says nothing is asked this often whether it is there; one that is silent three times has gone.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// What scrapers take for text in the form of Prometheus.
 const FIGURES_MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -165,6 +168,11 @@ impl<R: Runtime> Endpoint<R> {
         stop: &CancellationToken,
     ) -> io::Result<()> {
         stream.set_nodelay(true)?;
+        // A server that was cut off in the middle of a stream never says that it is over.
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, KEEP_ALIVE)?;
+        sockopt::set_tcp_keepintvl(&stream, KEEP_ALIVE)?;
+        sockopt::set_tcp_keepcnt(&stream, 3)?;
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
         let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
         if !certificate.is_some_and(|it| tls::is_server(it)) {

@@ -11,6 +11,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
 use super::{MachineError, Place, RUN, failed, tools};
+use crate::volumes::table;
 
 /// Clusters have `10.160.0.0/16` and those after it: below are the ranges of Services and of simulated nodes, above are those
 /// that other tools like to take.
@@ -93,7 +94,7 @@ fn leads_into(route: &str, range: u8) -> bool {
 pub(super) async fn make_node(place: &Place) -> Result<(), MachineError> {
     let name = place.netns_name();
     let held = place.netns();
-    if !super::clear::mounts_below(&held).contains(&held) {
+    if !table::is_mounted(&held).map_err(failed(&held))? {
         // What no longer is a namespace is a file in the way.
         let _ = fs::remove_file(&held);
         run(Command::new("ip").args(["netns", "add", &name])).await?;

@@ -20,11 +20,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{measure, node_reference, reserved};
 use crate::node::{Node, now};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, Status};
 use crate::words::in_words;
 
 /// A call that takes longer than a heartbeat is worth nothing.
 const CALL_MAX: Duration = HEARTBEAT_EVERY;
+
+/// A runtime that does not say how it is within this time is down. Upstream: `maxWaitForContainerRuntime`.
+const RUNTIME_MAX: Duration = Duration::from_secs(30);
 
 /// After a call that failed: twice as long each time.
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -295,7 +298,7 @@ impl<R: Runtime> Presence<'_, R> {
         let config = &self.node.config;
         let mut troubles = Vec::new();
         let mut handlers = Vec::new();
-        match self.node.runtime.status().await {
+        match how_is(&*self.node.runtime, RUNTIME_MAX).await {
             Ok(status) => {
                 troubles.extend(status.not_ready.map(|it| format!("container runtime not ready: {it}")));
                 troubles
@@ -386,6 +389,31 @@ impl Retry {
     }
 }
 
+async fn how_is<R: Runtime>(runtime: &R, within: Duration) -> Result<Status, String> {
+    match timeout(within, runtime.status()).await {
+        Ok(said) => said.map_err(|it| it.to_string()),
+        Err(_) => Err(format!("it does not say how it is within {} s", within.as_secs())),
+    }
+}
+
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
     timeout(CALL_MAX, call).await.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_runtime_that_hangs_is_down() {
+        let dir = std::env::temp_dir().join(format!("muster-hangs-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        // It takes what it is asked, and says nothing.
+        let silent = tokio::net::UnixListener::bind(dir.join("silent.sock")).unwrap();
+        let runtime = crate::runtime::Cri::connect(&dir.join("silent.sock"));
+        let said = how_is(&runtime, Duration::from_millis(10)).await;
+        drop(silent);
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(said, Err("it does not say how it is within 0 s".to_owned()));
+    }
 }
