@@ -4,7 +4,7 @@ mod archive;
 mod name;
 mod sandbox;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use tonic::{Code, Request, Status};
 pub use self::name::normal;
 pub use self::sandbox::{SANDBOX_IMAGE, sandbox_image};
 
-use self::archive::{Archive, Blob};
+use self::archive::{Archive, Blob, Found};
 use crate::runtime::Cri;
 use crate::runtime::containerd::content::content_client::ContentClient;
 use crate::runtime::containerd::content::{WriteAction, WriteContentRequest};
@@ -44,6 +44,13 @@ pub enum ImageError {
         "{path} is not an image archive: {why}. `docker save` and OCI layouts in a tar are, gzipped or not"
     )]
     NoArchive { path: PathBuf, why: String },
+    #[error(
+        "{path} is for {theirs}, and this machine is linux/{}: bring an image that is for it",
+        crate::architecture()
+    )]
+    OtherMachine { path: PathBuf, theirs: String },
+    #[error("{path} has {count} images, and --name can name only one: leave it out, or save them one by one")]
+    Several { path: PathBuf, count: usize },
     #[error("the image in {path} has no name: give it one with --name")]
     NoName { path: PathBuf },
     #[error("the image is called {name:?}, which is no name of an image")]
@@ -64,7 +71,11 @@ impl ImageError {
 pub async fn import(runtime: &Cri, path: &Path, name: Option<&str>) -> Result<Vec<String>, ImageError> {
     let at = path.to_owned();
     let archive = blocking(move || Archive::open(&at)).await?;
-    let mut named = Vec::new();
+    let count = archive.images.iter().map(|it| it.target.digest.as_str()).collect::<BTreeSet<_>>().len();
+    if name.is_some() && 1 < count {
+        return Err(ImageError::Several { path: path.to_owned(), count });
+    }
+    let mut named: Vec<(String, &Found)> = Vec::new();
     for image in &archive.images {
         let names: Vec<&str> = match name {
             Some(name) => vec![name],
@@ -74,7 +85,10 @@ pub async fn import(runtime: &Cri, path: &Path, name: Option<&str>) -> Result<Ve
             return Err(ImageError::NoName { path: path.to_owned() });
         }
         for name in names {
-            named.push((normal(name).ok_or_else(|| ImageError::BadName { name: name.to_owned() })?, image));
+            let name = normal(name).ok_or_else(|| ImageError::BadName { name: name.to_owned() })?;
+            if !named.iter().any(|(it, _)| *it == name) {
+                named.push((name, image));
+            }
         }
     }
 

@@ -4,6 +4,7 @@ mod authority;
 mod line;
 mod pem;
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -15,7 +16,7 @@ use http::Uri;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::line::{Credentials, Line};
 use self::pem::Certificate;
+use crate::words::in_words;
 
 pub use self::authority::fingerprint;
 
@@ -30,13 +32,17 @@ pub use self::authority::fingerprint;
 const CLIENT: (&str, &str) = ("kubernetes.io/kube-apiserver-client-kubelet", "client auth");
 const SERVING: (&str, &str) = ("kubernetes.io/kubelet-serving", "server auth");
 
+/// In which a node keeps the first, with its key.
+const CLIENT_FILE: &str = "client.pem";
+
 /// How long a signature may take before it is asked for again: on a Kubernetes cluster somebody may have to approve it.
 const SIGNED_MAX: Duration = Duration::from_secs(15 * 60);
 const LOOK_MIN: Duration = Duration::from_millis(50);
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
-/// After a request that failed.
-const RETRY: Duration = Duration::from_secs(10);
+/// After a request that failed: twice as long each time. Upstream: `rotateCerts`.
+const RETRY_MIN: Duration = Duration::from_secs(2);
+const RETRY_MAX: Duration = Duration::from_secs(32);
 
 /// A clock may jump, and a machine sleep: so it is looked at now and then whether a certificate is due.
 const DUE_LOOK: Duration = Duration::from_secs(3600);
@@ -64,8 +70,14 @@ pub enum JoinError {
         "{path} has no certificate that is good{why}: give a --token, which `muster token create` makes on the server"
     )]
     NoToken { path: PathBuf, why: &'static str },
-    #[error("ask for a certificate{hint}")]
-    Ask { hint: &'static str, source: kube::Error },
+    // What the server answered is said in a line, and not with all that its answer has.
+    #[error("ask for a certificate{hint}: {}", in_words(error))]
+    Ask { hint: &'static str, error: kube::Error },
+    #[error(
+        "a node {name:?} is there already and is ready, at {at}: choose another --node-name; or, if this machine is to take \
+         its place, stop the other one, and kubectl delete node {name}"
+    )]
+    Taken { name: String, at: String },
     #[error("the request for a certificate was refused: {0}")]
     Refused(String),
     #[error("the request {0} waits for somebody to approve it: kubectl certificate approve {0}")]
@@ -88,10 +100,12 @@ pub struct Asking {
     pub name: String,
     /// Its keys and certificates are kept here.
     pub dir: PathBuf,
-    /// Not needed by who has a certificate.
-    pub token: Option<String>,
+    /// Not needed by who has a certificate that is good.
+    pub token: Option<Token>,
     /// How the server is known; not needed by who has joined before.
     pub authority: Option<Authority>,
+    /// Where the node will be.
+    pub address: IpAddr,
 }
 
 /// How the server's authority is known to who has not joined yet.
@@ -102,12 +116,45 @@ pub enum Authority {
     Digest(String),
 }
 
+/// What a node joins with.
+#[derive(Clone)]
+pub enum Token {
+    Given(String),
+    /// Read whenever it is needed: whoever makes a new one writes it there.
+    File(PathBuf),
+}
+
+/// It never shows what it holds.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl Token {
+    fn read(&self) -> Option<String> {
+        let text = match self {
+            Self::Given(token) => token.clone(),
+            Self::File(path) => fs::read_to_string(path).ok()?,
+        };
+        Some(text.trim().to_owned()).filter(|it| !it.is_empty())
+    }
+}
+
+/// Whether a certificate is kept there with which a node is let in without a token.
+pub fn is_member(dir: &Path) -> bool {
+    let kept = Certificate::read(&dir.join(CLIENT_FILE)).ok().flatten();
+    kept.is_some_and(|it| !it.is_over())
+}
+
 /// A node that the server knows.
 #[expect(missing_debug_implementations, reason = "the client has none")]
 pub struct Member {
-    name: String,
-    dir: PathBuf,
+    asking: Asking,
+    server: Uri,
     authority_pem: String,
+    /// With which it came.
+    certificate: Certificate,
     line: Arc<Line>,
     client: Client,
 }
@@ -121,24 +168,15 @@ impl Member {
         }
         pem::make_dir(&asking.dir)?;
         let authority_pem = authority::find(asking, &server).await?;
-        let path = asking.dir.join("client.pem");
-        let kept = Certificate::read(&path)?;
-        let now = Timestamp::now();
-        let credentials = match (&kept, &asking.token) {
-            (Some(kept), _) if now < kept.until => Credentials::Certificate(kept.pem.clone()),
-            (_, Some(token)) => Credentials::Token(token.clone()),
-            (Some(_), None) => return Err(JoinError::NoToken { path, why: " any more" }),
-            (None, None) => return Err(JoinError::NoToken { path, why: "" }),
+        let kept = Certificate::read(&asking.dir.join(CLIENT_FILE))?;
+        let certificate = match kept {
+            Some(kept) if !kept.is_over() => kept,
+            kept => with_token(asking, &server, &authority_pem, kept.is_some()).await?,
         };
-        let is_new = matches!(credentials, Credentials::Token(_));
+        let credentials = Credentials::Certificate(certificate.pem.clone());
         let line = Arc::new(Line::new(&server, &authority_pem, credentials)?);
         let client = line.client();
-        let (name, dir) = (asking.name.clone(), asking.dir.clone());
-        let member = Self { name, dir, authority_pem, line, client };
-        if is_new {
-            member.renew().await?;
-        }
-        Ok(member)
+        Ok(Self { asking: asking.clone(), server, authority_pem, certificate, line, client })
     }
 
     /// Asks as the node. Certificates are replaced behind its back.
@@ -149,14 +187,6 @@ impl Member {
     /// By whom the server is known, and whom the server lets in.
     pub fn authority_pem(&self) -> &str {
         &self.authority_pem
-    }
-
-    /// Gets a new certificate for the node itself, and goes on with it.
-    pub async fn renew(&self) -> Result<(), JoinError> {
-        let new = self.signed(CLIENT, &[]).await?;
-        pem::write(&self.dir.join("client.pem"), &new.pem)?;
-        self.line.go_on_with(Credentials::Certificate(new.pem));
-        Ok(())
     }
 
     /// Rule: a node's certificates are replaced when four fifths of their time are over, give or take a tenth, so that a fleet
@@ -170,28 +200,48 @@ impl Member {
     }
 
     async fn keep_client(&self) {
+        let mut kept = self.certificate.clone();
+        let mut pause = RETRY_MIN;
         loop {
-            let kept = Certificate::read(&self.dir.join("client.pem")).ok().flatten();
-            self.until_due(kept.as_ref()).await;
-            if let Err(error) = self.renew().await {
-                tracing::warn!(
-                    error = in_words(&error),
-                    "the node's certificate is not renewed; it is tried again"
-                );
-                tokio::time::sleep(RETRY).await;
+            self.until_due(Some(&kept)).await;
+            match self.renew(&kept).await {
+                Ok(new) => {
+                    tracing::info!(until = %new.until, "the node goes on with a new certificate");
+                    (kept, pause) = (new, RETRY_MIN);
+                }
+                Err(error) => {
+                    let (error, until) = (in_words(&error), kept.until);
+                    tracing::warn!(error, %until, "the node's certificate is not renewed; it is tried again");
+                }
             }
+            // Also after one that is due as soon as it is there.
+            pause = paused(pause).await;
         }
     }
 
+    /// A new certificate for the node itself, and it goes on with that. Whose own has run out is let in as one that never joined.
+    async fn renew(&self, kept: &Certificate) -> Result<Certificate, JoinError> {
+        let new = if kept.is_over() {
+            with_token(&self.asking, &self.server, &self.authority_pem, true).await?
+        } else {
+            let new = signed(&self.client, &self.asking.name, CLIENT, &[]).await?;
+            pem::write(&self.asking.dir.join(CLIENT_FILE), &new.pem)?;
+            new
+        };
+        self.line.go_on_with(Credentials::Certificate(new.pem.clone()));
+        Ok(new)
+    }
+
     async fn keep_serving(&self, address: IpAddr, serve: impl Fn(&str)) {
-        let path = self.dir.join("serving.pem");
+        let path = self.asking.dir.join("serving.pem");
         let mut kept = Certificate::read(&path).ok().flatten();
         // It may have been for another address, or made by a server that was since replaced.
-        kept = kept.filter(|it| it.addresses == [address] && Timestamp::now() < it.until);
+        kept = kept.filter(|it| it.addresses == [address] && !it.is_over());
+        let mut pause = RETRY_MIN;
+        if let Some(kept) = &kept {
+            serve(&kept.pem);
+        }
         loop {
-            if let Some(kept) = &kept {
-                serve(&kept.pem);
-            }
             self.until_due(kept.as_ref()).await;
             match self.serving(address).await {
                 Ok(new) => {
@@ -201,17 +251,19 @@ impl Member {
                             "keep the certificate that the node serves with"
                         );
                     }
-                    kept = Some(new);
+                    serve(&new.pem);
+                    tracing::info!(until = %new.until, "the node serves with a new certificate");
+                    (kept, pause) = (Some(new), RETRY_MIN);
                 }
                 Err(error) => {
                     let error = in_words(&error);
                     tracing::warn!(
                         error,
-                        "no certificate to serve with: logs and exec wait; it is tried again"
+                        "no new certificate to serve with: logs and exec end with the old one; it is tried again"
                     );
-                    tokio::time::sleep(RETRY).await;
                 }
             }
+            pause = paused(pause).await;
         }
     }
 
@@ -221,7 +273,7 @@ impl Member {
         let mut wait = LOOK_MIN;
         loop {
             let node =
-                nodes.get_opt(&self.name).await.map_err(|source| JoinError::Ask { hint: "", source })?;
+                nodes.get_opt(&self.asking.name).await.map_err(|error| JoinError::Ask { hint: "", error })?;
             let status = node.and_then(|it| it.status);
             let mut addresses = status.iter().flat_map(|it| it.addresses.iter().flatten());
             if addresses.any(|it| it.address.parse() == Ok(address)) {
@@ -230,12 +282,14 @@ impl Member {
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LOOK_MAX);
         }
-        self.signed(SERVING, &[self.name.clone(), address.to_string()]).await
+        let name = &self.asking.name;
+        signed(&self.client, name, SERVING, &[name.clone(), address.to_string()]).await
     }
 
     async fn until_due(&self, certificate: Option<&Certificate>) {
         while let Some(certificate) = certificate {
-            let left = due(&self.name, certificate.from, certificate.until).duration_since(Timestamp::now());
+            let left =
+                due(&self.asking.name, certificate.from, certificate.until).duration_since(Timestamp::now());
             let Ok(left) = Duration::try_from(left) else { return };
             if left.is_zero() {
                 return;
@@ -243,53 +297,97 @@ impl Member {
             tokio::time::sleep(left.min(DUE_LOOK)).await;
         }
     }
+}
 
-    /// A new key, and the certificate that the server grants it.
-    async fn signed(
-        &self,
-        (signer, usage): (&str, &str),
-        names: &[String],
-    ) -> Result<Certificate, JoinError> {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::new(names.to_vec())?;
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
-        params.distinguished_name.push(DnType::CommonName, format!("system:node:{}", self.name));
-        let request = params.serialize_request(&key)?.pem()?;
-        let object = CertificateSigningRequest {
-            metadata: ObjectMeta { generate_name: Some("csr-".to_owned()), ..ObjectMeta::default() },
-            spec: CertificateSigningRequestSpec {
-                request: ByteString(request.into_bytes()),
-                signer_name: signer.to_owned(),
-                usages: Some(vec!["digital signature".to_owned(), usage.to_owned()]),
-                ..CertificateSigningRequestSpec::default()
-            },
-            status: None,
-        };
-        let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
-        let asked = requests.create(&PostParams::default(), &object).await;
-        let asked = asked.map_err(|source| JoinError::Ask { hint: hint(&source), source })?;
-        let name = asked.metadata.name.unwrap_or_default();
+/// A certificate for who has none that is good, but a token. It is kept for the next time.
+async fn with_token(
+    asking: &Asking,
+    server: &Uri,
+    authority_pem: &str,
+    had_one: bool,
+) -> Result<Certificate, JoinError> {
+    let path = asking.dir.join(CLIENT_FILE);
+    let Some(token) = asking.token.as_ref().and_then(Token::read) else {
+        return Err(JoinError::NoToken { path, why: if had_one { " any more" } else { "" } });
+    };
+    let line = Arc::new(Line::new(server, authority_pem, Credentials::Token(token))?);
+    let new = signed(&line.client(), &asking.name, CLIENT, &[]).await;
+    let new = new.map_err(|error| match error {
+        JoinError::Ask { error, .. } => JoinError::Ask { hint: hint(&error), error },
+        other => other,
+    })?;
+    line.go_on_with(Credentials::Certificate(new.pem.clone()));
+    is_free(&line.client(), asking).await?;
+    pem::write(&path, &new.pem)?;
+    Ok(new)
+}
 
-        let began = tokio::time::Instant::now();
-        let mut wait = LOOK_MIN;
-        while began.elapsed() < SIGNED_MAX {
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(LOOK_MAX);
-            let looked = requests.get(&name).await;
-            let status =
-                looked.map_err(|source| JoinError::Ask { hint: "", source })?.status.unwrap_or_default();
-            let conditions = status.conditions.unwrap_or_default();
-            if let Some(no) = conditions.iter().find(|it| ["Denied", "Failed"].contains(&it.type_.as_str())) {
-                return Err(JoinError::Refused(no.message.clone().unwrap_or_else(|| no.type_.clone())));
-            }
-            if let Some(ByteString(certificate)) = status.certificate {
-                let certificate = String::from_utf8_lossy(&certificate);
-                return Certificate::of(&format!("{certificate}\n{}", key.serialize_pem()));
-            }
-        }
-        Err(JoinError::Waits(name))
+/// Rule: a machine that joins does not take the name of a node that is ready elsewhere: two that believe to be one would fight over
+/// its pods. Upstream: kubeadm's check before it joins.
+async fn is_free(client: &Client, asking: &Asking) -> Result<(), JoinError> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = nodes.get_opt(&asking.name).await.map_err(|error| JoinError::Ask { hint: "", error })?;
+    let status = node.and_then(|it| it.status).unwrap_or_default();
+    let is_ready = |it: &NodeCondition| it.type_ == "Ready" && it.status == "True";
+    let addresses: Vec<_> = status.addresses.iter().flatten().map(|it| it.address.as_str()).collect();
+    let is_here = addresses.iter().any(|it| it.parse() == Ok(asking.address));
+    if is_here || !status.conditions.iter().flatten().any(is_ready) {
+        return Ok(());
     }
+    let at = addresses.first().copied().unwrap_or("an address that is not known").to_owned();
+    Err(JoinError::Taken { name: asking.name.clone(), at })
+}
+
+/// A new key, and the certificate that the server grants it.
+async fn signed(
+    client: &Client,
+    node: &str,
+    (signer, usage): (&str, &str),
+    names: &[String],
+) -> Result<Certificate, JoinError> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(names.to_vec())?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+    params.distinguished_name.push(DnType::CommonName, format!("system:node:{node}"));
+    let request = params.serialize_request(&key)?.pem()?;
+    let object = CertificateSigningRequest {
+        metadata: ObjectMeta { generate_name: Some("csr-".to_owned()), ..ObjectMeta::default() },
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(request.into_bytes()),
+            signer_name: signer.to_owned(),
+            usages: Some(vec!["digital signature".to_owned(), usage.to_owned()]),
+            ..CertificateSigningRequestSpec::default()
+        },
+        status: None,
+    };
+    let unanswered = |error| JoinError::Ask { hint: "", error };
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let asked = requests.create(&PostParams::default(), &object).await.map_err(unanswered)?;
+    let name = asked.metadata.name.unwrap_or_default();
+
+    let began = tokio::time::Instant::now();
+    let mut wait = LOOK_MIN;
+    while began.elapsed() < SIGNED_MAX {
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(LOOK_MAX);
+        let status = requests.get(&name).await.map_err(unanswered)?.status.unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        if let Some(no) = conditions.iter().find(|it| ["Denied", "Failed"].contains(&it.type_.as_str())) {
+            return Err(JoinError::Refused(no.message.clone().unwrap_or_else(|| no.type_.clone())));
+        }
+        if let Some(ByteString(certificate)) = status.certificate {
+            let certificate = String::from_utf8_lossy(&certificate);
+            return Certificate::of(&format!("{certificate}\n{}", key.serialize_pem()));
+        }
+    }
+    Err(JoinError::Waits(name))
+}
+
+/// Waits, and says how long to wait the next time.
+async fn paused(pause: Duration) -> Duration {
+    tokio::time::sleep(pause).await;
+    (pause * 2).min(RETRY_MAX)
 }
 
 /// When a certificate is replaced.
@@ -300,27 +398,15 @@ fn due(name: &str, from: Timestamp, until: Timestamp) -> Timestamp {
     from + SignedDuration::from_secs(life / 10 * 7 + life / 5 * own / 1000)
 }
 
+/// What to do where a token is refused.
 fn hint(error: &kube::Error) -> &'static str {
     match error {
         kube::Error::Api(status) if status.code == 401 => {
             ": the token is not good, or not any more. `muster token create` makes another"
         }
-        kube::Error::Api(status) if status.code == 403 => {
-            ": whoever has this token or certificate may not join this node"
-        }
+        kube::Error::Api(status) if status.code == 403 => ": whoever has this token may not join this node",
         _ => "",
     }
-}
-
-/// An error and its causes, on one line.
-fn in_words(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(it) = cause {
-        words = format!("{words}: {it}");
-        cause = it.source();
-    }
-    words
 }
 
 fn failed(path: &Path) -> impl FnOnce(io::Error) -> JoinError {

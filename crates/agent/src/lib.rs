@@ -13,6 +13,7 @@ pub mod references;
 pub mod runtime;
 pub mod sim;
 pub mod volumes;
+mod words;
 
 /// This machine's processor, as images and labels of nodes call it.
 pub(crate) fn architecture() -> &'static str {

@@ -143,6 +143,12 @@ pub fn relabel(wanted: &Value, shown: &Value) -> Option<Value> {
     (!changed.is_empty()).then(|| json!({"metadata": {"labels": changed}}))
 }
 
+/// Rule: a node says that it was cordoned, and that it takes pods again. Upstream: `recordNodeSchedulableEvent`.
+pub fn cordoned(name: &str, before: bool, now: bool) -> Option<Event> {
+    let event = if now { "NodeNotSchedulable" } else { "NodeSchedulable" };
+    (before != now).then(|| Event::normal(event, format!("Node {name} status is now: {event}")))
+}
+
 /// The whole status as a strategic merge patch, in which conditions that others set stay, and what is to be heard of it.
 /// `shown` is the status that the API server has.
 pub fn status(node: &Node, shown: &Value, now: Time) -> (Value, Vec<Event>) {

@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 
 use serde_json::{Map, Value, json};
 
-const SOURCE: &str = "kubernetes.io/config.source";
+/// Says on a node where a pod comes from, if not from the API server.
+pub const SOURCE: &str = "kubernetes.io/config.source";
 const SEEN: &str = "kubernetes.io/config.seen";
 const HASH: &str = "kubernetes.io/config.hash";
 const MIRROR: &str = "kubernetes.io/config.mirror";

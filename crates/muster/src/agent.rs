@@ -9,16 +9,17 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use http::Uri;
 use muster_agent::endpoint::{Endpoint, Identity};
-use muster_agent::join::{Asking, Authority, Member};
+use muster_agent::join::{Asking, Authority, JoinError, Member, Token};
+use muster_agent::machine;
 use muster_agent::metrics::Metrics;
 use muster_agent::net;
 use muster_agent::node::{Config, Node, Upkeep, host};
 use muster_agent::record::Recorder;
-use muster_agent::runtime::Cri;
+use muster_agent::runtime::{Cri, Runtime as _};
 use serde_json::Value;
-use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::sim_node::{label, taint};
@@ -39,10 +40,10 @@ pub(crate) struct Args {
     /// Where the API server is
     #[arg(long, value_name = "URL")]
     server: String,
-    /// A bootstrap token; not needed once the node has joined
+    /// A bootstrap token; not needed once the node has joined, unless its certificate runs out
     #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
     token: Option<String>,
-    /// A file that has it
+    /// A file that has it, read whenever it is needed
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// What the certificate of the server's authority is known by
@@ -81,6 +82,7 @@ pub(crate) struct Args {
     /// Where pods ask for names; `none`: where the machine does
     #[arg(long, value_name = "ADDRESS", default_value = "10.96.0.10", value_parser = address_or_none)]
     cluster_dns: OptionalAddress,
+    /// What the names of Services end in
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     cluster_domain: String,
     /// The addresses of its pods, as 10.244.1.0/24 [default: those that the server gives it]
@@ -190,6 +192,9 @@ impl UpkeepFlags {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    if !machine::is_root() {
+        bail!("nodes that run containers need root: use sudo");
+    }
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut asked_again = async || {
@@ -224,13 +229,17 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
         Some(name) => name.clone(),
         None => hostname()?,
     };
-    let token = match &args.token_file {
-        Some(path) => std::fs::read_to_string(path).ok().map(|it| it.trim().to_owned()),
-        None => args.token.clone(),
+    let token = match (&args.token_file, &args.token) {
+        (Some(path), _) => Some(Token::File(path.clone())),
+        (None, token) => token.clone().map(Token::Given),
     };
     let authority = match (&args.ca_cert, &args.ca_hash) {
         (Some(path), _) => Some(Authority::Certificate(path.clone())),
         (None, hash) => hash.clone().map(Authority::Digest),
+    };
+    let address = match args.node_ip {
+        Some(address) => address,
+        None => own_address(&args.server)?,
     };
     let asking = Asking {
         server: args.server.clone(),
@@ -238,14 +247,23 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
         dir: args.root.join("pki"),
         token,
         authority,
+        address,
     };
     let member = tokio::select! {
         () = asked.cancelled() => return Ok(()),
         joined = Member::join(&asking) => joined?,
     };
-    let config = Arc::new(config(args, name)?);
+    let config = Arc::new(config(args, name, address)?);
     let metrics = Arc::new(Metrics::default());
     let runtime = Arc::new(Cri::connect(&config.runtime).counted(metrics.runtime_calls.clone()));
+    if let Err(error) = runtime.version().await {
+        tracing::warn!(
+            error = format!("{:#}", anyhow::Error::from(error)),
+            "no container runtime answers at {}: the node is not ready until one does; start it, or give another \
+             --runtime-endpoint",
+            config.runtime.display()
+        );
+    }
     let identity = Arc::new(Identity::new(member.authority_pem().as_bytes())?);
     let serve = |pem: &str| {
         if let Err(error) = identity.set(pem.as_bytes(), pem.as_bytes()) {
@@ -289,11 +307,7 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
     }
 }
 
-fn config(args: &Args, name: String) -> anyhow::Result<Config> {
-    let address = match args.node_ip {
-        Some(address) => address,
-        None => own_address(&args.server).context("find out this machine's address: give it as --node-ip")?,
-    };
+fn config(args: &Args, name: String, address: IpAddr) -> anyhow::Result<Config> {
     Ok(Config {
         name,
         root: args.root.clone(),
@@ -316,11 +330,15 @@ fn config(args: &Args, name: String) -> anyhow::Result<Config> {
     })
 }
 
-/// Whoever started us holds the other end, and never says anything.
+/// Whoever started us holds the other end, and never says anything. It is read by a thread that nobody waits for: who is asked to
+/// end while the other end is open ends.
 async fn stdin_ended() {
-    let mut input = tokio::io::stdin();
-    let mut nothing = [0; 64];
-    while input.read(&mut nothing).await.is_ok_and(|it| 0 < it) {}
+    let (said, heard) = oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = said.send(());
+    });
+    let _ = heard.await;
 }
 
 fn hostname() -> anyhow::Result<String> {
@@ -330,14 +348,19 @@ fn hostname() -> anyhow::Result<String> {
 
 /// The address from which this machine reaches the server. Nothing is sent: the system only says which it would take.
 fn own_address(server: &str) -> anyhow::Result<IpAddr> {
-    let uri: Uri = server.parse()?;
-    let host = uri.host().context("the server's URL names no host")?.trim_matches(['[', ']']);
-    let port = uri.port_u16().unwrap_or(443);
-    let to =
-        std::net::ToSocketAddrs::to_socket_addrs(&(host, port))?.next().context("the host has no address")?;
+    let uri: Option<Uri> = server.parse().ok();
+    let host = uri.as_ref().and_then(Uri::host).map(|it| it.trim_matches(['[', ']']));
+    let host = host.with_context(|| JoinError::Url(server.to_owned()).to_string())?;
+    let port = uri.as_ref().and_then(Uri::port_u16).unwrap_or(443);
+    let found = std::net::ToSocketAddrs::to_socket_addrs(&(host, port)).map(|mut it| it.next());
+    let to = found.ok().flatten().with_context(|| {
+        format!("nobody knows the name {host}: give the server's address as --server https://ADDRESS:{port}")
+    })?;
     let any: SocketAddr = if to.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = UdpSocket::bind(any)?;
-    socket.connect(to)?;
+    socket.connect(to).with_context(|| {
+        format!("this machine has no way to {}: give its own address as --node-ip", to.ip())
+    })?;
     Ok(socket.local_addr()?.ip())
 }
 

@@ -1,11 +1,13 @@
 //! `muster image`: images without a registry.
 
+use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use muster_agent::image;
 use muster_agent::machine;
-use muster_agent::runtime::{Cri, Runtime as _};
+use muster_agent::runtime::{Cri, Runtime as _, v1};
 
 use crate::agent::socket;
 
@@ -30,6 +32,7 @@ enum Command {
   docker save my/agent:1.4 | gzip > agent.tar.gz; muster image import agent.tar.gz
   muster image import agent.tar --runtime-endpoint unix:///run/containerd/containerd.sock")]
 struct Import {
+    /// The archives
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// What the image is called, whatever the archive says
@@ -60,15 +63,29 @@ struct Whose {
 impl Whose {
     /// The runtimes, each with the name of its node.
     fn runtimes(&self) -> anyhow::Result<Vec<(String, Cri)>> {
-        if let Some(socket) = &self.runtime_endpoint {
-            return Ok(vec![("this machine".to_owned(), Cri::connect(socket))]);
-        }
-        let sockets = machine::sockets(&self.data_dir).unwrap_or_default();
+        let dir = self.data_dir.display();
+        let sockets = match &self.runtime_endpoint {
+            Some(socket) => vec![("this machine".to_owned(), socket.clone())],
+            None => machine::sockets(&self.data_dir).unwrap_or_default(),
+        };
         if sockets.is_empty() {
+            // Whose processes run is hidden from others.
+            if self.data_dir.is_dir() && std::fs::read_dir(self.data_dir.join("nodes")).is_err_and(is_hidden)
+            {
+                bail!("no permission to use {dir}: become its owner, or choose another --data-dir");
+            }
             bail!(
-                "no nodes of a `muster up` run on {}: choose another --data-dir, or give a --runtime-endpoint",
-                self.data_dir.display()
+                "no nodes of a `muster up` run on {dir}: choose another --data-dir, or give a --runtime-endpoint"
             );
+        }
+        for (_, socket) in &sockets {
+            if let Err(error) = UnixStream::connect(socket) {
+                let why = match error.kind() {
+                    ErrorKind::PermissionDenied => "no permission to use it: use sudo",
+                    _ => "no container runtime listens there: start it, or give another --runtime-endpoint",
+                };
+                return Err(error).context(format!("{}: {why}", socket.display()));
+            }
         }
         Ok(sockets.into_iter().map(|(name, socket)| (name, Cri::connect(&socket))).collect())
     }
@@ -87,19 +104,32 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             }
         }
         Command::List(args) => {
+            let runtimes = args.whose.runtimes()?;
             println!("{:<16} {:<56} {:>12}  ID", "NODE", "IMAGE", "BYTES");
-            for (node, runtime) in args.whose.runtimes()? {
+            for (node, runtime) in runtimes {
                 let images = runtime.images().await.with_context(|| format!("list the images of {node}"))?;
-                for image in images {
-                    let names = image.repo_tags.iter().chain(&image.repo_digests);
-                    let name = names.map(String::as_str).next().unwrap_or("<none>");
-                    let id = image.id.trim_start_matches("sha256:").get(..12).unwrap_or(&image.id);
-                    println!("{node:<16} {name:<56} {:>12}  {id}", image.size);
-                }
+                let mut lines: Vec<String> = images.iter().flat_map(|it| lines(&node, it)).collect();
+                lines.sort();
+                lines.iter().for_each(|it| println!("{it}"));
             }
         }
     }
     Ok(())
+}
+
+/// A line for each name that an image has: tags, or where it has none, digests.
+fn lines(node: &str, image: &v1::Image) -> Vec<String> {
+    let names = if image.repo_tags.is_empty() { &image.repo_digests } else { &image.repo_tags };
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    if names.is_empty() {
+        names.push("<none>");
+    }
+    let id = image.id.trim_start_matches("sha256:").get(..12).unwrap_or(&image.id);
+    names.into_iter().map(|name| format!("{node:<16} {name:<56} {:>12}  {id}", image.size)).collect()
+}
+
+fn is_hidden(error: std::io::Error) -> bool {
+    error.kind() == ErrorKind::PermissionDenied
 }
 
 async fn import(runtime: &Cri, node: &str, file: &Path, name: Option<&str>) -> anyhow::Result<Vec<String>> {

@@ -29,6 +29,9 @@ use tokio::runtime::{Builder, Runtime};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
+/// What is still under way when all is said and done has so long.
+const END_MAX: Duration = Duration::from_secs(10);
+
 #[derive(Debug, Parser)]
 #[command(version, about = "Puts one pod on every node that should have one, and keeps it there")]
 struct Cli {
@@ -67,7 +70,12 @@ fn main() -> ExitCode {
         return failed(&error);
     }
     let done = match runtime(&cli.command) {
-        Ok(runtime) => runtime.block_on(run(cli.command)),
+        Ok(runtime) => {
+            let done = runtime.block_on(run(cli.command));
+            // A look at a disk that does not answer is not waited for.
+            runtime.shutdown_timeout(END_MAX);
+            done
+        }
         Err(error) => Err(error.into()),
     };
     match done {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use kube::Client;
 use muster_agent::image;
+use muster_agent::join;
 use muster_agent::machine::{Machine, Place};
 use muster_agent::node::host;
 use muster_agent::runtime::Cri;
@@ -55,7 +56,7 @@ impl Nodes {
         let data_dir = std::path::absolute(data_dir)?;
         let token_file = data_dir.join("nodes").join("token");
         let mut token = None;
-        if places.iter().any(|it| !it.root().join("pki").join("client.pem").exists()) {
+        if places.iter().any(|it| !join::is_member(&it.root().join("pki"))) {
             let made = token::create(administrator, TOKEN_TTL, "for the nodes of muster up").await?;
             muster_server::write_private(&token_file, made.as_bytes())
                 .with_context(|| format!("write {}", token_file.display()))?;

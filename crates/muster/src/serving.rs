@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use hyper::Request;
@@ -12,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::data_dir::lock;
 use crate::parts::{self, Choices, Parts};
+use crate::span;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serving {
@@ -30,6 +32,9 @@ pub(crate) struct Serving {
     /// The addresses of pods: each node that joins and brings none is given 256 of them
     #[arg(long, value_name = "RANGE", default_value = "10.244.0.0/16")]
     cluster_cidr: String,
+    /// How long the certificates of nodes, and others that are asked for, are good at most
+    #[arg(long, value_name = "TIME", default_value = "365d", value_parser = span::parse)]
+    cluster_signing_duration: Duration,
     #[command(flatten)]
     choices: Choices,
 }
@@ -40,7 +45,7 @@ impl Serving {
     }
 
     /// Does `start` and waits until a signal comes or something fails; says what is to come, and ends every part, at once if
-    /// another signal comes. What is left to do after an orderly stop is done while nobody else can have the data directory.
+    /// another signal comes. What is left to do then is done while nobody else can have the data directory.
     pub(crate) async fn run(
         &self,
         start: impl AsyncFnOnce(&mut Parts) -> anyhow::Result<()>,
@@ -86,8 +91,9 @@ impl Serving {
                 Pace::AtOnce
             }
         };
-        ended?;
-        finish(pace).await
+        let pace = if has_failed { Pace::Failed } else { pace };
+        let finished = finish(pace).await;
+        ended.and(finished)
     }
 
     /// Nodes on this machine have a network of their own: where the server is in it, and the addresses that its pods have, which
@@ -98,6 +104,7 @@ impl Serving {
         if let Some(path) = &self.audit_log {
             server.audit_to(path)?;
         }
+        server.sign_for(self.cluster_signing_duration);
         let given = match machine {
             Some(machine) => server.give_pod_ranges(&machine.pods(), u32::from(NODES_MAX) + 1),
             None => server.give_pod_ranges(&self.cluster_cidr, 0),
@@ -133,12 +140,14 @@ impl Serving {
     }
 }
 
-/// How somebody wants it to end.
+/// How it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
     Orderly,
-    /// They asked twice.
+    /// Whoever asked for it asked twice.
     AtOnce,
+    /// Nobody asked: it could not start, or broke down.
+    Failed,
 }
 
 /// A client of the server in this process, for one of its parts, which is called so wherever it asks. Nothing is on the

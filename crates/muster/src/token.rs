@@ -1,5 +1,6 @@
 //! `muster token create`: a token with which a new node joins.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use kube::api::{DeleteParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use muster_agent::join::fingerprint;
+use muster_agent::machine;
 use serde_json::json;
 use uuid::Uuid;
 
@@ -65,6 +67,12 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         Some(server) => {
             let hash = authority.map(|it| format!(" --ca-hash {}", fingerprint(&it))).unwrap_or_default();
             eprintln!("On the new node: muster agent --server https://{server} --token {token}{hash}");
+            if server.parse::<SocketAddr>().is_ok_and(|it| machine::is_hub(it.ip())) {
+                eprintln!(
+                    "{server} is of this machine only: for another one give an address of this machine's that it reaches, and start \
+                     `muster up` with --listen 0.0.0.0:PORT"
+                );
+            }
         }
         None => eprintln!(
             "The server listens to its own machine only: for others start it with --listen 0.0.0.0:6443, or an address of its own"

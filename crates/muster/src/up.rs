@@ -1,6 +1,7 @@
 //! `muster up`: everything on this machine. The server, the controllers and the simulated nodes are one process; a real node is a
 //! containerd and an agent.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashSet};
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 use std::path::Path;
@@ -46,7 +47,7 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
   muster up --nodes 2 --sim-nodes 50            two that run containers, and fifty that do not
   muster up --sim-nodes 3 --data-dir /tmp/m     kept elsewhere")]
 pub(crate) struct Args {
-    /// Real nodes, on containerd
+    /// Real nodes, on containerd: 200 at most; 0 waits for machines that join
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(machine::NODES_MAX)))]
     nodes: Option<u16>,
     /// Simulated nodes: they run nothing, and answer as nodes do (docs/simulated-nodes.md has what they can be told)
@@ -73,12 +74,22 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             eprintln!("muster: ending {pods}, up to {seconds} s; Ctrl-C again ends at once");
         }
     };
+    // Containers that ran before us run on if we cannot start, or break down: only what we made ourselves on the way goes.
+    let (was_bare, is_up) = (Cell::new(false), Cell::new(false));
+    let start = async |parts: &mut Parts| {
+        was_bare.set(machine::look(data_dir).is_ok_and(|it| it.0.is_empty()));
+        start(&args, &counts, parts).await?;
+        is_up.set(true);
+        Ok(())
+    };
     let finish = async |pace| match (counts.real, pace) {
         (0, _) => Ok(()),
+        (_, Pace::Failed) if is_up.get() || !was_bare.get() => Ok(()),
+        (_, Pace::Failed) => clear(data_dir, Duration::ZERO).await,
         (_, Pace::Orderly) => clear(data_dir, machine::GRACE).await,
         (_, Pace::AtOnce) => clear(data_dir, Duration::ZERO).await,
     };
-    args.serving.run(async |parts| start(&args, &counts, parts).await, tell, finish).await
+    args.serving.run(start, tell, finish).await
 }
 
 /// How many nodes there will be, of each sort.
@@ -134,6 +145,7 @@ impl Counts {
             count => format!("{count} nodes"),
         };
         match (self.real, self.simulated) {
+            (0, 0) => "no nodes".to_owned(),
             (0, _) => simulated,
             (_, 0) => real,
             _ => format!("{real} and {simulated}"),

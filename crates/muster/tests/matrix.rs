@@ -85,7 +85,7 @@ fn every_command_of_every_kubectl_does_what_it_does_on_a_cluster() {
     let waiting = entries.iter().filter(|it| it.note("needs a node's agent").is_some()).count();
     let summary = format!(
         "kubectl matrix: {} commands × {} kubectls ({}): {} as on a cluster, {} wrong, {} only once, {known} known to \
-         fail; {waiting} of the commands wait for a node's agent\n",
+         fail; {waiting} of the commands are told that a simulated node has no agent: real nodes answer them in `real reach`\n",
         entries.len(),
         outcomes.len(),
         listed(&mut outcomes.keys()),
@@ -127,7 +127,8 @@ fn run_version(
 ) -> Vec<String> {
     let muster = cluster.is_none().then(|| Muster::up(&format!("matrix-1.{version}"), 1));
     let kubeconfig = cluster.map_or_else(|| muster.as_ref().unwrap().kubeconfig(), Path::to_owned);
-    let manifests = ["ds.yaml", "ds2.yaml", "bad.yaml"].map(|it| Path::new(TRANSCRIPTS).join(it));
+    let manifests =
+        ["ds.yaml", "ds2.yaml", "bad.yaml", "runtimeclass.yaml"].map(|it| Path::new(TRANSCRIPTS).join(it));
     let home = transcript::home(&format!("matrix-home-1.{version}"), kubectl, &manifests);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let client = runtime.block_on(client(&kubeconfig));

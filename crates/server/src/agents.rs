@@ -97,7 +97,17 @@ impl Agents {
     pub(crate) async fn ask(
         &self,
         place: &Place,
+        request: hyper::Request<Full<Bytes>>,
+    ) -> Result<hyper::Response<Incoming>, AgentError> {
+        self.ask_within(place, request, self.answer_timeout).await
+    }
+
+    /// The same, of what may take as long as this to begin.
+    pub(crate) async fn ask_within(
+        &self,
+        place: &Place,
         mut request: hyper::Request<Full<Bytes>>,
+        patience: Duration,
     ) -> Result<hyper::Response<Incoming>, AgentError> {
         let stream = tokio::time::timeout(DIAL_TIMEOUT, self.dial(place));
         let failed = |why: &str| AgentError::Dial { address: place.host(), why: why.to_owned() };
@@ -116,7 +126,7 @@ impl Agents {
             }
             sender.send_request(request).await.map_err(|it| AgentError::Malformed(it.to_string()))
         };
-        tokio::time::timeout(self.answer_timeout, asking).await.map_err(|_| AgentError::TooSlow)?
+        tokio::time::timeout(patience, asking).await.map_err(|_| AgentError::TooSlow)?
     }
 
     /// Rule: an agent is believed if the cluster's authority says that it is the agent of that node, at that address: no node

@@ -3,9 +3,11 @@
 mod agent;
 mod entry;
 mod figures;
+mod proxy;
 mod query;
 mod reply;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use http_body_util::{Either, StreamBody};
 use hyper::body::Frame;
-use hyper::{Method, StatusCode, Uri};
+use hyper::{HeaderMap, Method, StatusCode, Uri};
 use muster_store::Revision;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -79,6 +81,10 @@ struct Asked {
     if_none_match: String,
     /// Without its parameters; empty if the client says none.
     media_type: String,
+    /// Where the client is.
+    source: Option<IpAddr>,
+    /// All that it says, if an agent serves it.
+    headers: HeaderMap,
     body: Bytes,
 }
 
@@ -241,10 +247,13 @@ impl Api {
         let kind = target.kind;
         if let Part::Agent(what) = target.part {
             let verbs = kind.parts.iter().find(|it| it.part == target.part).map_or(&[][..], |it| it.verbs);
-            if !verbs.contains(&context.verb.as_ref()) {
-                return Err(Refusal::method_not_allowed());
-            }
-            return self.of_agent(&target, what, asked).await;
+            // What is reached through a proxy may be asked what it can do.
+            let is_known = verbs.contains(&context.verb.as_ref()) || asked.method == Method::OPTIONS;
+            return match what {
+                "proxy" if is_known => self.proxied(&target, asked).await,
+                what if verbs.contains(&context.verb.as_ref()) => self.of_agent(&target, what, asked).await,
+                _ => Err(Refusal::method_not_allowed()),
+            };
         }
         let view = asked.view()?;
         let show = |code, object| show(context, code, view, kind, object);

@@ -328,7 +328,13 @@ pub(crate) static KINDS: &[Kind] = &[
             "status.podIPs",
             "status.nominatedNodeName",
         ],
-        plugins: &[Plugin::LimitRanger, Plugin::ServiceAccount, Plugin::Priority, Plugin::TolerationSeconds],
+        plugins: &[
+            Plugin::LimitRanger,
+            Plugin::ServiceAccount,
+            Plugin::Priority,
+            Plugin::TolerationSeconds,
+            Plugin::RuntimeClass,
+        ],
         columns: columns::POD,
         row_condition: columns::pod_is_over,
         default: default::pod,
@@ -546,6 +552,18 @@ pub(crate) static KINDS: &[Kind] = &[
         default: default::lease,
         plain_metadata: true,
         check: check::lease,
+        ..PLAIN
+    },
+    Kind {
+        group: "node.k8s.io",
+        kind: "RuntimeClass",
+        put_creates: true,
+        version_required: true,
+        plural: "runtimeclasses",
+        namespaced: false,
+        columns: columns::RUNTIME_CLASS,
+        check: check::runtime_class,
+        warn: warn::runtime_class,
         ..PLAIN
     },
     Kind {

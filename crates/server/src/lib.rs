@@ -56,7 +56,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use muster_store::{LogError, Sqlite};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -136,6 +136,8 @@ pub struct Server {
     pki: Arc<Pki>,
     api: Api,
     doors: Doors,
+    /// No certificate that is asked for is good for longer.
+    life_max: SignedDuration,
     /// The store says here that it can no longer be written.
     failure: oneshot::Receiver<DataError>,
 }
@@ -163,7 +165,8 @@ impl Server {
         auth::make_default_roles(&registry, now).await.map_err(refused)?;
         let mut api = Api::new(Arc::new(registry), CancellationToken::new());
         api.agents = Some(Arc::new(Agents::new(&pki)?));
-        Ok(Self { listeners, own, pki, api, doors: Doors::new(), failure })
+        let life_max = auth::CERTIFICATE_LIFE;
+        Ok(Self { listeners, own, pki, api, doors: Doors::new(), life_max, failure })
     }
 
     /// A kubeconfig for the administrator or a part of Muster. It stops working when the server's authority is replaced.
@@ -199,6 +202,13 @@ impl Server {
         self.api.registry.memory.pod_ranges().give_of(range, left)
     }
 
+    /// Certificates that are asked for are good for so long at most, and for as long unless less is asked for.
+    pub fn sign_for(&mut self, life: Duration) {
+        let life = SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX);
+        // Nothing outlives the authority.
+        self.life_max = life.min(SignedDuration::from_hours(pki::CA_DAYS * 24));
+    }
+
     /// Has somebody else in this process answer what `/debug/explain` asks: what a controller knows of a DaemonSet, by namespace
     /// and name, as JSON; or why it does not say.
     pub fn explained_by<F>(&mut self, ask: impl Fn(String, String) -> F + Send + Sync + 'static)
@@ -222,7 +232,8 @@ impl Server {
             .spawn("objects that are always there", standing::keep(registry.clone(), self.own, stop.clone()));
         keepers.spawn("namespaces that are deleted", drain::run(registry.clone(), stop.clone()));
         keepers.spawn("roles", Access::keep(registry.clone(), stop.clone()));
-        let signing = auth::keep_signing_requests(registry.clone(), self.pki.clone(), stop.clone());
+        let signing =
+            auth::keep_signing_requests(registry.clone(), self.pki.clone(), self.life_max, stop.clone());
         keepers.spawn("requests for certificates", signing);
         keepers.spawn("server's certificate", renew(serving, stop.clone()));
         let graceful = Arc::new(GracefulShutdown::new());

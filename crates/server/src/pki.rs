@@ -41,6 +41,7 @@ const ADMIN_YEARS: i16 = 1;
 /// end would keep out.
 const PART_YEARS: i16 = CA_YEARS;
 const CA_YEARS: i16 = 10;
+pub(crate) const CA_DAYS: i64 = CA_YEARS as i64 * 365;
 
 /// As whom the server comes to an agent: agents let in nobody else. It is in a group that no signing request gets into, so nobody
 /// can ask for a certificate like it.

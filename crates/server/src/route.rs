@@ -69,9 +69,7 @@ impl Part {
 
 impl Route {
     pub(crate) fn parse(path: &str) -> Option<Self> {
-        let segments: Vec<String> = path
-            .split('/')
-            .filter(|it| !it.is_empty())
+        let segments: Vec<String> = segments(path)
             .map(|it| percent_decode_str(it).decode_utf8().map(|it| it.into_owned()))
             .collect::<Result<_, _>>()
             .ok()?;
@@ -108,6 +106,14 @@ impl Route {
             _ => return None,
         })
     }
+}
+
+/// The segments of a path that mean something here. What follows `proxy` is the path of whatever is reached through it.
+pub(crate) fn segments(path: &str) -> impl Iterator<Item = &str> {
+    let all = || path.split('/').filter(|it| !it.is_empty());
+    let until = if all().nth(2) == Some("namespaces") { 7 } else { 5 };
+    let is_proxy = all().next() == Some("api") && all().nth(until - 1) == Some("proxy");
+    all().take(if is_proxy { until } else { usize::MAX })
 }
 
 fn resource(group: &str, version: &str, rest: &[&str]) -> Option<Route> {
@@ -166,6 +172,10 @@ mod tests {
         check("/api/v1/pods", "pods in None");
         check("/api/v1/namespaces/a/pods", "pods in Some(\"a\")");
         check("/api/v1/namespaces/a/pods/p/proxy/a/b", "pods Some(\"a\") p Agent(\"proxy\")");
+        check("/api/v1/namespaces/a/pods/p:80/proxy/..%2F%ff/../x", "pods Some(\"a\") p:80 Agent(\"proxy\")");
+        check("/api/v1/nodes/n/proxy/../x", "nodes None n Agent(\"proxy\")");
+        check("/api/v1/namespaces/proxy/pods/proxy/..", "None");
+        check("/api/v1/namespaces/a/pods/../proxy/x", "None");
         check("/api/v1/namespaces/a/pods/p/log/x", "None");
         check("/api/v1/namespaces/a/pods/p/binding", "pods Some(\"a\") p Binding");
         check("/api/v1/namespaces/a", "namespaces None a Whole");

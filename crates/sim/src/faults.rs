@@ -71,6 +71,10 @@ pub struct Mix {
     pub lag_ms: u64,
     pub node_trouble: u64,
     pub user: u64,
+    /// A node's agent dies; a container or sandbox does; an agent's write, or the answer to it, is lost.
+    pub agent_crash: u64,
+    pub container_crash: u64,
+    pub agent_write: u64,
 }
 
 impl Mix {
@@ -102,6 +106,10 @@ impl Mix {
         for it in &mut mix.watches {
             *it = level(5, 40);
         }
+        for it in [&mut mix.agent_crash, &mut mix.container_crash] {
+            *it = level(4, 20);
+        }
+        mix.agent_write = level(5, 40);
         mix.lag_ms = [2, 20, 200, 2000][usize::try_from(rng.below(4)).unwrap_or(0)];
         mix
     }

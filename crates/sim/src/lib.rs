@@ -8,6 +8,7 @@ pub mod actors;
 pub mod case;
 pub mod faults;
 pub mod invariants;
+pub mod judge;
 pub mod machine;
 pub mod mutants;
 pub mod parts;

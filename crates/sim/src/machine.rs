@@ -24,7 +24,15 @@ impl Machine {
     }
 
     pub fn is_running(&self, uid: &str) -> bool {
-        self.pods.get(uid).is_some_and(|it| it.containers.iter().any(|it| is_running(&it.state)))
+        self.running(uid).next().is_some()
+    }
+
+    pub fn has(&self, uid: &str) -> bool {
+        self.pods.contains_key(uid)
+    }
+
+    pub fn running(&self, uid: &str) -> impl Iterator<Item = &Container> {
+        self.pods.get(uid).into_iter().flat_map(|it| &it.containers).filter(|it| is_running(&it.state))
     }
 
     /// What a runtime does for a deed; `None` where it is none of its business.

@@ -24,8 +24,8 @@ const fn of(name: &'static str, bug: &'static str, cases: &'static [&'static str
 /// Invariants that are checked, each by its id.
 pub const INVARIANTS: &[&str] = &[
     "W1", "W2", "W3", "W4", "W5", "W6", "W7", "W8", "W9", "W10", "W11", "W12", "W13", "W14", "W15", "W16",
-    "W17", "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "L1", "L2", "L3", "L4", "L5", "L6",
-    "L7", "L8", "L9", "L10", "L11",
+    "W17", "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "S11", "S12", "S13", "L1", "L2",
+    "L3", "L4", "L5", "L6", "L7", "L8", "L9", "L10", "L11",
 ];
 
 pub const MUTANTS: &[Mutant] = &[
@@ -124,6 +124,9 @@ pub const MUTANTS: &[Mutant] = &[
     of("S6", "containers outlive a pod that was removed by force", &["B69-pods"]),
     of("S8", "plans before own writes came back", &["B13"]),
     of("S9", "a set that goes is a panic", &["delete-background"]),
+    of("P01", "a pod is said to be ready before its containers are", &["B50"]),
+    of("P02", "what runs when the agent begins anew is begun a second time", &["agent-begins-anew"]),
+    of("P03", "a deleted pod is taken off the API server while it runs", &["B08"]),
     of("S10", "delays that the seed does not know of", &[]),
     of("L6", "a set in the foreground never goes", &["delete-foreground"]),
     of("L7", "nothing is pruned", &["history"]),

@@ -16,7 +16,7 @@ use muster_engine::time::Time;
 use muster_store::Change;
 use serde_json::{Value, json};
 
-use crate::actors::kubelet::BEAT_EVERY;
+use crate::actors::nodes::BEAT_EVERY;
 use crate::faults::{Mix, WatchFault, WriteFault};
 use crate::rng::Rng;
 use crate::server::{Actor, Server, prefix};

@@ -12,8 +12,10 @@ use muster_engine::pod::{Container, Deed, Ending, Host, Outcome, Pod, Restart, S
 use muster_engine::time::Time;
 use serde_json::{Value, json};
 
+use crate::judge::Judge;
 use crate::machine::{Machine, is_running};
 use crate::rng::Rng;
+use crate::server::merge;
 
 /// Runs a seed. What is wrong comes back with all that happened until then.
 pub fn run(seed: u64) -> Result<(), String> {
@@ -93,6 +95,7 @@ struct Stage {
     begun: BTreeSet<Text>,
     /// Attempts of every container that ever ran.
     ran: BTreeSet<(Text, u32)>,
+    judge: Judge,
     trace: Vec<String>,
 }
 
@@ -118,6 +121,9 @@ impl Stage {
         let mut main = MAIN.map(image);
         main[0]["readinessProbe"] = json!({"exec": {}, "periodSeconds": 20});
         main[1]["livenessProbe"] = json!({"exec": {}, "periodSeconds": 30, "failureThreshold": 2});
+        if rng.chance(500) {
+            main[1]["startupProbe"] = json!({"exec": {}, "periodSeconds": 2, "failureThreshold": 10});
+        }
         if rng.chance(300) {
             main[0]["lifecycle"] = json!({"postStart": {"exec": {}}, "preStop": {"exec": {}}});
         }
@@ -149,6 +155,7 @@ impl Stage {
             ended: BTreeMap::new(),
             begun: BTreeSet::new(),
             ran: BTreeSet::new(),
+            judge: Judge::default(),
             trace: Vec::new(),
         }
     }
@@ -222,6 +229,7 @@ impl Stage {
             Task::Answer { life: of, deed, outcome } if of == life => {
                 self.say(format!("  {deed}: {}", short(&outcome)));
                 let now = self.now;
+                self.judge.answered(&deed);
                 if let Some(pod) = &mut self.agent {
                     pod.done(&deed, outcome, now);
                 }
@@ -244,7 +252,7 @@ impl Stage {
             }
             Task::Watch { life: of } if of == life => {
                 let (now, object) = (self.now, self.bytes());
-                self.knows_of_end = !self.exists || self.object["metadata"]["deletionTimestamp"].is_string();
+                self.learn_of_end();
                 if let Some(pod) = &mut self.agent {
                     if self.exists { pod.see(&object, now).expect("it is a pod") } else { pod.gone(now) }
                 }
@@ -269,7 +277,8 @@ impl Stage {
         }
         self.life += 1;
         self.say(format!("agent {} begins", self.life));
-        self.knows_of_end = !self.exists || self.object["metadata"]["deletionTimestamp"].is_string();
+        self.judge.begins(&self.object["status"]);
+        self.learn_of_end();
         let host = Host { addresses: ["192.168.0.1".into()].into(), runtime: "sim".into() };
         self.agent = Some(if self.exists {
             Pod::new(&self.bytes(), host, self.now).expect("it is a pod")
@@ -278,6 +287,21 @@ impl Stage {
         });
         self.wake_at = None;
         self.ask(1);
+    }
+
+    /// The agent is told what is so by now: whether the pod is to end, and by when.
+    fn learn_of_end(&mut self) {
+        let meta = &self.object["metadata"];
+        let is_deleted = meta["deletionTimestamp"].is_string();
+        self.knows_of_end = !self.exists || is_deleted;
+        let grace_s = match (self.exists, is_deleted) {
+            (false, _) => Some(2),
+            (true, true) => meta["deletionGracePeriodSeconds"].as_u64(),
+            (true, false) => None,
+        };
+        if let Some(grace_s) = grace_s {
+            self.judge.ends_by(self.now + Duration::from_secs(grace_s));
+        }
     }
 
     fn ask(&mut self, late: u64) {
@@ -300,6 +324,8 @@ impl Stage {
                 Deed::Report(patch) => format!("report {}", patch["status"]),
                 deed => deed.to_string(),
             });
+            let seen = self.machine.seen(&self.uid, 0);
+            self.judge.given(&deed, &self.object["spec"], &seen, now)?;
             let begins = matches!(deed, Deed::Start { .. } | Deed::RunSandbox { .. });
             if begins && self.knows_of_end {
                 return Err(format!("{deed}: but it is to end"));
@@ -320,6 +346,7 @@ impl Stage {
             failed
         } else {
             let outcome = self.carry_out(life, &deed)?;
+            self.judge.done(&deed, &outcome);
             if fails { failed } else { outcome }
         };
         let late = self.rng.between(1, if self.is_troubled { 400 } else { 10 });
@@ -359,7 +386,7 @@ impl Stage {
             Deed::Report(patch) => {
                 let before = self.object["status"].clone();
                 if self.exists {
-                    merge(&mut self.object["status"], &patch["status"]);
+                    merge(&mut self.object, patch);
                 }
                 if self.object["status"] != before {
                     self.watch();
@@ -445,7 +472,14 @@ impl Stage {
         if self.machine.is_running(&self.uid) {
             return Err("it is taken off the API server, and runs".into());
         }
-        let phase = self.object["status"]["phase"].as_str();
+        let status = &self.object["status"];
+        let lists = ["initContainerStatuses", "containerStatuses"];
+        let said = lists.into_iter().filter_map(|it| status[it].as_array()).flatten();
+        let is_open = |it: &&Value| it["containerID"].is_string() && !it["state"]["terminated"].is_object();
+        if let Some(open) = said.into_iter().find(is_open).filter(|_| !self.is_troubled) {
+            return Err(format!("it is taken off the API server, and nobody knows how this ended: {open}"));
+        }
+        let phase = status["phase"].as_str();
         if matches!(phase, Some("Failed" | "Succeeded")) {
             return Ok(());
         }
@@ -471,9 +505,15 @@ impl Stage {
         self.after(late, Task::Watch { life: self.life });
     }
 
+    fn is_changed(&mut self) {
+        let generation = self.object["metadata"]["generation"].as_u64().unwrap_or(0);
+        self.object["metadata"]["generation"] = (generation + 1).into();
+    }
+
     fn delete(&mut self, grace_s: u64) {
         self.object["metadata"]["deletionTimestamp"] = self.now.to_rfc3339().into();
         self.object["metadata"]["deletionGracePeriodSeconds"] = grace_s.into();
+        self.is_changed();
         self.watch();
     }
 
@@ -525,6 +565,7 @@ impl Stage {
                 let image = format!("web:{}", self.rng.between(1, 3));
                 self.say(format!("web is to be {image}"));
                 self.object["spec"]["containers"][1]["image"] = image.into();
+                self.is_changed();
                 self.watch();
             }
             520..530 => {
@@ -586,6 +627,10 @@ impl Stage {
             }
             _ => return Err(format!("it is {phase}, and what runs is {running:?}")),
         }
+        let (observed, generation) = (&status["observedGeneration"], &self.object["metadata"]["generation"]);
+        if phase == "Running" && observed != generation {
+            return Err(format!("it is said of generation {observed}, and is at {generation}"));
+        }
         if self.restart == Restart::Always && phase == "Succeeded" {
             return Err("it ended, and was to run always".into());
         }
@@ -610,29 +655,6 @@ fn comes_again(restart: Restart, code: i32) -> bool {
         (Restart::Always, _) => true,
         (Restart::OnFailure, 0) | (Restart::Never, _) => false,
         (Restart::OnFailure, _) => true,
-    }
-}
-
-/// As an API server merges a status.
-fn merge(status: &mut Value, patch: &Value) {
-    for (key, value) in patch.as_object().into_iter().flatten() {
-        match key.as_str() {
-            "conditions" => {
-                let mut all = status[key].as_array().cloned().unwrap_or_default();
-                for condition in value.as_array().into_iter().flatten() {
-                    match all.iter_mut().find(|it| it["type"] == condition["type"]) {
-                        Some(it) => *it = condition.clone(),
-                        None => all.push(condition.clone()),
-                    }
-                }
-                status[key] = all.into();
-            }
-            "podIPs" => {
-                let own = value.as_array().into_iter().flatten();
-                status[key] = own.filter(|it| it["$patch"].is_null()).cloned().collect();
-            }
-            _ => status[key] = value.clone(),
-        }
     }
 }
 

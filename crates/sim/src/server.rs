@@ -114,6 +114,11 @@ impl Server {
         self.objects.get(&(kind, key.clone()))
     }
 
+    /// An object as it is on the wire.
+    pub fn json(&self, kind: Kind, key: &Key) -> Bytes {
+        self.store.get(&path(kind, key)).map(|it| it.value.clone()).unwrap_or_default()
+    }
+
     pub fn objects(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
         self.objects.iter().filter(move |((it, _), _)| *it == kind).map(|((_, key), value)| (key, value))
     }
@@ -180,8 +185,8 @@ impl Server {
         if kind == Kind::Sets && meta["generation"].is_null() {
             meta["generation"] = 1.into();
         }
-        if kind == Kind::Pods && object["status"].is_null() {
-            object["status"] = json!({"phase": "Pending"});
+        if kind == Kind::Pods {
+            have_defaults(&mut object);
         }
         if kind == Kind::Nodes {
             have_reasons(&mut object);
@@ -387,6 +392,20 @@ impl Server {
     }
 }
 
+/// What the API server, or a webhook of it, gives every pod here: one that may run to its end, that takes its time to stop,
+/// that is asked whether it is ready, and that has no addresses to tell of.
+fn have_defaults(pod: &mut Value) {
+    if pod["status"].is_null() {
+        pod["status"] = json!({"phase": "Pending"});
+    }
+    pod["spec"]["restartPolicy"] = "OnFailure".into();
+    pod["spec"]["hostNetwork"] = true.into();
+    pod["spec"]["terminationGracePeriodSeconds"] = 90.into();
+    for container in pod["spec"]["containers"].as_array_mut().into_iter().flatten() {
+        container["readinessProbe"] = json!({"exec": {}, "periodSeconds": 1, "failureThreshold": 1});
+    }
+}
+
 /// A taint that stands for a condition comes with it: whoever watches over nodes would take it away.
 fn have_reasons(node: &mut Value) {
     const REASONS: [(&str, &str); 4] = [
@@ -417,9 +436,9 @@ fn pod_may_go(pod: &Value) -> bool {
     unbound || matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }
 
-/// A merge patch, but that `metadata.ownerReferences` is merged by uid, and conditions by type, as a strategic merge patch
+/// A merge patch, but that addresses that are taken away are not there, `metadata.ownerReferences` is merged by uid, and conditions by type, as a strategic merge patch
 /// does it.
-fn merge(object: &mut Value, patch: &Value) {
+pub fn merge(object: &mut Value, patch: &Value) {
     let Some(fields) = patch.as_object() else {
         *object = patch.clone();
         return;
@@ -429,6 +448,9 @@ fn merge(object: &mut Value, patch: &Value) {
             ("uid" | "resourceVersion", _) => {}
             ("ownerReferences", Value::Array(references)) => merge_owners(object, references),
             ("conditions", Value::Array(conditions)) => merge_conditions(object, conditions),
+            ("podIPs", Value::Array(addresses)) => {
+                object[name] = addresses.iter().filter(|it| it["$patch"].is_null()).cloned().collect();
+            }
             (_, Value::Null) => {
                 if let Some(it) = object.as_object_mut() {
                     it.remove(name);
@@ -464,7 +486,11 @@ fn merge_conditions(status: &mut Value, changed: &[Value]) {
     for change in changed {
         match conditions.iter_mut().find(|it| it["type"] == change["type"]) {
             Some(condition) => merge(condition, change),
-            None => conditions.push(change.clone()),
+            None => {
+                let mut condition = json!({});
+                merge(&mut condition, change);
+                conditions.push(condition);
+            }
         }
     }
     status["conditions"] = conditions.into();

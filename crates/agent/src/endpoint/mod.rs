@@ -1,8 +1,10 @@
-//! Where the API server reaches a node: logs, commands in containers, connections to pods, figures. Paths are a kubelet's.
+//! Where the API server reaches a node: logs, commands in containers, connections and requests to pods, figures. Paths are a
+//! kubelet's, but for those of requests that are passed on.
 //!
 //! Only the API server is let in: whoever else may ask for something asks it, and it decides.
 
 mod logs;
+mod proxy;
 mod spdy;
 mod stream;
 mod tls;
@@ -19,9 +21,10 @@ use hyper::body::{Frame, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::{SignedDuration, Timestamp};
+use rustix::net::sockopt;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -38,6 +41,8 @@ const CONNECTIONS_MAX: usize = 256;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const HEADER_BYTES_MAX: usize = 64 << 10;
+/// A peer that says nothing is asked this often whether it is there; one that is silent three times has gone.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 /// What scrapers take for text in the form of Prometheus.
 const FIGURES_MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -163,6 +168,11 @@ impl<R: Runtime> Endpoint<R> {
         stop: &CancellationToken,
     ) -> io::Result<()> {
         stream.set_nodelay(true)?;
+        // A server that was cut off in the middle of a stream never says that it is over.
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, KEEP_ALIVE)?;
+        sockopt::set_tcp_keepintvl(&stream, KEEP_ALIVE)?;
+        sockopt::set_tcp_keepcnt(&stream, 3)?;
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await??;
         let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
         if !certificate.is_some_and(|it| tls::is_server(it)) {
@@ -212,7 +222,15 @@ impl<R: Runtime> Endpoint<R> {
             }
             ["containerLogs", namespace, name, container] if is_read => {
                 let wanted = wanted_log(&query, Timestamp::now())?;
-                self.logs(namespace, name, container, query.is("previous"), wanted).await
+                let said = self.logs(namespace, name, container, query.is("previous"), wanted).await?;
+                if stream::is_web_socket(&request) {
+                    return stream::messages(request, said, held);
+                }
+                let frames = unfold(said, |mut said| async move {
+                    let next = said.recv().await?;
+                    Some((next.map(Frame::data), said))
+                });
+                Ok(respond(StatusCode::OK, "text/plain", StreamBody::new(frames).boxed_unsync()))
             }
             ["exec", namespace, name, container] => {
                 let container = self.running(namespace, name, container).await?;
@@ -246,6 +264,16 @@ impl<R: Runtime> Endpoint<R> {
                 let ports: Vec<u16> =
                     query.all("port").map(|it| it.parse().map_err(malformed)).collect::<Result<_, _>>()?;
                 stream::ports(request, &self.node.runtime.port_forward(&sandbox, &ports).await?, held).await
+            }
+            ["podProxy", namespace, name, scheme, port, ..] => {
+                let aim = self.aim(namespace, name, scheme, port).await?;
+                let path = behind(request.uri(), 5);
+                proxy::pass_on(request, aim, &path, held).await
+            }
+            ["nodeProxy", scheme, port, ..] => {
+                let aim = proxy::Aim::new(self.node.config.address, scheme, port)?;
+                let path = behind(request.uri(), 3);
+                proxy::pass_on(request, aim, &path, held).await
             }
             _ => Err(Refusal::not_found("404 page not found")),
         }
@@ -285,6 +313,32 @@ impl<R: Runtime> Endpoint<R> {
         newest.ok_or_else(none)
     }
 
+    /// Where a pod is, as the runtime says: whatever else is said of it, nobody is led elsewhere.
+    async fn aim(
+        &self,
+        namespace: &str,
+        name: &str,
+        scheme: &str,
+        port: &str,
+    ) -> Result<proxy::Aim, Refusal> {
+        let pod = self.pod(namespace, name)?;
+        let shown = self.node.pods.find(namespace, name).map(|it| it.shown());
+        let spec = shown.and_then(|it| it.object.spec.clone()).unwrap_or_default();
+        let sandbox = self.sandbox(&pod).await?;
+        let address = match spec.host_network {
+            Some(true) => self.node.config.address,
+            _ => {
+                let network = self.node.runtime.sandbox(&sandbox).await?.network.unwrap_or_default();
+                let none = |_| Refusal::not_found(format!("pod {name:?} has no address"));
+                network.ip.parse().map_err(none)?
+            }
+        };
+        let aim = proxy::Aim::new(address, scheme, port)?;
+        proxy::may_reach(&spec, aim.address)?;
+        Ok(aim)
+    }
+
+    /// What a container said, as it is read.
     async fn logs(
         &self,
         namespace: &str,
@@ -292,7 +346,7 @@ impl<R: Runtime> Endpoint<R> {
         container: &str,
         previous: bool,
         wanted: logs::Wanted,
-    ) -> Result<Response, Refusal> {
+    ) -> Result<mpsc::Receiver<io::Result<Bytes>>, Refusal> {
         let pod = self.pod(namespace, name)?;
         let found = self.containers(&pod, container).await?;
         let chosen = chosen(&pod, &found, container, previous)?;
@@ -322,12 +376,14 @@ impl<R: Runtime> Endpoint<R> {
             };
             logs::send(place, wanted, is_running, to).await;
         });
-        let frames = unfold(from, |mut from| async move {
-            let next = from.recv().await?;
-            Some((next.map(Frame::data), from))
-        });
-        Ok(respond(StatusCode::OK, "text/plain", StreamBody::new(frames).boxed_unsync()))
+        Ok(from)
     }
+}
+
+/// What stands behind the first so many segments of a path, as it stands there, with what follows a `?`.
+fn behind(uri: &Uri, segments: usize) -> String {
+    let whole = uri.path_and_query().map_or("", |it| it.as_str());
+    format!("/{}", whole.splitn(segments + 2, '/').nth(segments + 1).unwrap_or_default())
 }
 
 /// The pod, with what the node says of it.

@@ -6,18 +6,20 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use bytes::Bytes;
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt as _, StreamExt as _};
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, UPGRADE};
-use hyper::upgrade::Upgraded;
+use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::sync::{Mutex, OwnedSemaphorePermit};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -36,6 +38,10 @@ const COMMANDS: &str = "v4.channel.k8s.io";
 const COMMANDS_WITH_CLOSE: &str = "v5.channel.k8s.io";
 const PORTS: &str = "portforward.k8s.io";
 const PORTS_IN_WEBSOCKET: &str = "SPDY/3.1+portforward.k8s.io";
+
+/// How what is only read may be sent in messages; bytes as they are, where nothing is said.
+const MESSAGES: [&str; 2] = ["binary.k8s.io", BASE64_MESSAGES];
+const BASE64_MESSAGES: &str = "base64.binary.k8s.io";
 
 /// How channels of a WebSocket are numbered.
 const STDIN: u8 = 0;
@@ -138,7 +144,7 @@ pub(super) async fn commands(
             (web_socket(client.await.map_err(io::Error::other)?).await, TokioIo::new(runtime));
         translate(client, runtime, streams).await
     });
-    Ok(switching_to_web_socket(&accept, COMMANDS_WITH_CLOSE))
+    Ok(switching_to_web_socket(&accept, Some(COMMANDS_WITH_CLOSE)))
 }
 
 /// Connections to ports of a pod.
@@ -159,7 +165,64 @@ pub(super) async fn ports(
             (web_socket(client.await.map_err(io::Error::other)?).await, TokioIo::new(runtime));
         tunnel(client, runtime).await
     });
-    Ok(switching_to_web_socket(&accept, PORTS_IN_WEBSOCKET))
+    Ok(switching_to_web_socket(&accept, Some(PORTS_IN_WEBSOCKET)))
+}
+
+pub(super) fn is_web_socket(request: &Request<Incoming>) -> bool {
+    let upgrade = request.headers().get(UPGRADE).and_then(|it| it.to_str().ok());
+    upgrade.is_some_and(|it| it.eq_ignore_ascii_case(WEBSOCKET))
+}
+
+/// What a container says, in messages, until it ends or the client has enough. Upstream: `wsstream.Reader`.
+pub(super) fn messages(
+    mut request: Request<Incoming>,
+    mut said: mpsc::Receiver<io::Result<Bytes>>,
+    held: Held,
+) -> Result<Response, Refusal> {
+    let Wish::WebSocket(wanted) = Wish::of(request.headers())? else {
+        return Err(Refusal::bad_request("Upgrade request required"));
+    };
+    let known = wanted.iter().find_map(|wanted| MESSAGES.into_iter().find(|it| it == wanted));
+    if known.is_none() && !wanted.iter().all(String::is_empty) {
+        let known = MESSAGES.join(" ");
+        return Err(Refusal::bad_request(format!(
+            "requested protocol(s) are not supported; supports [{known}]"
+        )));
+    }
+    let accept = accept_key(request.headers())?;
+    let client = hyper::upgrade::on(&mut request);
+    let message = move |bytes: Bytes| match known {
+        Some(BASE64_MESSAGES) => Message::Text(BASE64.encode(&bytes).into()),
+        _ => Message::Binary(bytes),
+    };
+    run(held, async move {
+        let (mut to, mut from) = web_socket(client.await.map_err(io::Error::other)?).await.split();
+        // It ends with the client: whatever that says meanwhile means nothing.
+        let gone = async { while let Some(Ok(_)) = from.next().await {} };
+        let outward = async {
+            // Clients know by the first message, which is empty, that there is somebody.
+            to.send(message(Bytes::new())).await.map_err(io::Error::other)?;
+            while let Some(bytes) = said.recv().await {
+                to.send(message(bytes?)).await.map_err(io::Error::other)?;
+            }
+            to.send(normal_end()).await.map_err(io::Error::other)
+        };
+        let ended = tokio::select! {
+            () = gone => Ok(()),
+            ended = outward => ended,
+        };
+        hang_up(to, from).await;
+        ended
+    });
+    Ok(switching_to_web_socket(&accept, known))
+}
+
+/// The two connections are one from now on, until either ends.
+pub(super) fn splice(client: OnUpgrade, other: OnUpgrade, held: Held) {
+    run(held, async move {
+        let (client, other) = tokio::try_join!(client, other).map_err(io::Error::other)?;
+        tokio::io::copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(other)).await.map(drop)
+    });
 }
 
 /// The runtime understands the client: what they say passes through.
@@ -254,10 +317,12 @@ fn accept_key(headers: &HeaderMap) -> Result<String, Refusal> {
     key.map(derive_accept_key).ok_or_else(|| Refusal::bad_request("Sec-WebSocket-Key is missing"))
 }
 
-fn switching_to_web_socket(accept: &str, protocol: &'static str) -> Response {
+fn switching_to_web_socket(accept: &str, protocol: Option<&'static str>) -> Response {
     let mut headers = HeaderMap::new();
     headers.insert(UPGRADE, HeaderValue::from_static(WEBSOCKET));
-    headers.insert("sec-websocket-protocol", HeaderValue::from_static(protocol));
+    headers.extend(
+        protocol.map(|it| (HeaderName::from_static("sec-websocket-protocol"), HeaderValue::from_static(it))),
+    );
     headers.extend(
         HeaderValue::from_str(accept).ok().map(|it| (HeaderName::from_static("sec-websocket-accept"), it)),
     );

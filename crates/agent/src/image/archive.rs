@@ -1,7 +1,7 @@
 //! Archives of images: OCI layouts, and what `docker save` writes. An archive is read twice, and nothing of it but its small
 //! descriptions is ever in memory: first for what is there, then for the content.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, BufReader, Read, Seek as _};
 use std::path::{Component, Path, PathBuf};
 
@@ -36,6 +36,8 @@ pub(super) struct Archive {
     pub(super) wanted: HashMap<String, Blob>,
     /// What the archive does not have, because it describes its images in another way.
     pub(super) made: Vec<Blob>,
+    /// What the images are for that cannot run here.
+    foreign: BTreeSet<String>,
 }
 
 #[derive(Debug)]
@@ -59,14 +61,23 @@ impl Archive {
     pub(super) fn open(path: &Path) -> Result<Self, ImageError> {
         let files = Files::read(path)?;
         let no_archive = |why: String| ImageError::NoArchive { path: path.to_owned(), why };
-        let mut archive =
-            Self { path: path.to_owned(), images: Vec::new(), wanted: HashMap::new(), made: Vec::new() };
+        let mut archive = Self {
+            path: path.to_owned(),
+            images: Vec::new(),
+            wanted: HashMap::new(),
+            made: Vec::new(),
+            foreign: BTreeSet::new(),
+        };
         let read = match (files.small.get("index.json"), files.small.get("manifest.json")) {
             (Some(index), _) => archive.layout(&files, index),
             (None, Some(manifest)) => archive.docker(&files, manifest),
             (None, None) => Err("it has neither an index.json nor a manifest.json".to_owned()),
         };
         read.map_err(no_archive)?;
+        if archive.images.is_empty() {
+            let theirs = Vec::from_iter(archive.foreign).join(", ");
+            return Err(ImageError::OtherMachine { path: archive.path, theirs });
+        }
         Ok(archive)
     }
 
@@ -80,18 +91,30 @@ impl Archive {
                 self.images.push(Found { names: name.map(str::to_owned).into_iter().collect(), target });
             }
         }
-        if self.images.is_empty() {
-            return Err(format!("it has no image for linux/{}", architecture()));
+        if self.images.is_empty() && self.foreign.is_empty() {
+            return Err("its index.json names no image".to_owned());
         }
         Ok(())
     }
 
+    /// Rule: an image is taken if it is for this machine's system and processor, or does not say what it is for; a registry's is not
+    /// taken otherwise either. `platform` is what a descriptor or the image itself says.
+    fn is_ours(&mut self, platform: &Value) -> bool {
+        let (Some(system), Some(processor)) = (platform["os"].as_str(), platform["architecture"].as_str())
+        else {
+            return true;
+        };
+        let is_ours = (system, processor) == ("linux", architecture());
+        // What docker adds to an image to say where it comes from is for nobody.
+        if !is_ours && system != "unknown" {
+            self.foreign.insert(format!("{system}/{processor}"));
+        }
+        is_ours
+    }
+
     /// The manifest that a descriptor leads to on this machine, if any.
     fn descend(&mut self, files: &Files, descriptor: &Value, depth: usize) -> Result<Option<Target>, String> {
-        let platform = &descriptor["platform"];
-        let is_ours =
-            platform.is_null() || (platform["os"] == "linux" && platform["architecture"] == architecture());
-        if !is_ours || DEPTH_MAX < depth {
+        if !self.is_ours(&descriptor["platform"]) || DEPTH_MAX < depth {
             return Ok(None);
         }
         let media_type = text(&descriptor["mediaType"]);
@@ -112,7 +135,11 @@ impl Archive {
         let Some(text) = files.small.get(&config_file) else {
             return Err(format!("{config_file} is too large"));
         };
-        let diff_ids = parse(&config_file, text)?["rootfs"]["diff_ids"].clone();
+        let says = parse(&config_file, text)?;
+        if !self.is_ours(&says) {
+            return Ok(None);
+        }
+        let diff_ids = says["rootfs"]["diff_ids"].clone();
         let mut layers = Vec::new();
         for (number, layer) in list(&content["layers"]).iter().enumerate() {
             let (mut layer, file) = files.blob(layer)?;
@@ -142,7 +169,11 @@ impl Archive {
                 labels: HashMap::new(),
                 content: Vec::new(),
             };
-            let diff_ids = parse(&config_file, content)?["rootfs"]["diff_ids"].clone();
+            let says = parse(&config_file, content)?;
+            if !self.is_ours(&says) {
+                continue;
+            }
+            let diff_ids = says["rootfs"]["diff_ids"].clone();
             let mut layers = Vec::new();
             for (number, layer) in list(&image["Layers"]).iter().enumerate() {
                 let file = files.find(text(layer))?;
@@ -163,7 +194,7 @@ impl Archive {
             self.wanted.insert(config_file, config);
             self.made.push(manifest);
         }
-        if self.images.is_empty() {
+        if self.images.is_empty() && self.foreign.is_empty() {
             return Err("its manifest.json names no image".to_owned());
         }
         Ok(())
@@ -210,7 +241,7 @@ impl Files {
             Err(source) if source.raw_os_error().is_some() => {
                 Err(ImageError::File { path: path.to_owned(), source })
             }
-            Err(error) => Err(ImageError::NoArchive { path: path.to_owned(), why: error.to_string() }),
+            Err(error) => Err(ImageError::NoArchive { path: path.to_owned(), why: broken(&error) }),
         }
     }
 
@@ -239,6 +270,14 @@ impl Files {
         }
         if self.sizes.contains_key(&at) { Ok(at) } else { Err(format!("{name} is missing from it")) }
     }
+}
+
+/// Why a tar cannot be read. One that ends too early is the most frequent: a copy that broke off, or a disk that was full.
+fn broken(error: &io::Error) -> String {
+    let said = error.to_string();
+    let is_cut = error.kind() == io::ErrorKind::UnexpectedEof
+        || ["unexpected EOF", "incomplete deflate stream"].iter().any(|it| said.contains(it));
+    if is_cut { format!("it ends in the middle of a file ({said}): copy it again") } else { said }
 }
 
 struct Entry<'a> {

@@ -45,6 +45,11 @@ impl Certificate {
         })
     }
 
+    /// Whether nobody takes it any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.until <= Timestamp::now()
+    }
+
     /// The one that is kept there. One that cannot be read is none: another is asked for.
     pub(super) fn read(path: &Path) -> Result<Option<Self>, JoinError> {
         let Some(pem) = read(path)? else { return Ok(None) };

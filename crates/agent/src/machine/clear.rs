@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
-use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::process::Command;
 
 use super::{MachineError, Place, RUN, containerd, identity, network};
 use crate::runtime::{Cri, Runtime, annotation, v1};
+use crate::volumes::table;
 
 /// Pods are ended many at once, but not so many that they stand in each other's way.
 const AT_ONCE: usize = 8;
@@ -49,10 +49,8 @@ pub async fn clear(data_dir: &Path, grace: Duration) -> Result<Left, MachineErro
     let held = processes_in_cgroups(&id);
     end(&held, Signal::KILL).await;
     for at in [Path::new(RUN).join(&id), dir.join("nodes")] {
-        for mount in mounts_below(&at).iter().rev() {
-            if let Err(error) = unmount(mount, UnmountFlags::DETACH) {
-                tracing::warn!(mount = %mount.display(), %error, "unmount");
-            }
+        if let Err(error) = table::unmount_below(&at) {
+            tracing::warn!(%error, "unmount what is in {}", at.display());
         }
     }
     for place in &places {
@@ -126,7 +124,8 @@ fn left(dir: &Path, id: &str, places: &[Place]) -> Left {
     }
     left.extend(processes_in_cgroups(id).iter().map(|it| format!("process {}", it.as_raw_nonzero())));
     let mounts = [Path::new(RUN).join(id), dir.join("nodes")];
-    left.extend(mounts.iter().flat_map(|it| mounts_below(it)).map(|it| format!("mount {}", it.display())));
+    let mounts = mounts.iter().filter_map(|it| table::below(it).ok()).flatten();
+    left.extend(mounts.map(|it| format!("mount {}", it.display())));
     left.extend(cgroups(id).iter().map(|it| format!("cgroup {}", it.display())));
     if network::exists(&network::hub(id)) {
         left.push(format!("bridge {}", network::hub(id)));
@@ -248,43 +247,4 @@ fn remove_cgroup(group: &Path) {
 fn below(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter(|it| it.file_type().is_ok_and(|it| it.is_dir())).map(|it| it.path()).collect()
-}
-
-/// What is mounted at the path or below it, in the order in which it was.
-pub(super) fn mounts_below(path: &Path) -> Vec<PathBuf> {
-    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let at =
-        table.split(|it| *it == b'\n').filter_map(|line| line.split(|it| *it == b' ').nth(4).map(unescaped));
-    at.filter(|it| it.starts_with(path)).collect()
-}
-
-/// Spaces and the like are written as `\040`.
-fn unescaped(text: &[u8]) -> PathBuf {
-    let mut plain = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while let Some(byte) = text.get(at) {
-        let code = text.get(at + 1..at + 4).and_then(|it| std::str::from_utf8(it).ok());
-        match code.and_then(|it| u8::from_str_radix(it, 8).ok()).filter(|_| *byte == b'\\') {
-            Some(code) => {
-                plain.push(code);
-                at += 4;
-            }
-            None => {
-                plain.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    std::ffi::OsString::from_vec(plain).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mounts_with_spaces() {
-        assert_eq!(unescaped(br"/a\040b\134c"), Path::new(r"/a b\c"));
-        assert_eq!(unescaped(br"/a\04"), Path::new(r"/a\04"));
-    }
 }

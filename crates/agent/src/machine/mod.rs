@@ -19,9 +19,11 @@ use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 
 pub use self::clear::{GRACE, Left, clear, look, pods, sockets};
 pub use self::containerd::Containerd;
-pub use self::tools::{Missing, missing};
+pub use self::network::is_hub;
+pub use self::tools::{Missing, is_root, missing};
 
 use crate::image::ImageError;
+use crate::volumes::table;
 
 /// As many nodes as there are ranges of pods, with room for what else wants an address.
 pub const NODES_MAX: u16 = 200;
@@ -182,7 +184,7 @@ impl Place {
     /// What is mounted in a pod's volumes is seen by others only if what is around it is shared, which `/` need not be.
     fn share_mounts(&self) -> Result<(), MachineError> {
         let root = self.root();
-        if !clear::mounts_below(&root).contains(&root) {
+        if !table::is_mounted(&root).map_err(failed(&root))? {
             mount_bind(&root, &root)
                 .map_err(|it| MachineError::File { path: root.clone(), source: it.into() })?;
         }

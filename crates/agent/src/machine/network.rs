@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::Stdio;
@@ -11,6 +11,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
 use super::{MachineError, Place, RUN, failed, tools};
+use crate::volumes::table;
 
 /// Clusters have `10.160.0.0/16` and those after it: below are the ranges of Services and of simulated nodes, above are those
 /// that other tools like to take.
@@ -22,6 +23,11 @@ const NODES: u8 = 255;
 /// The machine, as its nodes see it.
 pub(super) fn hub_address(range: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, range, NODES, 1)
+}
+
+/// Whether an address is that of the machine as the nodes on it see it: no other machine can reach it.
+pub fn is_hub(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V4(it) if RANGES.contains(&it.octets()[1]) && it == hub_address(it.octets()[1]))
 }
 
 pub(super) fn node_address(range: u8, number: u16) -> Ipv4Addr {
@@ -88,7 +94,7 @@ fn leads_into(route: &str, range: u8) -> bool {
 pub(super) async fn make_node(place: &Place) -> Result<(), MachineError> {
     let name = place.netns_name();
     let held = place.netns();
-    if !super::clear::mounts_below(&held).contains(&held) {
+    if !table::is_mounted(&held).map_err(failed(&held))? {
         // What no longer is a namespace is a file in the way.
         let _ = fs::remove_file(&held);
         run(Command::new("ip").args(["netns", "add", &name])).await?;

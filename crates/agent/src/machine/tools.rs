@@ -43,9 +43,13 @@ impl fmt::Display for Missing {
     }
 }
 
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
 /// `None` if nothing is.
 pub fn missing() -> Option<Missing> {
-    let is_root = rustix::process::geteuid().is_root();
+    let is_root = is_root();
     let mut missing = Missing { is_root, what: Vec::new(), packages: Vec::new() };
     for (program, package) in PROGRAMS {
         if find(program).is_none() {

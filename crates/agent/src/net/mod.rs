@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::seen::Seen;
 use crate::node::Config;
+use crate::words::in_words;
 
 /// Changes that come together are carried out together.
 const GATHER: Duration = Duration::from_millis(50);
@@ -154,10 +155,4 @@ async fn ask_for_range(config: &Config, client: &Client) -> Result<(), NetError>
         Some(_) => Ok(()),
         None => Err(NetError::NoRange { node: config.name.clone() }),
     }
-}
-
-/// An error with its causes.
-fn in_words(error: &dyn std::error::Error) -> String {
-    let all = std::iter::successors(Some(error), |it| it.source());
-    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

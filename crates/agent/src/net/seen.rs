@@ -14,6 +14,8 @@ use muster_engine::facts::{Key, Malformed};
 use muster_engine::services::{Node, Picture, Service, Slice};
 use tokio::sync::Notify;
 
+use crate::words::in_words;
+
 /// Services, their slices, and nodes.
 const KINDS: usize = 3;
 
@@ -117,12 +119,17 @@ async fn of_kind(client: &Client, seen: &Seen, kind: Kind) {
     let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
     let mut listed = BTreeSet::new();
     let mut was_listed = false;
+    let mut is_followed = true;
     loop {
         let event = match events.try_next().await {
             Ok(Some(event)) => event,
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!(?kind, error = super::in_words(&error), "watch again");
+                // Told once: it is tried again every second or so.
+                if std::mem::take(&mut is_followed) {
+                    let error = in_words(&error);
+                    tracing::warn!(?kind, error, "the API server cannot be followed; it is tried again");
+                }
                 continue;
             }
         };
@@ -138,6 +145,7 @@ async fn of_kind(client: &Client, seen: &Seen, kind: Kind) {
             watcher::Event::Apply(object) => put(seen, kind, &object),
             watcher::Event::Delete(object) => kind.remove(&mut seen.picture(), &key(&object)),
             watcher::Event::InitDone => {
+                is_followed = true;
                 let is_news = kind.keep(&mut seen.picture(), &listed);
                 listed.clear();
                 let is_first = !std::mem::replace(&mut was_listed, true);

@@ -1,14 +1,19 @@
 //! Programs of the machine's that do what only the kernel can: nothing that comes from outside is ever a word of a command.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
+use tokio::time::timeout;
 
 use super::NetError;
 
 /// Where programs are that PATH does not name for everybody.
 const SYSTEM_DIRS: &str = "/usr/local/sbin:/usr/sbin:/sbin";
+
+/// What is not done by then never is: it is killed, and tried again.
+const RUN_MAX: Duration = Duration::from_secs(60);
 
 /// Runs it with the text as its input, and gives what it says.
 pub(super) async fn run(program: &'static str, args: &[&str], input: &str) -> Result<Vec<u8>, NetError> {
@@ -29,8 +34,9 @@ pub(super) async fn run(program: &'static str, args: &[&str], input: &str) -> Re
             let _ = stdin.write_all(input.as_bytes()).await;
         }
     };
-    let ((), output) = tokio::join!(feed, child.wait_with_output());
-    let output = output.map_err(failed)?;
+    let done = timeout(RUN_MAX, async { tokio::join!(feed, child.wait_with_output()).1 });
+    let silent = |_| NetError::Refused { program, said: "it does not end".to_owned() };
+    let output = done.await.map_err(silent)?.map_err(failed)?;
     if output.status.success() {
         return Ok(output.stdout);
     }

@@ -148,7 +148,8 @@ fn fitting(known: Vec<Known>, image: &str) -> Vec<AuthConfig> {
                     username: login.username,
                     password: login.password,
                     auth: login.auth,
-                    server_address: name,
+                    // containerd would use them only where that is asked: not at a mirror, and not without a scheme.
+                    server_address: String::new(),
                     identity_token: login.identity_token,
                     registry_token: login.registry_token,
                 };
@@ -186,11 +187,19 @@ fn covers(place: &str, image: &str) -> bool {
                 .is_some_and(|it| it.is_empty() || it.starts_with(['/', ':', '@'])))
 }
 
-/// A part of a host's name, in which `*` stands for anything.
+/// A part of a host's name, in which `*` stands for anything. Each piece between two stars is taken where it comes first: there is
+/// nothing to try again, however many there are.
 fn matches(pattern: &str, part: &str) -> bool {
-    let Some((head, tail)) = pattern.split_once('*') else { return pattern == part };
-    let Some(rest) = part.strip_prefix(head) else { return false };
-    (0..=rest.len()).filter_map(|at| rest.get(at..)).any(|rest| matches(tail, rest))
+    let mut pieces = pattern.split('*');
+    let Some(mut rest) = pieces.next().and_then(|head| part.strip_prefix(head)) else { return false };
+    let Some(tail) = pieces.next_back() else { return rest.is_empty() };
+    for piece in pieces {
+        match rest.split_once(piece) {
+            Some((_, behind)) => rest = behind,
+            None => return false,
+        }
+    }
+    rest.ends_with(tail)
 }
 
 #[cfg(test)]
@@ -266,5 +275,34 @@ mod tests {
             a.test:5000/x: port
             other.test/x: "#]]
         .assert_eq(&lines.join("\n"));
+    }
+
+    #[test]
+    fn stars_stand_for_anything() {
+        let cases = [
+            ("registry", "registry"),
+            ("registry", "registry2"),
+            ("*", ""),
+            ("*", "anything"),
+            ("a*", "ab"),
+            ("a*a", "a"),
+            ("*b*d", "abcd"),
+            ("*bc*cd", "abcd"),
+            ("*b*b", "ab"),
+        ];
+        let all = cases.map(|(pattern, part)| format!("{pattern} {part}: {}", matches(pattern, part)));
+        expect![[r#"
+            registry registry: true
+            registry registry2: false
+            * : true
+            * anything: true
+            a* ab: true
+            a*a a: false
+            *b*d abcd: true
+            *bc*cd abcd: false
+            *b*b ab: false"#]]
+        .assert_eq(&all.join("\n"));
+        // What a pod's author may write must not keep the node busy.
+        assert!(!matches(&"*a".repeat(400), &"a".repeat(399)));
     }
 }

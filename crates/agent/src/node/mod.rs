@@ -7,6 +7,7 @@
 
 mod admission;
 mod cgroup;
+mod clock;
 mod config;
 mod container;
 mod deed;
@@ -25,16 +26,17 @@ use std::sync::{Arc, OnceLock};
 
 use kube::Client;
 use muster_engine::resources::Amounts;
-use muster_engine::time::Time;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::clock::now;
 #[cfg(test)]
 pub(crate) use self::config::tests::config as example_config;
 pub use self::config::{Config, Upkeep};
 use self::host::Standing;
 use self::host::stats::Figures;
 pub use self::pods::{Entry, Pods, Shown};
+pub(crate) use self::probe::{dialled, trusting};
 use crate::metrics::Metrics;
 use crate::net::Seen;
 use crate::record::Recorder;
@@ -120,8 +122,4 @@ impl<R: Runtime> Node<R> {
     pub fn allocatable(&self) -> Arc<Amounts> {
         self.allocatable.clone()
     }
-}
-
-pub(crate) fn now() -> Time {
-    Time::from_micros(jiff::Timestamp::now().as_microsecond())
 }

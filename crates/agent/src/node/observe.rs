@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use muster_engine::pod::{Container, Sandbox, Seen, State};
-use muster_engine::time::Time;
 
+use super::clock::then;
 use super::{Config, container};
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
@@ -55,7 +55,7 @@ impl Observer {
         Ok(Some(Sandbox {
             attempt: it.metadata.map_or(0, |it| it.attempt),
             is_ready,
-            created: time(it.created_at),
+            created: then(it.created_at),
             addresses: self
                 .addresses
                 .get(&it.id)
@@ -115,7 +115,7 @@ impl Observer {
         }
         // It may have gone on since it was listed.
         found.state = if status.state == v1::ContainerState::ContainerRunning as i32 {
-            State::Running { since: time(status.started_at) }
+            State::Running { since: then(status.started_at) }
         } else if status.state == v1::ContainerState::ContainerExited as i32 {
             let mut message = status.message;
             let words = container::last_words(config, pod, &found.name, attempt, status.exit_code != 0);
@@ -127,8 +127,8 @@ impl Observer {
                 code: status.exit_code,
                 reason: status.reason.into(),
                 message: message.into(),
-                started: time(status.started_at),
-                finished: time(status.finished_at),
+                started: then(status.started_at),
+                finished: then(status.finished_at),
             }
         } else {
             State::Unknown
@@ -142,9 +142,4 @@ fn addresses(status: v1::PodSandboxStatus) -> Vec<String> {
     let network = status.network.unwrap_or_default();
     let more = network.additional_ips.into_iter().map(|it| it.ip);
     std::iter::once(network.ip).chain(more).filter(|it| !it.is_empty()).collect()
-}
-
-/// Runtimes count in nanoseconds.
-fn time(nanos: i64) -> Time {
-    Time::from_micros(nanos / 1000)
 }

@@ -1,21 +1,22 @@
 //! What is to run on the node, and what runs there: one watch of the API server, one of the runtime, and a worker for each pod.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::{StreamExt as _, TryStreamExt as _};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use muster_engine::facts::Key;
 use muster_engine::pod::admission::Guest;
 use muster_engine::pod::{self, Ending};
+use muster_engine::static_pod;
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use super::worker::Worker;
 use super::{Config, Node, admission, sandbox};
@@ -25,6 +26,8 @@ use crate::runtime::{Runtime, RuntimeError, label};
 const RELIST_EVERY: Duration = Duration::from_secs(20);
 /// Ends that are remembered: more than there can be between two looks at a pod that has just begun.
 const ENDED_MAX: usize = 256;
+/// A worker that fell over is not begun anew at once: it may fall over again.
+const BEGIN_ANEW: Duration = Duration::from_secs(10);
 /// A runtime that cannot be followed is tried again.
 const FOLLOW_AGAIN: Duration = Duration::from_secs(1);
 
@@ -68,6 +71,8 @@ pub struct Entry {
     /// What it asks of the node.
     pub(super) guest: Option<Guest>,
     is_in: AtomicBool,
+    /// Of an orphan: who wants it after all. It begins when what is here of it has gone, for two would undo each other's deeds.
+    next: Mutex<Option<(Source, Pod)>>,
 }
 
 /// What a worker is told. Of each kind the last counts, so it does not grow.
@@ -104,6 +109,7 @@ impl Entry {
             shown: Mutex::new(shown),
             is_in: AtomicBool::new(guest.as_ref().is_some_and(|it| it.was_admitted)),
             guest,
+            next: Mutex::default(),
         }
     }
 
@@ -211,7 +217,10 @@ impl Pods {
     /// A pod is to run, or is as it is now.
     pub fn put<R: Runtime>(&self, node: &Arc<Node<R>>, source: Source, mut object: Pod) {
         object.metadata.managed_fields = None;
-        let object = Arc::new(object);
+        // Who writes on the API server that a pod comes from a file makes it neither critical nor one that stays.
+        if let (Source::Api, Some(annotations)) = (source, &mut object.metadata.annotations) {
+            annotations.remove(static_pod::SOURCE);
+        }
         let (name, namespace, uid) = sandbox::ids(&object);
         if !is_uid(uid) {
             tracing::warn!(
@@ -223,11 +232,15 @@ impl Pods {
             return;
         }
         let mut entries = lock(&self.entries);
-        if let Some(entry) = entries.get(uid).filter(|it| it.source != Source::Orphan) {
-            entry.tell(|mail| mail.object = Some(object));
+        if let Some(entry) = entries.get(uid) {
+            match entry.source {
+                Source::Orphan => *lock(&entry.next) = Some((source, object)),
+                Source::Api | Source::Static => entry.tell(|mail| mail.object = Some(Arc::new(object))),
+            }
             return;
         }
         let uid = uid.to_owned();
+        let object = Arc::new(object);
         let entry = Arc::new(Entry::new(source, object.clone()));
         match Worker::new(node.clone(), entry.clone(), &object) {
             Ok(worker) => {
@@ -267,14 +280,29 @@ impl Pods {
     /// Nobody wants it any more.
     pub fn remove(&self, uid: &str) {
         if let Some(entry) = self.get(uid) {
+            *lock(&entry.next) = None;
             entry.tell(|mail| mail.is_gone = true);
         }
+    }
+
+    /// Its worker has ended: it is forgotten, or begins again for who wants it now.
+    fn leave<R: Runtime>(&self, node: &Arc<Node<R>>, uid: &str, entry: &Arc<Entry>) {
+        lock(&self.entries).remove(uid);
+        let next = lock(&entry.next).take();
+        if let Some((source, object)) = next {
+            self.put(node, source, object);
+        }
+        self.change();
     }
 
     /// Of the API server's pods, those that are not in the list are gone.
     fn keep(&self, listed: &BTreeSet<String>) {
         for (uid, entry) in lock(&self.entries).iter() {
-            if entry.source == Source::Api && !listed.contains(uid) {
+            if listed.contains(uid) {
+                continue;
+            }
+            lock(&entry.next).take_if(|(source, _)| *source == Source::Api);
+            if entry.source == Source::Api {
                 entry.tell(|mail| mail.is_gone = true);
             }
         }
@@ -302,17 +330,20 @@ impl Pods {
 fn spawn<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<Entry>, worker: Worker<R>) {
     let node = node.clone();
     tokio::spawn(async move {
-        node.pods.changed.notify_waiters();
-        tokio::select! {
+        node.pods.change();
+        let ended = tokio::select! {
             () = node.stopping.cancelled() => return,
-            () = worker.run() => {}
+            ended = AssertUnwindSafe(worker.run()).catch_unwind() => ended,
+        };
+        if ended.is_err() {
+            // Its containers run on meanwhile, and are found again; and so is what nobody wants.
+            tracing::error!(uid, "the agent has an error of its own in looking after a pod: it begins anew");
+            if entry.source != Source::Orphan {
+                *lock(&entry.next) = Some((entry.source, Pod::clone(&entry.shown().object)));
+            }
+            tokio::time::sleep(BEGIN_ANEW).await;
         }
-        let mut entries = lock(&node.pods.entries);
-        if entries.get(&uid).is_some_and(|it| Arc::ptr_eq(it, &entry)) {
-            entries.remove(&uid);
-        }
-        drop(entries);
-        node.pods.changed.notify_waiters();
+        node.pods.leave(&node, &uid, &entry);
     });
 }
 
@@ -392,7 +423,16 @@ fn see<R: Runtime>(node: &Arc<Node<R>>, mut pod: Pod) {
 async fn follow<R: Runtime>(node: &Arc<Node<R>>) {
     let mut was_followed = true;
     loop {
-        match node.runtime.exits().await {
+        let mut following = pin!(node.runtime.exits());
+        let followed = tokio::select! {
+            followed = &mut following => followed,
+            // A runtime may answer only with its first event. Meanwhile it tells; what ended before that is looked for.
+            () = tokio::time::sleep(FOLLOW_AGAIN) => {
+                look_at_all(node);
+                following.await
+            }
+        };
+        match followed {
             Ok(mut exits) => {
                 was_followed = true;
                 look_at_all(node);
@@ -428,21 +468,23 @@ fn look_at_all<R: Runtime>(node: &Node<R>) {
     }
 }
 
-/// Looks now and then whether the runtime has anything that the workers have not seen.
+/// Looks now and then whether the runtime has anything that the workers have not seen, with or without an API server.
 async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
-    // What is not listed may yet be.
-    listed.notified().await;
-    let mut next = Instant::now();
+    // What is not listed yet may be the API server's.
+    let mut are_listed = false;
     loop {
-        if let Err(error) = compare(node).await {
+        if let Err(error) = compare(node, are_listed).await {
             tracing::debug!("what the runtime has cannot be listed: {error}");
         }
-        next = (next + RELIST_EVERY).max(Instant::now());
-        tokio::time::sleep_until(next).await;
+        tokio::select! {
+            () = listed.notified(), if !are_listed => are_listed = true,
+            () = tokio::time::sleep(RELIST_EVERY) => {}
+        }
     }
 }
 
-async fn compare<R: Runtime>(node: &Arc<Node<R>>) -> Result<(), RuntimeError> {
+/// Has the workers look at what is otherwise than they saw it. What belongs to no pod goes, once it is known what does.
+async fn compare<R: Runtime>(node: &Arc<Node<R>>, are_listed: bool) -> Result<(), RuntimeError> {
     let mut found: BTreeMap<String, (Key, BTreeSet<(String, bool)>)> = BTreeMap::new();
     for it in node.runtime.sandboxes(None).await? {
         let Some(metadata) = it.metadata else { continue };
@@ -477,6 +519,9 @@ async fn compare<R: Runtime>(node: &Arc<Node<R>>) -> Result<(), RuntimeError> {
         if is != has {
             entry.tell(|mail| mail.look = true);
         }
+    }
+    if !are_listed {
+        return Ok(());
     }
     for (uid, (key, _)) in found {
         node.pods.orphan(node, key, uid);
@@ -533,6 +578,71 @@ mod tests {
             u-2: /
             u-3: shop/db"#]]
         .assert_eq(&lines.join("\n"));
+    }
+
+    /// A node whose API server and runtime do not answer: all that is seen is who is begun.
+    fn alone(test: &str) -> Arc<Node<crate::runtime::Cri>> {
+        let root = std::env::temp_dir().join(format!("muster-{test}-{}", std::process::id()));
+        let config = Config { root, ..crate::node::example_config() };
+        let answer =
+            |_| std::future::ready(Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::empty())));
+        let client = kube::Client::new(tower::service_fn(answer), "default");
+        let (recorder, _) = crate::record::Recorder::new(client.clone(), "m1".to_owned());
+        let runtime = crate::runtime::Cri::connect(&config.root.join("none.sock"));
+        Node::new(client, Arc::new(config), Arc::new(runtime), recorder, Arc::default())
+    }
+
+    fn pod(annotations: serde_json::Value) -> Pod {
+        let metadata = serde_json::json!({
+            "name": "web", "namespace": "shop", "uid": "u-1", "annotations": annotations,
+        });
+        let spec = serde_json::json!({"containers": [{"name": "main", "image": "web:1"}]});
+        serde_json::from_value(serde_json::json!({"metadata": metadata, "spec": spec})).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_wanted_after_all_waits_for_the_orphan_to_go() {
+        let node = alone("orphan");
+        let here = |what: &str| {
+            let all = node.pods.all();
+            let all: Vec<String> = all
+                .iter()
+                .map(|it| format!("{:?} then {:?}", it.source, lock(&it.next).as_ref().map(|it| it.0)))
+                .collect();
+            format!("{what}: {}\n", all.join(", "))
+        };
+        let pod = pod(serde_json::json!({}));
+        let mut said = String::new();
+        node.pods.orphan(&node, Key::new("shop", "web"), "u-1".to_owned());
+        said += &here("nobody knows it");
+        node.pods.put(&node, Source::Api, pod.clone());
+        said += &here("it is listed");
+        node.pods.keep(&BTreeSet::new());
+        said += &here("and then it is not");
+        node.pods.put(&node, Source::Static, pod);
+        let orphan = node.pods.get("u-1").unwrap();
+        node.pods.leave(&node, "u-1", &orphan);
+        said += &here("it comes from a file, and the orphan is gone");
+        node.stopping.cancel();
+        expect![[r#"
+            nobody knows it: Orphan then None
+            it is listed: Orphan then Some(Api)
+            and then it is not: Orphan then None
+            it comes from a file, and the orphan is gone: Static then None
+        "#]]
+        .assert_eq(&said);
+    }
+
+    #[tokio::test]
+    async fn only_the_node_says_that_a_pod_comes_from_a_file() {
+        let said = [Source::Api, Source::Static].map(|source| {
+            let node = alone("source");
+            node.pods.put(&node, source, pod(serde_json::json!({"kubernetes.io/config.source": "file"})));
+            let entry = node.pods.get("u-1").unwrap();
+            node.stopping.cancel();
+            (source, entry.guest.as_ref().unwrap().is_critical())
+        });
+        assert_eq!(said, [(Source::Api, false), (Source::Static, true)]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Questions to a container, and calls to its hooks: a command in it, HTTP, a connection, or gRPC.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,7 +78,7 @@ impl<R: Runtime> Asked<'_, R> {
                 let host = socket.host.as_deref().filter(|it| !it.is_empty()).unwrap_or(self.address);
                 return Ok(match TcpStream::connect((host, port)).await {
                     Ok(_) => Answer::passed(),
-                    Err(error) => Answer::failed(format!("dial tcp {}: {error}", at(host, port))),
+                    Err(error) => Answer::failed(format!("dial tcp {}: {}", at(host, port), dialled(&error))),
                 });
             }
             if let Some(grpc) = &probe.grpc {
@@ -273,6 +274,17 @@ fn at(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
+/// Why nobody answered, as a kubelet says it.
+pub(crate) fn dialled(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
+        io::ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_owned(),
+        io::ErrorKind::ConnectionReset => "connect: connection reset by peer".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
 fn follow(from: &Uri, location: &str) -> Option<Uri> {
     if location.starts_with('/') {
         return format!("{}://{}{location}", from.scheme_str()?, from.authority()?).parse().ok();
@@ -291,7 +303,8 @@ async fn fetch(get: &HTTPGetAction, url: &Uri) -> Result<Fetched, Box<dyn std::e
     let is_tls = url.scheme_str() == Some("https");
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let port = url.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-    let stream = TcpStream::connect((host, port)).await?;
+    let stream = TcpStream::connect((host, port)).await;
+    let stream = stream.map_err(|it| format!("dial tcp {}: {}", at(host, port), dialled(&it)))?;
     let path = url.path_and_query().map_or("/", |it| it.as_str());
     let mut request = Request::builder().method(Method::GET).uri(path).body(Empty::<Bytes>::new())?;
     let headers = request.headers_mut();
@@ -351,8 +364,8 @@ async fn exchange(
     }
 }
 
-/// A probe asks whether something answers, not who: no certificate is looked at.
-fn trusting() -> ClientConfig {
+/// A probe asks whether something answers, not who, and so does whoever asks through the API server: no certificate is looked at.
+pub(crate) fn trusting() -> ClientConfig {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone());
     let builder = builder.with_safe_default_protocol_versions().expect("ring has the default versions");

@@ -9,7 +9,7 @@ mod host_path;
 mod payload;
 mod remove;
 mod sub_path;
-mod table;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +20,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, Volume, VolumeMount};
 use muster_engine::downward;
@@ -41,7 +42,11 @@ pub struct Volumes {
     turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// Pods whose volumes are made, and stay as they are.
     settled: Mutex<BTreeSet<String>>,
+    looks: host_path::Looks,
 }
+
+/// A path of the machine that takes longer to look at does not answer.
+const LOOK_MAX: Duration = Duration::from_secs(10);
 
 /// What is wrong with a volume; it reads as what a kubelet would say in a `FailedMount` event.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +75,8 @@ pub enum VolumeError {
     Unsupported(String),
     #[error("cannot {what} {path}: {cause}", path = path.display())]
     Io { what: &'static str, path: PathBuf, cause: io::Error },
+    #[error("hostPath {path} does not answer: its disk, or the server that it is on, may be gone", path = path.display())]
+    Silent { path: PathBuf },
     /// It says nothing of what is on the machine: the one who wrote the pod reads it.
     #[error("failed to prepare subPath: it is not there, or leads out of its volume")]
     SubPath,
@@ -91,7 +98,13 @@ impl VolumeError {
 
 impl Volumes {
     pub fn new(config: Arc<Config>, references: References) -> Self {
-        Self { config, references, turns: Mutex::default(), settled: Mutex::default() }
+        Self {
+            config,
+            references,
+            turns: Mutex::default(),
+            settled: Mutex::default(),
+            looks: host_path::Looks::default(),
+        }
     }
 
     /// Makes all volumes of a pod, or brings them up to date; it can be done again at any time.
@@ -134,7 +147,8 @@ impl Volumes {
     ) -> Result<bool, VolumeError> {
         let dir = match self.place(pod_dir, volume)? {
             Place::Host { path, kind } => {
-                host_path::check(&path, kind)?;
+                let (at, kind) = (path.clone(), kind.to_owned());
+                self.looks.take(&path, LOOK_MAX, move || host_path::check(&at, &kind)).await?;
                 return Ok(false);
             }
             Place::Own(dir) => dir,
@@ -206,60 +220,51 @@ impl Volumes {
         wish: Wish<'_>,
     ) -> Result<Vec<Mount>, VolumeError> {
         let Wish { volume, mount, env, recursive_read_only } = wish;
-        let (place, is_host) = match self.place(pod_dir, volume)? {
-            Place::Host { path, kind } => {
-                host_path::check(&path, kind)?;
-                (path, true)
-            }
-            Place::Own(dir) => (dir, false),
+        let (place, kind) = match self.place(pod_dir, volume)? {
+            Place::Host { path, kind } => (path, Some(kind.to_owned())),
+            Place::Own(dir) => (dir, None),
         };
         let sub_path = match (&mount.sub_path, &mount.sub_path_expr) {
             (_, Some(text)) if !text.is_empty() => Some(sub_path::parse(&expanded(text, env)?)?),
             (Some(text), _) if !text.is_empty() => Some(sub_path::parse(text)?),
             _ => None,
         };
-        let host_path = match sub_path {
-            None => place.clone(),
-            Some(sub_path) => {
-                let (place, target) = (place.clone(), target);
-                blocking(move || {
-                    let bound = sub_path::open(&place, &sub_path).and_then(|it| sub_path::bind(&it, &target));
-                    bound.map_err(|why| {
-                        tracing::warn!(volume = %place.display(), sub_path = %sub_path.display(), "no subPath: {why}");
-                        VolumeError::SubPath
-                    })?;
-                    Ok(target)
-                })
-                .await?
+        let found = {
+            let (place, kind, wish) = (place.clone(), kind.clone(), mount.mount_propagation.clone());
+            let own_paths = self.config.own_paths.clone();
+            move || {
+                if let Some(kind) = &kind {
+                    host_path::check(&place, kind)?;
+                }
+                let is_whole = sub_path.is_none();
+                let host_path = match sub_path {
+                    None => place.clone(),
+                    Some(sub_path) => part(&place, &sub_path, target)?,
+                };
+                let propagation = propagation(wish.as_deref(), &host_path)?;
+                let hidden = if kind.is_some() && is_whole { hidden(&own_paths, &place) } else { Vec::new() };
+                Ok(Found { host_path, propagation, hidden })
             }
         };
+        let found = if kind.is_some() {
+            self.looks.take(&place, LOOK_MAX, found).await?
+        } else {
+            blocking(found).await?
+        };
 
-        let read_only = mount.read_only.unwrap_or(false) || is_files(volume);
-        let recursive_read_only = is_recursive_read_only(mount, recursive_read_only)?;
-        let propagation = propagation(mount.mount_propagation.as_deref(), &host_path)?;
         let container_path = absolute(&mount.mount_path);
         let whole = Mount {
             container_path: container_path.clone(),
-            host_path: text(&host_path)?,
-            readonly: read_only,
-            propagation: propagation.into(),
-            recursive_read_only,
+            host_path: text(&found.host_path)?,
+            readonly: mount.read_only.unwrap_or(false) || is_files(volume),
+            propagation: found.propagation.into(),
+            recursive_read_only: is_recursive_read_only(mount, recursive_read_only)?,
             ..Mount::default()
         };
         let mut mounts = vec![whole];
-        if is_host && host_path == place {
-            // The node's own paths are its own in whatever part of the machine a container looks at.
-            let hidden = self.config.own_paths.iter().filter_map(|(from, to)| {
-                let rest = from.strip_prefix(&place).ok().filter(|it| !it.as_os_str().is_empty())?;
-                // A mount covers what is there, and its like: a directory, or a file such as a socket.
-                let (is_dir, is_own_dir) =
-                    (fs::metadata(from).ok()?.is_dir(), fs::metadata(to).ok()?.is_dir());
-                (is_dir == is_own_dir).then_some((rest, to))
-            });
-            for (rest, to) in hidden {
-                let container_path = text(&Path::new(&container_path).join(rest))?;
-                mounts.push(Mount { container_path, host_path: text(to)?, ..mounts[0].clone() });
-            }
+        for (rest, to) in found.hidden {
+            let container_path = text(&Path::new(&container_path).join(rest))?;
+            mounts.push(Mount { container_path, host_path: text(&to)?, ..mounts[0].clone() });
         }
         Ok(mounts)
     }
@@ -334,6 +339,14 @@ enum Place<'a> {
     Own(PathBuf),
 }
 
+/// What the machine has for a mount.
+struct Found {
+    host_path: PathBuf,
+    propagation: MountPropagation,
+    /// What is the node's own below it, and where that is.
+    hidden: Vec<(PathBuf, PathBuf)>,
+}
+
 /// One mount that a container asks for.
 struct Wish<'a> {
     volume: &'a Volume,
@@ -350,6 +363,27 @@ fn name(text: &str) -> Result<&str, VolumeError> {
         return Ok(text);
     }
     Err(VolumeError::Path { path: text.chars().take(253).collect(), why: "must be one plain name" })
+}
+
+/// A part of a volume, mounted at `target`.
+fn part(volume: &Path, sub_path: &Path, target: PathBuf) -> Result<PathBuf, VolumeError> {
+    let bound = sub_path::open(volume, sub_path).and_then(|it| sub_path::bind(&it, &target));
+    bound.map_err(|why| {
+        tracing::warn!(volume = %volume.display(), sub_path = %sub_path.display(), "no subPath: {why}");
+        VolumeError::SubPath
+    })?;
+    Ok(target)
+}
+
+/// The node's own paths are its own in whatever part of the machine a container looks at.
+fn hidden(own_paths: &[(PathBuf, PathBuf)], place: &Path) -> Vec<(PathBuf, PathBuf)> {
+    let hidden = own_paths.iter().filter_map(|(from, to)| {
+        let rest = from.strip_prefix(place).ok().filter(|it| !it.as_os_str().is_empty())?;
+        // A mount covers what is there, and its like: a directory, or a file such as a socket.
+        let (is_dir, is_own_dir) = (fs::metadata(from).ok()?.is_dir(), fs::metadata(to).ok()?.is_dir());
+        (is_dir == is_own_dir).then(|| (rest.to_owned(), to.clone()))
+    });
+    hidden.collect()
 }
 
 /// A pod's directory, which no other user of the machine looks into.

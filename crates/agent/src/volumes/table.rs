@@ -61,20 +61,21 @@ pub(super) fn over<'a>(mounts: &'a [Mounted], path: &Path) -> Option<&'a Mounted
 }
 
 /// Whether something is mounted at exactly this path.
-pub(super) fn is_mounted(path: &Path) -> io::Result<bool> {
+pub(crate) fn is_mounted(path: &Path) -> io::Result<bool> {
     Ok(read()?.iter().any(|it| it.point == path))
 }
 
-/// Rule: all that is mounted in a pod's directory goes before anything is deleted there, the deepest first, and takes
+/// Rule: all that is mounted in a directory of ours goes before anything is deleted there, the deepest first, and takes
 /// nothing of the machine's with it: each mount is made private before, since what leaves a shared mount leaves its
-/// peers too.
-pub(super) fn unmount_below(dir: &Path) -> io::Result<()> {
+/// peers too. What cannot go does not keep the others.
+pub(crate) fn unmount_below(dir: &Path) -> io::Result<()> {
+    let mut why = None;
     // Twice: a mount below another one shows when that has gone.
     for _ in 0..2 {
         let mut points = below(dir)?;
         points.sort_by_key(|it| std::cmp::Reverse(it.components().count()));
         for point in &points {
-            unmount_one(point)?;
+            why = unmount_one(point).err().or(why);
         }
         if points.is_empty() {
             return Ok(());
@@ -82,7 +83,10 @@ pub(super) fn unmount_below(dir: &Path) -> io::Result<()> {
     }
     match below(dir)?.first() {
         None => Ok(()),
-        Some(point) => Err(io::Error::other(format!("{} is still mounted", point.display()))),
+        Some(point) => {
+            let why = why.map_or_else(String::new, |it| format!(": {it}"));
+            Err(io::Error::other(format!("{} is still mounted{why}", point.display())))
+        }
     }
 }
 
@@ -99,7 +103,8 @@ pub(super) fn unmount_one(point: &Path) -> io::Result<()> {
     }
 }
 
-fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
+/// What is mounted at the path or below it, in the order in which it was.
+pub(crate) fn below(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(read()?.into_iter().map(|it| it.point).filter(|it| it.starts_with(dir)).collect())
 }
 

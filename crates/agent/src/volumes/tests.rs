@@ -843,3 +843,33 @@ async fn what_is_left_is_deleted_and_nothing_beside_it() {
         f644 0:0 sub/file "stays""#]],
     );
 }
+
+#[tokio::test]
+async fn a_path_of_the_machine_that_does_not_answer_holds_up_nobody() {
+    use std::time::Duration;
+    let (looks, soon) = (super::host_path::Looks::default(), Duration::from_millis(20));
+    let begun: Arc<AtomicU32> = Arc::default();
+    let (answer, wait) = std::sync::mpsc::channel::<()>();
+    let counted = begun.clone();
+    let hangs = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        wait.recv().ok();
+        Ok(())
+    };
+    let told = looks.take(Path::new("/gone"), soon, hangs).await.unwrap_err().to_string();
+    expect!["hostPath /gone does not answer: its disk, or the server that it is on, may be gone"]
+        .assert_eq(&told);
+    for _ in 0..10 {
+        let counted = begun.clone();
+        let looked = looks.take(Path::new("/gone"), soon, move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        });
+        assert!(looked.await.is_err(), "it is asked once, until it answers");
+    }
+    assert_eq!(begun.load(Ordering::Relaxed), 1);
+    let long = Duration::from_secs(600);
+    looks.take(Path::new("/here"), long, || Ok(())).await.unwrap();
+    answer.send(()).unwrap();
+    looks.take(Path::new("/gone"), long, || Ok(())).await.unwrap();
+}

@@ -230,7 +230,12 @@ impl Picture {
         if let Some(first) = objections.next() {
             match is.state {
                 State::Kept | State::Leaving if !matches!(is.verdict, Some(Verdict::Leave(_))) => {
-                    details.push(first.to_string());
+                    let first = first.to_string();
+                    if first != message {
+                        details.push(first);
+                    } else if is.state == State::Kept {
+                        details.push("its pod may stay; when it goes, none follows".to_string());
+                    }
                 }
                 _ => {
                     message = first.asks;

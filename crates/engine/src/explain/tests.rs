@@ -582,7 +582,16 @@ fn what_ails_a_pod() {
         json!({"containerStatuses": [{"name": "a", "state": waiting("ContainerCreating", "")}]}),
         json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}),
         json!({"phase": "Failed"}),
-        json!({"phase": "Failed", "message": "x".repeat(1000)}),
+        json!({"phase": "Failed", "message": format!("tried {}the cause", "x".repeat(1000))}),
+        json!({"containerStatuses": [{"name": "a", "restartCount": 1, "state": waiting("CrashLoopBackOff", "back-off 10s"),
+            "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]}),
+        json!({"containerStatuses": [{"name": "a", "restartCount": 2, "state": waiting("CrashLoopBackOff", "back-off 20s"),
+            "lastState": {"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}}}]}),
+        json!({"containerStatuses": [{"name": "a", "ready": true, "started": true, "state": {"running": {}}},
+            {"name": "b", "ready": false, "started": true, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}]}),
+        json!({"containerStatuses": [{"name": "a", "ready": false, "started": false, "restartCount": 3, "state": {"running": {}},
+            "lastState": {"terminated": {"exitCode": 1, "reason": "Error"}}}]}),
+        json!({"containerStatuses": [{"name": "a", "ready": true, "started": true, "state": {"running": {}}}]}),
         json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}),
         json!([]),
     ]
@@ -593,7 +602,12 @@ fn what_ails_a_pod() {
         -
         Evicted: The node was low on resource: memory.
         failed
-        failed: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…
+        failed: tried xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxthe cause
+        container a: CrashLoopBackOff, 1 restart: back-off 10s; it last ended with OOMKilled, exit code 137
+        container a: CrashLoopBackOff, 2 restarts: back-off 20s; it last ended with StartError, exit code 128: no such file
+        container b runs, and its readiness probe has not succeeded
+        container a runs, 3 restarts, and its startup probe has not succeeded; it last ended with Error, exit code 1
+        -
         the scheduler: SchedulingGated
         -"#]].assert_eq(&said.join("\n"));
 }

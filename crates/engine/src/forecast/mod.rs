@@ -228,7 +228,13 @@ impl<'a> Course<'a> {
     fn claim(&mut self, claim: &Claim) {
         let owner = Some(self.set.uid.clone());
         match claim {
-            Claim::AdoptPod(it) => self.put(Watched::Pod(Arc::new(Pod { owner, ..Pod::clone(it) }))),
+            Claim::AdoptPod(it) => {
+                // Its node gains nothing: it has a pod already, which only had no owner.
+                if let Some(node) = &it.target {
+                    self.had.entry(node.clone()).or_default().push(it.clone());
+                }
+                self.put(Watched::Pod(Arc::new(Pod { owner, ..Pod::clone(it) })));
+            }
             Claim::ReleasePod(it) => self.drop(it),
             Claim::AdoptRevision(it) => {
                 self.put(Watched::Revision(Arc::new(Revision { owner, ..Revision::clone(it) })));

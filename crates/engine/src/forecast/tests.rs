@@ -75,6 +75,36 @@ fn a_new_set() {
 }
 
 #[test]
+fn pods_that_a_new_set_adopts_are_replaced_and_not_gained() {
+    let mut live = scenario::parse(
+        "
+        now  1000
+        set  web  template=1
+        node n1
+        node n2
+        node n3
+        pod  o-1  on=n1 ready since=100 orphan
+        pod  o-2  on=n2 ready since=100 orphan
+    ",
+    )
+    .expect("a scenario");
+    live.sets.clear();
+    expect![[r#"
+        DaemonSet default/web: new
+        3 nodes: 1 gain a pod, 0 lose it, 2 get a new one, 0 keep theirs, 0 without
+
+        gains       n3
+        replaces    2 nodes in 2 batches, maxUnavailable 1
+                    1. n2
+                    2. n1
+
+        Nothing was changed. It will go so if each new pod becomes available, and
+        nothing else happens.
+    "#]]
+    .assert_eq(&forecast_of(&live, "set web template=2", |_| {}).to_string());
+}
+
+#[test]
 fn a_new_revision_goes_in_batches() {
     check(
         FIVE,

@@ -232,3 +232,17 @@ fn a_node_that_comes_back_keeps_what_others_set() {
         .assert_eq(&format!("{patch:?}"));
     assert_eq!(relabel(&wanted, &wanted), None);
 }
+
+#[test]
+fn a_node_tells_that_it_was_cordoned() {
+    let said = [(false, true), (true, true), (true, false), (false, false)].map(|(before, now)| {
+        let event = cordoned("node-1", before, now);
+        event.map_or("-".into(), |it| format!("{}: {}", it.reason, it.message))
+    });
+    expect![[r#"
+        NodeNotSchedulable: Node node-1 status is now: NodeNotSchedulable
+        -
+        NodeSchedulable: Node node-1 status is now: NodeSchedulable
+        -"#]]
+    .assert_eq(&said.join("\n"));
+}

@@ -52,8 +52,7 @@ impl Guest {
         let malformed = |it| Malformed::new("pods", it);
         let wire: Wire = serde_json::from_slice(json).map_err(malformed)?;
         let annotations = wire.metadata.annotations.unwrap_or_default();
-        let is_made_here =
-            annotations.get("kubernetes.io/config.source").is_some_and(|it| it.as_str() != "api");
+        let is_made_here = annotations.get(crate::static_pod::SOURCE).is_some_and(|it| it.as_str() != "api");
         let WireSpec { host_network, host_ipc, security_context, .. } = &wire.spec;
         let sysctls = security_context.iter().flat_map(|it| it.sysctls.iter().flatten());
         let forbidden_sysctl =

@@ -7,6 +7,7 @@ use super::life::{Hook, Kill};
 use super::spec::{self, Restart, Role};
 use super::{Container, Deed, Ending, Pod, State};
 use crate::facts::{Phase, Text};
+use crate::mutant;
 use crate::time::Time;
 
 impl Pod {
@@ -218,6 +219,9 @@ impl Pod {
                 }
             }
             State::Unknown => self.stop(&last, now + self.object.spec.grace, None, now),
+            State::Running { .. } if mutant::is("P02") && !self.lives.contains_key(&last.id) => {
+                self.start(container, sandbox, now)
+            }
             State::Running { .. } => {
                 let Some(life) = self.lives.get_mut(&last.id) else { return };
                 let is_other = !last.hash.is_empty() && last.hash != container.hash();

@@ -8,6 +8,7 @@ use core::time::Duration;
 use super::life::{Hook, Life};
 use super::{Cleaned, Container, Deed, Pod};
 use crate::facts::{Phase, Text};
+use crate::mutant;
 use crate::time::Time;
 
 /// The least that a container is given to end.
@@ -44,6 +45,9 @@ impl Pod {
         last.iter().for_each(|it| self.stop(it, by, None, now));
         let begins = |it: &Deed| matches!(it, Deed::Start { .. } | Deed::RunSandbox { .. });
         if !last.is_empty() || self.is_under_way(begins) {
+            if mutant::is("P03") && self.is_deleting() {
+                self.give(Deed::Delete, now);
+            }
             return;
         }
         if self.ended.is_none() {
@@ -111,8 +115,10 @@ impl Pod {
         }
     }
 
+    /// Whether anything of it runs, or is about to.
     pub(super) fn is_any_running(&self) -> bool {
-        self.seen.iter().flat_map(|it| &it.containers).any(|it| it.state.may_run())
+        self.is_under_way(|it| matches!(it, Deed::Start { .. }))
+            || self.seen.iter().flat_map(|it| &it.containers).any(|it| it.state.may_run())
     }
 
     /// Rule: a pod that was ended has failed, unless it was deleted and all its containers went well.

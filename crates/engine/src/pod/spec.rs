@@ -118,7 +118,7 @@ impl Object {
     pub(super) fn read(json: &[u8]) -> Result<Self, Malformed> {
         let wire: Wire = serde_json::from_slice(json).map_err(|it| Malformed::new("pods", it))?;
         let Wire { metadata, spec, status } = wire;
-        let source = metadata.annotations.get("kubernetes.io/config.source").map(String::as_str);
+        let source = metadata.annotations.get(crate::static_pod::SOURCE).map(String::as_str);
         let grace = seconds(spec.termination_grace_period_seconds.unwrap_or(30));
         let deletion = metadata.deletion_timestamp.is_some();
         let deletion_grace = metadata.deletion_grace_period_seconds.map_or(grace, seconds);

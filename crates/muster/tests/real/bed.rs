@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{LazyLock, OnceLock, mpsc};
@@ -145,10 +146,19 @@ impl Cluster {
         self.dir.join("kubeconfig")
     }
 
+    /// Where the nodes reach this machine.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.machine().address().into()
+    }
+
     /// Where a node is on the machine: its address, its network namespace, its processes.
     pub(crate) fn place(&self, number: u16) -> Place {
+        self.machine().place(number)
+    }
+
+    fn machine(&self) -> Machine {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(Machine::open(&self.dir)).unwrap().place(number)
+        runtime.block_on(Machine::open(&self.dir)).unwrap()
     }
 
     pub(crate) fn kubectl_command(&self, args: &[&str]) -> Command {

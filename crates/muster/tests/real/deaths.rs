@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use crate::bed::{Cluster, IMAGE, is_ready, items};
+use crate::bed::{Cluster, IMAGE, PATIENCE, is_ready, items, wait_for};
 
 /// A DaemonSet that waits, and ends when it is told to.
 fn set(name: &str, version: &str, strategy: &Value) -> String {
@@ -29,7 +30,7 @@ fn set(name: &str, version: &str, strategy: &Value) -> String {
                         "name": "app",
                         "image": IMAGE,
                         "imagePullPolicy": "Never",
-                        "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"],
+                        "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do echo tick; sleep 1; done"],
                         "env": [{"name": "VERSION", "value": version}],
                     }],
                 },
@@ -91,7 +92,7 @@ fn compare(before: &BTreeMap<String, Seen>, after: &BTreeMap<String, Seen>) -> S
 }
 
 /// Kills whatever has these in its group's name.
-fn kill_in_cgroup(part: &str) {
+pub(crate) fn kill_in_cgroup(part: &str) {
     let mut killed = 0;
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|it| it.parse::<u32>().ok()) else { continue };
@@ -105,7 +106,7 @@ fn kill_in_cgroup(part: &str) {
 }
 
 /// One that is gone already went with another that was killed.
-fn kill(pid: u32) {
+pub(crate) fn kill(pid: u32) {
     let killed = Command::new("kill").args(["-9", &pid.to_string()]).stderr(Stdio::null()).status().unwrap();
     assert!(
         killed.success() || !Path::new(&format!("/proc/{pid}")).exists(),
@@ -152,18 +153,39 @@ fn whatever_dies_comes_back() {
     let now = cluster.pods_when("containerd is killed", "app", 2, |_| true);
     tell("its containerd is killed", &mut last, now);
 
+    let pod = pod_on(&cluster, "node-1");
+    let held = Held::all(&cluster, &pod);
     let before = place.agent_pids();
     kill(before[0].as_raw_nonzero().get().unsigned_abs());
+    let mut ends: Vec<String> = held.into_iter().map(Held::end).collect();
     cluster.wait("the agent is back", || {
         let now = place.agent_pids();
         (!now.is_empty() && now != before).then_some(())
     });
+    // What was run for whoever is gone is gone, and others are served.
+    cluster.wait("nothing is left of what ran", || {
+        let said = cluster.try_kubectl(&["exec", &pod, "--", "sh", "-c", "pidof cat || echo none"]).1;
+        (said == "none\n").then_some(())
+    });
+    large_files_are_copied(&cluster, &pod);
     cluster.apply(&set("last", "1", &json!({})));
     cluster.ready_pods("app=last", 2);
     let now = cluster.pods_when("the agent is killed", "app", 2, |_| true);
     tell("its agent is killed", &mut last, now);
 
+    let held = Held::all(&cluster, &pod);
     cluster.kill();
+    ends.extend(held.into_iter().map(Held::end));
+    expect![[r#"
+        exec: ends with 1
+        attach: ends with 1
+        logs -f: ends with 1
+        port-forward: ends with 1
+        exec: ends with 1
+        attach: ends with 1
+        logs -f: ends with 1
+        port-forward: ends with 1"#]]
+    .assert_eq(&ends.join("\n"));
     let alone: Vec<_> = place.containerd_pids();
     assert!(!alone.is_empty(), "containerd runs on");
     cluster.start();
@@ -196,6 +218,69 @@ fn whatever_dies_comes_back() {
         node-2: the same pod, another container, 1 restarts more
     "#]]
     .assert_eq(&told);
+}
+
+fn pod_on(cluster: &Cluster, node: &str) -> String {
+    let on_node = format!("spec.nodeName={node}");
+    let pods = items(&cluster.get(&["pods", "-l", "app=app", "--field-selector", &on_node]));
+    pods[0]["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+/// A client that holds on to a pod.
+struct Held {
+    what: &'static str,
+    client: Child,
+    /// Held open, as by somebody who has not said all yet.
+    _stdin: Option<ChildStdin>,
+}
+
+impl Held {
+    /// All ways to hold on to one, each of which has heard something.
+    fn all(cluster: &Cluster, pod: &str) -> Vec<Self> {
+        let ways: [(&str, &[&str]); 4] = [
+            ("exec", &["exec", "-i", pod, "--", "cat"]),
+            ("attach", &["attach", pod]),
+            ("logs -f", &["logs", "-f", pod]),
+            ("port-forward", &["port-forward", pod, ":80"]),
+        ];
+        let hold = |(what, args): (&'static str, &[&str])| {
+            let mut command = cluster.kubectl_command(args);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+            let mut client = command.spawn().unwrap();
+            let mut stdin = client.stdin.take();
+            if what == "exec" {
+                stdin.as_mut().unwrap().write_all(b"hello\n").unwrap();
+            }
+            let mut stdout = BufReader::new(client.stdout.take().unwrap());
+            let mut line = String::new();
+            stdout.read_line(&mut line).unwrap();
+            assert!(!line.is_empty(), "{what} hears nothing");
+            thread::spawn(move || drop(std::io::copy(&mut stdout, &mut std::io::sink())));
+            Self { what, client, _stdin: stdin }
+        };
+        ways.map(hold).into()
+    }
+
+    /// How it ends by itself.
+    fn end(self) -> String {
+        let code = wait_for(self.client, PATIENCE);
+        format!("{}: {}", self.what, code.map_or("it hangs".to_owned(), |it| format!("ends with {it}")))
+    }
+}
+
+/// What goes into a container and comes out of it again is the same.
+fn large_files_are_copied(cluster: &Cluster, pod: &str) {
+    let (sent, back) = (cluster.dir.join("sent"), cluster.dir.join("back"));
+    let mut content = Vec::new();
+    fs::File::open("/dev/urandom").unwrap().take(50 << 20).read_to_end(&mut content).unwrap();
+    fs::write(&sent, &content).unwrap();
+    let inside = format!("{pod}:/tmp/file");
+    cluster.kubectl(&["cp", sent.to_str().unwrap(), &inside]);
+    cluster.kubectl(&["cp", &inside, back.to_str().unwrap()]);
+    assert!(fs::read(&back).unwrap() == content, "it came back otherwise");
+    for file in [sent, back] {
+        fs::remove_file(file).unwrap();
+    }
 }
 
 /// Whether a node is Ready, as kubectl shows it.

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use expect_test::expect;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::bed::{Cluster, is_ready, items};
 
@@ -104,6 +104,7 @@ fn what_it_is_told(cluster: &Cluster) {
     .assert_eq(&whole_log(cluster, &pod, "told"));
     let spec = &pod["spec"];
     assert_eq!((&spec["priority"], &pod["status"]["qosClass"]), (&1234.into(), &"Burstable".into()));
+    assert_eq!(spec["overhead"], json!({"memory": "10Mi"}), "what its runtime class costs is the pod's");
     assert_eq!(states(&pod), "told: exited with 3 Error, 0 restarts\n");
 }
 
@@ -332,7 +333,12 @@ fn how_it_comes_and_goes(cluster: &Cluster, machine: &Path) {
 
     "#]].assert_eq(&told);
 
-    let events = [("no-volume", "FailedMount"), ("unwell", "Unhealthy"), ("crash", "BackOff")];
+    let events = [
+        ("no-volume", "FailedMount"),
+        ("no-runtime", "FailedCreatePodSandBox"),
+        ("unwell", "Unhealthy"),
+        ("crash", "BackOff"),
+    ];
     let events = events.map(|(pod, reason)| {
         let found = cluster.wait(&format!("an event {reason}"), || {
             let all = items(&cluster.get(&["events", "-n", NAMESPACE]));
@@ -342,7 +348,8 @@ fn how_it_comes_and_goes(cluster: &Cluster, machine: &Path) {
     });
     expect![[r#"
         FailedMount: MountVolume.SetUp failed for volume "v" : configmap "none" not found
-        Unhealthy: Liveness probe failed: Get "http://POD_IP:8080/": Connection refused (os error 111)
+        FailedCreatePodSandBox: Failed to create pod sandbox: failed to get sandbox runtime: no runtime for "nosuch" is configured
+        Unhealthy: Liveness probe failed: Get "http://POD_IP:8080/": dial tcp POD_IP:8080: connect: connection refused
         BackOff: Back-off restarting failed container c in pod crash_fields(UID)
     "#]]
     .assert_eq(&events.concat());

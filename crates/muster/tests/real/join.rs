@@ -14,19 +14,25 @@ use serde_json::{Value, json};
 use crate::bed::{IMAGE, PATIENCE, archive, cannot, muster, wait_for};
 
 /// What runs for the test, which ends with it.
-struct Running {
-    dir: PathBuf,
+pub(crate) struct Running {
+    pub(crate) dir: PathBuf,
     children: Vec<Child>,
 }
 
 impl Running {
-    fn spawn(&mut self, command: &mut Command) -> usize {
+    pub(crate) fn spawn(&mut self, command: &mut Command) -> usize {
         let log = fs::OpenOptions::new().create(true).append(true).open(self.dir.join("log")).unwrap();
         self.children.push(command.stdin(Stdio::null()).stderr(log).spawn().unwrap());
         self.children.len() - 1
     }
 
-    fn log(&self) -> String {
+    /// As by `kill -9`.
+    pub(crate) fn kill(&mut self, at: usize) {
+        self.children[at].kill().unwrap();
+        self.children[at].wait().unwrap();
+    }
+
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }
 }
@@ -50,7 +56,7 @@ impl Drop for Running {
     }
 }
 
-fn agent(place: &Place, join: &[&str]) -> Command {
+pub(crate) fn agent(place: &Place, join: &[&str]) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net={}", place.netns().display())).arg(env!("CARGO_BIN_EXE_muster")).arg("agent");
     command.args(join).args(["--node-name", &place.name, "--cgroup-parent", &place.cgroup_parent()]);
@@ -60,7 +66,7 @@ fn agent(place: &Place, join: &[&str]) -> Command {
     command
 }
 
-fn kubectl(dir: &Path, args: &[&str]) -> (bool, String) {
+pub(crate) fn kubectl(dir: &Path, args: &[&str]) -> (bool, String) {
     let mut command = Command::new(crate::bed::newest_kubectl());
     let output = command.arg("--kubeconfig").arg(dir.join("kubeconfig")).args(args).output().unwrap();
     let text =
@@ -69,7 +75,7 @@ fn kubectl(dir: &Path, args: &[&str]) -> (bool, String) {
 }
 
 #[track_caller]
-fn until(running: &Running, what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(running: &Running, what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
         assert!(began.elapsed() < PATIENCE, "{what}: not in time\n{}", running.log());
@@ -78,7 +84,7 @@ fn until(running: &Running, what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// The names of the nodes that are Ready.
-fn ready_nodes(dir: &Path) -> String {
+pub(crate) fn ready_nodes(dir: &Path) -> String {
     let (_, text) = kubectl(dir, &["get", "nodes", "-o", "json"]);
     let nodes: Value = serde_json::from_str(&text).unwrap_or_default();
     let is_ready = |node: &&Value| {
@@ -90,23 +96,23 @@ fn ready_nodes(dir: &Path) -> String {
     names.join(" ")
 }
 
-#[test]
-fn machines_join_with_a_token() {
+/// Machines with a containerd each and the image of busybox, and nothing else yet. `None` where there can be none.
+pub(crate) fn machines(name: &str, count: u16) -> Option<(Running, Machine, Vec<Place>)> {
     if cannot().is_some() {
-        return;
+        return None;
     }
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("real-join");
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("real-{name}"));
     if dir.exists() {
         let _ = muster(&["down", "--data-dir"]).arg(&dir).output();
         fs::remove_dir_all(&dir).unwrap();
     }
     // As one that has been a data directory before, for the nodes' directories come first.
     fs::create_dir_all(dir.join("images")).unwrap();
-    let mut running = Running { dir: dir.clone(), children: Vec::new() };
+    let running = Running { dir: dir.clone(), children: Vec::new() };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (machine, places) = runtime.block_on(async {
         let machine = Machine::open(&dir).await.unwrap();
-        let places = [machine.place(1), machine.place(2)];
+        let places: Vec<Place> = (1..=count).map(|it| machine.place(it)).collect();
         for place in &places {
             place.make().await.unwrap();
             let containerd = place.containerd().await.unwrap();
@@ -114,21 +120,45 @@ fn machines_join_with_a_token() {
         }
         (machine, places)
     });
+    Some((running, machine, places))
+}
 
-    let mut server = muster(&["server", "--listen", &format!("{}:0", machine.address()), "--data-dir"]);
-    let server = running.spawn(server.arg(&dir).stdout(Stdio::piped()));
+/// Starts `muster server`, and waits until it is ready.
+pub(crate) fn serve(running: &mut Running, listen: &str, flags: &[&str]) -> usize {
+    let mut server = muster(&["server", "--listen", listen, "--data-dir"]);
+    server.arg(&running.dir).args(flags).stdout(Stdio::piped());
+    let server = running.spawn(&mut server);
     let mut line = String::new();
     let stdout = running.children[server].stdout.take().unwrap();
     BufReader::new(stdout).read_line(&mut line).unwrap();
-    assert!(line.starts_with("ready: "), "{line}");
+    assert!(line.starts_with("ready: "), "{line}\n{}", running.log());
+    server
+}
+
+pub(crate) fn control(running: &mut Running) -> usize {
     let mut controller =
         muster(&["controller", "--leader-elect=false", "--metrics-addr", "127.0.0.1:0", "--kubeconfig"]);
-    running.spawn(controller.arg(dir.join("kubeconfig")).stdout(Stdio::null()));
+    controller.arg(running.dir.join("kubeconfig")).stdout(Stdio::null());
+    running.spawn(&mut controller)
+}
 
-    let output = muster(&["token", "create", "--data-dir"]).arg(&dir).output().unwrap();
+/// What `muster token create` says that a new machine is to be told: `--server URL --token TOKEN --ca-hash DIGEST`.
+pub(crate) fn how_to_join(dir: &Path) -> Vec<String> {
+    let output = muster(&["token", "create", "--data-dir"]).arg(dir).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let (_, join) = said.trim().split_once("muster agent ").unwrap_or_else(|| panic!("{said}"));
-    let join: Vec<&str> = join.split_whitespace().collect();
+    let line = said.lines().next().unwrap_or_default();
+    let (_, join) = line.split_once("muster agent ").unwrap_or_else(|| panic!("{said}"));
+    join.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn machines_join_with_a_token() {
+    let Some((mut running, machine, places)) = machines("join", 2) else { return };
+    let dir = running.dir.clone();
+    serve(&mut running, &format!("{}:0", machine.address()), &[]);
+    control(&mut running);
+    let join = how_to_join(&dir);
+    let join: Vec<&str> = join.iter().map(String::as_str).collect();
 
     // Who gives another digest, or no good token, is told so, and has nothing.
     let refused = |join: &[&str]| {
@@ -156,6 +186,16 @@ fn machines_join_with_a_token() {
         agents.push(running.spawn(agent(place, &join).stdout(Stdio::null())));
     }
     until(&running, "both are Ready", || ready_nodes(&dir) == r#""node-1" "node-2""#);
+
+    // A machine that would take the name of one that is ready is told so, and has no certificate.
+    let twin = dir.join("twin");
+    let mut command = agent(&places[1], &join);
+    let output = command.args(["--node-name", "node-1", "--root"]).arg(&twin).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains(r#"a node "node-1" is there already"#), "{said}");
+    assert!(said.contains(&places[0].address().to_string()), "{said}");
+    assert!(!twin.join("pki/client.pem").exists());
+
     let set = json!({
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -179,8 +219,7 @@ fn machines_join_with_a_token() {
     // Once it has joined, it needs no token; and whoever else has the token's name cannot be it.
     let (_, before) = kubectl(&dir, &["get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"]);
     for at in agents {
-        running.children[at].kill().unwrap();
-        running.children[at].wait().unwrap();
+        running.kill(at);
     }
     kubectl(&dir, &["delete", "secrets", "-n", "kube-system", "--all"]);
     for place in &places {

@@ -2,6 +2,7 @@
 //!
 //! They need root and containerd. Where either is missing they say so and pass, unless MUSTER_TEST_REAL asks for them.
 
+mod alone;
 mod bed;
 mod deaths;
 mod fields;
@@ -9,9 +10,11 @@ mod host;
 mod hostile;
 mod images;
 mod join;
+mod names;
 mod net;
 mod reach;
 #[path = "../bed/redact.rs"]
 mod redact;
+mod registry;
 #[path = "../bed/transcript.rs"]
 mod transcript;

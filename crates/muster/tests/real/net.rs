@@ -8,6 +8,7 @@ use expect_test::expect;
 use serde_json::Value;
 
 use super::bed::{Cluster, IMAGE, is_ready};
+use super::names;
 
 /// A daemon that says on which node it is, and is ready as long as its file is there; and all the ways to it.
 fn manifests() -> String {
@@ -34,7 +35,7 @@ spec:
         env: [{{name: NODE, valueFrom: {{fieldRef: {{fieldPath: spec.nodeName}}}}}}]
         ports: [{{containerPort: 80, hostPort: 8099}}]
         readinessProbe: {{exec: {{command: [test, -e, /tmp/ready]}}, periodSeconds: 1, failureThreshold: 1}}
-{}{}{}{}---
+{}{}{}{}{}---
 {{apiVersion: v1, kind: Service, metadata: {{name: none}}, spec: {{selector: {{app: nothing}}, ports: [{{port: 80}}]}}}}
 ---
 {{apiVersion: v1, kind: Service, metadata: {{name: other}}, spec: {{type: ExternalName, externalName: web.default.svc.cluster.local}}}}
@@ -43,10 +44,11 @@ spec:
         service("peers", "clusterIP: None"),
         service("local", "internalTrafficPolicy: Local"),
         service("open", "type: NodePort"),
+        service("sticky", "sessionAffinity: ClientIP"),
     )
 }
 
-struct Pod {
+pub(crate) struct Pod {
     name: String,
     node: String,
     address: String,
@@ -65,7 +67,7 @@ impl Pod {
     }
 
     /// What a script says in it, on both outputs.
-    fn says(&self, cluster: &Cluster, script: &str) -> String {
+    pub(crate) fn says(&self, cluster: &Cluster, script: &str) -> String {
         cluster.try_kubectl(&["exec", &self.name, "--", "sh", "-c", script]).1.trim().to_owned()
     }
 
@@ -76,7 +78,7 @@ impl Pod {
     }
 
     /// What a name stands for.
-    fn addresses(&self, cluster: &Cluster, name: &str) -> BTreeSet<String> {
+    pub(crate) fn addresses(&self, cluster: &Cluster, name: &str) -> BTreeSet<String> {
         let said = self.says(cluster, &format!("nslookup -type=a {name}"));
         let answers = said.lines().skip_while(|it| !it.is_empty());
         answers.filter_map(|it| it.strip_prefix("Address: ")).map(|it| it.trim().to_owned()).collect()
@@ -85,7 +87,9 @@ impl Pod {
 
 #[test]
 fn daemons_are_found_from_every_node() {
-    let Some(cluster) = Cluster::up("net", 2) else { return };
+    let resolv_conf = format!("--agent-flag=--resolv-conf={}", names::resolv_conf("net").display());
+    let Some(cluster) = Cluster::up_with("net", 2, &[&resolv_conf]) else { return };
+    names::start_resolver(&cluster, "net");
     cluster.apply(&manifests());
     let pods: Vec<Pod> = cluster.ready_pods("app=web", 2).iter().map(Pod::of).collect();
     let node_port = cluster.get(&["service", "open"])["spec"]["ports"][0]["nodePort"].to_string();
@@ -110,6 +114,10 @@ fn daemons_are_found_from_every_node() {
         );
         tell("to another name of it", pod.answered_by(&cluster, "http://other"));
         tell("to a Service of its own node", pod.answered_by(&cluster, "http://local"));
+        tell("to a Service that keeps to one, how many answer", {
+            let heard = pod.answered_by(&cluster, "http://sticky");
+            heard.split(' ').filter(|it| it.starts_with("node-")).count().to_string()
+        });
         tell("to a Service without endpoints", refused(&pod.answered_by(&cluster, "http://none")));
         tell("to the other pod", pod.answered_by(&cluster, &format!("http://{}", other.address)));
         tell("to the other pod by its name", {
@@ -138,6 +146,7 @@ fn daemons_are_found_from_every_node() {
         node-1 to a Service by its whole name: node-1 node-2
         node-1 to another name of it: node-1 node-2
         node-1 to a Service of its own node: node-1
+        node-1 to a Service that keeps to one, how many answer: 1
         node-1 to a Service without endpoints: refused
         node-1 to the other pod: node-2
         node-1 to the other pod by its name: node-2
@@ -151,6 +160,7 @@ fn daemons_are_found_from_every_node() {
         node-2 to a Service by its whole name: node-1 node-2
         node-2 to another name of it: node-1 node-2
         node-2 to a Service of its own node: node-2
+        node-2 to a Service that keeps to one, how many answer: 1
         node-2 to a Service without endpoints: refused
         node-2 to the other pod: node-1
         node-2 to the other pod by its name: node-1
@@ -162,6 +172,9 @@ fn daemons_are_found_from_every_node() {
         node-2 itself, to a Service: node-1 node-2
     "#]]
     .assert_eq(&said);
+
+    names::others_are_asked(&cluster, "net", &pods[0]);
+    packets_find_their_way(&cluster);
 
     // One that is not ready is no longer found, and when none is, none is.
     let mut said = String::new();
@@ -190,6 +203,112 @@ fn daemons_are_found_from_every_node() {
         node-1 not ready, from node-2: node-2
         node-2 not ready, from node-1: refused
         node-2 not ready, from node-2: refused
+    "#]]
+    .assert_eq(&said);
+}
+
+/// UDP: a daemon that says which node it is on and who asks, behind a host port and Services that do or do not keep to their node.
+fn echo_manifests() -> String {
+    let service = |name: &str, spec: &str| {
+        format!(
+            "---\n{{apiVersion: v1, kind: Service, metadata: {{name: {name}}}, spec: {{selector: {{app: echo}}, ports: [{{port: 7000, protocol: UDP}}], {spec}}}}}\n"
+        )
+    };
+    format!(
+        r#"
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {{name: echo}}
+spec:
+  selector: {{matchLabels: {{app: echo}}}}
+  template:
+    metadata: {{labels: {{app: echo}}}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: echo
+        image: {IMAGE}
+        # busybox has nothing that listens for packets; every Debian has perl.
+        command: [chroot, /machine, perl, "-MIO::Socket::INET", -e]
+        args: ['$s = IO::Socket::INET->new(LocalPort => 7000, Proto => "udp"); while ($s->recv($_, 9)) {{ $s->send("$ENV{{NODE}} to " . $s->peerhost) }}']
+        env: [{{name: NODE, valueFrom: {{fieldRef: {{fieldPath: spec.nodeName}}}}}}]
+        ports: [{{containerPort: 7000, hostPort: 7001, protocol: UDP}}]
+        volumeMounts: [{{name: machine, mountPath: /machine, readOnly: true}}]
+      volumes: [{{name: machine, hostPath: {{path: /}}}}]
+{}{}{}{}"#,
+        service("echo", "type: ClusterIP"),
+        service("echo-local", "internalTrafficPolicy: Local"),
+        service("echo-open", "type: NodePort"),
+        service("echo-kept", "type: NodePort, externalTrafficPolicy: Local"),
+    )
+}
+
+/// Who answers to a packet, of twenty that are sent from ports of their own.
+const ASK: &str = r#"use IO::Socket::INET; my %by; for (1..20) { my $b; for my $try (1..5) { my $s = IO::Socket::INET->new(PeerAddr => $ARGV[0], PeerPort => $ARGV[1], Proto => "udp"); $s->send("x"); eval { local $SIG{ALRM} = sub { die }; alarm 3; $s->recv($b, 99); alarm 0 }; last if length $b } $by{$b} = 1 } print join(", ", sort keys %by)"#;
+
+fn packets_find_their_way(cluster: &Cluster) {
+    cluster.apply(&echo_manifests());
+    let pods: Vec<Pod> = cluster.ready_pods("app=echo", 2).iter().map(Pod::of).collect();
+    let service = |name: &str| cluster.get(&["service", name]);
+    let address = |name: &str| service(name)["spec"]["clusterIP"].as_str().unwrap_or_default().to_owned();
+    let port = |name: &str| service(name)["spec"]["ports"][0]["nodePort"].to_string();
+    let named = |mut text: String| {
+        for pod in &pods {
+            text = text.replace(&pod.address, &format!("POD-{}", &pod.node[5..]));
+            text = text.replace(&pod.host, &format!("HOST-{}", &pod.node[5..]));
+            // Where its node is for its pods: as that one comes who would else be answered from elsewhere than it asked.
+            let bridge = cluster.place(number_of(&pod.node)).pods().replace(".0/24", ".1");
+            text = text.replace(&bridge, &format!("BRIDGE-{}", &pod.node[5..]));
+        }
+        text.replace(&cluster.address().to_string(), "MACHINE")
+    };
+    let outside = |to: &str, port: &str| {
+        let output = Command::new("perl").args(["-e", ASK, to, port]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let inside = |pod: &Pod, to: &str, port: &str| {
+        let ask = ["exec", &pod.name, "--", "chroot", "/machine", "perl", "-e", ASK, to, port];
+        cluster.try_kubectl(&ask).1
+    };
+    for pod in &pods {
+        cluster.wait("every node knows both daemons", || {
+            let heard = inside(pod, &address("echo"), "7000");
+            (heard.contains("node-1") && heard.contains("node-2")).then_some(())
+        });
+    }
+    let mut said = String::new();
+    for pod in &pods {
+        let node = &pod.node;
+        let mut tell = |what: &str, heard: String| said += &format!("{node} {what}: {}\n", named(heard));
+        tell("to a Service", inside(pod, &address("echo"), "7000"));
+        tell("to a Service of its own node", inside(pod, &address("echo-local"), "7000"));
+        for to in &pods {
+            tell(&format!("to the host port of {}", to.node), inside(pod, &to.host, "7001"));
+        }
+    }
+    for to in &pods {
+        let mut tell = |what: &str, heard: String| {
+            said += &format!("from outside, to {what} {}: {}\n", to.node, named(heard))
+        };
+        tell("the host port of", outside(&to.host, "7001"));
+        tell("the node port of", outside(&to.host, &port("echo-open")));
+        tell("the node port that keeps to", outside(&to.host, &port("echo-kept")));
+    }
+    expect![[r#"
+        node-1 to a Service: node-1 to BRIDGE-1, node-2 to POD-1
+        node-1 to a Service of its own node: node-1 to BRIDGE-1
+        node-1 to the host port of node-1: node-1 to BRIDGE-1
+        node-1 to the host port of node-2: node-2 to HOST-1
+        node-2 to a Service: node-1 to POD-2, node-2 to BRIDGE-2
+        node-2 to a Service of its own node: node-2 to BRIDGE-2
+        node-2 to the host port of node-1: node-1 to HOST-2
+        node-2 to the host port of node-2: node-2 to BRIDGE-2
+        from outside, to the host port of node-1: node-1 to MACHINE
+        from outside, to the node port of node-1: node-1 to BRIDGE-1, node-2 to HOST-1
+        from outside, to the node port that keeps to node-1: node-1 to MACHINE
+        from outside, to the host port of node-2: node-2 to MACHINE
+        from outside, to the node port of node-2: node-1 to HOST-2, node-2 to BRIDGE-2
+        from outside, to the node port that keeps to node-2: node-2 to MACHINE
     "#]]
     .assert_eq(&said);
 }

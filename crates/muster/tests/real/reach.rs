@@ -1,5 +1,5 @@
 //! What only a node with real containers can do for kubectl, with every kubectl on this machine: logs, exec, attach, port-forward,
-//! cp, debug, top. The transcripts in `reach/` are written as those of the matrix.
+//! cp, debug, top, proxy. The transcripts in `reach/` are written as those of the matrix.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -66,13 +66,14 @@ fn run_all(
 }
 
 fn run_version(cluster: &Cluster, transcripts: &[Transcript], version: u32, kubectl: &Path) -> Vec<String> {
-    let files = ["reach.yaml", "forward"].map(|it| Path::new(TRANSCRIPTS).join(it));
+    let files = ["reach.yaml", "forward", "through"].map(|it| Path::new(TRANSCRIPTS).join(it));
     let home = transcript::home(&format!("reach-home-1.{version}"), kubectl, &files);
     let port = (PORT + version).to_string();
     let manifests = fs::read_to_string(&files[0]).unwrap().replace(&PORT.to_string(), &port);
     fs::write(home.join("reach.yaml"), manifests).unwrap();
     fs::write(home.join("port"), port).unwrap();
     let namespace = format!("reach-{version}");
+    fs::write(home.join("namespace"), &namespace).unwrap();
     cluster.kubectl(&["create", "namespace", &namespace]);
     let kubeconfig = fs::read_to_string(cluster.kubeconfig()).unwrap();
     let kubeconfig =

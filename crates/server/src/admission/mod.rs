@@ -9,6 +9,7 @@ mod pod_range;
 mod priority;
 mod resource_quota;
 mod resources;
+mod runtime_class;
 mod service_account;
 mod service_address;
 mod toleration_seconds;
@@ -50,6 +51,7 @@ pub(crate) enum Plugin {
     PodRange,
     Priority,
     TolerationSeconds,
+    RuntimeClass,
     CertificateRequester,
     ServiceAddress,
 }
@@ -92,6 +94,7 @@ pub(crate) async fn mutate(
             Plugin::PodRange => pod_range::mutate(registry, context, attempt, object)?,
             Plugin::Priority => priority::mutate(registry, attempt, object)?,
             Plugin::TolerationSeconds => toleration_seconds::mutate(object),
+            Plugin::RuntimeClass => runtime_class::mutate(registry, attempt, object)?,
             Plugin::CertificateRequester => certificate_requester::mutate(context, attempt, object),
             Plugin::ServiceAddress => service_address::mutate(registry, context, attempt, object)?,
         }
@@ -124,6 +127,7 @@ pub(crate) async fn validate(
         match plugin {
             Plugin::LimitRanger => limit_ranger::validate(registry, attempt, object)?,
             Plugin::Priority => priority::validate(registry, attempt, object)?,
+            Plugin::RuntimeClass => runtime_class::validate(registry, attempt, object)?,
             _ => {}
         }
     }

@@ -96,6 +96,11 @@ pub(crate) fn node(write: &Write) -> Vec<String> {
     is_said.then(|| why.to_owned()).into_iter().collect()
 }
 
+pub(crate) fn runtime_class(write: &Write) -> Vec<String> {
+    let selector = write.new["scheduling"]["nodeSelector"].as_object().into_iter().flatten();
+    selector.filter_map(|(label, _)| Some(format!("scheduling.nodeSelector: {}", renamed(label)?))).collect()
+}
+
 /// A pair of key and certificate that is none.
 pub(crate) fn secret(write: &Write) -> Vec<String> {
     if write.new["type"] != "kubernetes.io/tls" {

@@ -31,11 +31,14 @@ const NODE_SERVING: &str = "kubernetes.io/kubelet-serving";
 const NODE_PREFIX: &str = "system:node:";
 const NODES: &str = "system:nodes";
 
-/// A certificate is good for a year, or for less if less is asked for: ten minutes at least.
-const LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
+/// How long a certificate is good for, unless somebody says otherwise.
+pub(crate) const LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
+
+/// Whoever asks for less than all gets ten minutes at least.
 const LIFE_MIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// It is valid from a little before now, because clocks differ; one that lives shortly is not shortened by that.
+/// It is valid from a little before now, because clocks differ; one that lives shortly is not shortened by that. Never from longer
+/// before now than it is valid after, or whoever renews it when most of its time is over would begin at once.
 const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
 const SHORT: SignedDuration = SignedDuration::from_hours(8);
 
@@ -111,8 +114,14 @@ fn may(registry: &Registry, user: &User, verb: &str, signer: &str) -> bool {
     })
 }
 
-/// Approves, signs and clears away requests until `stop`: those that change when they do, and all of them now and then.
-pub(crate) async fn keep(registry: Arc<Registry>, pki: Arc<Pki>, stop: CancellationToken) {
+/// Approves, signs and clears away requests until `stop`: those that change when they do, and all of them now and then. No
+/// certificate is good for longer than `life_max`.
+pub(crate) async fn keep(
+    registry: Arc<Registry>,
+    pki: Arc<Pki>,
+    life_max: SignedDuration,
+    stop: CancellationToken,
+) {
     let kind = kind();
     let mut heads = registry.heads_of(kind);
     let mut seen = registry.revision();
@@ -140,7 +149,7 @@ pub(crate) async fn keep(registry: Arc<Registry>, pki: Arc<Pki>, stop: Cancellat
         };
         let now = Timestamp::now();
         for request in requests {
-            match step(&registry, &pki, &object::parse(&request), now).await {
+            match step(&registry, &pki, life_max, &object::parse(&request), now).await {
                 // What has gone or changed meanwhile is met again as it is then.
                 Err(refusal) if !refusal.is_gone() => {
                     tracing::warn!(status = %refusal.status(), "a signing request; it is looked at again");
@@ -156,6 +165,7 @@ pub(crate) async fn keep(registry: Arc<Registry>, pki: Arc<Pki>, stop: Cancellat
 pub(crate) async fn step(
     registry: &Registry,
     pki: &Pki,
+    life_max: SignedDuration,
     object: &Value,
     now: Timestamp,
 ) -> Result<(), Refusal> {
@@ -201,7 +211,7 @@ pub(crate) async fn step(
     if is_signed || !has("Approved") || has("Denied") || has("Failed") {
         return Ok(());
     }
-    match signed(pki, object, &request, now) {
+    match signed(pki, life_max, object, &request, now) {
         None => Ok(()),
         Some(Ok(certificate)) => {
             let certificate = BASE64.encode(certificate);
@@ -284,7 +294,13 @@ fn serving_by_itself(registry: &Registry, object: &Value, request: &Request) -> 
 }
 
 /// The certificate, or why the request is none that its signer would sign. `None`: it is for another signer.
-fn signed(pki: &Pki, object: &Value, request: &Request, now: Timestamp) -> Option<Result<String, String>> {
+fn signed(
+    pki: &Pki,
+    life_max: SignedDuration,
+    object: &Value,
+    request: &Request,
+    now: Timestamp,
+) -> Option<Result<String, String>> {
     let allowed = match str_at(object, "spec.signerName") {
         CLIENT => client(object),
         NODE_CLIENT => node_client(request, object),
@@ -295,11 +311,20 @@ fn signed(pki: &Pki, object: &Value, request: &Request, now: Timestamp) -> Optio
         return Some(Err(why.to_owned()));
     }
     let asked = object["spec"]["expirationSeconds"].as_i64().map(SignedDuration::from_secs);
-    let life = asked.unwrap_or(LIFE).clamp(LIFE_MIN, LIFE);
-    let from = now - BACKDATE;
-    let until = if life < SHORT { now + life } else { from + life };
+    let (from, until) = validity(asked, life_max, now);
     let usages: Vec<Usage> = usages(object).into_iter().filter_map(usage).collect();
     Some(pki.certify(request, &usages, from, until).map_err(|error| error.to_string()))
+}
+
+/// From when until when a certificate is good.
+fn validity(
+    asked: Option<SignedDuration>,
+    life_max: SignedDuration,
+    now: Timestamp,
+) -> (Timestamp, Timestamp) {
+    let life = asked.map_or(life_max, |it| it.max(LIFE_MIN)).min(life_max);
+    let from = now - BACKDATE.min(life);
+    (from, if life < SHORT { now + life } else { from + life })
 }
 
 fn client(object: &Value) -> Result<(), String> {
@@ -384,4 +409,37 @@ fn usage(text: &str) -> Option<Usage> {
 
 fn kind() -> &'static Kind {
     Kind::find(GROUP, "v1", "certificatesigningrequests").expect("it is in the table")
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn how_long_a_certificate_is_good() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let s = SignedDuration::from_secs;
+        let cases = [
+            ("nothing is said", None, LIFE),
+            ("a day is asked for", Some(s(86_400)), LIFE),
+            ("an hour is asked for", Some(s(3_600)), LIFE),
+            ("too little is asked for", Some(s(1)), LIFE),
+            ("too much is asked for", Some(s(1 << 31)), LIFE),
+            ("nobody gets more than a minute", Some(s(3_600)), s(60)),
+        ];
+        let said = cases.map(|(what, asked, life_max)| {
+            let (from, until) = validity(asked, life_max, now);
+            format!("{what}: {from} to {until}")
+        });
+        expect![[r#"
+            nothing is said: 2026-01-01T11:55:00Z to 2027-01-01T11:55:00Z
+            a day is asked for: 2026-01-01T11:55:00Z to 2026-01-02T11:55:00Z
+            an hour is asked for: 2026-01-01T11:55:00Z to 2026-01-01T13:00:00Z
+            too little is asked for: 2026-01-01T11:55:00Z to 2026-01-01T12:10:00Z
+            too much is asked for: 2026-01-01T11:55:00Z to 2027-01-01T11:55:00Z
+            nobody gets more than a minute: 2026-01-01T11:59:00Z to 2026-01-01T12:01:00Z"#]]
+        .assert_eq(&said.join("\n"));
+    }
 }

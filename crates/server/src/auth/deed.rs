@@ -6,6 +6,8 @@ use std::fmt;
 use hyper::Method;
 use percent_encoding::percent_decode_str;
 
+use crate::route;
+
 /// Subresources of a namespace, where other third segments are resources in it.
 const NAMESPACE_PARTS: [&str; 2] = ["status", "finalize"];
 
@@ -42,8 +44,8 @@ impl Deed {
             verb: method.as_str().to_lowercase().into(),
             on: On::Path(percent_decode_str(path).decode_utf8_lossy().into_owned()),
         };
-        let segments = path.split('/').filter(|it| !it.is_empty());
-        let segments: Result<Vec<_>, _> = segments.map(|it| percent_decode_str(it).decode_utf8()).collect();
+        let segments: Result<Vec<_>, _> =
+            route::segments(path).map(|it| percent_decode_str(it).decode_utf8()).collect();
         let Ok(segments) = segments else { return other() };
         let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
         let (group, version, rest) = match segments[..] {
@@ -179,6 +181,7 @@ mod tests {
         check("DELETE", "/api/v1/nodes/n", "delete nodes. named n");
         check("DELETE", "/api/v1/nodes", "deletecollection nodes.");
         check("GET", "/api/v1/nodes/n/proxy/a/b", "get nodes/proxy. named n");
+        check("GET", "/api/v1/namespaces/a/pods/p:80/proxy/%ff/..", "get pods/proxy. in a named p:80");
         check("OPTIONS", "/api/v1/nodes", " nodes.");
     }
 

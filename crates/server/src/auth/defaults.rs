@@ -301,6 +301,7 @@ pub(crate) fn node_rules() -> Value {
         on("create delete get patch update", LEASES, "leases"),
         on("create", CORE, "serviceaccounts/token"),
         on("get", CORE, "serviceaccounts"),
+        on(READ, "node.k8s.io", "runtimeclasses"),
     ])
 }
 

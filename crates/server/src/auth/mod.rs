@@ -32,7 +32,7 @@ use muster_store::{Change, Revision};
 use serde_json::Value;
 
 pub(crate) use self::certificate::{Peer, user as named_by};
-pub(crate) use self::csr::keep as keep_signing_requests;
+pub(crate) use self::csr::{LIFE as CERTIFICATE_LIFE, keep as keep_signing_requests};
 pub(crate) use self::deed::{Deed, On, Resource};
 pub(crate) use self::defaults::{
     CONTROLLER, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, NODE_LIFECYCLE, SCHEDULER, SIMULATED_NODES,

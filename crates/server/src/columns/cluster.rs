@@ -98,6 +98,9 @@ pub(crate) const PRIORITY_CLASS: &[Column] = &[
     text("PreemptionPolicy", Field("preemptionPolicy"), |it, _| json!(str_at(it, "preemptionPolicy"))),
 ];
 
+pub(crate) const RUNTIME_CLASS: &[Column] =
+    &[NAME, text("Handler", Field("handler"), |it, _| json!(str_at(it, "handler"))), AGE];
+
 pub(crate) const RESOURCE_QUOTA: &[Column] = &[
     NAME,
     text(
@@ -221,11 +224,18 @@ mod tests {
         }});
         let class = json!({"metadata": meta, "value": -5, "preemptionPolicy": "Never"});
         let lease = json!({"metadata": meta, "spec": {"holderIdentity": "n1"}});
-        let said = [rows(RESOURCE_QUOTA, &[quota]), rows(PRIORITY_CLASS, &[class]), rows(LEASE, &[lease])];
+        let runtime = json!({"metadata": meta, "handler": "runc"});
+        let said = [
+            rows(RESOURCE_QUOTA, &[quota]),
+            rows(PRIORITY_CLASS, &[class]),
+            rows(LEASE, &[lease]),
+            rows(RUNTIME_CLASS, &[runtime]),
+        ];
         expect![[r#"
             x | pods: 3/10, requests.cpu: 0/1 | limits.cpu: 500m/2 | 24h
             x | -5 | false | 24h | Never
             x | n1 | 24h
+            x | runc | 24h
         "#]]
         .assert_eq(&said.concat());
     }

@@ -17,7 +17,7 @@ use crate::types::{self, Shape};
 pub(crate) use access::{
     CERTIFICATE_SIGNING_REQUEST, CLUSTER_ROLE_BINDING, CONFIG_MAP, ROLE_BINDING, SECRET,
 };
-pub(crate) use cluster::{EVENT, LEASE, NAMESPACE, NODE, PRIORITY_CLASS, RESOURCE_QUOTA};
+pub(crate) use cluster::{EVENT, LEASE, NAMESPACE, NODE, PRIORITY_CLASS, RESOURCE_QUOTA, RUNTIME_CLASS};
 pub(crate) use network::{ENDPOINT_SLICE, ENDPOINTS, SERVICE};
 pub(crate) use pod::{POD, is_over as pod_is_over};
 pub(crate) use workload::{CONTROLLER_REVISION, DAEMON_SET, POD_DISRUPTION_BUDGET, POD_TEMPLATE};

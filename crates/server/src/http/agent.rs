@@ -1,4 +1,4 @@
-//! What only a node's agent can serve: logs, commands in containers, connections to pods. The server looks whether it may be asked
+//! What only a node's agent can serve: logs, commands in containers, connections to pods; requests to them are in `proxy`. The server looks whether it may be asked
 //! for, finds the agent, and passes on what it says; a connection that becomes something else is spliced and not understood.
 
 use std::any::Any;
@@ -10,7 +10,7 @@ use form_urlencoded::Serializer;
 use futures::StreamExt as _;
 use http_body_util::{BodyStream, Either, Full, StreamBody};
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE};
+use hyper::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, UPGRADE};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -21,7 +21,7 @@ use tokio::io::AsyncWriteExt as _;
 use super::reply::{TEXT, respond, with_body};
 use super::{Api, Asked, Response};
 use crate::admit::Cause;
-use crate::agents::{self, AgentError, Place};
+use crate::agents::{self, AgentError, Agents, Place};
 use crate::auth::{self, Deed, Resource};
 use crate::kinds::Kind;
 use crate::metrics::Counted;
@@ -81,6 +81,18 @@ impl Upgrade {
         let held = request.extensions().get::<Held>().cloned();
         Some(Self { headers, becomes: hyper::upgrade::on(request), held })
     }
+
+    fn is_to_web_socket(&self) -> bool {
+        self.headers.get(UPGRADE).is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket"))
+    }
+
+    /// Asks for the same, of somebody else.
+    pub(super) fn say(&self, headers: &mut HeaderMap) {
+        for name in UPGRADE_HEADERS {
+            headers.remove(name);
+        }
+        headers.extend(self.headers.clone());
+    }
 }
 
 fn of_upgrade(headers: &HeaderMap) -> HeaderMap {
@@ -106,8 +118,7 @@ impl Api {
         what: &'static str,
         asked: &Asked,
     ) -> Result<Response, Refusal> {
-        // Behind `nodes/proxy` too, a connection that becomes something else is a command in some pod.
-        if matches!(what, "attach" | "exec" | "portforward") || (what == "proxy" && asked.upgrade.is_some()) {
+        if matches!(what, "attach" | "exec" | "portforward") {
             self.must_be_allowed_to_create(target, what, asked)?;
         }
         let stored = object::parse(&self.registry.get(target)?);
@@ -124,46 +135,31 @@ impl Api {
                 let path = stream_path(&stored, what, asked)?;
                 Errand { node: str_at(&stored, "spec.nodeName").to_owned(), path }
             }
-            ("nodes", "proxy") => Errand { node: target.name.clone(), path: behind_proxy(asked) },
             _ => return Err(needs_agent(target, &stored)),
         };
-        let (Some(agents), Some(place)) = (&self.agents, self.place_of(&errand.node)) else {
-            return Err(needs_agent(target, &stored));
-        };
-        let Some(room) = self.limits.agent_stream() else {
-            self.registry.metrics.refused.inc();
-            return Err(Refusal::too_many_requests(1));
-        };
-        let room = Held::new((room, Counted::new(&self.registry.metrics.watches)));
-
+        let (agents, place) = self.agent_of(target, &stored, &errand.node)?;
         let is_stream = matches!(what, "attach" | "exec" | "portforward");
-        let upgrade = asked.upgrade.as_ref().filter(|_| what != "log");
+        // A log comes in messages, if the client wants it so; nothing else becomes of it.
+        let upgrade = asked.upgrade.as_ref().filter(|it| is_stream || it.is_to_web_socket());
         if is_stream && upgrade.is_none() {
             return Err(Refusal::bad_request("Upgrade request required"));
         }
-        let mut request = Request::builder().method(asked.method.clone()).uri(&errand.path);
-        if what == "proxy" && !asked.media_type.is_empty() {
-            request = request.header(CONTENT_TYPE, &asked.media_type);
-        }
-        let body = if what == "proxy" { asked.body.clone() } else { Bytes::new() };
-        let mut request = request
-            .body(Full::new(body))
+        let mut request = Request::builder()
+            .method(asked.method.clone())
+            .uri(&errand.path)
+            .body(Full::new(Bytes::new()))
             .map_err(|it| Refusal::bad_request(format!("ask node {:?}: {it}", errand.node)))?;
-        request.headers_mut().extend(upgrade.map(|it| it.headers.clone()).unwrap_or_default());
+        if let Some(upgrade) = upgrade {
+            upgrade.say(request.headers_mut());
+        }
+        let room = self.room_of_agent()?;
         let unreachable = |error: AgentError| unreachable(target, &errand.node, &error);
         let answer = agents.ask(&place, request).await.map_err(unreachable)?;
         match (answer.status(), upgrade) {
             (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => {
                 self.splice(upgrade, answer, room).map_err(unreachable)
             }
-            (StatusCode::OK, None) if what == "log" => Ok(self.pass_on(answer, TEXT, room)),
-            (code, _) if what == "proxy" && (code.is_success() || code.is_client_error()) => {
-                let said = answer.headers().get(CONTENT_TYPE).cloned();
-                let mut response = self.pass_on(answer, TEXT, room);
-                *response.status_mut() = code;
-                response.headers_mut().extend(said.map(|it| (CONTENT_TYPE, it)));
-                Ok(response)
-            }
+            (StatusCode::OK, _) if what == "log" => Ok(self.pass_on(answer, TEXT, room)),
             (code, _) => {
                 let why = agents::whole(answer.into_body(), REFUSAL_BYTES_MAX).await.map_err(unreachable)?;
                 let mut why = String::from_utf8_lossy(&why).trim().to_owned();
@@ -178,6 +174,28 @@ impl Api {
         }
     }
 
+    /// Whoever serves what is asked of `target`, and where.
+    pub(super) fn agent_of(
+        &self,
+        target: &Target,
+        stored: &Value,
+        node: &str,
+    ) -> Result<(&Agents, Place), Refusal> {
+        match (&self.agents, self.place_of(node)) {
+            (Some(agents), Some(place)) => Ok((agents, place)),
+            _ => Err(needs_agent(target, stored)),
+        }
+    }
+
+    /// A place among what agents serve.
+    pub(super) fn room_of_agent(&self) -> Result<Held, Refusal> {
+        let Some(room) = self.limits.agent_stream() else {
+            self.registry.metrics.refused.inc();
+            return Err(Refusal::too_many_requests(1));
+        };
+        Ok(Held::new((room, Counted::new(&self.registry.metrics.watches))))
+    }
+
     /// Where the agent of a node is, as the node says.
     pub(super) fn place_of(&self, node: &str) -> Option<Place> {
         let kind = Kind::find("", "v1", "nodes")?;
@@ -187,7 +205,7 @@ impl Api {
 
     /// Rule: whoever runs something in a pod, or reaches into it, must be allowed to `create` that, whichever method carries it.
     /// Upstream: `AuthorizePodWebsocketUpgradeCreatePermission`.
-    fn must_be_allowed_to_create(
+    pub(super) fn must_be_allowed_to_create(
         &self,
         target: &Target,
         what: &'static str,
@@ -205,7 +223,7 @@ impl Api {
     }
 
     /// The two connections are one from now on, until either ends or the server stops.
-    fn splice(
+    pub(super) fn splice(
         &self,
         upgrade: &Upgrade,
         answer: hyper::Response<Incoming>,
@@ -243,7 +261,12 @@ impl Api {
     }
 
     /// A body, as it comes.
-    fn pass_on(&self, answer: hyper::Response<Incoming>, media_type: &'static str, room: Held) -> Response {
+    pub(super) fn pass_on(
+        &self,
+        answer: hyper::Response<Incoming>,
+        media_type: &'static str,
+        room: Held,
+    ) -> Response {
         let frames = BodyStream::new(answer.into_body()).map(move |it| {
             let _room = &room;
             it.map_err(io::Error::other)
@@ -270,7 +293,7 @@ fn needs_agent(target: &Target, stored: &Value) -> Refusal {
     }
 }
 
-fn unreachable(target: &Target, node: &str, error: &AgentError) -> Refusal {
+pub(super) fn unreachable(target: &Target, node: &str, error: &AgentError) -> Refusal {
     let of_pod =
         if target.kind.plural == "pods" { format!(" of pod \"{}\"", target.name) } else { String::new() };
     Refusal::unavailable(format!("the node \"{node}\"{of_pod} cannot be reached: {error}"))
@@ -386,11 +409,4 @@ fn container_of(pod: &Value, named: &str) -> Result<String, Refusal> {
             all.join(" ")
         ))),
     }
-}
-
-/// What stands behind `/proxy` in the URL, as it stands there.
-fn behind_proxy(asked: &Asked) -> String {
-    let whole = asked.uri.path_and_query().map_or("/", |it| it.as_str());
-    let rest = whole.split_once("/proxy").map_or("", |(_, rest)| rest);
-    if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") }
 }

@@ -54,7 +54,9 @@ impl Api {
         let kind = metrics::Kind::of(&deed.verb, route.as_ref());
 
         let mut visit = Visit { deed, kind, now, user: None, impersonated: None, grant: None };
-        let timeout = if visit.kind.is_watch() { Ok(None) } else { query.timeout() };
+        // The parameters of what an agent serves are not ours.
+        let timeout =
+            if visit.kind.is_watch() || is_of_agent(route.as_ref()) { Ok(None) } else { query.timeout() };
         let answered = match timeout {
             Err(refusal) => Err(refusal),
             Ok(None) => self.let_in(peer, request, route, query, &mut visit).await,
@@ -114,7 +116,7 @@ impl Api {
             None => user,
         };
         // A watch has a place of its own, and so has what an agent serves; health is asked most when there is no room.
-        let is_of_agent = matches!(&route, Some(Route::Object(it)) if matches!(it.part, Part::Agent(_)));
+        let is_of_agent = is_of_agent(route.as_ref());
         let is_exempt = kind.is_watch() || is_of_agent || matches!(route, Some(Route::Health(_)));
         let _place = if is_exempt {
             None
@@ -133,7 +135,7 @@ impl Api {
         let (parts, body) = request.into_parts();
         let header = |name| header(&parts.headers, name);
         let options = query.write_options();
-        if !options.causes.is_empty() {
+        if !is_of_agent && !options.causes.is_empty() {
             let kind = match deed.verb.as_ref() {
                 "create" => "CreateOptions",
                 "update" => "UpdateOptions",
@@ -157,12 +159,18 @@ impl Api {
             view_wanted: header(ACCEPT).to_owned(),
             if_none_match: header(IF_NONE_MATCH).to_owned(),
             media_type: header(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned(),
+            source: parts.extensions.get().copied(),
+            headers: if is_of_agent { parts.headers.clone() } else { HeaderMap::new() },
             body: whole(body).await?,
         };
         let mut response = self.dispatch(route, &asked).await.unwrap_or_else(|it| refusal(&it));
         reply::warn(&mut response, asked.context.take_warnings());
         Ok(response)
     }
+}
+
+fn is_of_agent(route: Option<&Route>) -> bool {
+    matches!(route, Some(Route::Object(it)) if matches!(it.part, Part::Agent(_)))
 }
 
 fn header(headers: &HeaderMap, name: hyper::header::HeaderName) -> &str {

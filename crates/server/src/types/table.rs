@@ -33,6 +33,7 @@ pub(super) static KINDS: &[(&str, &str, &str, &Type)] = &[
     ("meta.k8s.io", "v1", "DeleteOptions", &META_V1_DELETEOPTIONS),
     ("meta.k8s.io", "v1", "ListMeta", &META_V1_LISTMETA),
     ("meta.k8s.io", "v1", "Status", &META_V1_STATUS),
+    ("node.k8s.io", "v1", "RuntimeClass", &NODE_V1_RUNTIMECLASS),
     ("policy", "v1", "Eviction", &POLICY_V1_EVICTION),
     ("policy", "v1", "PodDisruptionBudget", &POLICY_V1_PODDISRUPTIONBUDGET),
     ("rbac.authorization.k8s.io", "v1", "ClusterRole", &RBAC_V1_CLUSTERROLE),
@@ -2862,6 +2863,39 @@ static EXTENSIONS_V1BETA1_DAEMONSETSPEC: Type = Type {
         Field { name: "template", shape: Shape::Object(&CORE_V1_PODTEMPLATESPEC), required: true, presence: Presence::Always, default: None, patch: Patch::Plain, proto: &[2], embedded: None, go_type: None, description: "An object that describes the pod that will be created. The DaemonSet will create exactly one copy of this pod on every node that matches the template's node selector (or on every node if no node selector is specified). The only allowed template.spec.restartPolicy value is \"Always\". More info: https://kubernetes.io/docs/concepts/workloads/controllers/replicationcontroller#pod-template" },
         Field { name: "templateGeneration", shape: Shape::Int64, required: false, presence: Presence::NotEmpty, default: None, patch: Patch::Plain, proto: &[5], embedded: None, go_type: None, description: "DEPRECATED. A sequence number representing a specific generation of the template. Populated by the system. It can be set only during the creation." },
         Field { name: "updateStrategy", shape: Shape::Object(&APPS_V1_DAEMONSETUPDATESTRATEGY), required: false, presence: Presence::Always, default: None, patch: Patch::Plain, proto: &[3], embedded: None, go_type: None, description: "An update strategy to replace existing DaemonSet pods with new pods." },
+    ],
+};
+
+static NODE_V1_OVERHEAD: Type = Type {
+    name: "io.k8s.api.node.v1.Overhead",
+    description: "Overhead structure represents the resource overhead associated with running a pod.",
+    atomic: false,
+    fields: &[
+        Field { name: "podFixed", shape: Shape::Map(&Shape::Quantity, MapKind::Granular), required: false, presence: Presence::NotEmpty, default: None, patch: Patch::Plain, proto: &[1], embedded: None, go_type: None, description: "podFixed represents the fixed resource overhead associated with running a pod." },
+    ],
+};
+
+static NODE_V1_RUNTIMECLASS: Type = Type {
+    name: "io.k8s.api.node.v1.RuntimeClass",
+    description: "RuntimeClass defines a class of container runtime supported in the cluster. The RuntimeClass is used to determine which container runtime is used to run all containers in a pod. RuntimeClasses are manually defined by a user or cluster provisioner, and referenced in the PodSpec. The Kubelet is responsible for resolving the RuntimeClassName reference before running the pod.  For more details, see https://kubernetes.io/docs/concepts/containers/runtime-class/",
+    atomic: false,
+    fields: &[
+        Field { name: "apiVersion", shape: Shape::String, required: false, presence: Presence::NotEmpty, default: None, patch: Patch::Plain, proto: &[], embedded: None, go_type: None, description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources" },
+        Field { name: "handler", shape: Shape::String, required: true, presence: Presence::Always, default: None, patch: Patch::Plain, proto: &[2], embedded: None, go_type: None, description: "handler specifies the underlying runtime and configuration that the CRI implementation will use to handle pods of this class. The possible values are specific to the node & CRI configuration.  It is assumed that all handlers are available on every node, and handlers of the same name are equivalent on every node. For example, a handler called \"runc\" might specify that the runc OCI runtime (using native Linux containers) will be used to run the containers in a pod. The Handler must be lowercase, conform to the DNS Label (RFC 1123) requirements, and is immutable." },
+        Field { name: "kind", shape: Shape::String, required: false, presence: Presence::NotEmpty, default: None, patch: Patch::Plain, proto: &[], embedded: None, go_type: None, description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds" },
+        Field { name: "metadata", shape: Shape::Object(&META_V1_OBJECTMETA), required: false, presence: Presence::Always, default: None, patch: Patch::Plain, proto: &[1], embedded: None, go_type: None, description: "More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata" },
+        Field { name: "overhead", shape: Shape::Object(&NODE_V1_OVERHEAD), required: false, presence: Presence::Set, default: None, patch: Patch::Plain, proto: &[3], embedded: None, go_type: None, description: "overhead represents the resource overhead associated with running a pod for a given RuntimeClass. For more details, see\n https://kubernetes.io/docs/concepts/scheduling-eviction/pod-overhead/" },
+        Field { name: "scheduling", shape: Shape::Object(&NODE_V1_SCHEDULING), required: false, presence: Presence::Set, default: None, patch: Patch::Plain, proto: &[4], embedded: None, go_type: None, description: "scheduling holds the scheduling constraints to ensure that pods running with this RuntimeClass are scheduled to nodes that support it. If scheduling is nil, this RuntimeClass is assumed to be supported by all nodes." },
+    ],
+};
+
+static NODE_V1_SCHEDULING: Type = Type {
+    name: "io.k8s.api.node.v1.Scheduling",
+    description: "Scheduling specifies the scheduling constraints for nodes supporting a RuntimeClass.",
+    atomic: false,
+    fields: &[
+        Field { name: "nodeSelector", shape: Shape::Map(&Shape::String, MapKind::Atomic), required: false, presence: Presence::NotEmpty, default: None, patch: Patch::Plain, proto: &[1], embedded: None, go_type: None, description: "nodeSelector lists labels that must be present on nodes that support this RuntimeClass. Pods using this RuntimeClass can only be scheduled to a node matched by this selector. The RuntimeClass nodeSelector is merged with a pod's existing nodeSelector. Any conflicts will cause the pod to be rejected in admission." },
+        Field { name: "tolerations", shape: Shape::List(&Shape::Object(&CORE_V1_TOLERATION), Keys::Atomic), required: false, presence: Presence::NotEmpty, default: None, patch: Patch::Plain, proto: &[2], embedded: None, go_type: None, description: "tolerations are appended (excluding duplicates) to pods running with this RuntimeClass during admission, effectively unioning the set of nodes tolerated by the pod and the RuntimeClass." },
     ],
 };
 

@@ -60,6 +60,7 @@ const ROOTS: &[(&str, &str, &[&str])] = &[
     ("events.k8s.io", "v1", &["Event"]),
     ("extensions", "v1beta1", &["DaemonSet"]),
     ("meta.k8s.io", "v1", &["DeleteOptions", "ListMeta", "Status"]),
+    ("node.k8s.io", "v1", &["RuntimeClass"]),
     ("policy", "v1", &["Eviction", "PodDisruptionBudget"]),
     ("rbac.authorization.k8s.io", "v1", &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
     ("scheduling.k8s.io", "v1", &["PriorityClass"]),

@@ -28,15 +28,29 @@ impl World {
             }
         }
         if self.rng.chance(self.mix.node_trouble) {
-            let nodes: Vec<Text> = self.kubelets.keys().cloned().collect();
-            let Some(node) = self.rng.pick(&nodes).cloned() else { return };
+            let Some(node) = self.some_node() else { return };
             let dead = self.kubelets.get(&node).is_some_and(|it| !it.alive);
             if dead { self.revive_node(&node) } else { self.kill_node(&node) }
+        }
+        if self.rng.chance(self.mix.agent_crash)
+            && let Some(node) = self.some_node()
+        {
+            self.crash_agent(&node);
+        }
+        if self.rng.chance(self.mix.container_crash)
+            && let Some(node) = self.some_node()
+        {
+            self.crash_container(&node);
         }
         if self.rng.chance(self.mix.user) && 0 < self.user_budget {
             self.user_budget -= 1;
             self.user();
         }
+    }
+
+    fn some_node(&mut self) -> Option<Text> {
+        let nodes: Vec<Text> = self.kubelets.keys().cloned().collect();
+        self.rng.pick(&nodes).cloned()
     }
 
     /// Every fault is over: whoever was down comes back, whoever misbehaved behaves.

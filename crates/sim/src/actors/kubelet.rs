@@ -1,18 +1,23 @@
-//! Kubelets that start, fail, stop slowly, die and come back.
+//! Nodes: a machine with its containers, and on it an agent that dies and comes back. What the agent does with a pod is what
+//! the shipped `engine::pod` says.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
-use muster_engine::facts::{Key, Kind, Phase, Text};
+use muster_engine::act::Refusal;
+use muster_engine::facts::{Key, Kind, Text};
 use muster_engine::mutant;
-use muster_engine::time::Time;
+use muster_engine::pod::{Container, Deed, Ending, Host, Outcome, Pod, State};
+use muster_engine::time::{Time, earliest};
 use serde_json::{Value, json};
 
-use crate::server::Actor;
-use crate::world::{Task, World};
-
-/// Three may be missed before a node counts as silent.
-pub const BEAT_EVERY: Duration = Duration::from_secs(3);
+use crate::faults::Mix;
+use crate::invariants::Checks;
+use crate::machine::Machine;
+use crate::rng::Rng;
+use crate::server::{Actor, Server};
+use crate::world::World;
 
 /// What the containers of an image do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -20,13 +25,13 @@ pub enum Nature {
     #[default]
     Good,
     NeverReady,
-    /// The node rejects the pod, or it ends at once.
+    /// The node rejects the pod, or evicts it.
     Fails,
     /// Runs to its end.
     Ends,
     /// Takes its node with it.
     KillsNode,
-    /// Waits in the kubelet's back-off.
+    /// Fails again and again, and waits in the kubelet's back-off.
     Crashes,
 }
 
@@ -35,181 +40,91 @@ pub struct Kubelet {
     pub alive: bool,
     /// Since when it has been silent.
     pub dead_since: Option<Time>,
-    /// Containers by pod UID, and since when.
-    pub running: BTreeMap<Text, Running>,
     /// How far its clock is off, in microseconds.
     pub skew: i64,
+    /// How long containers take to start, and to stop.
     pub start: Duration,
     pub stop: Duration,
     /// A node that is shutting down fails its pods and rejects new ones.
     pub shutting_down: bool,
+    machine: Machine,
+    /// Whose the sandboxes are, as their labels say.
+    keys: BTreeMap<Text, Key>,
+    /// What takes its time, by when it is done. It is done even if the agent that asked for it is dead by then.
+    under_way: BTreeMap<(Time, u64), Asked>,
+    asked: u64,
+    /// All that the agent remembers, by pod UID.
+    charges: BTreeMap<Text, Charge>,
+    /// Which agent it is.
+    life: u64,
 }
 
 #[derive(Clone, Debug)]
-pub struct Running {
-    pub key: Key,
-    pub since: Time,
-    pub stopping_since: Option<Time>,
+struct Asked {
+    life: u64,
+    uid: Text,
+    deed: Deed,
+}
+
+/// A pod in the agent's care.
+#[derive(Clone, Debug)]
+struct Charge {
+    pod: Pod,
+    /// As the agent saw it last; `None` once it is gone.
+    object: Option<Arc<Value>>,
+    image: Text,
+    /// What the API server has answered, on its way here until then.
+    answers: Vec<(Time, Deed, Outcome)>,
+    /// A probe that is tried, and what the last one of which container said. It takes until there is something else to say,
+    /// so that nobody has to move where nothing happens.
+    probe: Option<Deed>,
+    probed: Option<(Text, bool)>,
+    is_ended: bool,
+    wake_at: Option<Time>,
+    /// Something was seen or heard since it was last looked at.
+    has_news: bool,
+}
+
+/// What a kubelet sees and touches in its round.
+struct Round<'a> {
+    node: &'a Text,
+    now: Time,
+    /// The same moment, on the node's clock.
+    clock: Time,
+    server: &'a mut Server,
+    natures: &'a BTreeMap<String, Nature>,
+    mix: &'a Mix,
+    rng: &'a mut Rng,
+    checks: &'a mut Checks,
+    again: Option<Time>,
+    /// Something that runs here takes the machine with it.
+    dies: bool,
 }
 
 impl World {
-    pub fn add_kubelet(&mut self, node: &Text) {
-        let skew_s = self.mix.skew_s * 1_000_000;
-        let skew =
-            i64::try_from(self.rng.below(2 * skew_s + 1)).unwrap_or(0) - i64::try_from(skew_s).unwrap_or(0);
-        let start = Duration::from_millis(self.rng.between(20, 1500));
-        let stop = Duration::from_millis(self.rng.between(20, 3000));
-        let kubelet = Kubelet { alive: true, skew, start, stop, ..Kubelet::default() };
-        self.kubelets.insert(node.clone(), kubelet);
-        self.wake_kubelet(node);
-    }
-
-    /// Every node that lives renews its lease, and says that it is ready.
-    pub fn beat(&mut self) {
-        self.after(BEAT_EVERY, Task::Beat);
-        let clock = self.now.to_rfc3339();
-        let alive = self.kubelets.iter().filter(|(_, it)| it.alive).map(|(node, _)| node.clone());
-        let alive: Vec<Text> = alive.filter(|it| self.server.nodes.contains_key(it)).collect();
-        for node in alive {
-            let ready = |it: &mut Value| set_node_ready(it, "True", &clock);
-            let _ = self.server.update(Kind::Nodes, &Key::new("", node.clone()), Actor::Kubelet, ready);
-            self.server.leases.insert(node, self.now);
-        }
-        self.expect_heartbeats();
-    }
-
-    /// One round of a kubelet: what is bound to it, and what runs on it.
+    /// One round of a kubelet: what is bound to it, what runs on it, and what is to be done.
     pub fn kubelet(&mut self, node: &Text) {
         if self.woken.get(node).is_some_and(|at| *at <= self.now) {
             self.woken.remove(node);
         }
-        let Some(kubelet) = self.kubelets.get(node).filter(|it| it.alive) else { return };
-        let (now, start, stop, shutting_down) =
-            (self.now, kubelet.start, kubelet.stop, kubelet.shutting_down);
-        if !self.server.nodes.contains_key(node) {
+        let Self { now, server, kubelets, natures, mix, rng, checks, .. } = self;
+        let Some(kubelet) = kubelets.get_mut(node).filter(|it| it.alive) else { return };
+        if !server.nodes.contains_key(node) {
             return;
         }
-        let mut again: Option<Time> = None;
-        let mut at = |time: Time| again = Some(again.map_or(time, |it| it.min(time)));
-        let bound: Vec<(Key, Text, bool, Phase, bool)> = self
-            .server
-            .objects(Kind::Pods)
-            .filter(|(_, object)| object["spec"]["nodeName"].as_str() == Some(node))
-            .map(|(key, object)| {
-                let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-                let phase = match object["status"]["phase"].as_str() {
-                    Some("Running") => Phase::Running,
-                    Some("Failed") => Phase::Failed,
-                    Some("Succeeded") => Phase::Succeeded,
-                    _ => Phase::Pending,
-                };
-                let deleting = !object["metadata"]["deletionTimestamp"].is_null();
-                (key.clone(), Text::from(uid), deleting, phase, is_ready(object))
-            })
-            .collect();
-        let uids: BTreeSet<Text> = bound.iter().map(|it| it.1.clone()).collect();
-        if let Some(kubelet) = self.kubelets.get_mut(node) {
-            // What has no pod any more is stopped at once: it was removed by force.
-            kubelet.running.retain(|uid, _| uids.contains(uid) || mutant::is("S6"));
-        }
-        for (key, uid, deleting, phase, ready) in bound {
-            let running = self.kubelets.get(node).and_then(|it| it.running.get(&uid)).cloned();
-            let image = self.image(&key);
-            let nature = if shutting_down {
-                Nature::Fails
-            } else {
-                self.natures.get(&image).copied().unwrap_or_default()
-            };
-            match (running, deleting) {
-                (None, true) => self.remove_pod(&key, &uid),
-                (Some(running), true) => {
-                    let since = running.stopping_since.unwrap_or(now);
-                    if since + stop <= now {
-                        if let Some(kubelet) = self.kubelets.get_mut(node) {
-                            kubelet.running.remove(&uid);
-                        }
-                        self.remove_pod(&key, &uid);
-                    } else {
-                        if let Some(it) = self.kubelets.get_mut(node).and_then(|it| it.running.get_mut(&uid))
-                        {
-                            it.stopping_since = Some(since);
-                        }
-                        at(since + stop);
-                    }
-                }
-                (None, false) if matches!(phase, Phase::Pending | Phase::Running) => {
-                    if nature == Nature::Fails {
-                        self.set_phase(&key, "Failed", false, node);
-                        continue;
-                    }
-                    let running = Running { key: key.clone(), since: now, stopping_since: None };
-                    if let Some(kubelet) = self.kubelets.get_mut(node) {
-                        kubelet.running.insert(uid.clone(), running);
-                    }
-                    at(now + start);
-                }
-                (Some(running), false) if running.since + start <= now => match nature {
-                    Nature::Good if !ready || phase != Phase::Running => {
-                        self.set_phase(&key, "Running", true, node)
-                    }
-                    Nature::NeverReady if ready || phase != Phase::Running => {
-                        self.set_phase(&key, "Running", false, node)
-                    }
-                    Nature::Crashes => self.set_crashing(&key),
-                    Nature::Fails => {
-                        self.stop_container(node, &uid);
-                        self.set_phase(&key, "Failed", false, node);
-                    }
-                    Nature::Ends => {
-                        self.stop_container(node, &uid);
-                        self.set_phase(&key, "Succeeded", false, node);
-                    }
-                    Nature::KillsNode => {
-                        self.set_phase(&key, "Running", false, node);
-                        self.kill_node(node);
-                    }
-                    Nature::Good | Nature::NeverReady => {}
-                },
-                (Some(running), false) => at(running.since + start),
-                (None, false) => {}
-            }
-        }
+        let clock = kubelet.clock(*now);
+        let mut round =
+            Round { node, now: *now, clock, server, natures, mix, rng, checks, again: None, dies: false };
+        kubelet.watch(&mut round);
+        kubelet.finish(&mut round);
+        kubelet.live(&mut round);
+        kubelet.tend(&mut round);
+        let (again, dies) = (round.again, round.dies);
         if let Some(at) = again {
             self.wake_kubelet_at(node, at);
         }
-    }
-
-    pub fn kill_node(&mut self, node: &Text) {
-        if let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| it.alive) {
-            (kubelet.alive, kubelet.dead_since) = (false, Some(self.now));
-            self.trace.say(self.now, || format!("node {node} dies"));
-        }
-    }
-
-    pub fn revive_node(&mut self, node: &Text) {
-        if let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| !it.alive) {
-            (kubelet.alive, kubelet.dead_since, kubelet.shutting_down) = (true, None, false);
-            // A reboot: nothing runs any more, the pods are started again.
-            kubelet.running.clear();
-            self.trace.say(self.now, || format!("node {node} is back"));
-            self.wake_kubelet(node);
-        }
-    }
-
-    /// A cluster that loses its pods a few times after a call that went wrong (only as a mutant).
-    pub fn lose_pods_after(&mut self, fault: bool) {
-        self.losses = if fault { 4 } else { self.losses.saturating_sub(1) };
-        if 0 < self.losses {
-            let pods: Vec<Key> = self.server.pods.keys().cloned().collect();
-            for key in pods {
-                let _ = self.server.delete(Kind::Pods, &key, None, None, true, Actor::Garbage);
-            }
-        }
-    }
-
-    fn stop_container(&mut self, node: &Text, uid: &Text) {
-        if let Some(kubelet) = self.kubelets.get_mut(node) {
-            kubelet.running.remove(uid);
+        if dies {
+            self.kill_node(node);
         }
     }
 
@@ -217,66 +132,344 @@ impl World {
         let object = self.server.object(Kind::Pods, key);
         object.and_then(|it| it["spec"]["containers"][0]["image"].as_str()).unwrap_or_default().to_owned()
     }
+}
 
-    fn remove_pod(&mut self, key: &Key, uid: &Text) {
-        let finish = self
-            .server
-            .object(Kind::Pods, key)
-            .is_some_and(|it| !it["metadata"]["finalizers"].as_array().is_none_or(Vec::is_empty));
-        if finish {
-            // A finalizer holds the object; the kubelet only says that nothing runs any more.
-            let _ = self.server.update(Kind::Pods, key, Actor::Kubelet, |it| {
-                it["status"]["phase"] = "Failed".into();
-                it["status"]["conditions"] = json!([]);
-            });
-        } else {
-            let _ = self.server.delete(Kind::Pods, key, Some(uid), None, true, Actor::Kubelet);
+impl Kubelet {
+    pub fn new(skew: i64, start: Duration, stop: Duration) -> Self {
+        Self { alive: true, skew, start, stop, ..Self::default() }
+    }
+
+    /// The pods of which something runs, by UID.
+    pub fn running(&self) -> impl Iterator<Item = (&Text, &Key)> {
+        self.keys.iter().filter(|(uid, _)| self.machine.is_running(uid))
+    }
+
+    /// Whether nothing is under way, and nothing waits to be tried again.
+    pub fn is_at_rest(&self) -> bool {
+        let rests = |it: &Charge| it.answers.is_empty() && it.wake_at.is_none() && !it.has_news;
+        self.under_way.is_empty() && self.charges.values().all(rests)
+    }
+
+    /// The machine was off: nothing runs any more, and a new agent finds what did.
+    pub fn reboot(&mut self, now: Time) {
+        (self.alive, self.dead_since, self.shutting_down) = (true, None, false);
+        self.under_way.clear();
+        self.begin_anew();
+        self.machine.reboot(self.clock(now));
+    }
+
+    /// Another agent, who remembers nothing.
+    pub fn begin_anew(&mut self) {
+        self.charges.clear();
+        self.life += 1;
+    }
+
+    /// Something that runs ends without being asked to. Answers what it was.
+    pub fn crash_container(&mut self, rng: &mut Rng, now: Time) -> Option<String> {
+        let all = self.machine.uids().flat_map(|uid| self.machine.running(uid).map(move |it| (uid, it)));
+        let all: Vec<(Text, Text)> = all.map(|(uid, it)| (uid.clone(), it.id.clone())).collect();
+        let (uid, id) = rng.pick(&all)?;
+        let clock = self.clock(now);
+        if let Some(charge) = self.charges.get_mut(uid) {
+            charge.has_news = true;
+        }
+        if rng.chance(300) {
+            self.machine.break_sandboxes(uid, clock);
+            return Some(format!("the sandbox of {uid}"));
+        }
+        self.machine.exit(uid, id, 137, clock);
+        Some(format!("{id} of {uid}"))
+    }
+
+    /// A pod that runs when the world begins; its status says of its container what a kubelet would have said.
+    pub fn settle_in(&mut self, object: &mut Value, now: Time) {
+        let text = |it: &Value| Text::from(it.as_str().unwrap_or_default());
+        let (meta, container) = (&object["metadata"], &object["spec"]["containers"][0]);
+        let (uid, name, image) = (text(&meta["uid"]), text(&container["name"]), text(&container["image"]));
+        if object["status"]["phase"] != "Running" || uid.is_empty() {
+            return;
+        }
+        let clock = self.clock(now);
+        self.keys.insert(uid.clone(), Key::new(text(&meta["namespace"]), text(&meta["name"])));
+        self.machine.carry_out(&uid, &Deed::RunSandbox { attempt: 0 }, &image, clock);
+        let sandbox =
+            self.machine.seen(&uid, 0).sandboxes.first().map(|it| it.id.clone()).unwrap_or_default();
+        let start = Deed::Start { container: name.clone(), sandbox, attempt: 0, hash: "".into() };
+        let Some(Outcome::Started { id }) = self.machine.carry_out(&uid, &start, &image, clock) else {
+            return;
+        };
+        let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+        let is_ready = conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
+        object["status"]["containerStatuses"] = json!([{
+            "name": name, "image": image, "imageID": image, "containerID": format!("sim://{id}"), "restartCount": 0,
+            "ready": is_ready, "started": true, "state": {"running": {"startedAt": clock.to_rfc3339()}}, "lastState": {},
+        }]);
+    }
+
+    fn clock(&self, now: Time) -> Time {
+        Time::from_micros(now.as_micros() + self.skew)
+    }
+
+    /// What the API server has for this node, and what the machine has that it does not.
+    fn watch(&mut self, round: &mut Round<'_>) {
+        let host = || Host { addresses: Vec::new(), runtime: "sim".into() };
+        let mut bound = BTreeSet::new();
+        let here = |object: &Arc<Value>| object["spec"]["nodeName"].as_str() == Some(round.node);
+        let objects = round.server.objects(Kind::Pods).filter(|(_, it)| here(it));
+        for (key, object) in objects {
+            let uid = Text::from(object["metadata"]["uid"].as_str().unwrap_or_default());
+            let json = || round.server.json(Kind::Pods, key);
+            match self.charges.get_mut(&uid) {
+                None => {
+                    let pod = Pod::new(&json(), host(), round.clock).expect("a pod");
+                    let image = object["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
+                    self.keys.insert(uid.clone(), key.clone());
+                    self.charges.insert(uid.clone(), Charge::new(pod, Some(object.clone()), image.into()));
+                }
+                Some(charge) if charge.object.as_ref().is_none_or(|it| !Arc::ptr_eq(it, object)) => {
+                    charge.pod.see(&json(), round.clock).expect("a pod");
+                    charge.object = Some(object.clone());
+                    charge.has_news = true;
+                }
+                Some(_) => {}
+            }
+            bound.insert(uid);
+        }
+        if mutant::is("S6") {
+            return;
+        }
+        for (_, charge) in self.charges.iter_mut().filter(|(uid, _)| !bound.contains(*uid)) {
+            if charge.object.take().is_some() {
+                charge.pod.gone(round.clock);
+                charge.has_news = true;
+            }
+        }
+        for uid in self.machine.uids().filter(|it| !bound.contains(*it)) {
+            let key = || self.keys.get(uid).cloned().unwrap_or_else(|| Key::new("", uid.clone()));
+            let orphan =
+                || Charge::new(Pod::orphan(key(), uid.clone(), host(), round.clock), None, "".into());
+            self.charges.entry(uid.clone()).or_insert_with(orphan);
         }
     }
 
-    fn set_phase(&mut self, key: &Key, phase: &str, ready: bool, node: &Text) {
-        let skew = self.kubelets.get(node).map_or(0, |it| it.skew);
-        let clock = Time::from_micros(self.now.as_micros() + skew).to_rfc3339();
-        let _ = self.server.update(Kind::Pods, key, Actor::Kubelet, |it| set_ready(it, phase, ready, &clock));
+    /// What was asked of the runtime and is done by now.
+    fn finish(&mut self, round: &mut Round<'_>) {
+        while let Some(entry) = self.under_way.first_entry().filter(|it| it.key().0 <= round.now) {
+            let Asked { life, uid, deed } = entry.remove();
+            let twin = deed.container().filter(|_| matches!(deed, Deed::Start { .. })).and_then(|name| {
+                self.machine.running(&uid).find(|it| it.name == *name).map(|it| it.id.clone())
+            });
+            let image = self.charges.get(&uid).map(|it| it.image.clone()).unwrap_or_default();
+            let Some(outcome) = self.machine.carry_out(&uid, &deed, &image, round.clock) else { continue };
+            if let (Some(twin), Outcome::Started { id }) = (twin, &outcome) {
+                round.checks.fail("S12", || format!("{uid} on {} runs {id} beside {twin}", round.node));
+            }
+            if let Some(charge) = self.charges.get_mut(&uid).filter(|_| life == self.life) {
+                charge.pod.done(&deed, outcome, round.clock);
+                charge.has_news = true;
+            }
+        }
+        if let Some(((at, _), _)) = self.under_way.first_key_value() {
+            round.at(*at);
+        }
     }
 
-    fn set_crashing(&mut self, key: &Key) {
-        let clock = self.now.to_rfc3339();
-        let _ = self.server.update(Kind::Pods, key, Actor::Kubelet, |it| {
-            set_ready(it, "Running", false, &clock);
-            it["status"]["containerStatuses"] =
-                json!([{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]);
-        });
+    /// What runs does as its image has it, and what is wrong with the node ends its pods.
+    fn live(&mut self, round: &mut Round<'_>) {
+        let Self { machine, charges, start, shutting_down, .. } = self;
+        for (uid, charge) in charges {
+            let nature = round.natures.get(&*charge.image).copied().unwrap_or_default();
+            let code = match nature {
+                Nature::Crashes => Some(1),
+                Nature::Ends => Some(0),
+                Nature::Good | Nature::NeverReady | Nature::Fails | Nature::KillsNode => None,
+            };
+            if let Some(code) = code {
+                let running: Vec<(Text, Time)> =
+                    machine.running(uid).map(|it| (it.id.clone(), since(it))).collect();
+                for (id, since) in running {
+                    let end = since + *start;
+                    if round.clock < end {
+                        round.at(round.now + end.since(round.clock));
+                    } else {
+                        machine.exit(uid, &id, code, round.clock);
+                        charge.has_news = true;
+                    }
+                }
+            }
+            round.dies |= nature == Nature::KillsNode && machine.is_running(uid);
+            if (nature == Nature::Fails || *shutting_down) && !charge.is_ended {
+                (charge.is_ended, charge.has_news) = (true, true);
+                let is_rejection = machine.seen(uid, 0).sandboxes.is_empty();
+                charge.pod.end(ending(is_rejection, *shutting_down), round.clock);
+            }
+            charge.judge(nature, round.clock);
+        }
+    }
+
+    /// Looks at each pod of which there is news, until there is nothing more to be done at once.
+    fn tend(&mut self, round: &mut Round<'_>) {
+        for uid in self.charges.keys().cloned().collect::<Vec<_>>() {
+            let Some(mut charge) = self.charges.remove(&uid) else { continue };
+            charge.has_news |= charge.wake_at.is_some_and(|at| at <= round.clock);
+            for (at, deed, outcome) in core::mem::take(&mut charge.answers) {
+                if at <= round.now {
+                    charge.pod.done(&deed, outcome, round.clock);
+                    charge.has_news = true;
+                } else {
+                    round.at(at);
+                    charge.answers.push((at, deed, outcome));
+                }
+            }
+            while core::mem::take(&mut charge.has_news) {
+                charge.pod.seen(self.machine.seen(&uid, charge.pod.mark()), round.clock);
+                let look = charge.pod.look(round.clock);
+                charge.wake_at = look.wake_at;
+                for deed in look.deeds {
+                    self.carry_out(&uid, &mut charge, deed, round);
+                }
+            }
+            if let Some(at) = charge.wake_at {
+                round.at(round.now + at.since(round.clock));
+            }
+            if charge.object.is_some() || !charge.pod.is_over() {
+                self.charges.insert(uid, charge);
+            }
+        }
+        let Self { keys, machine, charges, .. } = self;
+        keys.retain(|uid, _| charges.contains_key(uid) || machine.has(uid));
+    }
+
+    fn carry_out(&mut self, uid: &Text, charge: &mut Charge, deed: Deed, round: &mut Round<'_>) {
+        let done = match &deed {
+            Deed::Start { .. } => return self.ask(uid, deed, self.start, round),
+            Deed::Stop { grace, .. } => return self.ask(uid, deed.clone(), self.stop.min(*grace), round),
+            Deed::Probe { .. } => {
+                charge.probe = Some(deed);
+                let nature = round.natures.get(&*charge.image).copied().unwrap_or_default();
+                return charge.judge(nature, round.clock);
+            }
+            Deed::Report(patch) => {
+                let outcome = self.report(uid, charge, patch, round);
+                return charge.answers.push((self.heard_at(round), deed, outcome));
+            }
+            Deed::Delete => {
+                let outcome = self.delete(uid, charge, round);
+                return charge.answers.push((self.heard_at(round), deed, outcome));
+            }
+            Deed::FindImage { .. } => Outcome::Present,
+            Deed::Pull { .. } => Outcome::Pulled { bytes: 1 },
+            deed => self.machine.carry_out(uid, deed, &charge.image, round.clock).unwrap_or(Outcome::Done),
+        };
+        charge.pod.done(&deed, done, round.clock);
+        charge.has_news = true;
+    }
+
+    /// Something that the runtime takes its time for.
+    fn ask(&mut self, uid: &Text, deed: Deed, takes: Duration, round: &mut Round<'_>) {
+        self.asked += 1;
+        let at = round.now + takes;
+        self.under_way.insert((at, self.asked), Asked { life: self.life, uid: uid.clone(), deed });
+        round.at(at);
+    }
+
+    /// When the agent hears of a write. On a node where containers start slowly, that is slow too: what happens meanwhile is
+    /// told at once.
+    fn heard_at(&self, round: &mut Round<'_>) -> Time {
+        let lag = Duration::from_micros(round.rng.between(100, round.mix.lag_ms.max(1) * 1000));
+        let at = round.now + self.start + lag;
+        round.at(at);
+        at
+    }
+
+    fn report(&self, uid: &Text, charge: &Charge, patch: &Value, round: &mut Round<'_>) -> Outcome {
+        let conditions = patch["status"]["conditions"].as_array().into_iter().flatten();
+        let says_ready = conditions.into_iter().any(|it| it["type"] == "Ready" && it["status"] == "True");
+        if says_ready && !self.machine.is_running(uid) {
+            round
+                .checks
+                .fail("S11", || format!("{} is said to be ready, and does not run", charge.pod.key()));
+        }
+        round.write(|server| server.patch(Kind::Pods, charge.pod.key(), patch, Actor::Kubelet).map(drop))
+    }
+
+    fn delete(&self, uid: &Text, charge: &Charge, round: &mut Round<'_>) -> Outcome {
+        let key = charge.pod.key();
+        if self.machine.is_running(uid) {
+            round.checks.fail("S13", || format!("{key} is taken off the API server, and runs"));
+        }
+        round.write(|server| match server.delete(Kind::Pods, key, Some(uid), None, true, Actor::Kubelet) {
+            Err(Refusal::NotFound | Refusal::Conflict) => Ok(()),
+            other => other,
+        })
     }
 }
 
-pub fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|it| it["type"] == "Ready" && it["status"] == "True")
+impl Charge {
+    fn new(pod: Pod, object: Option<Arc<Value>>, image: Text) -> Self {
+        Self {
+            pod,
+            object,
+            image,
+            answers: Vec::new(),
+            probe: None,
+            probed: None,
+            is_ended: false,
+            wake_at: None,
+            has_news: true,
+        }
+    }
+
+    /// A probe that is tried has its answer once it is another than the last.
+    fn judge(&mut self, nature: Nature, clock: Time) {
+        let Some(Deed::Probe { id, .. }) = &self.probe else { return };
+        let says = (id.clone(), nature == Nature::Good);
+        if self.probed.as_ref() == Some(&says) {
+            return;
+        }
+        if let Some(deed) = self.probe.take() {
+            let outcome = Outcome::Probed { passed: says.1, message: "no".into() };
+            self.pod.done(&deed, outcome, clock);
+            (self.probed, self.has_news) = (Some(says), true);
+        }
+    }
 }
 
-/// Sets phase and Ready; the time of Ready changes only with it.
-pub fn set_ready(pod: &mut Value, phase: &str, ready: bool, clock: &str) {
-    let status = if ready { "True" } else { "False" };
-    let conditions = pod["status"]["conditions"].as_array();
-    let before = conditions.into_iter().flatten().find(|it| it["type"] == "Ready").cloned();
-    pod["status"]["phase"] = phase.into();
-    if before.is_none_or(|it| it["status"] != status) {
-        pod["status"]["conditions"] =
-            json!([{"type": "Ready", "status": status, "lastTransitionTime": clock}]);
+impl Round<'_> {
+    /// There is something to do then.
+    fn at(&mut self, time: Time) {
+        self.again = earliest(self.again, Some(time));
     }
-    if let Some(status) = pod["status"].as_object_mut() {
-        status.remove("containerStatuses");
+
+    /// A write to the API server; some are lost, and of some only the answer.
+    fn write(&mut self, write: impl FnOnce(&mut Server) -> Result<(), Refusal>) -> Outcome {
+        let fails = self.rng.chance(self.mix.agent_write);
+        let failed = |why: &str| Outcome::Failed { reason: "Unreachable".into(), message: why.into() };
+        if fails && self.rng.chance(500) {
+            return failed("it was lost");
+        }
+        match write(self.server) {
+            Ok(()) if fails => failed("its answer was lost"),
+            Ok(()) => Outcome::Done,
+            Err(refusal) => failed(&format!("{refusal:?}")),
+        }
     }
 }
 
-fn set_node_ready(node: &mut Value, status: &str, clock: &str) {
-    let mut conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    let before = conditions.iter().find(|it| it["type"] == "Ready").cloned();
-    if before.is_some_and(|it| it["status"] == status) {
-        return;
+fn since(container: &Container) -> Time {
+    match container.state {
+        State::Running { since } => since,
+        _ => Time::default(),
     }
-    conditions.retain(|it| it["type"] != "Ready");
-    conditions.push(json!({"type": "Ready", "status": status, "lastTransitionTime": clock}));
-    node["status"]["conditions"] = conditions.into();
+}
+
+fn ending(is_rejection: bool, by_shutdown: bool) -> Ending {
+    let (reason, message) = match (is_rejection, by_shutdown) {
+        (true, true) => ("NodeShutdown", "Pod was rejected as the node is shutting down."),
+        (false, true) => ("Terminated", "Pod was terminated in response to imminent node shutdown."),
+        (true, false) => ("OutOfcpu", "Node didn't have enough resource: cpu"),
+        (false, false) => ("Evicted", "The node was low on resource: memory."),
+    };
+    let (reason, message) = (reason.into(), message.into());
+    Ending { reason, message, grace: None, is_rejection, is_disruption: !is_rejection }
 }

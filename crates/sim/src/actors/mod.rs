@@ -2,4 +2,5 @@
 
 pub mod chaos;
 pub mod kubelet;
+pub mod nodes;
 pub mod users;

@@ -129,6 +129,10 @@ pub enum Deed {
     ShutDown {
         node: String,
     },
+    /// The node's agent begins anew.
+    CrashAgent {
+        node: String,
+    },
     /// How long containers of this node take to stop.
     SlowStop {
         node: String,
@@ -251,6 +255,7 @@ impl Deed {
             ["kill", node] => Self::Kill { node: own(node) },
             ["revive", node] => Self::Revive { node: own(node) },
             ["shut-down", node] => Self::ShutDown { node: own(node) },
+            ["crash-agent", node] => Self::CrashAgent { node: own(node) },
             ["slow-stop", node, n] => Self::SlowStop { node: own(node), seconds: number(n)? },
             ["image", image, nature] => Self::Nature { image: own(image), nature: nature_of(nature)? },
             ["quota", "none"] => Self::Quota { max: None },
@@ -404,6 +409,7 @@ impl World {
             }
             Deed::Kill { node } => self.kill_node(&Text::from(node.as_str())),
             Deed::Revive { node } => self.revive_node(&Text::from(node.as_str())),
+            Deed::CrashAgent { node } => self.crash_agent(&Text::from(node.as_str())),
             Deed::ShutDown { node } => {
                 if let Some(kubelet) = self.kubelets.get_mut(node.as_str()) {
                     kubelet.shutting_down = true;
@@ -626,7 +632,8 @@ impl World {
         for object in world.revisions {
             let _ = self.server.create(Kind::Revisions, fresh(object), Actor::User);
         }
-        for object in world.pods {
+        for mut object in world.pods {
+            self.settle_in(&mut object);
             let _ = self.server.create(Kind::Pods, fresh(object), Actor::User);
         }
     }

@@ -58,7 +58,8 @@ impl World {
     }
 
     fn is_settled(&self) -> bool {
-        self.is_quiet() && self.unsettled().is_none() && !self.has_plans()
+        let at_rest = self.kubelets.values().all(|it| !it.alive || it.is_at_rest());
+        at_rest && self.is_quiet() && self.unsettled().is_none() && !self.has_plans()
     }
 
     /// Whether the leader would write something yet, or waits to try again.
@@ -127,17 +128,10 @@ impl World {
             }
         }
         for kubelet in self.kubelets.values().filter(|it| it.alive) {
-            for (uid, running) in &kubelet.running {
-                let there = view.pods.get(&running.key).is_some_and(|it| it.uid == *uid)
-                    || self
-                        .server
-                        .object(Kind::Pods, &running.key)
-                        .is_some_and(|it| it["metadata"]["uid"] == **uid);
-                if !there {
-                    return fail(
-                        "S6",
-                        format!("containers of {} run, and there is no such pod", running.key),
-                    );
+            for (uid, key) in kubelet.running() {
+                let is_there = self.server.uid(Kind::Pods, key) == Some(uid);
+                if !is_there {
+                    return fail("S6", format!("containers of {key} run, and there is no such pod"));
                 }
             }
         }

@@ -30,7 +30,7 @@ fn check(name: &str, files: &[(&str, &[u8])], expected: &Expect) {
         fs::write(&path, content).unwrap();
         let said = say(Archive::open(&path)).replace(path.to_str().unwrap(), "ARCHIVE");
         fs::remove_file(&path).unwrap();
-        said
+        said.replace(&format!("linux/{}", architecture()), "linux/OURS")
     });
     assert_eq!(said[0], said[1], "gzipped or not");
     expected.assert_eq(&said[0]);
@@ -136,6 +136,48 @@ fn layouts() {
             "ARCHIVE is not an image archive: blobs/sha256/e28d98ac666afd34f089b971a663264d54d67a60ddc82996d48d8f3c204eb75f is missing from it. `docker save` and OCI layouts in a tar are, gzipped or not"
         ],
     );
+}
+
+#[test]
+fn images_for_another_machine() {
+    let config = json!({"os": "linux", "architecture": "pdp11", "rootfs": {"diff_ids": []}}).to_string();
+    let manifest = json!({"config": descriptor(CONFIG, config.as_bytes()), "layers": []}).to_string();
+    let index = json!({"manifests": [descriptor(MANIFEST, manifest.as_bytes())]}).to_string();
+    let names = [config.as_bytes(), manifest.as_bytes()].map(blob_name);
+    let refused =
+        expect!["ARCHIVE is for linux/pdp11, and this machine is linux/OURS: bring an image that is for it"];
+    check(
+        "foreign",
+        &[(&names[0], config.as_bytes()), (&names[1], manifest.as_bytes()), ("index.json", index.as_bytes())],
+        &refused,
+    );
+    let manifest = json!([{"Config": "c.json", "RepoTags": ["a:1"], "Layers": []}]).to_string();
+    check(
+        "foreign-docker",
+        &[("c.json", config.as_bytes()), ("manifest.json", manifest.as_bytes())],
+        &refused,
+    );
+}
+
+#[test]
+fn an_archive_that_is_cut_off() {
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_size(5000);
+    tar.append_data(&mut header, "blob", [7_u8; 5000].as_slice()).unwrap();
+    let tar = tar.into_inner().unwrap();
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::none());
+    gzip.write_all(&tar).unwrap();
+    let said = [tar, gzip.finish().unwrap()].map(|content| {
+        let path = std::env::temp_dir().join(format!("archive-cut-{}", std::process::id()));
+        fs::write(&path, &content[..3000]).unwrap();
+        let said = say(Archive::open(&path)).replace(path.to_str().unwrap(), "ARCHIVE");
+        fs::remove_file(&path).unwrap();
+        said
+    });
+    expect![[r#"
+        ARCHIVE is not an image archive: it ends in the middle of a file (unexpected EOF during skip): copy it again. `docker save` and OCI layouts in a tar are, gzipped or not
+        ARCHIVE is not an image archive: it ends in the middle of a file (incomplete deflate stream): copy it again. `docker save` and OCI layouts in a tar are, gzipped or not"#]].assert_eq(&said.join("\n"));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query};
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
@@ -39,20 +39,23 @@ impl Forward {
         Self { file: file.to_owned(), own, under_way, resolvers: Mutex::default() }
     }
 
-    /// What the first of them that answers says. `None`: nobody does, or too much is asked at once.
+    /// What the first of them that knows says; else what the last says that does not. `None`: nobody says anything, or too much is
+    /// asked at once.
     pub(super) async fn ask(&self, request: &[u8], is_udp: bool) -> Option<Vec<u8>> {
         let _permit = self.under_way.try_acquire().ok()?;
+        let mut said = None;
         for resolver in self.resolvers() {
             let at = SocketAddr::new(resolver, 53);
             let asked =
                 async { if is_udp { over_udp(at, request).await } else { over_tcp(at, request).await } };
             match timeout(PATIENCE, asked).await {
-                Ok(Ok(answer)) => return Some(answer),
+                Ok(Ok(answer)) if knows(&answer) => return Some(answer),
+                Ok(Ok(answer)) => said = Some(answer),
                 Ok(Err(error)) => tracing::debug!(%resolver, %error, "a resolver does not answer"),
                 Err(_) => tracing::debug!(%resolver, "a resolver is silent"),
             }
         }
-        None
+        said
     }
 
     /// A question of our own.
@@ -63,7 +66,11 @@ impl Forward {
         let mut edns = Edns::new();
         edns.set_max_payload(1_232);
         message.set_edns(edns);
-        self.ask(&message.to_vec().ok()?, true).await
+        let question = message.to_vec().ok()?;
+        let answer = self.ask(&question, true).await?;
+        // What is cut off would be lost: who asked us cannot see that it is.
+        let is_cut = Message::from_vec(&answer).is_ok_and(|it| it.metadata.truncation);
+        if is_cut { self.ask(&question, false).await } else { Some(answer) }
     }
 
     fn resolvers(&self) -> Vec<IpAddr> {
@@ -150,6 +157,12 @@ fn accepted(answer: &[u8], question: &[u8], id: [u8; 2]) -> Option<Vec<u8>> {
     Some(answer)
 }
 
+/// Whether whoever answered could. As the C library has it, of one that could not the next is asked.
+fn knows(answer: &[u8]) -> bool {
+    let cannot = [ResponseCode::ServFail, ResponseCode::NotImp, ResponseCode::Refused];
+    Message::from_vec(answer).is_ok_and(|it| !cannot.contains(&it.metadata.response_code))
+}
+
 /// A hasher's key is the one source of chance in the standard library.
 pub(super) fn chance() -> u16 {
     use std::hash::{BuildHasher as _, Hasher as _};
@@ -187,5 +200,23 @@ mod tests {
         let mut other = of(asked("example.org."));
         other[0] ^= 1;
         assert_eq!(accepted(&other, &question, [1, 2]), None);
+    }
+
+    #[test]
+    fn who_cannot_say_is_not_the_last_to_be_asked() {
+        let codes = [
+            ResponseCode::NoError,
+            ResponseCode::NXDomain,
+            ResponseCode::ServFail,
+            ResponseCode::NotImp,
+            ResponseCode::Refused,
+        ];
+        let known = codes.map(|code| {
+            let said = Message::error_msg(7, OpCode::Query, code).to_vec().expect("bytes");
+            (code, knows(&said))
+        });
+        let expected = [true, true, false, false, false];
+        assert_eq!(known.map(|it| it.1), expected, "{known:?}");
+        assert!(!knows(b"nonsense"));
     }
 }

@@ -1,4 +1,4 @@
-//! Logs of containers: set aside when they grow large, and gone when nobody could ask for them.
+//! Logs of containers, set aside when they grow large.
 //!
 //! Names are a kubelet's: `0.log` is written, `0.log.20060102-150405` was before it, older ones end in `.gz`.
 
@@ -54,28 +54,6 @@ pub(super) async fn rotate<R: Runtime>(runtime: &R, dir: &Path, bytes_max: u64, 
             let _ = fs::rename(&aside, &log.path);
         }
     }
-}
-
-/// Removes the logs of pods that are neither here nor known, and links that lead nowhere.
-pub(super) fn sweep(var_log: &Path, known: &BTreeSet<String>) -> io::Result<()> {
-    for entry in entries(&var_log.join("pods"))? {
-        let name = entry.file_name();
-        // Namespace, name and UID, none of which has the mark between them.
-        let Some(uid) = name.to_str().and_then(|it| it.rsplit_once('_')).map(|(_, uid)| uid) else {
-            continue;
-        };
-        if !known.contains(uid) && entry.file_type()?.is_dir() {
-            tracing::info!(dir = %entry.path().display(), "the logs of a pod that is gone are removed");
-            fs::remove_dir_all(entry.path())?;
-        }
-    }
-    for entry in entries(&var_log.join("containers"))? {
-        let is_link = entry.file_type()?.is_symlink();
-        if is_link && fs::metadata(entry.path()).is_err_and(|it| it.kind() == io::ErrorKind::NotFound) {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 /// The log of one run of a container.
@@ -256,31 +234,18 @@ mod tests {
     }
 
     #[test]
-    fn logs_of_gone_pods_and_links_to_nowhere_are_swept() {
-        let dir = Dir::new("sweep");
-        for pod in ["default_here_uid-1", "default_gone_uid-2"] {
-            fs::create_dir_all(dir.0.join("pods").join(pod).join("main")).unwrap();
-            fs::write(dir.0.join("pods").join(pod).join("main/0.log"), "a line").unwrap();
+    fn large_logs_are_found_and_no_link_is_followed() {
+        let dir = Dir::new("large");
+        let log = |pod: &str| dir.0.join(pod).join("main/0.log");
+        for pod in ["default_a_uid-1", "default_b_uid-2"] {
+            fs::create_dir_all(log(pod).parent().unwrap()).unwrap();
+            fs::write(log(pod), "a line").unwrap();
         }
-        fs::write(dir.0.join("pods/a file"), "not ours").unwrap();
-        fs::create_dir_all(dir.0.join("containers")).unwrap();
-        for (link, target) in [
-            ("here.log", "../pods/default_here_uid-1/main/0.log"),
-            ("gone.log", "../pods/default_gone_uid-2/main/0.log"),
-        ] {
-            symlink(target, dir.0.join("containers").join(link)).unwrap();
-        }
-        assert_eq!(larger_than(&dir.0.join("pods"), 10), []);
-        assert_eq!(larger_than(&dir.0.join("pods"), 5).len(), 2);
-        sweep(&dir.0, &BTreeSet::from(["uid-1".to_owned()])).unwrap();
-        expect_test::expect![[r#"
-            containers
-            containers/here.log
-            pods
-            pods/a file
-            pods/default_here_uid-1
-            pods/default_here_uid-1/main
-            pods/default_here_uid-1/main/0.log"#]]
-        .assert_eq(&dir.listed());
+        fs::write(dir.0.join("a file"), "not ours").unwrap();
+        symlink(log("default_a_uid-1"), dir.0.join("default_b_uid-2/main/1.log")).unwrap();
+        assert_eq!(larger_than(&dir.0, 10), []);
+        let mut large: Vec<_> = larger_than(&dir.0, 5).into_iter().map(|it| it.uid).collect();
+        large.sort();
+        assert_eq!(large, ["uid-1", "uid-2"]);
     }
 }

@@ -20,10 +20,14 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{measure, node_reference, reserved};
 use crate::node::{Node, now};
-use crate::runtime::Runtime;
+use crate::runtime::{Runtime, Status};
+use crate::words::in_words;
 
 /// A call that takes longer than a heartbeat is worth nothing.
 const CALL_MAX: Duration = HEARTBEAT_EVERY;
+
+/// A runtime that does not say how it is within this time is down. Upstream: `maxWaitForContainerRuntime`.
+const RUNTIME_MAX: Duration = Duration::from_secs(30);
 
 /// After a call that failed: twice as long each time.
 const RETRY_MIN: Duration = Duration::from_millis(100);
@@ -134,7 +138,11 @@ impl<R: Runtime> Presence<'_, R> {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(node = self.node.config.name, %error, "cannot register yet");
+                    tracing::warn!(
+                        node = self.node.config.name,
+                        error,
+                        "cannot register yet: it is tried again"
+                    );
                     retry.wait().await;
                 }
             }
@@ -147,15 +155,15 @@ impl<R: Runtime> Presence<'_, R> {
         match within(self.nodes.create(&PostParams::default(), &wanted)).await {
             Ok(own) => return Ok(own),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(in_words(&error)),
         }
-        let own = within(self.nodes.get(name)).await.map_err(|it| it.to_string())?;
+        let own = within(self.nodes.get(name)).await.map_err(|it| in_words(&it))?;
         let shown = serde_json::to_value(&own).map_err(|it| it.to_string())?;
         match node_status::relabel(object, &shown) {
             None => Ok(own),
             Some(patch) => within(self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(&patch)))
                 .await
-                .map_err(|it| it.to_string()),
+                .map_err(|it| in_words(&it)),
         }
     }
 
@@ -187,13 +195,19 @@ impl<R: Runtime> Presence<'_, R> {
     fn show(&self, own: core::Node) {
         let version =
             |it: &core::Node| it.resource_version().and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
+        let is_cordoned = |it: &core::Node| it.spec.as_ref().and_then(|it| it.unschedulable).unwrap_or(false);
+        let mut news = None;
         self.node.standing.own.send_if_modified(|it| {
             let is_newer = it.as_ref().is_none_or(|it| it.uid() != own.uid() || version(it) < version(&own));
             if is_newer {
+                let before = it.as_deref().filter(|it| it.uid() == own.uid()).map(is_cordoned);
+                let name = &self.node.config.name;
+                news = before.and_then(|before| node_status::cordoned(name, before, is_cordoned(&own)));
                 *it = Some(Arc::new(own));
             }
             is_newer
         });
+        self.tell(news.into_iter().collect());
     }
 
     /// The heartbeat. A node that was deleted has none.
@@ -284,7 +298,7 @@ impl<R: Runtime> Presence<'_, R> {
         let config = &self.node.config;
         let mut troubles = Vec::new();
         let mut handlers = Vec::new();
-        match self.node.runtime.status().await {
+        match how_is(&*self.node.runtime, RUNTIME_MAX).await {
             Ok(status) => {
                 troubles.extend(status.not_ready.map(|it| format!("container runtime not ready: {it}")));
                 troubles
@@ -375,6 +389,31 @@ impl Retry {
     }
 }
 
+async fn how_is<R: Runtime>(runtime: &R, within: Duration) -> Result<Status, String> {
+    match timeout(within, runtime.status()).await {
+        Ok(said) => said.map_err(|it| it.to_string()),
+        Err(_) => Err(format!("it does not say how it is within {} s", within.as_secs())),
+    }
+}
+
 async fn within<T>(call: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
     timeout(CALL_MAX, call).await.unwrap_or_else(|late| Err(kube::Error::Service(late.into())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_runtime_that_hangs_is_down() {
+        let dir = std::env::temp_dir().join(format!("muster-hangs-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        // It takes what it is asked, and says nothing.
+        let silent = tokio::net::UnixListener::bind(dir.join("silent.sock")).unwrap();
+        let runtime = crate::runtime::Cri::connect(&dir.join("silent.sock"));
+        let said = how_is(&runtime, Duration::from_millis(10)).await;
+        drop(silent);
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(said, Err("it does not say how it is within 0 s".to_owned()));
+    }
 }

@@ -25,8 +25,8 @@ use super::{logs, node_reference};
 use crate::node::{Node, cgroup, now};
 use crate::runtime::Runtime;
 
-/// How often images, and the remains of pods, are looked through.
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// How often images are looked through.
+const COLLECT_EVERY: Duration = Duration::from_secs(60);
 
 /// An evicted pod is waited for, so that the next one does not go for what it will free. Upstream: `podCleanupTimeout`.
 const GOING_MAX: Duration = Duration::from_secs(30);
@@ -49,11 +49,10 @@ impl<R: Runtime> Upkeeper<'_, R> {
         let mut looks = Looks::default();
         // Until the runtime says where they are, nobody knows how much room there is for them.
         let mut images: Option<PathBuf> = None;
-        let mut swept: Option<Instant> = None;
+        let mut collected: Option<Instant> = None;
         loop {
-            if swept.is_none_or(|it| SWEEP_EVERY.min(upkeep.look_every * 6) <= it.elapsed()) {
-                swept = Some(Instant::now());
-                self.sweep().await;
+            if collected.is_none_or(|it| COLLECT_EVERY.min(upkeep.look_every * 6) <= it.elapsed()) {
+                collected = Some(Instant::now());
                 images = self.image_dir().await.or(images);
                 if let Some(images) = &images {
                     self.collect(&mut garbage, Want::Room(images)).await;
@@ -262,22 +261,6 @@ impl<R: Runtime> Upkeeper<'_, R> {
         }
     }
 
-    /// Remains of pods that are neither known nor in the runtime.
-    async fn sweep(&self) {
-        if self.node.pods.mirrors().is_none() {
-            return;
-        }
-        let Ok(sandboxes) = self.node.runtime.sandboxes(None).await else { return };
-        let known = self.node.pods.all().into_iter().filter_map(|it| it.shown().object.uid());
-        let known: BTreeSet<String> =
-            known.chain(sandboxes.into_iter().filter_map(|it| Some(it.metadata?.uid))).collect();
-        let var_log = self.node.config.var_log.clone();
-        let swept = tokio::task::spawn_blocking(move || logs::sweep(&var_log, &known)).await;
-        if let Ok(Err(error)) = swept {
-            tracing::warn!(node = self.node.config.name, %error, "cannot remove the logs of pods that are gone");
-        }
-    }
-
     /// All that are here and have not ended. `None` until it is known which they are.
     fn pods(&self) -> Option<Vec<Arc<core::Pod>>> {
         self.node.pods.mirrors()?;
@@ -371,7 +354,7 @@ fn taken(stats: &ContainerStats, resource: Resource) -> u64 {
 /// From a file on the node, or the mirror of such a one.
 fn is_static(pod: &core::Pod) -> bool {
     let annotation = |key: &str| pod.annotations().get(key).map(String::as_str);
-    annotation("kubernetes.io/config.source").is_some_and(|it| it != "api")
+    annotation(muster_engine::static_pod::SOURCE).is_some_and(|it| it != "api")
         || annotation("kubernetes.io/config.mirror").is_some()
 }
 

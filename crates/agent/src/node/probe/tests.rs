@@ -172,11 +172,11 @@ async fn a_container_is_asked() {
         asked with headers: passed
         a certificate of nobody's: passed
         TLS where there is none: failed: Get "https://127.0.0.1:HTTP/well": received corrupt message of type InvalidContentType
-        nobody listens: failed: Get "http://127.0.0.1:GONE/well": Connection refused (os error 111)
+        nobody listens: failed: Get "http://127.0.0.1:GONE/well": dial tcp 127.0.0.1:GONE: connect: connection refused
         too slow: failed: Get "http://127.0.0.1:HTTP/slow": context deadline exceeded (Client.Timeout exceeded while awaiting headers)
         no such port: not asked: couldn't find port: "admin" in the container
         a connection: passed
-        no connection: failed: dial tcp 127.0.0.1:GONE: Connection refused (os error 111)
+        no connection: failed: dial tcp 127.0.0.1:GONE: connect: connection refused
         gRPC: passed
         gRPC, a sick service: failed: service unhealthy (responded with "NOT_SERVING")
         gRPC, an unknown service: failed: error: health rpc probe failed: rpc error: code = NotFound desc = never heard of it

@@ -46,6 +46,40 @@ fn a_job_ends() {
 }
 
 #[test]
+fn a_job_does_not_end_while_something_of_it_begins() {
+    play(
+        6..=20,
+        "
+        pod restart=OnFailure
+        side proxy
+        main web
+        5 hangs start
+        6 exits proxy 1
+        8 exits web 0
+        10 answers start
+        ",
+        expect![[r#"
+            6    # exits proxy 1
+            6    find image busybox:1 for proxy
+            6      = Running sandbox initialized proxy#0=Error(1) web#0=running+
+            6      - Pulled: Container image "busybox:1" already present on machine and can be accessed by the pod
+            6    start proxy 1 in s1
+            8    # exits web 0
+            8      = Running sandbox initialized proxy#0=Error(1) web#0=Completed(0)
+            10   # answers start
+            10     - Created: Created container: proxy
+            10     - Started: Started container proxy
+            10     - Killing: Stopping container proxy
+            10   stop proxy c4 within 28s
+            10     = Running sandbox initialized proxy#1=running<-Error(1)+ web#0=Completed(0)
+            10   stop sandbox s1
+            10     = Succeeded initialized proxy#1=Error(143)<-Error(1) web#0=Completed(0)
+            10   clean up
+        "#]],
+    );
+}
+
+#[test]
 fn a_pod_that_is_never_begun_again() {
     play(
         5..=100,

@@ -13,6 +13,7 @@ mod pod;
 mod pod_change;
 mod probe;
 mod quota;
+mod runtime_class;
 mod scheduling;
 mod security;
 mod small;
@@ -26,6 +27,7 @@ pub(crate) use self::network::{endpoint_slice, endpoints, service};
 pub(crate) use self::node::node;
 pub(crate) use self::pod::{pod, pod_template};
 pub(crate) use self::quota::{limit_range, resource_quota};
+pub(crate) use self::runtime_class::runtime_class;
 pub(crate) use self::small::{
     config_map, disruption_budget, event, lease, namespace, priority_class, secret,
 };
@@ -133,7 +135,12 @@ fn in_go(object: &Value, fields: &[(&str, &str)]) -> Bad<'static> {
     let said: Vec<_> = fields
         .iter()
         .map(|(go, json)| match &object[json] {
-            Value::Null if matches!(*go, "TimeAdded" | "ResourceClaimName" | "ResourceClaimTemplateName") => {
+            Value::Null
+                if matches!(
+                    *go,
+                    "TimeAdded" | "TolerationSeconds" | "ResourceClaimName" | "ResourceClaimTemplateName"
+                ) =>
+            {
                 format!("\"{go}\":null")
             }
             Value::Null => format!("\"{go}\":\"\""),

@@ -166,12 +166,17 @@ fn check_spec(json: &Value, pod: Option<&str>, at: &Path, out: &mut Causes) {
         check_word(json, "preemptionPolicy", &["PreemptLowerPriority", "Never"], at, out);
     }
     if has(json, "overhead") {
-        let limits = serde_json::json!({"limits": json["overhead"]});
-        // Upstream checks it as if it were the limits of a container, and says so.
-        check_resources(&limits, resources::check_container_name, spec, &at.field("overhead"), out);
+        check_overhead(&json["overhead"], &at.field("overhead"), out);
     }
     security::check_os(spec, at, out);
     check_file_keys(spec, at, out);
+}
+
+/// Upstream checks it as if it were the limits of a container, and says so.
+pub(super) fn check_overhead(overhead: &Value, at: &Path, out: &mut Causes) {
+    let limits = serde_json::json!({"limits": overhead});
+    let claims_nothing = Spec { json: &Value::Null, volumes: Vec::new() };
+    check_resources(&limits, resources::check_container_name, &claims_nothing, at, out);
 }
 
 fn check_word(json: &Value, name: &str, supported: &[&str], at: &Path, out: &mut Causes) {

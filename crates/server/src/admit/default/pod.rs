@@ -16,6 +16,9 @@ pub(crate) fn pod(pod: &mut Value) {
         }
         pod_level_resources(spec);
         fill_absent(spec, "enableServiceLinks", true);
+        if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|it| it < 0) {
+            spec["terminationGracePeriodSeconds"] = json!(1);
+        }
         if spec["hostNetwork"] == true {
             for containers in ["containers", "initContainers"] {
                 each(spec, containers, |it| {

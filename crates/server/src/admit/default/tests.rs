@@ -271,6 +271,19 @@ fn only_a_pod_gets_what_came_late() {
 }
 
 #[test]
+fn the_grace_of_a_pod_is_never_negative_and_that_of_a_template_is_left_alone() {
+    let grace = |change: fn(&mut Value), mut object: Value, at: &str| {
+        change(&mut object);
+        object.pointer(at).cloned()
+    };
+    let spec = json!({"terminationGracePeriodSeconds": -5});
+    let at = "/spec/terminationGracePeriodSeconds";
+    assert_eq!(grace(pod, json!({"spec": spec}), at), Some(json!(1)));
+    let template = json!({"template": {"spec": spec}});
+    assert_eq!(grace(pod_template, template, &format!("/template{at}")), Some(json!(-5)));
+}
+
+#[test]
 fn a_service_and_the_small_kinds() {
     check(
         service,

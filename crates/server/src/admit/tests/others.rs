@@ -273,6 +273,23 @@ fn the_small_ones() {
             value: Forbidden: may not be changed in an update.
             preemptionPolicy: Invalid value: "Never": field is immutable"#]],
     );
+    check("RuntimeClass", &json!({"scheduling": {}}), &expect!["handler: Required value"]);
+    let twice = json!([{"key": "k", "operator": "Exists"}, {"key": "k", "operator": "Exists", "tolerationSeconds": 5}]);
+    check(
+        "RuntimeClass",
+        &json!({
+            "handler": "a.b",
+            "overhead": {"podFixed": {"gpu": "1"}},
+            "scheduling": {"nodeSelector": {"a b": "c"}, "tolerations": twice},
+        }),
+        &expect![[r#"
+            handler: Invalid value: "a.b": must not contain dots
+            overhead.limits[gpu]: Invalid value: "gpu": must be a standard resource type or fully qualified
+            overhead.limits[gpu]: Invalid value: "gpu": must be a standard resource for containers
+            scheduling.nodeSelector: Invalid value: "a b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')
+            scheduling.tolerations[1].effect: Invalid value: "": effect must be 'NoExecute' when `tolerationSeconds` is set
+            scheduling.tolerations[1]: Duplicate value: {"Key":"k","Operator":"Exists","Value":"","Effect":"","TolerationSeconds":5}"#]],
+    );
     check(
         "PodDisruptionBudget",
         &json!({"spec": {"minAvailable": "101%", "maxUnavailable": -1, "unhealthyPodEvictionPolicy": "x"}}),

@@ -303,7 +303,7 @@ async fn certificates_on_request() {
         let read = || object::parse(&world.registry.peek(kind, None, &name).unwrap());
         // Approved, signed, and then nothing more.
         for _ in 0..3 {
-            csr::step(&world.registry, &pki, &read(), world.now).await.unwrap();
+            csr::step(&world.registry, &pki, csr::LIFE, &read(), world.now).await.unwrap();
         }
         let object = read();
         let conditions: Vec<_> = object::list(&object["status"], "conditions")
@@ -327,7 +327,7 @@ async fn certificates_on_request() {
 
     let object = object::parse(&world.registry.peek(kind, None, "r0").unwrap());
     let later = world.now + SignedDuration::from_mins(61);
-    csr::step(&world.registry, &pki, &object, later).await.unwrap();
+    csr::step(&world.registry, &pki, csr::LIFE, &object, later).await.unwrap();
     assert!(world.registry.peek(kind, None, "r0").is_none(), "what was decided is cleared away");
 }
 
@@ -368,7 +368,7 @@ async fn serving_certificates_on_request() {
         world.registry.create(&context, kind, None, object).await.unwrap();
         let read = || object::parse(&world.registry.peek(kind, None, &name).unwrap());
         for _ in 0..2 {
-            csr::step(&world.registry, &pki, &read(), world.now).await.unwrap();
+            csr::step(&world.registry, &pki, csr::LIFE, &read(), world.now).await.unwrap();
         }
         let is_signed = is_set(&read()["status"]["certificate"]);
         said.push(format!("{what}: {}", if is_signed { "signed" } else { "waits" }));

@@ -135,6 +135,7 @@ const GROUPS: &[&str] = &[
     "apis/extensions/v1beta1",
     "apis/coordination.k8s.io/v1",
     "apis/scheduling.k8s.io/v1",
+    "apis/node.k8s.io/v1",
     "apis/policy/v1",
     "apis/discovery.k8s.io/v1",
     "apis/events.k8s.io/v1",
@@ -162,6 +163,7 @@ const PLURALS: &[&str] = &[
     "controllerrevisions",
     "leases",
     "priorityclasses",
+    "runtimeclasses",
     "poddisruptionbudgets",
     "endpointslices",
     "roles",
@@ -217,6 +219,7 @@ fn namespaces() -> impl Strategy<Value = String> {
 fn names() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => select(vec!["m", "s", "p", "d", "default"]).prop_map(str::to_owned),
+        1 => select(vec!["p:80", "https:p:", "w:80", "w:http", "http:w:80", "w:99999", "p:a:b:c", "::", "w:b%2Fp"]).prop_map(str::to_owned),
         3 => select(vec!["..%2Fb%2Fs", "..", "b%2Fs", "%2Fb%2Fs", "%2e%2e%2fb%2fm", "x%00", "s%2Fstatus", "*", "%ff", "guest"]).prop_map(str::to_owned),
         2 => "[a-z%./-]{0,8}",
     ]
@@ -227,6 +230,7 @@ pub(super) fn path() -> impl Strategy<Value = Path> {
         2 => Just(vec![]),
         5 => names().prop_map(|it| vec![it]),
         3 => (names(), select(PARTS)).prop_map(|(name, part)| vec![name, part.to_owned()]),
+        1 => (names(), "[a-z%./:]{0,12}").prop_map(|(name, rest)| vec![name, "proxy".to_owned(), rest]),
         1 => vec("[a-z%./]{0,4}", 0..5),
     ];
     // Most groups have few of the resources, so the two that have most come often.

@@ -61,6 +61,7 @@ const LISTS: &[&str] = &[
     "/apis/rbac.authorization.k8s.io/v1/rolebindings",
     "/apis/rbac.authorization.k8s.io/v1/roles",
     "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "/apis/node.k8s.io/v1/runtimeclasses",
 ];
 
 #[test]
@@ -194,6 +195,22 @@ impl World {
             make(&format!("{core}/secrets"), json!({"metadata": metadata("s"), "stringData": {"k": mark}}))
                 .await;
             make(&format!("{core}/pods"), json!({"metadata": metadata("p"), "spec": pod})).await;
+            // Whoever writes endpoints may say that a pod of another namespace is one.
+            let service =
+                json!({"metadata": metadata("w"), "spec": {"ports": [{"name": "http", "port": 80}]}});
+            make(&format!("{core}/services"), service).await;
+            let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
+            let endpoint = |namespace: &str| {
+                let pod = json!({"kind": "Pod", "namespace": namespace, "name": "p"});
+                json!({"addresses": ["10.0.0.1"], "targetRef": pod})
+            };
+            let slice = json!({
+                "metadata": {"name": "w", "labels": {"kubernetes.io/service-name": "w", "mark": mark}},
+                "addressType": "IPv4",
+                "ports": [{"name": "http", "port": 80}],
+                "endpoints": [endpoint(namespace), endpoint(CLOSED[0])],
+            });
+            make(&slices, slice).await;
             let template = json!({"metadata": {"labels": labels}, "spec": {"containers": pod["containers"]}});
             let set = json!({"selector": {"matchLabels": {"app": "x"}}, "template": template});
             let sets = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets");

@@ -256,6 +256,204 @@ async fn a_connection_that_becomes_something_else_is_spliced() {
 }
 
 #[tokio::test]
+async fn a_log_comes_in_messages_to_whoever_wants_it_so() {
+    let bed = Bed::new("system:node:n", "system:nodes").await;
+    let mut said = String::new();
+    for (upgrade, answer) in [
+        ("websocket", "101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\nmessages"),
+        ("SPDY/3.1", "200 OK\r\ncontent-length: 4\r\n\r\ntext"),
+    ] {
+        let mut client = connect(&bed, User::server());
+        let ask = format!(
+            "GET {LOG} HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: {upgrade}\r\nsec-websocket-key: k\r\n\r\n"
+        );
+        client.write_all(ask.as_bytes()).await.unwrap();
+        let mut agent = bed.accept().await;
+        let asked = head(&mut agent).await.lines().any(|it| it.starts_with("upgrade: "));
+        agent.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.unwrap();
+        let answered = head(&mut client).await;
+        let answered = answered.lines().next().unwrap_or_default();
+        writeln!(said, "{upgrade}: {answered}, the agent was asked for it: {asked}").unwrap();
+    }
+    expect![[r"
+        websocket: HTTP/1.1 101 Switching Protocols, the agent was asked for it: true
+        SPDY/3.1: HTTP/1.1 200 OK, the agent was asked for it: false
+    "]]
+    .assert_eq(&said);
+}
+
+const PROXY: &str = "/api/v1/namespaces/default/pods/p:8080/proxy";
+
+#[tokio::test]
+async fn a_request_goes_through_to_a_pod() {
+    let bed = Bed::new("system:node:n", "system:nodes").await;
+    let mut client = connect(&bed, User::server());
+    let ask = format!(
+        "PUT {PROXY}/a%2Fb/../c?timeout=soon&dryRun=x HTTP/1.1\r\nhost: here:8001\r\nauthorization: Bearer t\r\n\
+         cookie: c\r\nconnection: close, x-hop\r\nx-hop: 1\r\nmuster-reached: 1\r\n\
+         content-type: text/plain\r\ncontent-length: 4\r\nx-forwarded-for: 192.0.2.1\r\n\r\nbody"
+    );
+    client.write_all(ask.as_bytes()).await.unwrap();
+    let mut agent = bed.accept().await;
+    let asked = head(&mut agent).await;
+    let mut asked: Vec<&str> = asked.lines().filter(|it| !it.starts_with("host") && !it.is_empty()).collect();
+    asked[1..].sort_unstable();
+    expect![[r"
+        PUT /podProxy/default/p/http/8080/a%2Fb/../c?timeout=soon&dryRun=x HTTP/1.1
+        content-length: 4
+        content-type: text/plain
+        cookie: c
+        x-forwarded-for: 192.0.2.1
+        x-forwarded-host: here:8001
+        x-forwarded-proto: https
+        x-forwarded-uri: /api/v1/namespaces/default/pods/p:8080/proxy/a%2Fb/../c"]]
+    .assert_eq(&asked.join("\n"));
+    let mut body = [0; 4];
+    agent.read_exact(&mut body).await.unwrap();
+    assert_eq!(&body, b"body");
+    let answer = b"HTTP/1.1 302 Found\r\nmuster-reached: 1\r\nlocation: http://here:8001/d\r\nset-cookie: s\r\nconnection: x-hop\r\nx-hop: 1\r\ncontent-length: 5\r\n\r\nthere";
+    agent.write_all(answer).await.unwrap();
+    let answered = head(&mut client).await;
+    let mut answered: Vec<&str> =
+        answered.lines().filter(|it| !it.starts_with("date") && !it.is_empty()).collect();
+    answered[1..].sort_unstable();
+    expect![[r"
+        HTTP/1.1 302 Found
+        connection: close
+        content-length: 5
+        location: /api/v1/namespaces/default/pods/p:8080/proxy/d
+        set-cookie: s"]]
+    .assert_eq(&answered.join("\n"));
+    let mut body = String::new();
+    client.read_to_string(&mut body).await.unwrap();
+    assert_eq!(body, "there");
+}
+
+#[tokio::test]
+async fn what_an_agent_does_not_reach() {
+    let bed = Bed::new("system:node:n", "system:nodes").await;
+    let mut said = String::new();
+    for answer in [
+        "200 OK\r\nmuster-reached: 1\r\ncontent-length: 2\r\n\r\nhi",
+        "503 No\r\nmuster-reached: 1\r\ncontent-length: 8\r\n\r\nits word",
+        "503 No\r\ncontent-length: 7\r\n\r\nrefused",
+        "400 No\r\ncontent-length: 19\r\n\r\naddress not allowed",
+        "403 No\r\ncontent-length: 8\r\n\r\nport 1: ",
+        "200 OK\r\ncontent-length: 2\r\n\r\nhi",
+        "101 OK\r\nmuster-reached: 1\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n",
+    ] {
+        let answer = format!("HTTP/1.1 {answer}");
+        writeln!(said, "{}", bed.asked(&format!("{PROXY}/"), answer.as_bytes()).await).unwrap();
+    }
+    for name in ["p:x", "ftp:p:1", "other", "p:0"] {
+        writeln!(said, "{}", bed.text("GET", &format!("{PODS}/{name}/proxy/")).await).unwrap();
+    }
+    bed.server.json("POST", PODS, pod("nowhere", "")).await;
+    writeln!(said, "{}", bed.text("GET", &format!("{PODS}/nowhere/proxy/")).await).unwrap();
+    writeln!(said, "{}", bed.text("GET", PROXY).await).unwrap();
+    expect![[r#"
+        GET /podProxy/default/p/http/8080/ HTTP/1.1
+        200 hi
+        GET /podProxy/default/p/http/8080/ HTTP/1.1
+        503 its word
+        GET /podProxy/default/p/http/8080/ HTTP/1.1
+        503 error trying to reach service: refused
+        GET /podProxy/default/p/http/8080/ HTTP/1.1
+        400 address not allowed
+        GET /podProxy/default/p/http/8080/ HTTP/1.1
+        403 pods "p:8080" is forbidden: port 1:
+        GET /podProxy/default/p/http/8080/ HTTP/1.1
+        503 error trying to reach service: hi
+        GET /podProxy/default/p/http/8080/ HTTP/1.1
+        503 error trying to reach service: it becomes what nobody asked for
+        400 invalid pod request "p:x"
+        400 invalid pod request "ftp:p:1"
+        404 pods "other" not found
+        400 invalid pod request "p:0"
+        400 pod nowhere does not have a host assigned
+        301 
+    "#]]
+    .assert_eq(&said);
+}
+
+#[tokio::test]
+async fn a_service_leads_to_a_ready_pod_of_its_namespace() {
+    let bed = Bed::new("system:node:n", "system:nodes").await;
+    let services = "/api/v1/namespaces/default/services";
+    let ports = json!([{"name": "web", "port": 80, "targetPort": 8080}, {"name": "other", "port": 81}]);
+    let service = json!({"metadata": {"name": "s"}, "spec": {"selector": {"a": "b"}, "ports": ports}});
+    assert_eq!(bed.server.json("POST", services, service).await.0, 201);
+    let uid = bed.server.get(&format!("{PODS}/p")).await.1["metadata"]["uid"].clone();
+    let reference =
+        |namespace: &str, uid: Value| json!({"kind": "Pod", "name": "p", "namespace": namespace, "uid": uid});
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
+    let slice = |name: &str, endpoint: Value| {
+        json!({
+            "metadata": {"name": name, "labels": {"kubernetes.io/service-name": "s"}},
+            "addressType": "IPv4",
+            "ports": [{"name": "web", "port": 8080}],
+            "endpoints": [endpoint],
+        })
+    };
+    // Whoever else is written there is nobody that a request is passed on to.
+    for (name, endpoint) in [
+        ("elsewhere", json!({"addresses": ["10.0.0.1"], "targetRef": reference("kube-system", uid.clone())})),
+        ("another", json!({"addresses": ["10.0.0.1"], "targetRef": reference("default", json!("u"))})),
+        ("no-pod", json!({"addresses": ["10.0.0.1"]})),
+        (
+            "not-ready",
+            json!({"addresses": ["10.0.0.1"], "conditions": {"ready": false}, "targetRef": reference("default", uid.clone())}),
+        ),
+    ] {
+        let (code, why) = bed.server.json("POST", slices, slice(name, endpoint)).await;
+        assert_eq!(code, 201, "{why}");
+    }
+    let mut said = String::new();
+    for path in ["podProxy/default/p/http/80/", "nodeProxy/http/22/"] {
+        let answer = bed.text("GET", &format!("/api/v1/nodes/n/proxy/{path}")).await;
+        writeln!(said, "{}", answer.trim_end()).unwrap();
+    }
+    for id in ["s:80", "s:web", "s:81", "s:82", "s", "t:80", "s:80:80:80"] {
+        writeln!(said, "{id} {}", bed.text("GET", &format!("{services}/{id}/proxy/")).await).unwrap();
+    }
+    let good = json!({"addresses": ["10.0.0.1"], "targetRef": reference("default", uid)});
+    assert_eq!(bed.server.json("POST", slices, slice("good", good)).await.0, 201);
+    let answer = b"HTTP/1.1 200 OK\r\nmuster-reached: 1\r\ncontent-length: 2\r\n\r\nhi";
+    for id in ["s:80", "https:s:web"] {
+        writeln!(said, "{}", bed.asked(&format!("{services}/{id}/proxy/a?b=c"), answer).await).unwrap();
+    }
+    let port = bed.agent.local_addr().unwrap().port().to_string();
+    for id in ["n".to_owned(), format!("n:{port}"), "n:9100".to_owned(), "https:n:1".to_owned()] {
+        let asked = bed.asked(&format!("/api/v1/nodes/{id}/proxy/metrics"), answer).await;
+        writeln!(said, "{}", asked.replace(&port, "PORT")).unwrap();
+    }
+    expect![[r#"
+        404 404 page not found
+        404 404 page not found
+        s:80 503 no endpoints available for service "s"
+        s:web 503 no endpoints available for service "s"
+        s:81 503 no endpoints available for service "s"
+        s:82 503 no service port 82 found for service "s"
+        s 503 no endpoints available for service "s"
+        t:80 404 services "t" not found
+        s:80:80:80 400 invalid service request "s:80:80:80"
+        GET /podProxy/default/p/http/8080/a?b=c HTTP/1.1
+        200 hi
+        GET /podProxy/default/p/https/8080/a?b=c HTTP/1.1
+        200 hi
+        GET /metrics HTTP/1.1
+        200 hi
+        GET /metrics HTTP/1.1
+        200 hi
+        GET /nodeProxy/http/9100/metrics HTTP/1.1
+        200 hi
+        GET /nodeProxy/https/1/metrics HTTP/1.1
+        200 hi
+    "#]]
+    .assert_eq(&said);
+}
+
+#[tokio::test]
 async fn whoever_may_not_create_it_gets_into_no_pod() {
     let bed = Bed::new("system:node:n", "system:nodes").await;
     crate::auth::make_default_roles(&bed.server.api.registry, Timestamp::now()).await.unwrap();

@@ -366,3 +366,71 @@ async fn what_needs_a_node_says_so() {
     let (code, made) = server.merge(&format!("{PODS}/p/ephemeralcontainers"), debug).await;
     assert_eq!((code, str_at(&made["spec"]["ephemeralContainers"][0], "name")), (200, "debug"), "{made}");
 }
+
+#[tokio::test]
+async fn a_pod_costs_and_needs_what_its_runtime_class_says() {
+    let server = Server::new().await;
+    let classes = "/apis/node.k8s.io/v1/runtimeclasses";
+    let class = json!({
+        "metadata": {"name": "heavy"},
+        "handler": "vm",
+        "overhead": {"podFixed": {"cpu": "250m"}},
+        "scheduling": {
+            "nodeSelector": {"vm": "yes"},
+            "tolerations": [{"key": "vm", "operator": "Exists", "effect": "NoSchedule"}],
+        },
+    });
+    assert_eq!(server.json("POST", classes, class).await.0, 201);
+    assert_eq!(
+        server.json("POST", classes, json!({"metadata": {"name": "light"}, "handler": "runc"})).await.0,
+        201
+    );
+    let mut said = String::new();
+    let mut tell = |answer: (u16, Value)| {
+        let spec = &answer.1["spec"];
+        let keys = object::list(spec, "tolerations")
+            .iter()
+            .map(|it| str_at(it, "key"))
+            .collect::<Vec<_>>()
+            .join(" ");
+        match answer.0 {
+            201 => writeln!(said, "{} {} {keys}", spec["overhead"], spec["nodeSelector"]).unwrap(),
+            code => writeln!(said, "{code} {}", str_at(&answer.1, "message")).unwrap(),
+        }
+    };
+    for (index, more) in [
+        json!({"runtimeClassName": "heavy"}),
+        json!({"runtimeClassName": "heavy", "overhead": {"cpu": "0.25"}, "nodeSelector": {"a": "b"}}),
+        json!({"runtimeClassName": "heavy", "overhead": {"cpu": "1"}}),
+        json!({"runtimeClassName": "heavy", "nodeSelector": {"vm": "no"}}),
+        json!({"runtimeClassName": "light"}),
+        json!({"runtimeClassName": "light", "overhead": {"cpu": "1"}}),
+        json!({"overhead": {"cpu": "1"}}),
+        json!({"runtimeClassName": "none"}),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut pod = pod(&format!("p{index}"), "");
+        pod["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        tell(server.json("POST", PODS, pod).await);
+    }
+    // A pod outlives its class, and may still be changed.
+    tell(server.send("DELETE", &format!("{classes}/heavy"), "", "").await);
+    tell(server.merge(&format!("{PODS}/p0"), json!({"metadata": {"labels": {"a": "b"}}})).await);
+    tell(server.merge(&format!("{classes}/light"), json!({"handler": "other"})).await);
+    expect![[r#"
+        {"cpu":"250m"} {"vm":"yes"} node.kubernetes.io/not-ready node.kubernetes.io/unreachable vm
+        {"cpu":"250m"} {"a":"b","vm":"yes"} node.kubernetes.io/not-ready node.kubernetes.io/unreachable vm
+        403 pods "p2" is forbidden: pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead
+        403 pods "p3" is forbidden: conflict: runtimeClass.scheduling.nodeSelector[vm] = yes; pod.spec.nodeSelector[vm] = no
+        null null node.kubernetes.io/not-ready node.kubernetes.io/unreachable
+        403 pods "p5" is forbidden: pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead
+        403 pods "p6" is forbidden: pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead
+        403 pods "p7" is forbidden: pod rejected: RuntimeClass "none" not found
+        200 
+        200 
+        422 RuntimeClass.node.k8s.io "light" is invalid: handler: Invalid value: "other": field is immutable
+    "#]]
+    .assert_eq(&said);
+}

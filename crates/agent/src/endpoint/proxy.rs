@@ -1,0 +1,255 @@
+//! Requests to pods, and to other ports of the node. They come by way of the API server, which may have no route to them: the node
+//! always has.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION, UPGRADE};
+use hyper::{Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::PodSpec;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::{HEADER_BYTES_MAX, Refusal, Response, stream};
+use crate::node::{dialled, trusting};
+
+/// An answer with this is what was reached said, and one without it the agent's own. Nobody else can say it: it is taken off
+/// whatever is passed on.
+const REACHED: HeaderName = HeaderName::from_static("muster-reached");
+
+/// Of whom the client thinks that it asks.
+const CLIENTS_HOST: &str = "x-forwarded-host";
+
+/// Until there is a connection: what is reached is on this machine.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What is between two neighbours, and not for those behind them.
+const OF_CONNECTION: [&str; 7] =
+    ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
+
+/// What a request is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Aim {
+    pub(super) address: SocketAddr,
+    pub(super) is_tls: bool,
+}
+
+impl Aim {
+    pub(super) fn new(address: IpAddr, scheme: &str, port: &str) -> Result<Self, Refusal> {
+        let malformed = || Refusal::bad_request(format!("{scheme}:{port} is no scheme and port"));
+        let port = port.parse().ok().filter(|it| *it != 0).ok_or_else(malformed)?;
+        let is_tls = match scheme {
+            "http" => false,
+            "https" => true,
+            _ => return Err(malformed()),
+        };
+        Ok(Self { address: (address, port).into(), is_tls })
+    }
+}
+
+/// Rule: of a pod in the node's own network, what is reached is what it says that it has: every other port there is the
+/// node's. Nothing leads to this machine itself, or to its neighbours on the line.
+/// Upstream: `IsGlobalUnicast` of an address; from there a node's other ports can be reached.
+pub(super) fn may_reach(spec: &PodSpec, to: SocketAddr) -> Result<(), Refusal> {
+    let is_on_line = match to.ip() {
+        IpAddr::V4(it) => it.is_link_local() || it.is_broadcast(),
+        IpAddr::V6(it) => it.is_unicast_link_local(),
+    };
+    let ip = to.ip();
+    if ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || is_on_line {
+        return Err(Refusal::bad_request("address not allowed"));
+    }
+    if spec.host_network != Some(true) {
+        return Ok(());
+    }
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let mut ports = containers.flat_map(|it| it.ports.iter().flatten()).map(|it| it.container_port);
+    if ports.any(|it| it == i32::from(to.port())) {
+        return Ok(());
+    }
+    let port = to.port();
+    Err(Refusal::new(
+        StatusCode::FORBIDDEN,
+        format!(
+            "port {port} is not among the ports of a pod that is in its node's own network: list it in spec.containers[].ports"
+        ),
+    ))
+}
+
+/// The request goes to `path`, and what is answered comes back.
+pub(super) async fn pass_on(
+    mut request: Request<Incoming>,
+    aim: Aim,
+    path: &str,
+    held: stream::Held,
+) -> Result<Response, Refusal> {
+    let failed = |why: &dyn std::fmt::Display| {
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, format!("dial tcp {}: {why}", aim.address))
+    };
+    let uri: Uri = path.parse().map_err(|it| Refusal::bad_request(format!("{path:?}: {it}")))?;
+    let becomes = request.headers().get(UPGRADE).cloned();
+    let client = hyper::upgrade::on(&mut request);
+    let (parts, body) = request.into_parts();
+    let mut onward = Request::new(body);
+    *onward.method_mut() = parts.method;
+    *onward.uri_mut() = uri;
+    *onward.headers_mut() = end_to_end(parts.headers);
+    let host = onward.headers().get(CLIENTS_HOST).cloned();
+    let host = host.or_else(|| HeaderValue::from_str(&aim.address.to_string()).ok());
+    onward.headers_mut().extend(host.map(|it| (HOST, it)));
+    if let Some(becomes) = &becomes {
+        onward.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        onward.headers_mut().insert(UPGRADE, becomes.clone());
+    }
+
+    let line = tokio::time::timeout(DIAL_TIMEOUT, dial(aim)).await;
+    let line = line.map_err(|_| failed(&"i/o timeout"))?.map_err(|it| failed(&dialled(&it)))?;
+    let (mut sender, connection) = http1::Builder::new()
+        .max_buf_size(HEADER_BYTES_MAX)
+        .handshake(TokioIo::new(line))
+        .await
+        .map_err(|it| failed(&it))?;
+    // It ends with the answer, or with whoever wants it.
+    tokio::spawn(connection.with_upgrades());
+    let mut answer = sender.send_request(onward).await.map_err(|it| failed(&it))?;
+
+    let is_upgraded = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let reached = becomes.filter(|_| is_upgraded).map(|_| hyper::upgrade::on(&mut answer));
+    let (mut parts, body) = answer.into_parts();
+    let becomes = parts.headers.get(UPGRADE).cloned();
+    parts.headers = end_to_end(parts.headers);
+    parts.headers.insert(REACHED, HeaderValue::from_static("1"));
+    if let Some(location) = parts.headers.get(LOCATION).and_then(|it| it.to_str().ok())
+        && let Ok(own) = HeaderValue::from_str(without_address(location, aim.address))
+    {
+        parts.headers.insert(LOCATION, own);
+    }
+    match (is_upgraded, reached) {
+        (true, Some(reached)) => {
+            stream::splice(client, reached, held);
+            parts.headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+            parts.headers.extend(becomes.map(|it| (UPGRADE, it)));
+        }
+        (true, None) => return Err(failed(&"it becomes what nobody asked for")),
+        (false, _) => {}
+    }
+    Ok(Response::from_parts(parts, body.map_err(std::io::Error::other).boxed_unsync()))
+}
+
+trait Line: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Line for T {}
+
+/// As upstream, nobody asks a pod for its name.
+async fn dial(aim: Aim) -> std::io::Result<Box<dyn Line>> {
+    let stream = TcpStream::connect(aim.address).await?;
+    stream.set_nodelay(true)?;
+    if !aim.is_tls {
+        return Ok(Box::new(stream));
+    }
+    let name = ServerName::IpAddress(aim.address.ip().into());
+    Ok(Box::new(TlsConnector::from(Arc::new(trusting())).connect(name, stream).await?))
+}
+
+/// What is said to those at the ends.
+fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
+    let named: Vec<String> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|it| it.to_str().ok())
+        .flat_map(|it| it.split(',').map(|it| it.trim().to_ascii_lowercase()))
+        .collect();
+    for name in named.iter().map(String::as_str).chain(OF_CONNECTION).chain([REACHED.as_str(), HOST.as_str()])
+    {
+        headers.remove(name);
+    }
+    headers
+}
+
+/// Where an answer leads, if it leads to whom it came from: the address means nothing to whoever asked.
+fn without_address(location: &str, own: SocketAddr) -> &str {
+    let rest = ["http://", "https://"].iter().find_map(|it| location.strip_prefix(it));
+    let Some(rest) = rest else { return location };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let is_own = authority == own.to_string() || authority == own.ip().to_string();
+    match (is_own, path) {
+        (true, "") => "/",
+        (true, path) => path,
+        (false, _) => location,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{Container, ContainerPort};
+
+    use super::*;
+
+    #[test]
+    fn what_of_a_pod_is_reached() {
+        let port = ContainerPort { container_port: 80, ..Default::default() };
+        let container = Container { ports: Some(vec![port]), ..Default::default() };
+        let spec = |on_host| PodSpec {
+            containers: vec![container.clone()],
+            host_network: Some(on_host),
+            ..Default::default()
+        };
+        let code = |on_host: bool, to: &str| match may_reach(&spec(on_host), to.parse().unwrap()) {
+            Ok(()) => 200,
+            Err(refusal) => refusal.code.as_u16(),
+        };
+        for (to, in_own_network, on_host) in [
+            ("10.244.0.5:80", 200, 200),
+            ("10.244.0.5:10250", 200, 403),
+            ("[fd00::5]:80", 200, 200),
+            ("127.0.0.1:80", 400, 400),
+            ("0.0.0.0:80", 400, 400),
+            ("169.254.169.254:80", 400, 400),
+            ("224.0.0.1:80", 400, 400),
+            ("255.255.255.255:80", 400, 400),
+            ("[::1]:80", 400, 400),
+            ("[fe80::1]:80", 400, 400),
+        ] {
+            assert_eq!((code(false, to), code(true, to)), (in_own_network, on_host), "{to}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_leads_to_itself_leads_to_a_path() {
+        let own: SocketAddr = "10.0.0.5:80".parse().unwrap();
+        for (location, leads_to) in [
+            ("http://10.0.0.5:80/a?b", "/a?b"),
+            ("http://10.0.0.5/a", "/a"),
+            ("https://10.0.0.5:80", "/"),
+            ("http://10.0.0.5:8080/a", "http://10.0.0.5:8080/a"),
+            ("http://10.0.0.5:80.evil/a", "http://10.0.0.5:80.evil/a"),
+            ("/a", "/a"),
+            ("a", "a"),
+        ] {
+            assert_eq!(without_address(location, own), leads_to);
+        }
+    }
+
+    #[test]
+    fn headers_of_a_connection_stay_with_it() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "close, X-Mine"),
+            ("x-mine", "1"),
+            ("muster-reached", "1"),
+            ("transfer-encoding", "chunked"),
+            ("host", "h"),
+            ("x-other", "2"),
+        ] {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        let left: Vec<_> = end_to_end(headers).into_iter().filter_map(|(name, _)| name).collect();
+        assert_eq!(left, ["x-other"]);
+    }
+}

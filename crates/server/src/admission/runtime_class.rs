@@ -1,0 +1,172 @@
+//! What a pod's runtime class costs, and where it can run, is the pod's too. Upstream: `RuntimeClass`.
+
+use serde_json::{Map, Value};
+
+use super::Attempt;
+use super::resources::amounts;
+use crate::kinds::Kind;
+use crate::object::{self, is_set, list, map_mut, str_at};
+use crate::refusal::Refusal;
+use crate::registry::Registry;
+
+const ANOTHER_OVERHEAD: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
+
+pub(super) fn mutate(registry: &Registry, attempt: Attempt<'_>, pod: &mut Value) -> Result<(), Refusal> {
+    let Some(class) = class_of(registry, attempt, pod)? else { return Ok(()) };
+    let overhead = &class["overhead"]["podFixed"];
+    if !class["overhead"].is_null() {
+        let said = &pod["spec"]["overhead"];
+        if is_set(said) && amounts(said) != amounts(overhead) {
+            return Err(attempt.forbid(pod, ANOTHER_OVERHEAD));
+        }
+        if is_set(overhead) {
+            map_mut(pod, "spec").insert("overhead".into(), overhead.clone());
+        }
+    }
+    let scheduling = &class["scheduling"];
+    if scheduling.is_null() {
+        return Ok(());
+    }
+    let mut selector = pod["spec"]["nodeSelector"].as_object().cloned().unwrap_or_default();
+    if let Some((key, wanted, said)) = merge(&mut selector, &scheduling["nodeSelector"]) {
+        let why = format!(
+            "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; pod.spec.nodeSelector[{key}] = {said}"
+        );
+        return Err(attempt.forbid(pod, &why));
+    }
+    let tolerations = merged(list(&pod["spec"], "tolerations"), list(scheduling, "tolerations"));
+    let spec = map_mut(pod, "spec");
+    if !selector.is_empty() {
+        spec.insert("nodeSelector".into(), selector.into());
+    }
+    if !tolerations.is_empty() {
+        spec.insert("tolerations".into(), tolerations.into());
+    }
+    Ok(())
+}
+
+/// Nobody is charged for what no class asks for.
+pub(super) fn validate(registry: &Registry, attempt: Attempt<'_>, pod: &Value) -> Result<(), Refusal> {
+    if !attempt.is_create() {
+        return Ok(());
+    }
+    let class = class_of(registry, attempt, pod)?.unwrap_or_default();
+    let said = &pod["spec"]["overhead"];
+    match &class["overhead"] {
+        Value::Null if is_set(said) => {
+            let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
+            Err(attempt.forbid(pod, why))
+        }
+        overhead if amounts(&overhead["podFixed"]) != amounts(said) => {
+            Err(attempt.forbid(pod, ANOTHER_OVERHEAD))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The class of a pod that is made, if it names one.
+fn class_of(registry: &Registry, attempt: Attempt<'_>, pod: &Value) -> Result<Option<Value>, Refusal> {
+    let Some(name) = pod["spec"]["runtimeClassName"].as_str().filter(|_| attempt.is_create()) else {
+        return Ok(None);
+    };
+    let kind = Kind::find("node.k8s.io", "v1", "runtimeclasses").expect("it is in the table");
+    match registry.peek(kind, None, name) {
+        Some(class) => Ok(Some(object::parse(&class))),
+        None => Err(attempt.forbid(pod, &format!("pod rejected: RuntimeClass {name:?} not found"))),
+    }
+}
+
+/// Adds what is missing; or says which key both have, with the value that is wanted and the one that is said.
+fn merge<'a>(selector: &mut Map<String, Value>, more: &'a Value) -> Option<(&'a str, String, String)> {
+    for (key, wanted) in more.as_object().into_iter().flatten() {
+        let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+        match selector.get(key) {
+            Some(said) if said != wanted => return Some((key, text(wanted), text(said))),
+            _ => drop(selector.insert(key.clone(), wanted.clone())),
+        }
+    }
+    None
+}
+
+/// Of two tolerations, one of which tolerates all that the other does, that one alone; of two that are the same, the first.
+/// Upstream: `MergeTolerations`.
+fn merged(first: &[Value], second: &[Value]) -> Vec<Value> {
+    let all: Vec<&Value> = first.iter().chain(second).collect();
+    let mut merged: Vec<Value> = Vec::new();
+    for (index, it) in all.iter().enumerate() {
+        let is_covered = merged.iter().any(|other| covers(other, it))
+            || all[index + 1..].iter().any(|other| other != it && covers(other, it));
+        if !is_covered {
+            merged.push((*it).clone());
+        }
+    }
+    merged
+}
+
+/// Whether `more` tolerates all that `it` does. Upstream: `isSuperset`.
+fn covers(more: &Value, it: &Value) -> bool {
+    if more == it {
+        return true;
+    }
+    let both = |name: &str| (str_at(more, name).to_owned(), str_at(it, name).to_owned());
+    let (key, its_key) = both("key");
+    let (effect, its_effect) = both("effect");
+    let (operator, its_operator) = both("operator");
+    let (value, its_value) = both("value");
+    if key != its_key && !(key.is_empty() && operator == "Exists") {
+        return false;
+    }
+    if effect != its_effect && !effect.is_empty() {
+        return false;
+    }
+    if let Some(most) = more["tolerationSeconds"].as_i64().filter(|_| effect == "NoExecute")
+        && it["tolerationSeconds"].as_i64().is_none_or(|its| most < its)
+    {
+        return false;
+    }
+    match operator.as_str() {
+        "" | "Equal" => its_operator == "Equal" && its_value == value,
+        operator => operator == "Exists",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_toleration_that_another_covers_goes() {
+        let exists = |key: &str, effect: &str| json!({"key": key, "operator": "Exists", "effect": effect});
+        let equal = |key: &str, value: &str| json!({"key": key, "operator": "Equal", "value": value, "effect": "NoSchedule"});
+        let for_s =
+            |s: i64| json!({"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": s});
+        let said = |first: &[Value], second: &[Value]| {
+            let line = |it: &Value| {
+                let seconds =
+                    it["tolerationSeconds"].as_i64().map(|it| format!(" for {it} s")).unwrap_or_default();
+                format!("{}={}:{}{seconds}", str_at(it, "key"), str_at(it, "value"), str_at(it, "effect"))
+            };
+            merged(first, second).iter().map(line).collect::<Vec<_>>().join(", ") + "\n"
+        };
+        expect![[r"
+            a=:NoSchedule, b=1:NoSchedule
+            a=:
+            a=1:NoSchedule, a=2:NoSchedule
+            k=:NoExecute for 5 s
+            =:
+        "]]
+        .assert_eq(
+            &[
+                said(&[exists("a", "NoSchedule")], &[exists("a", "NoSchedule"), equal("b", "1")]),
+                said(&[exists("a", "NoSchedule")], &[exists("a", "")]),
+                said(&[equal("a", "1")], &[equal("a", "2")]),
+                said(&[for_s(5)], &[for_s(4)]),
+                said(&[exists("a", "NoSchedule"), equal("b", "1"), for_s(1)], &[exists("", "")]),
+            ]
+            .concat(),
+        );
+    }
+}

@@ -1,0 +1,400 @@
+//! Requests that are for a pod, for one of the pods behind a service, or for a node. They go by way of the node's agent, which
+//! knows where its pods are: nothing that somebody wrote into an object leads anywhere.
+//!
+//! Upstream: `ResourceLocation` of the three kinds, and `UpgradeAwareHandler` with its `Transport`.
+
+use std::time::Duration;
+
+use http_body_util::{Either, Full};
+use hyper::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, LOCATION,
+};
+use hyper::{Method, Request, StatusCode, Uri};
+use serde_json::Value;
+
+use super::agent::unreachable;
+use super::reply::{TEXT, not_found, respond};
+use super::{Api, Asked, Response};
+use crate::agents;
+use crate::kinds::Kind;
+use crate::object::{self, list, str_at};
+use crate::refusal::Refusal;
+use crate::route::{Part, Target};
+use crate::selector::Selector;
+
+/// Until an answer begins. Whoever is reached may let a client wait for news; a client that has enough hangs up.
+const PATIENCE: Duration = Duration::from_secs(10 * 60);
+
+/// With this an agent says that an answer is not its own.
+const REACHED: HeaderName = HeaderName::from_static("muster-reached");
+
+/// Where an agent passes requests on.
+const PASSED_ON: [&str; 2] = ["/podProxy/", "/nodeProxy/"];
+
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// What is between two neighbours, and not for those behind them.
+const OF_CONNECTION: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// `[scheme:]name[:port]`
+#[derive(Debug, PartialEq, Eq)]
+struct Id<'a> {
+    scheme: &'a str,
+    name: &'a str,
+    port: &'a str,
+}
+
+impl<'a> Id<'a> {
+    /// Upstream: `SplitSchemeNamePort`.
+    fn parse(text: &'a str) -> Option<Self> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let (scheme, name, port) = match parts[..] {
+            [name] => ("", name, ""),
+            [name, port] => ("", name, port),
+            [scheme, name, port] => (scheme, name, port),
+            _ => return None,
+        };
+        let scheme = match scheme {
+            "" | "http" => "http",
+            "https" => "https",
+            _ => return None,
+        };
+        (!name.is_empty()).then_some(Self { scheme, name, port })
+    }
+}
+
+/// Whom the agent of a node shall ask.
+struct Way {
+    /// The object that the agent's node is found by, and which refusals name.
+    by: Target,
+    stored: Value,
+    node: String,
+    /// In front of the path that is asked for; empty for the agent itself.
+    at: String,
+}
+
+impl Api {
+    pub(super) async fn proxied(&self, target: &Target, asked: &Asked) -> Result<Response, Refusal> {
+        let singular = target.kind.singular();
+        let malformed = || Refusal::bad_request(format!("invalid {singular} request {:?}", target.name));
+        let id = Id::parse(&target.name).ok_or_else(malformed)?;
+        let by = Target { name: id.name.to_owned(), part: Part::Whole, ..target.clone() };
+        let way = match target.kind.plural {
+            "nodes" => self.way_to_node(by, &id)?,
+            "pods" => {
+                let stored = object::parse(&self.registry.get(&by)?);
+                let port = port_of_pod(&stored, &id).ok_or_else(malformed)?;
+                way_to_pod(by, stored, id.scheme, port)
+            }
+            _ => self.way_to_service(&by, &id, asked)?,
+        };
+        let (prefix, path) = split_path(&asked.uri, if target.kind.namespaced { 7 } else { 5 });
+        let query = asked.uri.query().map(|it| format!("?{it}")).unwrap_or_default();
+        let is_read = matches!(asked.method, Method::GET | Method::HEAD);
+        if path.is_empty() && is_read && asked.upgrade.is_none() {
+            // What is relative in its answer would lead beside it.
+            let mut response = respond(StatusCode::MOVED_PERMANENTLY, TEXT, bytes::Bytes::new());
+            let to = HeaderValue::from_str(&format!("{prefix}/{query}"));
+            response.headers_mut().extend(to.ok().map(|it| (LOCATION, it)));
+            return Ok(response);
+        }
+        let path = if path.is_empty() { "/" } else { path };
+        let is_of_agent = way.at.is_empty();
+        // Of the agent itself, a connection that becomes something else is a command in some pod.
+        if is_of_agent && asked.upgrade.is_some() {
+            self.must_be_allowed_to_create(target, "proxy", asked)?;
+        }
+        // Who may ask an agent is not therefore let through to everybody behind it.
+        if is_of_agent && PASSED_ON.iter().any(|it| path.starts_with(it)) {
+            return Ok(not_found());
+        }
+        let mut request = Request::builder()
+            .method(asked.method.clone())
+            .uri(format!("{}{path}{query}", way.at))
+            .body(Full::new(asked.body.clone()))
+            .map_err(|it| Refusal::bad_request(format!("ask node {:?}: {it}", way.node)))?;
+        *request.headers_mut() = onward(asked, prefix, path);
+        let (agents, place) = self.agent_of(&way.by, &way.stored, &way.node)?;
+        let room = self.room_of_agent()?;
+        let answer = agents.ask_within(&place, request, PATIENCE).await;
+        let answer = answer.map_err(|error| unreachable(&way.by, &way.node, &error))?;
+
+        if !is_of_agent && !answer.headers().contains_key(REACHED) {
+            let code = answer.status();
+            let why = agents::whole(answer.into_body(), REFUSAL_BYTES_MAX).await.unwrap_or_default();
+            let why = String::from_utf8_lossy(&why).trim().to_owned();
+            return Err(match code {
+                StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => Refusal::of_agent(code, why),
+                StatusCode::FORBIDDEN => Refusal::forbidden(target.kind, &target.name, &why),
+                _ => Refusal::unavailable(format!("error trying to reach service: {why}")),
+            });
+        }
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let Some(upgrade) = &asked.upgrade else {
+                return Err(Refusal::unavailable(
+                    "error trying to reach service: it becomes what nobody asked for",
+                ));
+            };
+            return self.splice(upgrade, answer, room).map_err(|it| Refusal::unavailable(it.to_string()));
+        }
+        let code = answer.status();
+        let mut headers = end_to_end(answer.headers());
+        if let Some(location) = headers.get(LOCATION).and_then(|it| it.to_str().ok())
+            && let Ok(through) = HeaderValue::from_str(&led_through(location, prefix, &host(asked)))
+        {
+            headers.insert(LOCATION, through);
+        }
+        let mut response = self.pass_on(answer, TEXT, room);
+        if asked.method == Method::HEAD {
+            *response.body_mut() = Either::Left(Full::default());
+        }
+        *response.status_mut() = code;
+        *response.headers_mut() = headers;
+        Ok(response)
+    }
+
+    /// Without a port, or with the agent's, it is the agent itself that is asked.
+    fn way_to_node(&self, by: Target, id: &Id<'_>) -> Result<Way, Refusal> {
+        let stored = object::parse(&self.registry.get(&by)?);
+        let own = stored["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
+        let malformed = |_| Refusal::bad_request(format!("invalid node request {:?}", id.port));
+        let port = match id.port {
+            "" => None,
+            port => Some(port.parse::<u16>().map_err(malformed)?).filter(|it| own != Some(u64::from(*it))),
+        };
+        let at = port.map(|it| format!("/nodeProxy/{}/{it}", id.scheme)).unwrap_or_default();
+        Ok(Way { node: by.name.clone(), by, stored, at })
+    }
+
+    /// One of the ready pods behind a service. Upstream: `REST.ResourceLocation`, which takes no address that is not a pod's either.
+    fn way_to_service(&self, by: &Target, id: &Id<'_>, asked: &Asked) -> Result<Way, Refusal> {
+        let service = object::parse(&self.registry.get(by)?);
+        let mut port = id.port;
+        if let Ok(number) = port.parse::<i64>() {
+            let ports = list(&service["spec"], "ports");
+            let found = ports.iter().find(|it| it["port"].as_i64() == Some(number)).ok_or_else(|| {
+                Refusal::unavailable(format!("no service port {number} found for service {:?}", id.name))
+            })?;
+            port = str_at(found, "name");
+        }
+        let nobody = || Refusal::unavailable(format!("no endpoints available for service {:?}", id.name));
+        let slices = Kind::find("discovery.k8s.io", "v1", "endpointslices").expect("it is in the table");
+        let of_service = format!("kubernetes.io/service-name={}", id.name);
+        let chosen = Selector::parse(slices, &of_service, "").map_err(|_| nobody())?;
+        let (slices, _) = self.registry.list(slices, by.namespace.as_deref(), &chosen);
+        let slices: Vec<Value> = slices.iter().map(|it| object::parse(it)).collect();
+        let mut ready = Vec::new();
+        for slice in &slices {
+            let of_slice = list(slice, "ports").iter().find(|it| str_at(it, "name") == port);
+            let Some(port) = of_slice.and_then(|it| u16::try_from(it["port"].as_u64()?).ok()) else {
+                continue;
+            };
+            let all = list(slice, "endpoints").iter();
+            ready.extend(all.filter(|it| it["conditions"]["ready"] != false).map(|it| (it, port)));
+        }
+        // Not always the first, so that all have their share.
+        let first = usize::try_from(asked.context.now.subsec_nanosecond()).unwrap_or(0) % ready.len().max(1);
+        let found = ready.iter().cycle().skip(first).take(ready.len()).find_map(|(endpoint, port)| {
+            let (pod, stored) = self.pod_of(by, &endpoint["targetRef"])?;
+            Some(way_to_pod(pod, stored, id.scheme, *port))
+        });
+        found.ok_or_else(nobody)
+    }
+
+    /// Rule: a request to a service is for a pod of its own namespace, whatever else its endpoints say: who writes them leads nobody
+    /// elsewhere.
+    fn pod_of(&self, service: &Target, reference: &Value) -> Option<(Target, Value)> {
+        let namespace = service.namespace.as_deref()?;
+        let is_here = matches!(str_at(reference, "namespace"), "") || reference["namespace"] == namespace;
+        if reference["kind"] != "Pod" || !is_here {
+            return None;
+        }
+        let (kind, name) = (Kind::find("", "v1", "pods")?, str_at(reference, "name"));
+        let stored = object::parse(&self.registry.peek(kind, Some(namespace), name)?);
+        let is_same = matches!(str_at(reference, "uid"), "") || stored["metadata"]["uid"] == reference["uid"];
+        let pod = Target { kind, name: name.to_owned(), ..service.clone() };
+        is_same.then_some((pod, stored))
+    }
+}
+
+fn way_to_pod(by: Target, stored: Value, scheme: &str, port: u16) -> Way {
+    let at = format!("/podProxy/{}/{}/{scheme}/{port}", by.namespace.as_deref().unwrap_or_default(), by.name);
+    Way { node: str_at(&stored, "spec.nodeName").to_owned(), by, stored, at }
+}
+
+/// By number or by name; the first that the pod has, if none is said.
+fn port_of_pod(pod: &Value, id: &Id<'_>) -> Option<u16> {
+    let containers = list(&pod["spec"], "containers").iter();
+    let mut ports = containers.flat_map(|it| list(it, "ports"));
+    let number = |it: &Value| u16::try_from(it["containerPort"].as_u64()?).ok();
+    match id.port {
+        "" => match ports.next() {
+            Some(first) => number(first),
+            None => Some(if id.scheme == "https" { 443 } else { 80 }),
+        },
+        port => match port.parse::<u16>() {
+            Ok(port) => Some(port).filter(|it| *it != 0),
+            Err(_) => number(ports.find(|it| it["name"] == port)?),
+        },
+    }
+}
+
+/// The path up to `proxy`, which is so many segments long, and what follows.
+fn split_path(uri: &Uri, segments: usize) -> (&str, &str) {
+    let path = uri.path();
+    let (mut at, mut seen) = (0, 0);
+    for segment in path.split('/') {
+        at += segment.len();
+        seen += usize::from(!segment.is_empty());
+        if seen == segments {
+            return path.split_at(at);
+        }
+        at += 1;
+    }
+    (path, "")
+}
+
+/// What the client calls this server.
+fn host(asked: &Asked) -> String {
+    let said = asked.headers.get(HOST).and_then(|it| it.to_str().ok());
+    said.or_else(|| asked.uri.authority().map(|it| it.as_str())).unwrap_or_default().to_owned()
+}
+
+/// What a client says to whom it asks for: all but who it is to this server.
+fn onward(asked: &Asked, prefix: &str, path: &str) -> HeaderMap {
+    let mut headers = end_to_end(&asked.headers);
+    for name in [AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST] {
+        headers.remove(name);
+    }
+    let ours: Vec<_> = headers.keys().filter(|it| it.as_str().starts_with("impersonate-")).cloned().collect();
+    for name in ours {
+        headers.remove(name);
+    }
+    let before = headers.get("x-forwarded-for").and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let source = asked.source.map(|it| it.to_string());
+    let both: Vec<_> = [before.to_owned()].into_iter().chain(source).filter(|it| !it.is_empty()).collect();
+    let forwarded = [
+        ("x-forwarded-for", both.join(", ")),
+        ("x-forwarded-host", host(asked)),
+        ("x-forwarded-proto", "https".to_owned()),
+        ("x-forwarded-uri", format!("{prefix}{path}")),
+    ];
+    for (name, value) in forwarded {
+        if let Ok(value) = HeaderValue::from_str(&value)
+            && !value.is_empty()
+        {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+    if let Some(upgrade) = &asked.upgrade {
+        upgrade.say(&mut headers);
+    }
+    headers
+}
+
+/// What is said to those at the ends.
+fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    let named: Vec<String> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|it| it.to_str().ok())
+        .flat_map(|it| it.split(',').map(|it| it.trim().to_ascii_lowercase()))
+        .collect();
+    let mut headers = headers.clone();
+    for name in named.iter().map(String::as_str).chain(OF_CONNECTION).chain([REACHED.as_str()]) {
+        headers.remove(name);
+    }
+    headers
+}
+
+/// Where an answer leads, if that is to whom it came from: through this server again. Upstream: `rewriteURL`.
+fn led_through(location: &str, prefix: &str, host: &str) -> String {
+    let rest = ["http://", "https://", "//"].iter().find_map(|it| location.strip_prefix(it));
+    let path = match rest {
+        Some(rest) => {
+            let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+            if authority != host {
+                return location.to_owned();
+            }
+            if path.is_empty() { "/" } else { path }
+        }
+        None => location,
+    };
+    let is_through = path.strip_prefix(prefix).is_some_and(|it| it.is_empty() || it.starts_with(['/', '?']));
+    if path.starts_with('/') && !is_through { format!("{prefix}{path}") } else { path.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_with_scheme_and_port() {
+        let said = |text| Id::parse(text).map(|it| (it.scheme, it.name, it.port));
+        assert_eq!(said("p"), Some(("http", "p", "")));
+        assert_eq!(said("p:80"), Some(("http", "p", "80")));
+        assert_eq!(said("https:p:web"), Some(("https", "p", "web")));
+        assert_eq!(said("https:p:"), Some(("https", "p", "")));
+        for wrong in ["", ":80", "ftp:p:80", "a:b:c:d", "http::80"] {
+            assert_eq!(said(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_port_of_a_pod() {
+        let ports = json!([{"containerPort": 8080, "name": "web"}, {"containerPort": 9}]);
+        let pod = json!({"spec": {"containers": [{}, {"ports": ports}]}});
+        let port = |pod: &Value, text| port_of_pod(pod, &Id::parse(text).unwrap());
+        assert_eq!(port(&pod, "p"), Some(8080));
+        assert_eq!(port(&pod, "p:web"), Some(8080));
+        assert_eq!(port(&pod, "p:1"), Some(1));
+        for wrong in ["p:other", "p:0", "p:65536", "p:-1"] {
+            assert_eq!(port(&pod, wrong), None, "{wrong}");
+        }
+        assert_eq!((port(&json!({}), "p"), port(&json!({}), "https:p:")), (Some(80), Some(443)));
+    }
+
+    #[test]
+    fn a_path_ends_where_its_proxy_does() {
+        let split = |uri: &str, segments| {
+            let uri: Uri = uri.parse().unwrap();
+            let (prefix, path) = split_path(&uri, segments);
+            (prefix.to_owned(), path.to_owned())
+        };
+        let both = |prefix: &str, path: &str| (prefix.to_owned(), path.to_owned());
+        let in_proxy = "/api/v1/namespaces/proxy/pods/proxy/proxy";
+        assert_eq!(split(&format!("{in_proxy}/proxy/../x?y"), 7), both(in_proxy, "/proxy/../x"));
+        assert_eq!(split(in_proxy, 7), both(in_proxy, ""));
+        assert_eq!(split("/api//v1/nodes/n/proxy//", 5), both("/api//v1/nodes/n/proxy", "//"));
+        assert_eq!(split("/api", 5), both("/api", ""));
+    }
+
+    #[test]
+    fn an_answer_that_leads_to_its_own_host_leads_through_here() {
+        for (location, leads_to) in [
+            ("/a?b", "/api/proxy/a?b"),
+            ("/", "/api/proxy/"),
+            ("http://here:8001/a", "/api/proxy/a"),
+            ("//here:8001", "/api/proxy/"),
+            ("/api/proxy/a", "/api/proxy/a"),
+            ("/api/proxyother", "/api/proxy/api/proxyother"),
+            ("a/b", "a/b"),
+            ("http://elsewhere/a", "http://elsewhere/a"),
+            ("//elsewhere/a", "//elsewhere/a"),
+        ] {
+            assert_eq!(led_through(location, "/api/proxy", "here:8001"), leads_to, "{location}");
+        }
+    }
+}

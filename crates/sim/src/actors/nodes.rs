@@ -1,0 +1,104 @@
+//! Machines and their agents: they come, beat, die and come back.
+
+use std::time::Duration;
+
+use muster_engine::facts::{Key, Kind, Text};
+use serde_json::{Value, json};
+
+use super::kubelet::Kubelet;
+use crate::server::Actor;
+use crate::world::{Task, World};
+
+/// Three may be missed before a node counts as silent.
+pub const BEAT_EVERY: Duration = Duration::from_secs(3);
+
+impl World {
+    pub fn add_kubelet(&mut self, node: &Text) {
+        let skew_s = self.mix.skew_s * 1_000_000;
+        let skew =
+            i64::try_from(self.rng.below(2 * skew_s + 1)).unwrap_or(0) - i64::try_from(skew_s).unwrap_or(0);
+        let start = Duration::from_millis(self.rng.between(20, 1500));
+        let stop = Duration::from_millis(self.rng.between(20, 3000));
+        let kubelet = Kubelet::new(skew, start, stop);
+        self.kubelets.insert(node.clone(), kubelet);
+        self.wake_kubelet(node);
+    }
+
+    /// Every node that lives renews its lease, and says that it is ready.
+    pub fn beat(&mut self) {
+        self.after(BEAT_EVERY, Task::Beat);
+        let clock = self.now.to_rfc3339();
+        let alive = self.kubelets.iter().filter(|(_, it)| it.alive).map(|(node, _)| node.clone());
+        let alive: Vec<Text> = alive.filter(|it| self.server.nodes.contains_key(it)).collect();
+        for node in alive {
+            let ready = |it: &mut Value| set_node_ready(it, "True", &clock);
+            let _ = self.server.update(Kind::Nodes, &Key::new("", node.clone()), Actor::Kubelet, ready);
+            self.server.leases.insert(node, self.now);
+        }
+        self.expect_heartbeats();
+    }
+
+    pub fn kill_node(&mut self, node: &Text) {
+        if let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| it.alive) {
+            (kubelet.alive, kubelet.dead_since) = (false, Some(self.now));
+            self.trace.say(self.now, || format!("node {node} dies"));
+        }
+    }
+
+    /// A reboot: nothing runs any more, and the agent finds what did.
+    pub fn revive_node(&mut self, node: &Text) {
+        if let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| !it.alive) {
+            kubelet.reboot(self.now);
+            self.trace.say(self.now, || format!("node {node} is back"));
+            self.wake_kubelet(node);
+        }
+    }
+
+    /// The agent dies and begins anew, while its containers run on.
+    pub fn crash_agent(&mut self, node: &Text) {
+        if let Some(kubelet) = self.kubelets.get_mut(node) {
+            kubelet.begin_anew();
+            self.trace.say(self.now, || format!("the agent of {node} begins anew"));
+            self.wake_kubelet(node);
+        }
+    }
+
+    /// A container dies, or its sandbox with all that is in it.
+    pub fn crash_container(&mut self, node: &Text) {
+        let Some(kubelet) = self.kubelets.get_mut(node).filter(|it| it.alive) else { return };
+        if let Some(what) = kubelet.crash_container(&mut self.rng, self.now) {
+            self.trace.say(self.now, || format!("{what} on {node} dies"));
+            self.wake_kubelet(node);
+        }
+    }
+
+    /// What a scenario says runs already, runs.
+    pub fn settle_in(&mut self, object: &mut Value) {
+        let node = object["spec"]["nodeName"].as_str();
+        if let Some(kubelet) = node.and_then(|it| self.kubelets.get_mut(it)) {
+            kubelet.settle_in(object, self.now);
+        }
+    }
+
+    /// A cluster that loses its pods a few times after a call that went wrong (only as a mutant).
+    pub fn lose_pods_after(&mut self, fault: bool) {
+        self.losses = if fault { 4 } else { self.losses.saturating_sub(1) };
+        if 0 < self.losses {
+            let pods: Vec<Key> = self.server.pods.keys().cloned().collect();
+            for key in pods {
+                let _ = self.server.delete(Kind::Pods, &key, None, None, true, Actor::Garbage);
+            }
+        }
+    }
+}
+
+fn set_node_ready(node: &mut Value, status: &str, clock: &str) {
+    let mut conditions = node["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let before = conditions.iter().find(|it| it["type"] == "Ready").cloned();
+    if before.is_some_and(|it| it["status"] == status) {
+        return;
+    }
+    conditions.retain(|it| it["type"] != "Ready");
+    conditions.push(json!({"type": "Ready", "status": status, "lastTransitionTime": clock}));
+    node["status"]["conditions"] = conditions.into();
+}
