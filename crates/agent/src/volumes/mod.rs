@@ -330,6 +330,11 @@ impl fmt::Debug for Volumes {
     }
 }
 
+/// Whether it is where the empty directories of a pod are.
+pub(crate) fn is_empty_dir(path: &Path) -> bool {
+    path.parent().is_some_and(|it| it.ends_with("volumes/kubernetes.io~empty-dir"))
+}
+
 fn own_place(pod_dir: &Path, kind: &str, name: &str) -> PathBuf {
     pod_dir.join("volumes").join(format!("kubernetes.io~{kind}")).join(name)
 }

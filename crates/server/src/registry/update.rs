@@ -136,6 +136,10 @@ impl Registry {
             conditions.retain(|it| it["type"] != "PodScheduled");
             conditions.push(scheduled);
             pod["status"]["conditions"] = Value::Array(conditions);
+            // The room that was held for it is now its own.
+            if let Some(status) = pod["status"].as_object_mut() {
+                status.remove("nominatedNodeName");
+            }
             Ok(pod)
         };
         let bind = |pod: Option<&Value>| bind(pod.ok_or_else(|| target.not_found())?);

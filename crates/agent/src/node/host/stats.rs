@@ -2,9 +2,9 @@
 //!
 //! Nothing is measured unless someone asks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 use super::measure::{self, Disk, Memory};
 use crate::node::{Config, now};
 use crate::runtime::{Runtime, RuntimeError, label, v1};
+use crate::volumes::{self, table};
 
 /// Who asks again within this gets the same answer.
 const FRESH: Duration = Duration::from_secs(1);
@@ -428,21 +429,25 @@ impl Look {
 }
 
 /// What a directory and all below it takes, in bytes and inodes. What is mounted there is not of it.
-pub(super) async fn taken(dir: std::path::PathBuf) -> (u64, u64) {
+pub(super) async fn taken(dir: PathBuf) -> (u64, u64) {
     tokio::task::spawn_blocking(move || walk(&dir)).await.unwrap_or_default()
 }
 
 fn walk(dir: &Path) -> (u64, u64) {
     use std::os::unix::fs::MetadataExt as _;
+    let Ok(dir) = dir.canonicalize() else { return (0, 0) };
     let Ok(top) = dir.symlink_metadata() else { return (0, 0) };
+    // On the same disk too: a part of some other volume, or what somebody mounted from within a container.
+    let mounts: BTreeSet<PathBuf> = table::below(&dir).unwrap_or_default().into_iter().collect();
+    let is_elsewhere = |it: &Path| mounts.contains(it) && !volumes::is_empty_dir(it);
     let (mut bytes, mut inodes) = (0, 0);
-    let mut waiting = vec![dir.to_owned()];
+    let mut waiting = vec![dir];
     while let Some(dir) = waiting.pop() {
         let Ok(entries) = std::fs::read_dir(&dir) else { continue };
         for entry in entries.flatten() {
             // Not of what a link leads to.
             let Ok(found) = entry.metadata() else { continue };
-            if found.dev() != top.dev() {
+            if found.dev() != top.dev() || is_elsewhere(&entry.path()) {
                 continue;
             }
             bytes += found.blocks() * 512;
@@ -552,5 +557,43 @@ impl Summary {
             vec![(String::new(), "0".to_owned())],
         );
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rustix::mount::mount_bind;
+
+    use super::*;
+
+    #[test]
+    fn what_is_mounted_in_a_directory_is_not_of_it() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("SKIPPED what_is_mounted_in_a_directory_is_not_of_it: mounting needs root");
+            return;
+        }
+        let root = std::env::temp_dir().join(format!("muster-stats-{}", std::process::id()));
+        let (pod, others) = (root.join("pod"), root.join("others"));
+        let own = pod.join("volumes/kubernetes.io~empty-dir/own");
+        let (part, within) = (pod.join("volume-subpaths/part"), own.join("within"));
+        for dir in [&others, &part, &within] {
+            fs::create_dir_all(dir).unwrap();
+        }
+        fs::write(others.join("big"), vec![1; 1 << 20]).unwrap();
+        fs::write(own.join("small"), vec![1; 64 << 10]).unwrap();
+        let before = walk(&pod);
+        // An empty directory that is shared is bound to itself, and stays the pod's.
+        for (from, to) in [(&own, &own), (&others, &part), (&others, &within)] {
+            mount_bind(from, to).unwrap();
+        }
+        let after = walk(&pod);
+        table::unmount_below(&root.canonicalize().unwrap()).unwrap();
+        fs::remove_dir_all(&root).unwrap();
+        assert!((64 << 10..1 << 20).contains(&before.0), "{before:?}");
+        // Without the two directories that something is mounted over.
+        assert_eq!(after.1, before.1 - 2, "{before:?} {after:?}");
+        assert!((64 << 10..=before.0).contains(&after.0), "{before:?} {after:?}");
     }
 }

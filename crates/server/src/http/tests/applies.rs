@@ -125,6 +125,20 @@ async fn a_binding_changes_no_owners() {
 }
 
 #[tokio::test]
+async fn no_room_is_held_for_a_pod_that_is_bound() {
+    let server = Server::new().await;
+    server.json("POST", PODS, pod("p", "")).await;
+    let held = r#"{"status": {"nominatedNodeName": "m"}}"#;
+    let status = format!("{PODS}/p/status");
+    let (code, it) = server.send("PATCH", &status, "application/merge-patch+json", held).await;
+    assert_eq!((code, str_at(&it, "status.nominatedNodeName")), (200, "m"));
+    let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
+    server.json("POST", &format!("{PODS}/p/binding"), binding).await;
+    let (_, it) = server.get(&format!("{PODS}/p")).await;
+    assert_eq!((str_at(&it, "spec.nodeName"), str_at(&it, "status.nominatedNodeName")), ("n", ""));
+}
+
+#[tokio::test]
 async fn what_cannot_be_applied_says_where() {
     let server = Server::new().await;
     let set = format!("{SETS}/s?fieldManager=a");
