@@ -64,10 +64,9 @@ impl Muster {
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         let muster = Self { child, stdout, dir };
-        assert_eq!(
-            line,
-            format!("ready: {nodes} simulated nodes; export KUBECONFIG={}\n", muster.kubeconfig().display())
-        );
+        let nodes = if nodes == 0 { "no nodes".to_owned() } else { format!("{nodes} simulated nodes") };
+        let ready = format!("ready: {nodes}; export KUBECONFIG={}\n", muster.kubeconfig().display());
+        assert_eq!(line, ready);
         muster
     }
 
