@@ -139,11 +139,9 @@ impl Counts {
     /// As the line says it that all wait for.
     fn in_words(&self, troubled: usize) -> String {
         let but = if troubled == 0 { String::new() } else { format!(", {troubled} of them told to fail") };
-        let simulated = format!("{} simulated nodes{but}", self.simulated);
-        let real = match self.real {
-            1 => "1 node".to_owned(),
-            count => format!("{count} nodes"),
-        };
+        let counted = |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let simulated = counted(self.simulated, "simulated node") + &but;
+        let real = counted(self.real, "node");
         match (self.real, self.simulated) {
             (0, 0) => "no nodes".to_owned(),
             (0, _) => simulated,

@@ -64,7 +64,11 @@ impl Muster {
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         let muster = Self { child, stdout, dir };
-        let nodes = if nodes == 0 { "no nodes".to_owned() } else { format!("{nodes} simulated nodes") };
+        let nodes = match nodes {
+            0 => "no nodes".to_owned(),
+            1 => "1 simulated node".to_owned(),
+            count => format!("{count} simulated nodes"),
+        };
         let ready = format!("ready: {nodes}; export KUBECONFIG={}\n", muster.kubeconfig().display());
         assert_eq!(line, ready);
         muster
