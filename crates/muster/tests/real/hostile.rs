@@ -69,12 +69,49 @@ fn hostile_pods_and_agents_get_nothing() {
     what_is_too_much(&cluster);
     an_agent_for_another(&cluster);
     into_another_namespace(&cluster);
+    what_does_not_fit(&cluster);
 
     // Nobody else was harmed.
     let alice = cluster.get(&["pod", "-n", "alice", "works"]);
     assert_eq!(states(&alice), "c: runs, 0 restarts\n");
     let nodes = items(&cluster.get(&["nodes"]));
     assert!(nodes.len() == 2 && nodes.iter().all(is_ready), "{nodes:?}");
+}
+
+/// Nobody asked a scheduler: the node itself refuses what it cannot take.
+fn what_does_not_fit(cluster: &Cluster) {
+    let port = json!({"containers": [{"ports": [{"containerPort": 80, "hostPort": 30999}]}]});
+    cluster.apply(&pod("mallory", "has-port", "node-1", "sleep 3600", port.clone()).to_string());
+    let first = || is_ready(&cluster.get(&["pod", "-n", "mallory", "has-port"])).then_some(());
+    cluster.wait("the pod that has the port", first);
+    let asks = |what: &str, much: &str| json!({"containers": [{"resources": {"requests": {what: much}}}]});
+    let all = [
+        ("much-cpu", asks("cpu", "1000")),
+        ("much-memory", asks("memory", "1000Ti")),
+        ("same-port", port),
+        ("other-node", json!({"nodeSelector": {"kubernetes.io/hostname": "node-2"}})),
+    ];
+    let mut seen = String::new();
+    for (name, more) in all {
+        cluster.apply(&pod("mallory", name, "node-1", "echo it runs", more).to_string());
+        let status = cluster.wait("an answer", || {
+            let status = cluster.get(&["pod", "-n", "mallory", name])["status"].take();
+            (status["phase"] != "Pending").then_some(status)
+        });
+        let (phase, reason) = (status["phase"].as_str().unwrap(), status["reason"].as_str().unwrap());
+        let message = status["message"].as_str().unwrap();
+        // How much there is, the machine decides.
+        let message = message.split(", used:").next().unwrap();
+        seen += &format!("{name}: {phase}, {reason}: {message}\n");
+        assert!(status["containerStatuses"].is_null(), "{status}");
+    }
+    expect![[r#"
+        much-cpu: Failed, OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu, requested: 1000000
+        much-memory: Failed, OutOfmemory: Pod was rejected: Node didn't have enough resource: memory, requested: 1099511627776000
+        same-port: Failed, NodePorts: Pod was rejected: Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports
+        other-node: Failed, NodeAffinity: Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector
+    "#]].assert_eq(&seen);
+    assert!(is_ready(&cluster.get(&["pod", "-n", "mallory", "has-port"])));
 }
 
 /// What leads out of its volume is not let in by the API server; the node, which need not trust it, is tested alone.
