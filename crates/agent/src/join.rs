@@ -32,8 +32,9 @@ pub use self::authority::fingerprint;
 const CLIENT: (&str, &str) = ("kubernetes.io/kube-apiserver-client-kubelet", "client auth");
 const SERVING: (&str, &str) = ("kubernetes.io/kubelet-serving", "server auth");
 
-/// In which a node keeps the first, with its key.
+/// In which a node keeps each, with its key.
 const CLIENT_FILE: &str = "client.pem";
+const SERVING_FILE: &str = "serving.pem";
 
 /// How long a signature may take before it is asked for again: on a Kubernetes cluster somebody may have to approve it.
 const SIGNED_MAX: Duration = Duration::from_secs(15 * 60);
@@ -90,7 +91,7 @@ pub enum JoinError {
 
 /// Until when the certificates in a node's directory are good: its own, and the one that it serves with.
 pub fn good_until(dir: &Path) -> [Option<Timestamp>; 2] {
-    ["client.pem", "serving.pem"].map(|it| Some(Certificate::read(&dir.join(it)).ok()??.until))
+    [CLIENT_FILE, SERVING_FILE].map(|it| Some(Certificate::read(&dir.join(it)).ok()??.until))
 }
 
 /// What whoever wants to join has to say.
@@ -233,7 +234,7 @@ impl Member {
     }
 
     async fn keep_serving(&self, address: IpAddr, serve: impl Fn(&str)) {
-        let path = self.asking.dir.join("serving.pem");
+        let path = self.asking.dir.join(SERVING_FILE);
         let mut kept = Certificate::read(&path).ok().flatten();
         // It may have been for another address, or made by a server that was since replaced.
         kept = kept.filter(|it| it.addresses == [address] && !it.is_over());

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_engine::pod::{Deed, Outcome, ProbeKind};
+use muster_engine::pod::{Deed, Outcome};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -181,17 +181,12 @@ impl Metrics {
         let result = if matches!(outcome, Outcome::Failed { .. }) { "error" } else { "success" };
         self.deeds.get_or_create(&Done { deed: kind(deed), result }).inc();
         if let Deed::Probe { probe, .. } = deed {
-            let probe_type = match probe {
-                ProbeKind::Startup => "Startup",
-                ProbeKind::Liveness => "Liveness",
-                ProbeKind::Readiness => "Readiness",
-            };
             let result = match outcome {
                 Outcome::Probed { passed: true, .. } => "successful",
                 Outcome::Probed { passed: false, .. } => "failed",
                 _ => "unknown",
             };
-            self.probes.get_or_create(&Probed { probe_type, result }).inc();
+            self.probes.get_or_create(&Probed { probe_type: probe.as_str(), result }).inc();
         }
     }
 
@@ -292,6 +287,7 @@ const TICKS_PER_S: f64 = 100.0;
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
+    use muster_engine::pod::ProbeKind;
 
     use super::*;
 

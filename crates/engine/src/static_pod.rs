@@ -1,6 +1,7 @@
 //! Pods that a node has from a file of its own, and what stands for them on the API server. Upstream: `pkg/kubelet/config`,
 //! `pkg/kubelet/pod`.
 
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,11 +12,17 @@ use serde_json::{Map, Value, json};
 pub const SOURCE: &str = "kubernetes.io/config.source";
 const SEEN: &str = "kubernetes.io/config.seen";
 const HASH: &str = "kubernetes.io/config.hash";
-const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Says on the API server that a pod stands for one that a node has from a file.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Names that end in the node's, and namespaces, are no longer than these.
 const NAME_MAX: usize = 253;
 const NAMESPACE_MAX: usize = 63;
+
+/// Whether a pod of such annotations is a node's own, or stands for one.
+pub fn is_static(annotations: &BTreeMap<String, String>) -> bool {
+    annotations.get(SOURCE).is_some_and(|it| it != "api") || annotations.contains_key(MIRROR)
+}
 
 /// Rule: a manifest is a pod of its node: called by its own name and the node's, bound to it, with a UID that follows from
 /// what the file says, so that another file is another pod. It cannot use what only the API server has.

@@ -404,7 +404,7 @@ async fn watch<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
 
 fn is_mirror(pod: &Pod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
-    annotations.is_some_and(|it| it.contains_key("kubernetes.io/config.mirror"))
+    annotations.is_some_and(|it| it.contains_key(static_pod::MIRROR))
 }
 
 fn see<R: Runtime>(node: &Arc<Node<R>>, mut pod: Pod) {

@@ -11,6 +11,7 @@ use super::Ending;
 use crate::facts::{Effect, Malformed, Shared, Text};
 use crate::placement;
 use crate::scheduler::{self, Node};
+use crate::static_pod;
 
 /// What is decided of a pod that comes to a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,7 +53,6 @@ impl Guest {
         let malformed = |it| Malformed::new("pods", it);
         let wire: Wire = serde_json::from_slice(json).map_err(malformed)?;
         let annotations = wire.metadata.annotations.unwrap_or_default();
-        let is_made_here = annotations.get(crate::static_pod::SOURCE).is_some_and(|it| it.as_str() != "api");
         let WireSpec { host_network, host_ipc, security_context, .. } = &wire.spec;
         let sysctls = security_context.iter().flat_map(|it| it.sysctls.iter().flatten());
         let forbidden_sysctl =
@@ -60,7 +60,7 @@ impl Guest {
         Ok(Self {
             pod: scheduler::pod(json, &mut Shared::default()).map_err(malformed)?,
             was_admitted: wire.status.start_time.is_some(),
-            is_static: is_made_here || annotations.contains_key("kubernetes.io/config.mirror"),
+            is_static: static_pod::is_static(&annotations),
             is_on_linux: wire.spec.os.is_none_or(|it| it.name == "linux"),
             runtime_class: wire.spec.runtime_class_name.filter(|it| !it.is_empty()).map(Text::from),
             forbidden_sysctl,

@@ -30,7 +30,7 @@ use crate::refusal::Refusal;
 use crate::route::{Part, Target};
 
 /// What an agent says of why it refuses.
-const REFUSAL_BYTES_MAX: usize = 64 << 10;
+pub(super) const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// What a client and an agent say to each other of what the connection becomes. No more of a client's headers reaches an agent:
 /// its credentials least of all.

@@ -12,7 +12,7 @@ use hyper::header::{
 use hyper::{Method, Request, StatusCode, Uri};
 use serde_json::Value;
 
-use super::agent::unreachable;
+use super::agent::{REFUSAL_BYTES_MAX, unreachable};
 use super::reply::{TEXT, not_found, respond};
 use super::{Api, Asked, Response};
 use crate::agents;
@@ -30,8 +30,6 @@ const REACHED: HeaderName = HeaderName::from_static("muster-reached");
 
 /// Where an agent passes requests on.
 const PASSED_ON: [&str; 2] = ["/podProxy/", "/nodeProxy/"];
-
-const REFUSAL_BYTES_MAX: usize = 64 << 10;
 
 /// What is between two neighbours, and not for those behind them.
 const OF_CONNECTION: [&str; 9] = [

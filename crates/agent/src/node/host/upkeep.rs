@@ -16,6 +16,7 @@ use muster_engine::plan::Event;
 use muster_engine::pod::Ending;
 use muster_engine::quantity::Quantity;
 use muster_engine::resources::{self, Amounts};
+use muster_engine::static_pod;
 use tokio::time::{Instant, sleep};
 
 use super::limits::Looks;
@@ -99,7 +100,9 @@ impl<R: Runtime> Upkeeper<'_, R> {
         let Some(pods) = self.pods() else { return false };
         let may_go = |it: &core::Pod| {
             let priority = it.spec.as_ref().and_then(|it| it.priority).unwrap_or(0);
-            it.metadata.deletion_timestamp.is_none() && !is_static(it) && priority < CRITICAL
+            it.metadata.deletion_timestamp.is_none()
+                && !static_pod::is_static(it.annotations())
+                && priority < CRITICAL
         };
         let pods: Vec<_> = pods.into_iter().filter(|it| may_go(it)).collect();
         let over = looks.over(self.node, &pods, self.node.config.upkeep.look_every).await;
@@ -331,7 +334,7 @@ fn candidate(pod: &core::Pod, stats: Option<&PodStats>, resource: Resource) -> C
     Candidate {
         uid: pod.uid().unwrap_or_default().into(),
         priority: spec.and_then(|it| it.priority).unwrap_or(0),
-        is_static: is_static(pod),
+        is_static: static_pod::is_static(pod.annotations()),
         is_daemon: pod
             .owner_references()
             .iter()
@@ -349,13 +352,6 @@ fn taken(stats: &ContainerStats, resource: Resource) -> u64 {
         Resource::Inodes => stats.rootfs.inodes_used + stats.logs.inodes_used,
         Resource::Pids => 0,
     }
-}
-
-/// From a file on the node, or the mirror of such a one.
-fn is_static(pod: &core::Pod) -> bool {
-    let annotation = |key: &str| pod.annotations().get(key).map(String::as_str);
-    annotation(muster_engine::static_pod::SOURCE).is_some_and(|it| it != "api")
-        || annotation("kubernetes.io/config.mirror").is_some()
 }
 
 fn requests(of: Option<&core::ResourceRequirements>) -> Amounts {
