@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use crate::facts::Text;
 use crate::time::Time;
 
 /// When we began to listen, and whether we ever stopped.
@@ -11,6 +12,10 @@ pub(super) struct Listening {
     awake_at: Option<Time>,
     /// When any node was last heard of.
     voice_at: Option<Time>,
+    /// The API server failed to carry out a write of ours, and no node was heard of since: it may refuse heartbeats too.
+    is_refused: bool,
+    /// The node whose write shows whether it still does.
+    probe: Option<Text>,
 }
 
 impl Listening {
@@ -41,11 +46,41 @@ impl Listening {
     /// heartbeats. Where so short a silence is not longer than two heartbeats it says nothing: the only node that is left
     /// would be silent so long each time, and the lost ones would never be seen to be lost.
     pub(super) fn hear(&mut self, grace: Duration, heartbeat: Duration, now: Time) {
+        if core::mem::take(&mut self.is_refused) {
+            self.anew(now);
+        }
         let before = self.voice_at.replace(now);
         let silence = grace * 3 / 5;
         if heartbeat * 2 < silence && before.is_some_and(|it| it + silence < now) {
             self.anew(now);
         }
+    }
+
+    /// Rule: when the API server fails to carry out a write, as on a full disk, it refuses heartbeats as well: every node's grace
+    /// starts again, and again when a node is heard of or a write succeeds.
+    pub(super) fn refused(&mut self, now: Time) {
+        self.is_refused = true;
+        self.probe = None;
+        self.anew(now);
+    }
+
+    /// A node was marked as lost.
+    pub(super) fn written(&mut self, now: Time) {
+        self.probe = None;
+        if core::mem::take(&mut self.is_refused) {
+            self.anew(now);
+        }
+    }
+
+    /// The write about the node came to nothing for another reason.
+    pub(super) fn not_written(&mut self, node: &Text) {
+        self.probe.take_if(|it| it == node);
+    }
+
+    /// Whether a node may be marked as lost now: while writes may be refused, one at a time, for those after it may be able to
+    /// speak again as soon as it succeeds.
+    pub(super) fn may_doubt(&mut self, node: &Text) -> bool {
+        !self.is_refused || self.probe.get_or_insert_with(|| node.clone()) == node
     }
 
     pub(super) fn anew(&mut self, now: Time) {

@@ -209,6 +209,9 @@ impl Loop for Lifecycle {
         match call {
             Call::ReadLease { node, heard } => self.answered(node, *heard, &outcome, now),
             Call::Doubt { node, .. } | Call::Amend { node, .. } => {
+                if matches!(call, Call::Doubt { .. }) {
+                    self.doubted(&node.name, &outcome, now);
+                }
                 let Some(member) = self.nodes.get_mut(&node.name).filter(|it| it.node.uid == node.uid) else {
                     return Next::default();
                 };
@@ -231,6 +234,19 @@ impl Lifecycle {
 
     fn awake(&mut self, now: Time) {
         self.rearm |= self.listening.awake(self.settings.grace, now);
+    }
+
+    /// A node was marked as lost, or the write was refused.
+    fn doubted(&mut self, node: &Text, outcome: &Outcome, now: Time) {
+        match outcome {
+            Outcome::Done(_) => self.listening.written(now),
+            Outcome::Refused(Refusal::Server(_)) => {
+                self.listening.refused(now);
+                // Before the next time the leases are read again.
+                self.nodes.values_mut().for_each(|it| it.confirmed = None);
+            }
+            Outcome::Refused(_) => self.listening.not_written(node),
+        }
     }
 
     fn put(&mut self, fact: Fact, now: Time, keys: &mut Vec<Key>) {
@@ -402,10 +418,13 @@ impl Lifecycle {
         let conditions = doubtful(&node);
         let lost_at = member.heard.min(now).max(self.listening.since()) + grace(&node, &self.settings);
         let call = if !conditions.is_empty() && lost_at <= now {
-            if member.confirmed == Some(member.heard) {
+            if member.confirmed != Some(member.heard) {
+                Some(Call::ReadLease { node: name.clone(), heard: member.heard })
+            } else if self.listening.may_doubt(name) {
                 Some(Call::Doubt { node, conditions, at: now })
             } else {
-                Some(Call::ReadLease { node: name.clone(), heard: member.heard })
+                let wake_at = Some(now + Listening::pulse(self.settings.grace));
+                return Look { wake_at, ..Look::default() };
             }
         } else {
             let taints = taints::wanted(&node, self.zones.send_off(&node), now);

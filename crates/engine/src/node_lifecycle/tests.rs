@@ -9,7 +9,8 @@
 //!
 //! Then come lines that begin with a second: what happens then, with the rest of such a line. `gone` deletes, `silent` and
 //! `speaks` end and begin the heartbeats, `tells` is a heartbeat by status; `asleep` leaves us without a chance to look until
-//! then, `deaf` shows us no watch, `hears` shows all that was missed; `mute` leaves our calls unanswered until `answers`.
+//! then, `deaf` shows us no watch, `hears` shows all that was missed; `mute` leaves our calls unanswered until `answers`;
+//! `full` has the API server refuse every write, heartbeats among them, until `room`.
 
 mod kept;
 mod stories;
@@ -49,6 +50,7 @@ struct Scene {
     now: Time,
     deaf: bool,
     mute: bool,
+    full: bool,
     story: String,
 }
 
@@ -69,6 +71,7 @@ impl Scene {
             now: Time::from_secs(0),
             deaf: true,
             mute: false,
+            full: false,
             story: String::new(),
         };
         for line in story.lines().map(str::trim).filter(|it| !it.is_empty()) {
@@ -130,6 +133,8 @@ impl Scene {
             }
             ["mute"] => self.mute = true,
             ["answers"] => self.mute = false,
+            ["full"] => self.full = true,
+            ["room"] => self.full = false,
             ["node", name, "gone"] => {
                 let node = self.nodes.remove(name).expect("it is there");
                 self.driver.take(Event::Gone { kind: NODES, fact: Fact::Node(node) }, self.now);
@@ -160,6 +165,9 @@ impl Scene {
     }
 
     fn beat(&mut self) {
+        if self.full {
+            return;
+        }
         let speaking = self.nodes.keys().filter(|it| !self.silent.contains(*it));
         let speaking: Vec<Text> = speaking.cloned().collect();
         for name in speaking {
@@ -236,6 +244,9 @@ impl Scene {
     fn make(&mut self, call: &Call) -> Outcome {
         if self.mute {
             return Outcome::Refused(Refusal::NoAnswer);
+        }
+        if self.full && !matches!(call, Call::ReadLease { .. }) {
+            return Outcome::Refused(Refusal::Server("the disk is full".into()));
         }
         match call {
             Call::ReadLease { node, .. } => match self.leases.get(node) {

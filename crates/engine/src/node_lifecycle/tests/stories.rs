@@ -622,3 +622,89 @@ fn a_clock_that_is_set_back_delays_nobody() {
     let look = lifecycle.look(&Key::Node("n1".into()), Time::from_secs(100));
     assert_eq!(look.wake_at, Some(Time::from_secs(150)));
 }
+
+#[test]
+fn a_full_disk_of_the_server_makes_no_node_lost_when_there_is_room_again() {
+    play(
+        400,
+        "
+        node n1 ready
+        node n2 ready
+        15 full
+        118 room
+        ",
+        expect![[r#"
+              60 read the lease of node n1
+              60 read the lease of node n2
+              60 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
+              60 node n2 has unknown Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
+             110 read the lease of node n1
+             110 read the lease of node n2
+             110 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
+            --
+            node n1 True []
+            node n2 True []
+        "#]],
+    );
+}
+
+#[test]
+fn a_node_that_died_during_a_full_disk_is_lost_after_its_grace() {
+    play(
+        400,
+        "
+        node n1 ready
+        node n2 ready
+        15 full
+        20 node n1 silent
+        100 room
+        ",
+        expect![[r#"
+              60 read the lease of node n1
+              60 read the lease of node n2
+              60 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
+              60 node n2 has unknown Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
+             150 read the lease of node n1
+             150 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure
+             150 event Node n1: NodeNotReady Node n1 status is now: NodeNotReady
+             150 node n1 has taints [unreachable:NoSchedule@150 unreachable:NoExecute@150]
+            --
+            node n1 Unknown [unreachable:NoSchedule@150 unreachable:NoExecute@150]
+            node n2 True []
+        "#]],
+    );
+}
+
+#[test]
+fn when_all_nodes_died_during_a_full_disk_one_write_shows_that_there_is_room() {
+    play(
+        400,
+        "
+        node n1 ready
+        node n2 ready
+        15 full
+        20 node n1 silent
+        20 node n2 silent
+        100 room
+        ",
+        expect![[r#"
+              60 read the lease of node n1
+              60 read the lease of node n2
+              60 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
+              60 node n2 has unknown Ready MemoryPressure DiskPressure PIDPressure  -> the disk is full
+             110 read the lease of node n1
+             110 read the lease of node n2
+             110 node n1 has unknown Ready MemoryPressure DiskPressure PIDPressure
+             110 event Node n1: NodeNotReady Node n1 status is now: NodeNotReady
+             110 node n1 has taints [unreachable:NoSchedule@110]
+             160 node n1 has taints [unreachable:NoSchedule@110 unreachable:NoExecute@160]
+             160 node n2 has unknown Ready MemoryPressure DiskPressure PIDPressure
+             160 event Node n2: NodeNotReady Node n2 status is now: NodeNotReady
+             160 node n1 has taints [unreachable:NoSchedule@110]
+             160 node n2 has taints [unreachable:NoSchedule@160]
+            --
+            node n1 Unknown [unreachable:NoSchedule@110]
+            node n2 Unknown [unreachable:NoSchedule@160]
+        "#]],
+    );
+}
