@@ -241,7 +241,7 @@ impl Volumes {
                     None => place.clone(),
                     Some(sub_path) => part(&place, &sub_path, target)?,
                 };
-                let propagation = propagation(wish.as_deref(), &host_path)?;
+                let (propagation, host_path) = propagation(wish.as_deref(), host_path)?;
                 let hidden = if kind.is_some() && is_whole { hidden(&own_paths, &place) } else { Vec::new() };
                 Ok(Found { host_path, propagation, hidden })
             }
@@ -466,22 +466,25 @@ fn is_recursive_read_only(mount: &VolumeMount, is_able: bool) -> Result<bool, Vo
 
 /// Rule: mounts pass from the machine to a container and back only where the machine's own mount passes them on.
 /// From a private one nothing passes in any case, so a container that would only receive is started all the same.
-fn propagation(wish: Option<&str>, path: &Path) -> Result<MountPropagation, VolumeError> {
+///
+/// Returns the path for the runtime as well: with symbolic links resolved, for the runtime judges the mount that the path is
+/// written under, and a link may lead to another.
+fn propagation(wish: Option<&str>, path: PathBuf) -> Result<(MountPropagation, PathBuf), VolumeError> {
     let wish = wish.unwrap_or("None");
     if wish == "None" {
-        return Ok(MountPropagation::PropagationPrivate);
+        return Ok((MountPropagation::PropagationPrivate, path));
     }
-    let real = path.canonicalize().map_err(|why| VolumeError::io("look at", path, why))?;
+    let real = path.canonicalize().map_err(|why| VolumeError::io("look at", &path, why))?;
     let mounts =
         table::read().map_err(|why| VolumeError::io("read", Path::new("/proc/self/mountinfo"), why))?;
     let under = table::over(&mounts, &real);
     let is_shared = under.is_some_and(|it| it.is_shared);
     match wish {
         "HostToContainer" if is_shared || under.is_some_and(|it| it.is_slave) => {
-            Ok(MountPropagation::PropagationHostToContainer)
+            Ok((MountPropagation::PropagationHostToContainer, real))
         }
-        "HostToContainer" => Ok(MountPropagation::PropagationPrivate),
-        "Bidirectional" if is_shared => Ok(MountPropagation::PropagationBidirectional),
+        "HostToContainer" => Ok((MountPropagation::PropagationPrivate, real)),
+        "Bidirectional" if is_shared => Ok((MountPropagation::PropagationBidirectional, real)),
         "Bidirectional" => {
             let point = under.map_or(Path::new("/"), |it| &it.point).display();
             Err(VolumeError::Unsupported(format!(

@@ -873,3 +873,32 @@ async fn a_path_of_the_machine_that_does_not_answer_holds_up_nobody() {
     answer.send(()).unwrap();
     looks.take(Path::new("/gone"), long, || Ok(())).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_host_path_through_a_symbolic_link_is_resolved_where_mounts_propagate() {
+    let Some(bed) = Bed::new("linked") else { return };
+    let real = bed.root.join("real");
+    fs::create_dir(&real).unwrap();
+    rustix::mount::mount_bind(&real, &real).unwrap();
+    rustix::mount::mount_change(&real, rustix::mount::MountPropagationFlags::SHARED).unwrap();
+    symlink("real", bed.root.join("link")).unwrap();
+    let pod = pod(json!({
+        "containers": [{"name": "c", "volumeMounts": [
+            {"name": "host", "mountPath": "/both", "mountPropagation": "Bidirectional"},
+            {"name": "host", "mountPath": "/received", "mountPropagation": "HostToContainer"},
+            {"name": "host", "mountPath": "/plain"},
+        ]}],
+        "volumes": [{"name": "host", "hostPath": {"path": bed.root.join("link"), "type": "Directory"}}],
+    }));
+    bed.prepare(&pod).await;
+    let mounts = bed.mounts(&pod).await;
+    rustix::mount::unmount(&real, rustix::mount::UnmountFlags::empty()).unwrap();
+    check(
+        &mounts,
+        expect![[r#"
+        /both <- ROOT/real rw PROPAGATION_BIDIRECTIONAL
+        /received <- ROOT/real rw PROPAGATION_HOST_TO_CONTAINER
+        /plain <- ROOT/link rw PROPAGATION_PRIVATE
+    "#]],
+    );
+}
