@@ -32,6 +32,9 @@ pub(crate) struct Serving {
     /// The addresses of pods: each node that joins and brings none is given 256 of them
     #[arg(long, value_name = "RANGE", default_value = "10.244.0.0/16")]
     cluster_cidr: String,
+    /// Ranges of addresses that spec.externalIPs of Services may be in; none by default. Agents need the same flag
+    #[arg(long, value_name = "RANGE,…", value_delimiter = ',')]
+    allow_external_ips: Vec<String>,
     /// How long the certificates of nodes, and others that are asked for, are good at most
     #[arg(long, value_name = "TIME", default_value = "365d", value_parser = span::parse)]
     cluster_signing_duration: Duration,
@@ -42,6 +45,10 @@ pub(crate) struct Serving {
 impl Serving {
     pub(crate) fn data_dir(&self) -> &Path {
         &self.data_dir
+    }
+
+    pub(crate) fn allow_external_ips(&self) -> &[String] {
+        &self.allow_external_ips
     }
 
     /// Does `start` and waits until a signal comes or something fails; says what is to come, and ends every part, at once if
@@ -110,6 +117,8 @@ impl Serving {
             None => server.give_pod_ranges(&self.cluster_cidr, 0),
         };
         given.map_err(|why| anyhow::anyhow!("choose another --cluster-cidr: {why}"))?;
+        let allowed = server.allow_external_ips(&self.allow_external_ips);
+        allowed.map_err(|why| anyhow::anyhow!("choose another --allow-external-ips: {why}"))?;
         Ok(server)
     }
 

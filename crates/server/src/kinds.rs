@@ -399,7 +399,7 @@ pub(crate) static KINDS: &[Kind] = &[
         status: Status::Apart(r#"{"loadBalancer":{}}"#),
         parts: &[of_agent("proxy", Some(("", "v1", "ServiceProxyOptions")), ANY_WAY)],
         fields: &["spec.clusterIP", "spec.type"],
-        plugins: &[Plugin::ServiceAddress],
+        plugins: &[Plugin::ServiceAddress, Plugin::ExternalIps],
         columns: columns::SERVICE,
         name: names::label_name,
         default: default::service,

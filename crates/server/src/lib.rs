@@ -202,6 +202,11 @@ impl Server {
         self.api.registry.memory.pod_ranges().give_of(range, left)
     }
 
+    /// Services may claim external addresses in these ranges; without a call, none. `Err` says which range is not one.
+    pub fn allow_external_ips(&self, ranges: &[String]) -> Result<(), String> {
+        self.api.registry.memory.external_ips().set(ranges)
+    }
+
     /// Certificates that are asked for are good for so long at most, and for as long unless less is asked for.
     pub fn sign_for(&mut self, life: Duration) {
         let life = SignedDuration::try_from(life).unwrap_or(SignedDuration::MAX);

@@ -2,6 +2,7 @@
 //! calls each of these a plugin; a kind's row names those that concern it, in upstream's order.
 
 mod certificate_requester;
+mod external_ips;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod node_taint;
@@ -54,6 +55,7 @@ pub(crate) enum Plugin {
     RuntimeClass,
     CertificateRequester,
     ServiceAddress,
+    ExternalIps,
 }
 
 /// What admission remembers from one request to the next.
@@ -62,11 +64,16 @@ pub(crate) struct Memory {
     addresses: service_address::Addresses,
     ranges: pod_range::PodRanges,
     charges: resource_quota::Charges,
+    external_ips: external_ips::Allowed,
 }
 
 impl Memory {
     pub(crate) fn charges(&self) -> &Charges {
         &self.charges
+    }
+
+    pub(crate) fn external_ips(&self) -> &external_ips::Allowed {
+        &self.external_ips
     }
 
     pub(crate) fn pod_ranges(&self) -> &PodRanges {
@@ -97,6 +104,7 @@ pub(crate) async fn mutate(
             Plugin::RuntimeClass => runtime_class::mutate(registry, attempt, object)?,
             Plugin::CertificateRequester => certificate_requester::mutate(context, attempt, object),
             Plugin::ServiceAddress => service_address::mutate(registry, context, attempt, object)?,
+            Plugin::ExternalIps => {}
         }
     }
     Ok(())
@@ -128,6 +136,7 @@ pub(crate) async fn validate(
             Plugin::LimitRanger => limit_ranger::validate(registry, attempt, object)?,
             Plugin::Priority => priority::validate(registry, attempt, object)?,
             Plugin::RuntimeClass => runtime_class::validate(registry, attempt, object)?,
+            Plugin::ExternalIps => external_ips::validate(registry, attempt, object)?,
             _ => {}
         }
     }

@@ -312,6 +312,45 @@ async fn a_service_has_an_address_of_its_own() {
 }
 
 #[tokio::test]
+async fn external_addresses_of_services_are_refused_unless_they_are_allowed() {
+    let server = Server::new().await;
+    let services = "/api/v1/namespaces/default/services";
+    let service = |name: &str, addresses: Value| json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], "externalIPs": addresses}});
+    let allow = |ranges: &[&str]| {
+        let ranges: Vec<String> = ranges.iter().map(|it| (*it).to_owned()).collect();
+        server.api.registry.memory.external_ips().set(&ranges).unwrap();
+    };
+    let mut said = String::new();
+    let mut tell = |what: &str, (code, made): (u16, Value)| {
+        let why = str_at(&made, "message");
+        writeln!(said, "{what}: {code} {} {why}", made["spec"]["externalIPs"]).unwrap();
+    };
+    tell("none is allowed", server.json("POST", services, service("a", json!(["192.0.2.7"]))).await);
+    allow(&["192.0.2.0/24", "2001:db8::/32"]);
+    tell("one is", server.json("POST", services, service("a", json!(["192.0.2.7"]))).await);
+    let both = json!(["192.0.2.8", "198.51.100.1", "203.0.113.1"]);
+    tell("some of several are", server.json("POST", services, service("b", both)).await);
+    let one = format!("{services}/a");
+    let more = |addresses: Value| json!({"spec": {"externalIPs": addresses}});
+    tell("one more that is not", server.merge(&one, more(json!(["192.0.2.7", "198.51.100.1"]))).await);
+    tell("one more that is", server.merge(&one, more(json!(["192.0.2.7", "192.0.2.8"]))).await);
+    allow(&[]);
+    tell("another change later", server.merge(&one, json!({"metadata": {"labels": {"a": "b"}}})).await);
+    tell("one less", server.merge(&one, more(json!(["192.0.2.8"]))).await);
+    tell("that one again", server.merge(&one, more(json!(["192.0.2.7", "192.0.2.8"]))).await);
+    expect![[r#"
+        none is allowed: 403 null services "a" is forbidden: spec.externalIPs 192.0.2.7: no range that --allow-external-ips names contains it
+        one is: 201 ["192.0.2.7"] 
+        some of several are: 403 null services "b" is forbidden: spec.externalIPs 198.51.100.1, 203.0.113.1: no range that --allow-external-ips names contains it
+        one more that is not: 403 null services "a" is forbidden: spec.externalIPs 198.51.100.1: no range that --allow-external-ips names contains it
+        one more that is: 200 ["192.0.2.7","192.0.2.8"] 
+        another change later: 200 ["192.0.2.7","192.0.2.8"] 
+        one less: 200 ["192.0.2.8"] 
+        that one again: 403 null services "a" is forbidden: spec.externalIPs 192.0.2.7: no range that --allow-external-ips names contains it
+    "#]].assert_eq(&said);
+}
+
+#[tokio::test]
 async fn a_service_that_changes_its_type_keeps_nothing_of_the_last() {
     let server = Server::new().await;
     let service = "/api/v1/namespaces/default/services/s";

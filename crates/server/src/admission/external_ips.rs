@@ -1,0 +1,106 @@
+//! Which external addresses Services may claim. Upstream: the admission plugin `DenyServiceExternalIPs`, which is off by
+//! default and knows no ranges.
+
+use std::net::IpAddr;
+use std::sync::{PoisonError, RwLock};
+
+use serde_json::Value;
+
+use super::{Attempt, Operation};
+use crate::object::list;
+use crate::refusal::Refusal;
+use crate::registry::Registry;
+
+/// The ranges that `--allow-external-ips` names. None: no Service may have external addresses.
+#[derive(Debug, Default)]
+pub(crate) struct Allowed(RwLock<Vec<Range>>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Range {
+    first: IpAddr,
+    bits: u8,
+}
+
+impl Allowed {
+    /// `Err` says which range is not one.
+    pub(crate) fn set(&self, ranges: &[String]) -> Result<(), String> {
+        let ranges = ranges.iter().map(|it| {
+            Range::parse(it).ok_or_else(|| format!("{it:?} is no range of addresses, such as 192.0.2.0/24"))
+        });
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = ranges.collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    fn contains(&self, address: &str) -> bool {
+        let Ok(address) = address.parse::<IpAddr>() else { return false };
+        self.0.read().unwrap_or_else(PoisonError::into_inner).iter().any(|it| it.contains(address))
+    }
+}
+
+impl Range {
+    /// `None`: it is none, or has bits set beyond its prefix.
+    fn parse(text: &str) -> Option<Self> {
+        let (first, bits) = text.split_once('/')?;
+        let range = Self { first: first.parse().ok()?, bits: bits.parse().ok()? };
+        let (number, width) = number(range.first);
+        (range.bits <= width && prefix(number, width, range.bits) == number).then_some(range)
+    }
+
+    fn contains(self, address: IpAddr) -> bool {
+        let ((first, width), (number, of_address)) = (number(self.first), number(address));
+        width == of_address && prefix(number, width, self.bits) == first
+    }
+}
+
+fn number(address: IpAddr) -> (u128, u8) {
+    match address {
+        IpAddr::V4(it) => (u32::from(it).into(), 32),
+        IpAddr::V6(it) => (it.into(), 128),
+    }
+}
+
+/// The number without the bits beyond the prefix.
+fn prefix(number: u128, width: u8, bits: u8) -> u128 {
+    let rest = u32::from(width - bits);
+    number.checked_shr(rest).unwrap_or(0).checked_shl(rest).unwrap_or(0)
+}
+
+/// Rule: a Service may claim only external addresses that the operator allowed. Those that it has already stay, so that it
+/// can be changed otherwise; nodes do not program them until they are allowed.
+pub(super) fn validate(registry: &Registry, attempt: Attempt<'_>, service: &Value) -> Result<(), Refusal> {
+    let before = match attempt.operation {
+        Operation::Update { old } => list(&old["spec"], "externalIPs"),
+        Operation::Create | Operation::Delete => &[],
+    };
+    let added = list(&service["spec"], "externalIPs").iter().filter(|it| !before.contains(it));
+    let refused: Vec<&str> =
+        added.filter_map(Value::as_str).filter(|it| !registry.memory.external_ips().contains(it)).collect();
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let refused = refused.join(", ");
+    let why = format!("spec.externalIPs {refused}: no range that --allow-external-ips names contains it");
+    Err(attempt.forbid(service, &why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_contain_addresses_of_their_family() {
+        let allowed = Allowed::default();
+        assert!(!allowed.contains("192.0.2.7"), "none is allowed by default");
+        allowed.set(&["192.0.2.0/28".to_owned(), "2001:db8::/32".to_owned()]).unwrap();
+        let asked = ["192.0.2.7", "192.0.2.16", "2001:db8::1", "2001:db9::1", "::ffff:192.0.2.7", "x"];
+        assert_eq!(asked.map(|it| allowed.contains(it)), [true, false, true, false, false, false]);
+    }
+
+    #[test]
+    fn what_is_no_range_is_refused() {
+        let wrong = ["192.0.2.1", "192.0.2.1/24", "192.0.2.0/33", "x/8", "::1/129"];
+        let parsed = wrong.map(|it| Range::parse(it).is_some());
+        assert_eq!(parsed, [false; 5]);
+        assert_eq!(["0.0.0.0/0", "::/0", "192.0.2.1/32"].map(|it| Range::parse(it).is_some()), [true; 3]);
+    }
+}
