@@ -19,13 +19,13 @@ pub use self::name::normal;
 pub use self::sandbox::{SANDBOX_IMAGE, sandbox_image};
 
 use self::archive::{Archive, Blob, Found};
-use crate::runtime::Cri;
 use crate::runtime::containerd::content::content_client::ContentClient;
 use crate::runtime::containerd::content::{WriteAction, WriteContentRequest};
 use crate::runtime::containerd::images::images_client::ImagesClient;
 use crate::runtime::containerd::images::{CreateImageRequest, Descriptor, Image, UpdateImageRequest};
 use crate::runtime::containerd::leases::leases_client::LeasesClient;
 use crate::runtime::containerd::leases::{CreateRequest, DeleteRequest};
+use crate::runtime::{Cri, Runtime as _, RuntimeError};
 
 /// The namespace of containerd's in which CRI has its images.
 const NAMESPACE: &str = "k8s.io";
@@ -112,6 +112,22 @@ pub async fn import_made(runtime: &Cri, made: &Made) -> Result<(), ImageError> {
     }
     lease.name(&made.name, &made.target).await?;
     lease.give_back().await
+}
+
+/// Rule: a machine needs no registry for sandboxes: where the image is missing that containerd makes them from, the one that is
+/// built in takes its name. Returns that name, if so.
+pub async fn ensure_sandbox_image(runtime: &Cri) -> Result<Option<String>, ImageError> {
+    let failed = |it: RuntimeError| ImageError::Containerd {
+        tried: "look for the sandbox image",
+        why: it.to_string(),
+    };
+    let Some(name) = runtime.sandbox_image().await.map_err(failed)? else { return Ok(None) };
+    if runtime.image(&name).await.map_err(failed)?.is_some() {
+        return Ok(None);
+    }
+    let normal = normal(&name).ok_or_else(|| ImageError::BadName { name: name.clone() })?;
+    import_made(runtime, &Made { name: normal, ..sandbox_image() }).await?;
+    Ok(Some(name))
 }
 
 /// An image that was made in memory.

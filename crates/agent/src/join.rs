@@ -27,6 +27,7 @@ use self::pem::Certificate;
 use crate::words::in_words;
 
 pub use self::authority::fingerprint;
+pub(crate) use self::pem::write as write_private;
 
 /// Who signs what a node shows the API server, and what it shows those who come to it.
 const CLIENT: (&str, &str) = ("kubernetes.io/kube-apiserver-client-kubelet", "client auth");
@@ -314,7 +315,12 @@ async fn with_token(
     let line = Arc::new(Line::new(server, authority_pem, Credentials::Token(token))?);
     let new = signed(&line.client(), &asking.name, CLIENT, &[]).await;
     let new = new.map_err(|error| match error {
-        JoinError::Ask { error, .. } => JoinError::Ask { hint: hint(&error), error },
+        JoinError::Ask { error: error @ kube::Error::Api(_), .. } => {
+            JoinError::Ask { hint: hint(&error), error }
+        }
+        JoinError::Ask { error, .. } => {
+            JoinError::Reach { server: asking.server.clone(), why: in_words(&error) }
+        }
         other => other,
     })?;
     line.go_on_with(Credentials::Certificate(new.pem.clone()));

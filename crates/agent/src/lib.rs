@@ -11,6 +11,7 @@ pub mod node;
 pub mod record;
 pub mod references;
 pub mod runtime;
+mod shares;
 pub mod sim;
 pub mod volumes;
 mod words;

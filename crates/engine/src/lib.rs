@@ -42,6 +42,7 @@ extern crate alloc;
 pub mod act;
 mod attempt;
 pub mod cache;
+pub mod cluster_identity;
 pub mod daemonset;
 pub mod disruption;
 pub mod downward;

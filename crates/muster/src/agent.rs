@@ -9,10 +9,11 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use http::Uri;
 use muster_agent::endpoint::{Endpoint, Identity};
+use muster_agent::image;
 use muster_agent::join::{Asking, Authority, JoinError, Member, Token};
 use muster_agent::machine;
 use muster_agent::metrics::Metrics;
-use muster_agent::net;
+use muster_agent::net::{self, Range};
 use muster_agent::node::{Config, Node, Upkeep, host};
 use muster_agent::record::Recorder;
 use muster_agent::runtime::{Cri, Runtime as _};
@@ -24,6 +25,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::sim_node::{label, taint};
 use crate::span;
+
+/// How often it is looked whether the image for sandboxes is there; and after a failure.
+const SANDBOX_IMAGE_EVERY: Duration = Duration::from_secs(600);
+const SANDBOX_IMAGE_RETRY: Duration = Duration::from_secs(10);
 
 /// Make this machine a node: run the pods that it is given, until Ctrl-C or SIGTERM
 ///
@@ -88,12 +93,19 @@ pub(crate) struct Args {
     /// The addresses of its pods, as 10.244.1.0/24 [default: those that the server gives it]
     #[arg(long, value_name = "RANGE")]
     pod_cidr: Option<String>,
+    /// Ranges of addresses that spec.externalIPs of Services may be in, as 192.0.2.0/24; other external addresses are not
+    /// programmed. The API server needs the same flag
+    #[arg(long, value_name = "RANGE,…", value_delimiter = ',', value_parser = range)]
+    allow_external_ips: Vec<Range>,
     /// Whom the machine itself asks for names
     #[arg(long, value_name = "FILE", default_value = "/etc/resolv.conf")]
     resolv_conf: PathBuf,
     /// Where the runtime reads what the network of its pods is. Nothing is written where there is something
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/net.d")]
     cni_conf_dir: PathBuf,
+    /// Give containers that name no seccomp profile the runtime's default instead of none
+    #[arg(long)]
+    seccomp_default: bool,
     /// Where the node's pods are in each cgroup hierarchy
     #[arg(long, value_name = "PATH", default_value = "/kubepods")]
     cgroup_parent: String,
@@ -225,6 +237,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -> anyhow::Result<()> {
+    let missing = machine::missing_for_agent();
+    if !missing.is_empty() {
+        bail!("no pod can run here: {}", missing.join("; "));
+    }
+    for it in machine::wanting_for_agent() {
+        tracing::warn!("{it}");
+    }
     let name = match &args.node_name {
         Some(name) => name.clone(),
         None => hostname()?,
@@ -249,6 +268,7 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
         authority,
         address,
     };
+    net::reach_server(&args.server).await;
     let member = tokio::select! {
         () = asked.cancelled() => return Ok(()),
         joined = Member::join(&asking) => joined?,
@@ -264,6 +284,7 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
             config.runtime.display()
         );
     }
+    let sandbox_image = keep_sandbox_image(runtime.clone(), stop.clone());
     let identity = Arc::new(Identity::new(member.authority_pem().as_bytes())?);
     let serve = |pem: &str| {
         if let Err(error) = identity.set(pem.as_bytes(), pem.as_bytes()) {
@@ -292,10 +313,17 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
         stop.cancel();
     };
     let parts = async {
-        let ((), (), (), served, ()) = tokio::join!(
+        let ((), (), (), (), served, ()) = tokio::join!(
             ending,
+            sandbox_image,
             member.keep(config.address, serve, stop.clone()),
-            net::run(config.clone(), member.client(), node.network.clone(), stop.clone()),
+            net::run(
+                config.clone(),
+                member.client(),
+                node.network.clone(),
+                node.membership.clone(),
+                stop.clone()
+            ),
             Arc::new(Endpoint::new(node.clone())).serve(listener, identity.clone(), stop.clone()),
             node.clone().run(stop.clone()),
         );
@@ -304,6 +332,41 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
     tokio::select! {
         () = recording => bail!("nobody writes events any more"),
         served = parts => Ok(served?),
+    }
+}
+
+/// Sees to the image that sandboxes are made from, until `stop`: where there is no registry, and after images were removed.
+async fn keep_sandbox_image(runtime: Arc<Cri>, stop: CancellationToken) {
+    let keeping = async {
+        let mut is_told = false;
+        loop {
+            let wait = match image::ensure_sandbox_image(&runtime).await {
+                Ok(taken) => {
+                    if let Some(name) = taken {
+                        tracing::info!(
+                            "the sandbox image {name} was missing: the built-in one has that name now"
+                        );
+                    }
+                    SANDBOX_IMAGE_EVERY
+                }
+                Err(error) => {
+                    // A runtime that is not up yet is told of elsewhere.
+                    if !std::mem::replace(&mut is_told, true) {
+                        let error = format!("{:#}", anyhow::Error::from(error));
+                        tracing::warn!(
+                            error,
+                            "pods need the runtime's sandbox image: pull it, or set another"
+                        );
+                    }
+                    SANDBOX_IMAGE_RETRY
+                }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = keeping => {}
     }
 }
 
@@ -323,9 +386,12 @@ fn config(args: &Args, name: String, address: IpAddr) -> anyhow::Result<Config> 
         pod_range: args.pod_cidr.clone(),
         cni_conf: Some(args.cni_conf_dir.clone()),
         static_pods: args.static_pods.clone(),
+        server: args.server.clone(),
+        external_ips: args.allow_external_ips.clone(),
         cluster_dns: args.cluster_dns.0,
         resolv_conf: args.resolv_conf.clone(),
         cluster_domain: args.cluster_domain.clone(),
+        seccomp_default: args.seccomp_default,
         upkeep: args.upkeep.upkeep()?,
     })
 }
@@ -370,6 +436,11 @@ pub(crate) fn socket(text: &str) -> anyhow::Result<PathBuf> {
         bail!("{text:?} is not unix:// and the path of a socket, as unix:///run/containerd/containerd.sock");
     }
     Ok(path.into())
+}
+
+fn range(text: &str) -> anyhow::Result<Range> {
+    Range::parse(text)
+        .with_context(|| format!("{text:?} is no range of IPv4 addresses, such as 192.0.2.0/24"))
 }
 
 fn own_path(text: &str) -> anyhow::Result<(PathBuf, PathBuf)> {

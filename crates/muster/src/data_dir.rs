@@ -56,25 +56,13 @@ pub(crate) struct DownArgs {
 pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
     let dir = &args.data_dir;
     if !dir.join("lock").exists() {
-        bail!("no muster has been up on {}: choose another --data-dir", dir.display());
+        return down_without_directory(dir).await;
     }
     let mut file = open(dir).map_err(|error| cannot_use(dir, &error))?;
     match file.try_lock() {
         Ok(()) => {
-            let pods = machine::pods(dir).await;
-            if 0 < pods {
-                let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
-                eprintln!("muster: ending {pods}, up to {} s", machine::GRACE.as_secs());
-            }
-            let was = machine::clear(dir, machine::GRACE).await?;
-            let left = machine::look(dir)?;
-            if !left.0.is_empty() {
-                bail!("this is left, although it was to go; root may do it: {}", left.0.join(", "));
-            }
+            clear(dir).await?;
             let dir = dir.display();
-            for it in &was.0 {
-                println!("removed: {it}");
-            }
             println!(
                 "nothing runs on {dir}. Its data stays: `muster up --data-dir {dir}` goes on with it, and to forget the cluster \
                  remove the directory"
@@ -90,6 +78,41 @@ pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
         }
         Err(TryLockError::Error(error)) => Err(cannot_use(dir, &error)),
     }
+}
+
+/// The data directory was removed, or never was one. What its nodes had of this machine is found by its path.
+async fn down_without_directory(dir: &Path) -> anyhow::Result<()> {
+    if machine::look(dir)?.0.is_empty() {
+        bail!("no muster has been up on {}: choose another --data-dir", dir.display());
+    }
+    if let Some(up) = machine::user_of(dir)? {
+        bail!(
+            "muster (process {up}) is still running on {}, which was removed: stop it with SIGTERM",
+            dir.display()
+        );
+    }
+    clear(dir).await?;
+    println!("nothing runs on {} any more, which has no data", dir.display());
+    Ok(())
+}
+
+async fn clear(dir: &Path) -> anyhow::Result<()> {
+    let pods = machine::pods(dir).await;
+    if 0 < pods {
+        let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
+        eprintln!("muster: ending {pods}, up to {} s", machine::GRACE.as_secs());
+    }
+    // Without its files a containerd cannot end pods in an orderly way.
+    let abandoned = machine::clear_abandoned(dir).await?;
+    let was = machine::clear(dir, machine::GRACE).await?;
+    let left = machine::look(dir)?;
+    if !left.0.is_empty() {
+        bail!("this is left, although it was to go; root may do it: {}", left.0.join(", "));
+    }
+    for it in abandoned.0.iter().chain(&was.0) {
+        println!("removed: {it}");
+    }
+    Ok(())
 }
 
 fn open(dir: &Path) -> io::Result<File> {

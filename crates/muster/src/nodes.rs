@@ -27,6 +27,9 @@ const TOKEN_TTL: Duration = Duration::from_secs(3600);
 /// How long an agent may take to end when its pods have.
 const AGENT_STOP_MAX: Duration = Duration::from_secs(10);
 
+/// How often the routes of the nodes' namespaces are looked at.
+const ROUTES_EVERY: Duration = Duration::from_secs(30);
+
 /// The nodes share a disk with all else that is on this machine, which is often nearly full: a share of it says nothing about
 /// them, and only its end does.
 const SHARED_DISK: &str =
@@ -77,6 +80,16 @@ impl Nodes {
                     }
                 }
             });
+            let (kept, stop) = (place.clone(), parts.stop());
+            parts.keep(format!("network of {}", place.name), move || {
+                let (place, stop) = (kept.clone(), stop.clone());
+                async move {
+                    tokio::select! {
+                        () = stop.cancelled() => Ok(()),
+                        () = keep_routes(&place) => Ok(()),
+                    }
+                }
+            });
             let mut arguments = arguments(&place, &server, &data_dir.join("ca.crt"), &token_file);
             arguments.extend(further.iter().map(OsString::from));
             let (program, stop, hurry) = (program.clone(), parts.stop(), parts.hurry());
@@ -96,6 +109,17 @@ impl Nodes {
         match &self.token {
             Some(token) => token::delete(administrator, token).await,
             None => Ok(()),
+        }
+    }
+}
+
+/// A link that went down and up, or a program that looks after the machine's network, takes routes away.
+async fn keep_routes(place: &Place) {
+    loop {
+        tokio::time::sleep(ROUTES_EVERY).await;
+        // With its link down there can be none.
+        if let Err(error) = place.keep_routes().await {
+            tracing::debug!("{}: {:#}", place.name, anyhow::Error::from(error));
         }
     }
 }

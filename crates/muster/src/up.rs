@@ -2,7 +2,7 @@
 //! containerd and an agent.
 
 use std::cell::Cell;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{IsTerminal as _, Write as _, stderr, stdout};
 use std::path::Path;
 use std::pin::pin;
@@ -35,6 +35,11 @@ const SIM_NODES: u16 = 3;
 /// How often it is told how many nodes are Ready: on a terminal, where it is one line that changes, and elsewhere.
 const TOLD_EVERY: Duration = Duration::from_millis(100);
 const LINE_EVERY: Duration = Duration::from_secs(5);
+
+/// After this it is also said what is waited for: of so many nodes, in so many characters each.
+const WHY_AFTER: Duration = Duration::from_secs(5);
+const WAITS_MAX: usize = 3;
+const WHY_MAX: usize = 300;
 
 /// Run an API server, the controllers and nodes on this machine, until Ctrl-C
 ///
@@ -165,7 +170,14 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
     let began = Timestamp::now();
     let machine = match counts.real {
         0 => None,
-        _ => Some(Machine::open(args.serving.data_dir()).await?),
+        _ => {
+            let dir = args.serving.data_dir();
+            let abandoned = machine::clear_abandoned(dir).await?;
+            for it in &abandoned.0 {
+                eprintln!("muster: removed what an earlier cluster in {} left: {it}", dir.display());
+            }
+            Some(Machine::open(dir).await?)
+        }
     };
     let mut server = args.serving.bind(machine.as_ref()).await?;
     let port = server.address().port();
@@ -206,16 +218,18 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
     let nodes = match &machine {
         Some(machine) => {
             let dir = args.serving.data_dir();
-            Some(
-                Nodes::start(machine, counts.real, port, dir, &args.agent_flags, &administrator, parts)
-                    .await?,
-            )
+            let mut flags = Vec::new();
+            if !args.serving.allow_external_ips().is_empty() {
+                flags.push(format!("--allow-external-ips={}", args.serving.allow_external_ips().join(",")));
+            }
+            flags.extend(args.agent_flags.iter().cloned());
+            Some(Nodes::start(machine, counts.real, port, dir, &flags, &administrator, parts).await?)
         }
         None => None,
     };
-    let troubled = nodes_are_ready(administrator.clone(), counts).await?;
+    let troubled = nodes_are_ready(administrator.clone(), counts, args.serving.data_dir()).await?;
     if let Some(nodes) = nodes {
-        agents_are_heard(&administrator, counts.real, began).await?;
+        agents_are_heard(&administrator, counts.real, began, args.serving.data_dir()).await?;
         nodes.have_joined(&administrator).await?;
     }
     println!("ready: {}; {export}", counts.in_words(troubled));
@@ -224,45 +238,88 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
 
 /// Waits until each of the nodes is Ready and may be given pods, but for those that were told to fail when they last ran, and says how many these
 /// are.
-async fn nodes_are_ready(client: kube::Client, counts: &Counts) -> anyhow::Result<usize> {
+async fn nodes_are_ready(client: kube::Client, counts: &Counts, data_dir: &Path) -> anyhow::Result<usize> {
     let names = counts.names();
     let mut progress = Progress::new(counts.all());
     let (mut ready, mut troubled) = (HashSet::new(), HashSet::new());
+    // Why each of the others is not.
+    let mut waiting: BTreeMap<String, String> =
+        names.iter().map(|it| (it.clone(), not_registered(it, data_dir))).collect();
     let mut nodes = pin!(watcher::watcher(Api::<Node>::all(client), watcher::Config::default()));
     while ready.len() + troubled.len() < counts.all() {
-        let Some(event) = nodes.try_next().await.context("watch the nodes")? else {
-            bail!("nobody tells of the nodes")
+        let event = tokio::select! {
+            event = nodes.try_next() => event,
+            () = tokio::time::sleep(TOLD_EVERY) => {
+                progress.tell(ready.len(), &waiting);
+                continue;
+            }
         };
+        let Some(event) = event.context("watch the nodes")? else { bail!("nobody tells of the nodes") };
         let (watcher::Event::Apply(node) | watcher::Event::InitApply(node)) = event else { continue };
         let name = node.name_any();
         if !names.contains(&name) {
             continue;
         }
         if node.annotations().contains_key(sim::FAIL) {
+            waiting.remove(&name);
             troubled.insert(name);
         } else if is_ready(&node) {
+            waiting.remove(&name);
             ready.insert(name);
+        } else if let Some(why) = waiting.get_mut(&name) {
+            *why = why_not_ready(&node);
         }
-        progress.tell(ready.len());
+        progress.tell(ready.len(), &waiting);
     }
     progress.end();
     Ok(troubled.len())
 }
 
+fn not_registered(name: &str, data_dir: &Path) -> String {
+    let log = data_dir.join("nodes").join(name).join("agent.log");
+    match name.starts_with("node-") {
+        true => format!("it has not registered yet; its agent's log is {}", log.display()),
+        false => "it has not registered yet".to_owned(),
+    }
+}
+
+fn why_not_ready(node: &Node) -> String {
+    let mut conditions = node.status.iter().flat_map(|it| it.conditions.iter().flatten());
+    match conditions.find(|it| it.type_ == "Ready") {
+        Some(it) if it.status != "True" => {
+            let message = it.message.as_deref().or(it.reason.as_deref()).unwrap_or("no reason given");
+            message.chars().take(WHY_MAX).collect()
+        }
+        Some(_) => format!("its taint {NOT_READY} is not removed yet"),
+        None => "it has no condition Ready yet".to_owned(),
+    }
+}
+
 /// A node may have been Ready when the one before us was killed: so each is waited for until it renews its lease.
-async fn agents_are_heard(client: &kube::Client, count: u16, began: Timestamp) -> anyhow::Result<()> {
+async fn agents_are_heard(
+    client: &kube::Client,
+    count: u16,
+    began: Timestamp,
+    data_dir: &Path,
+) -> anyhow::Result<()> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
+    let mut progress = Progress::new(usize::from(count));
     for number in 1..=count {
         let name = format!("node-{number}");
+        let log = data_dir.join("nodes").join(&name).join("agent.log");
+        let why = format!("its lease is not renewed; its agent's log is {}", log.display());
+        let waiting = BTreeMap::from([(name.clone(), why)]);
         loop {
             let lease = leases.get_opt(&name).await.with_context(|| format!("read the lease of {name}"))?;
             let renewed = lease.and_then(|it| it.spec).and_then(|it| it.renew_time);
             if renewed.is_some_and(|it| began <= it.0) {
                 break;
             }
+            progress.tell(usize::from(number - 1), &waiting);
             tokio::time::sleep(TOLD_EVERY).await;
         }
     }
+    progress.end();
     Ok(())
 }
 
@@ -272,10 +329,12 @@ fn is_ready(node: &Node) -> bool {
     conditions.any(|it| it.type_ == "Ready" && it.status == "True") && !taints.any(|it| it.key == NOT_READY)
 }
 
-/// How many nodes are Ready, for whoever waits: on a terminal one line that changes and goes, else a line now and then.
+/// How many nodes are Ready, and after a while why the others are not: on a terminal one line that changes and goes, else a line
+/// now and then.
 struct Progress {
     count: usize,
     is_terminal: bool,
+    began: Instant,
     told: Instant,
     has_line: bool,
 }
@@ -283,21 +342,27 @@ struct Progress {
 impl Progress {
     fn new(count: usize) -> Self {
         let is_terminal = stdout().is_terminal() && stderr().is_terminal();
-        Self { count, is_terminal, told: Instant::now(), has_line: false }
+        Self { count, is_terminal, began: Instant::now(), told: Instant::now(), has_line: false }
     }
 
-    fn tell(&mut self, ready: usize) {
-        let every = if self.is_terminal { TOLD_EVERY } else { LINE_EVERY };
+    fn tell(&mut self, ready: usize, waiting: &BTreeMap<String, String>) {
+        // A line with reasons may be longer than the terminal is wide: it is not overwritten.
+        let is_late = WHY_AFTER <= self.began.elapsed();
+        let is_overwritten = self.is_terminal && !is_late;
+        let every = if is_overwritten { TOLD_EVERY } else { LINE_EVERY };
         if self.told.elapsed() < every {
             return;
         }
         self.told = Instant::now();
-        let line = format!("muster: {ready} of {} nodes are Ready", self.count);
-        if self.is_terminal {
+        let why = if is_late { waits(waiting) } else { String::new() };
+        let line = format!("muster: {ready} of {} nodes are Ready{why}", self.count);
+        if is_overwritten {
             self.has_line = true;
             eprint!("\r{line}\x1b[K");
             let _ = stderr().flush();
         } else {
+            self.end();
+            self.has_line = false;
             eprintln!("{line}");
         }
     }
@@ -306,5 +371,49 @@ impl Progress {
         if self.has_line {
             eprint!("\r\x1b[K");
         }
+    }
+}
+
+/// The first few of those that are waited for, each with the reason.
+fn waits(waiting: &BTreeMap<String, String>) -> String {
+    let named = waiting.iter().take(WAITS_MAX).map(|(name, why)| format!("{name}: {why}"));
+    let named = named.collect::<Vec<_>>().join("; ");
+    match waiting.len().saturating_sub(WAITS_MAX) {
+        _ if waiting.is_empty() => String::new(),
+        0 => format!("; waiting for {named}"),
+        more => format!("; waiting for {named}; and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(status: serde_json::Value) -> Node {
+        serde_json::from_value(json!({"metadata": {"name": "node-1"}, "status": status})).unwrap()
+    }
+
+    #[test]
+    fn what_is_waited_for_is_named_with_its_reason() {
+        let condition = |status: &str, message: &str| json!({"conditions": [{"type": "Ready", "status": status, "message": message}]});
+        let waiting = |nodes: &[(&str, String)]| {
+            waits(&nodes.iter().map(|(name, why)| ((*name).to_owned(), why.clone())).collect())
+        };
+        let network = why_not_ready(&node(condition("False", "container runtime network not ready")));
+        let taint = why_not_ready(&node(condition("True", "")));
+        let none = why_not_ready(&node(json!({})));
+        let said = [
+            waiting(&[]),
+            waiting(&[("node-1", network.clone()), ("node-2", not_registered("node-2", Path::new("d")))]),
+            waiting(&[("a", taint), ("b", none), ("c", network.clone()), ("d", network)]),
+        ];
+        expect![[r#"
+
+            ; waiting for node-1: container runtime network not ready; node-2: it has not registered yet; its agent's log is d/nodes/node-2/agent.log
+            ; waiting for a: its taint node.kubernetes.io/not-ready is not removed yet; b: it has no condition Ready yet; c: container runtime network not ready; and 1 more"#]]
+        .assert_eq(&said.join("\n"));
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Only the API server is let in: whoever else may ask for something asks it, and it decides.
 
+mod connections;
 mod logs;
 mod proxy;
 mod spdy;
@@ -10,6 +11,7 @@ mod stream;
 mod tls;
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,17 +29,17 @@ use jiff::{SignedDuration, Timestamp};
 use rustix::net::sockopt;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use self::connections::{Connections, Handshake};
 pub use self::tls::{Identity, IdentityError};
 use crate::metrics;
+use crate::net;
 use crate::node::{Node, Shown};
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
-/// Connections at once, of whoever: a handshake costs some 20 kB, and only the API server gets further.
-const CONNECTIONS_MAX: usize = 256;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const HEADER_BYTES_MAX: usize = 64 << 10;
@@ -129,7 +131,8 @@ impl<R: Runtime> Endpoint<R> {
         stop: CancellationToken,
     ) -> Result<(), IdentityError> {
         let tls = TlsAcceptor::from(Arc::new(identity.config()?));
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let server = net::server_addresses(&self.node.config.server).await;
+        let connections = Connections::new(server);
         loop {
             let accepted = tokio::select! {
                 () = stop.cancelled() => return Ok(()),
@@ -143,16 +146,17 @@ impl<R: Runtime> Endpoint<R> {
                     continue;
                 }
             };
-            let Ok(place) = places.clone().try_acquire_owned() else {
+            let Some(handshake) = connections.begin(peer.ip()) else {
                 tracing::debug!(%peer, "too many connections");
                 continue;
             };
             let (endpoint, tls, stop) = (self.clone(), tls.clone(), stop.clone());
+            let connections = connections.clone();
             tokio::spawn(async move {
-                let place = Arc::new(place);
+                let peer_of = (peer.ip(), &*connections);
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    served = endpoint.connection(stream, &tls, place, &stop) => if let Err(error) = served {
+                    served = endpoint.connection(stream, &tls, peer_of, handshake, &stop) => if let Err(error) = served {
                         tracing::debug!(%peer, %error, "a connection ended early");
                     },
                 }
@@ -164,7 +168,8 @@ impl<R: Runtime> Endpoint<R> {
         self: Arc<Self>,
         stream: TcpStream,
         tls: &TlsAcceptor,
-        place: Arc<tokio::sync::OwnedSemaphorePermit>,
+        (peer, connections): (IpAddr, &Connections),
+        handshake: Handshake,
         stop: &CancellationToken,
     ) -> io::Result<()> {
         stream.set_nodelay(true)?;
@@ -178,6 +183,9 @@ impl<R: Runtime> Endpoint<R> {
         if !certificate.is_some_and(|it| tls::is_server(it)) {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not the API server"));
         }
+        let permit = connections.serve(peer, handshake);
+        let place =
+            Arc::new(permit.ok_or_else(|| io::Error::other("too many connections of the API server"))?);
         let stop = stop.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let (endpoint, held) = (self.clone(), stream::Held { _place: place.clone(), stop: stop.clone() });

@@ -167,3 +167,22 @@ async fn no_path_leads_anywhere_else() {
     "#]]
     .assert_eq(&said);
 }
+
+#[tokio::test]
+async fn idle_connections_of_others_do_not_keep_the_api_server_out() {
+    let authority = Authority::new();
+    let stop = CancellationToken::new();
+    let address = served(&authority, stop.clone()).await;
+    let mut idle = Vec::new();
+    for _ in 0..300 {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        idle.push(socket.connect(address).await.unwrap());
+    }
+    let groups = ["system:masters"];
+    let server =
+        authority.issue("kube-apiserver-kubelet-client", &groups, ExtendedKeyUsagePurpose::ClientAuth);
+    assert_eq!(get(&authority, address, Some(&server), "/healthz").await.as_deref(), Some("200 ok"));
+    drop(idle);
+    stop.cancel();
+}

@@ -62,7 +62,7 @@ pub(super) fn make_dir(path: &Path) -> Result<(), JoinError> {
 }
 
 /// Writes a file that only its owner may read, whole or not at all.
-pub(super) fn write(path: &Path, content: &str) -> Result<(), JoinError> {
+pub(crate) fn write(path: &Path, content: &str) -> Result<(), JoinError> {
     let new = path.with_added_extension("new");
     let written = || {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;

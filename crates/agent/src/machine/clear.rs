@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::process::Command;
 
-use super::{MachineError, Place, RUN, containerd, identity, network};
+use super::{MachineError, Place, RANGE_FILE, RUN, containerd, identity, network};
 use crate::runtime::{Cri, Runtime, annotation, v1};
 use crate::volumes::table;
 
@@ -80,6 +80,42 @@ pub fn look(data_dir: &Path) -> Result<Left, MachineError> {
     Ok(left(&dir, &id, &places(&dir, &id)))
 }
 
+/// Rule: what a removed data directory left is not taken over, for the files that it stands on are gone: it is cleared before a new
+/// cluster begins in a directory of that name. Returns what was there; nothing, if there is nothing or it can be used.
+pub async fn clear_abandoned(data_dir: &Path) -> Result<Left, MachineError> {
+    let (dir, id) = identity(data_dir)?;
+    let places = places(&dir, &id);
+    let left = left(&dir, &id, &places);
+    let is_without_files = |it: &Place| {
+        let runs = !it.containerd_pids().is_empty() || !it.shim_pids().is_empty();
+        runs && !it.has_files()
+    };
+    let is_abandoned = !dir.join(RANGE_FILE).exists() || places.iter().any(is_without_files);
+    if left.0.is_empty() || !is_abandoned {
+        return Ok(Left::default());
+    }
+    // A containerd without its files cannot end pods in an orderly way.
+    for place in &places {
+        end(&place.containerd_pids(), Signal::KILL).await;
+    }
+    clear(data_dir, Duration::ZERO).await
+}
+
+/// The process that runs the cluster's agents, if it is there: a data directory that was removed has no lock that says so.
+pub fn user_of(data_dir: &Path) -> Result<Option<u32>, MachineError> {
+    let (dir, id) = identity(data_dir)?;
+    let agents = places(&dir, &id).into_iter().flat_map(|it| it.agent_pids());
+    let mut parents = agents.filter_map(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+        stat.rsplit_once(") ")?.1.split_whitespace().nth(1)?.parse::<u32>().ok()
+    });
+    let is_up = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|it| *it == 0).nth(1) == Some(b"up")
+    };
+    Ok(parents.find(is_up))
+}
+
 /// The sockets of the nodes' containerds, by node.
 pub fn sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, MachineError> {
     let (dir, id) = identity(data_dir)?;
@@ -101,9 +137,15 @@ pub async fn pods(data_dir: &Path) -> usize {
 
 /// The nodes that the data directory or the machine knows of.
 fn places(dir: &Path, id: &str) -> Vec<Place> {
+    let names = |dir: &Path| {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.filter_map(|it| it.file_name().into_string().ok()).collect::<Vec<String>>()
+    };
+    let namespace = format!("muster-{id}-");
+    let namespaces = names(Path::new("/run/netns"));
+    let namespaces = namespaces.iter().filter_map(|it| it.strip_prefix(&namespace)).map(str::to_owned);
     let known = [dir.join("nodes"), Path::new(RUN).join(id)];
-    let entries = known.iter().filter_map(|it| fs::read_dir(it).ok()).flatten().flatten();
-    let names: BTreeSet<String> = entries.filter_map(|it| it.file_name().into_string().ok()).collect();
+    let names: BTreeSet<String> = known.iter().flat_map(|it| names(it)).chain(namespaces).collect();
     let places = names.into_iter().filter_map(|name| {
         let number = name.strip_prefix("node-")?.parse().ok()?;
         let dir = dir.join("nodes").join(&name);

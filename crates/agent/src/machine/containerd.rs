@@ -125,6 +125,15 @@ impl Place {
         self.dir.join("containerd.log")
     }
 
+    /// Whether what containerd was started with is still there.
+    pub(super) fn has_files(&self) -> bool {
+        self.containerd_config().exists() && self.containerd_root().is_dir()
+    }
+
+    fn containerd_root(&self) -> PathBuf {
+        self.dir.join("containerd")
+    }
+
     /// The processes that were started with its configuration.
     pub fn containerd_pids(&self) -> Vec<Pid> {
         let config = self.containerd_config();
@@ -166,7 +175,7 @@ state = {state}
   [plugins."io.containerd.grpc.v1.cri".registry]
     config_path = {registries}
 "#,
-            root = quoted(&self.dir.join("containerd")),
+            root = quoted(&self.containerd_root()),
             state = quoted(&self.run().join("state")),
             socket = quoted(&self.socket()),
             opt = quoted(&self.dir.join("opt")),

@@ -17,16 +17,19 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 
-pub use self::clear::{GRACE, Left, clear, look, pods, sockets};
+pub use self::clear::{GRACE, Left, clear, clear_abandoned, look, pods, sockets, user_of};
 pub use self::containerd::Containerd;
 pub use self::network::is_hub;
-pub use self::tools::{Missing, is_root, missing};
+pub use self::tools::{Missing, is_root, missing, missing_for_agent, wanting_for_agent};
 
 use crate::image::ImageError;
 use crate::volumes::table;
 
 /// As many nodes as there are ranges of pods, with room for what else wants an address.
 pub const NODES_MAX: u16 = 200;
+
+/// In the data directory: which addresses the cluster has.
+const RANGE_FILE: &str = "nodes/range";
 
 /// What is in memory only, and short, for the names of sockets are.
 const RUN: &str = "/run/muster";
@@ -81,7 +84,7 @@ impl Machine {
         let nodes = dir.join("nodes");
         make_dir(&nodes)?;
         make_dir(&PathBuf::from(RUN).join(&id))?;
-        let range = network::make_hub(&nodes.join("range"), &id).await?;
+        let range = network::make_hub(&dir.join(RANGE_FILE), &id).await?;
         Ok(Self { dir, id, range })
     }
 
@@ -181,6 +184,11 @@ impl Place {
         network::make_node(self).await
     }
 
+    /// Puts back the routes by which the node is reached and reaches others, if a link that went down took them along.
+    pub async fn keep_routes(&self) -> Result<(), MachineError> {
+        network::keep_routes(self).await
+    }
+
     /// What is mounted in a pod's volumes is seen by others only if what is around it is shared, which `/` need not be.
     fn share_mounts(&self) -> Result<(), MachineError> {
         let root = self.root();
@@ -195,10 +203,24 @@ impl Place {
 
 /// The data directory as everybody calls it, and the digits that stand for it.
 fn identity(data_dir: &Path) -> Result<(PathBuf, String), MachineError> {
-    let dir = fs::canonicalize(data_dir).map_err(failed(data_dir))?;
+    let dir = canonical(data_dir).map_err(failed(data_dir))?;
     let digest = ring::digest::digest(&ring::digest::SHA256, dir.as_os_str().as_encoded_bytes());
     let id = digest.as_ref().iter().take(3).map(|it| format!("{it:02x}")).collect();
     Ok((dir, id))
+}
+
+/// A directory that was removed is called as before.
+fn canonical(dir: &Path) -> io::Result<PathBuf> {
+    match fs::canonicalize(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let dir = std::path::absolute(dir)?;
+            match (dir.parent().map(fs::canonicalize), dir.file_name()) {
+                (Some(Ok(parent)), Some(name)) => Ok(parent.join(name)),
+                _ => Ok(dir),
+            }
+        }
+        found => found,
+    }
 }
 
 fn make_dir(path: &Path) -> Result<(), MachineError> {

@@ -113,6 +113,22 @@ pub(super) async fn make_node(place: &Place) -> Result<(), MachineError> {
     batch(None, &outside).await
 }
 
+/// Rule: the default route of a node's namespace, and the machine's route to its pods, are put back where they are missing. Links
+/// are left as they are.
+pub(super) async fn keep_routes(place: &Place) -> Result<(), MachineError> {
+    let name = place.netns_name();
+    let (address, gateway) = (place.address(), hub_address(place.range));
+    let inside = run(Command::new("ip").args(["-n", &name, "-4", "-o", "route", "show", "default"])).await?;
+    if inside.trim().is_empty() {
+        batch(Some(&name), &format!("route replace default via {gateway}\n")).await?;
+    }
+    let outside = run(Command::new("ip").args(["-4", "-o", "route", "show", &place.pods()])).await?;
+    if outside.trim().is_empty() {
+        batch(None, &format!("route replace {} via {address}\n", place.pods())).await?;
+    }
+    Ok(())
+}
+
 /// What the bridge of a cluster is called, and what its nodes hang on it by.
 pub(super) fn hub(id: &str) -> String {
     format!("mu{id}")

@@ -18,6 +18,8 @@ const PROGRAMS: [(&str, &str); 7] = [
 const PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
 const PLUGIN_DIRS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
 
+const CGROUPS: &str = "/sys/fs/cgroup";
+
 /// Where programs are that PATH does not name for everybody.
 const SYSTEM_DIRS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
@@ -65,6 +67,51 @@ pub fn missing() -> Option<Missing> {
     (!is_root || !missing.what.is_empty()).then_some(missing)
 }
 
+/// What a machine that joins lacks, each with what to do about it: without these no pod can run on it. containerd, runc and the
+/// plugins are the runtime's to find.
+pub fn missing_for_agent() -> Vec<String> {
+    let programs = PROGRAMS.iter().filter(|(program, _)| ["ip", "nft"].contains(program));
+    let missing = programs.filter(|(program, _)| find(program).is_none());
+    let missing =
+        missing.map(|(program, package)| format!("this machine has no {program}: apt-get install {package}"));
+    missing.chain(missing_cgroups(Path::new(CGROUPS))).collect()
+}
+
+/// Rule: pods need the controllers `cpu` and `memory`, of either version of cgroups.
+fn missing_cgroups(root: &Path) -> Option<String> {
+    let at = root.display();
+    let controllers = std::fs::read_to_string(root.join("cgroup.controllers"));
+    let has = |name: &str| match &controllers {
+        Ok(it) => it.split_whitespace().any(|it| it == name),
+        Err(_) => root.join(name).is_dir(),
+    };
+    let lacking: Vec<&str> = ["cpu", "memory"].into_iter().filter(|it| !has(it)).collect();
+    match lacking[..] {
+        [] => None,
+        [_, _] if controllers.is_err() => {
+            Some(format!("no cgroups are mounted at {at}: mount -t cgroup2 none {at}"))
+        }
+        _ => Some(format!("the cgroups at {at} have no controller {}", lacking.join(" and "))),
+    }
+}
+
+/// What a joining machine may lack although some pods run: those that need it say so.
+pub fn wanting_for_agent() -> Vec<String> {
+    let mut wanting = Vec::new();
+    if plugin_dir().is_none() {
+        let (plugins, dirs) = (PLUGINS.join(", "), PLUGIN_DIRS.join(", "));
+        wanting.push(format!(
+            "the CNI plugins {plugins} are not in any of {dirs}: apt-get install containernetworking-plugins, and set \
+             containerd's bin_dir to where they are"
+        ));
+    }
+    if find("iptables").is_none() {
+        wanting
+            .push("this machine has no iptables, which hostPort needs: apt-get install iptables".to_owned());
+    }
+    wanting
+}
+
 /// Where the plugins are that give pods their network.
 pub(super) fn plugin_dir() -> Option<PathBuf> {
     let mut dirs = PLUGIN_DIRS.iter().map(PathBuf::from);
@@ -95,6 +142,35 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
+
+    #[test]
+    fn cgroups_that_are_missing_are_named_with_their_path() {
+        let root = std::env::temp_dir().join(format!("muster-cgroups-{}", std::process::id()));
+        let told = |prepare: &dyn Fn(&Path)| {
+            std::fs::create_dir_all(&root).unwrap();
+            prepare(&root);
+            let told = missing_cgroups(&root).unwrap_or_else(|| "nothing is missing".to_owned());
+            std::fs::remove_dir_all(&root).unwrap();
+            told.replace(&root.display().to_string(), "/sys/fs/cgroup")
+        };
+        let controllers = |text: &'static str| {
+            move |root: &Path| std::fs::write(root.join("cgroup.controllers"), text).unwrap()
+        };
+        let v1 =
+            |root: &Path| ["cpu", "memory"].iter().for_each(|it| std::fs::create_dir(root.join(it)).unwrap());
+        let said = [
+            told(&|_| {}),
+            told(&controllers("cpuset cpu io memory\n")),
+            told(&controllers("cpu\n")),
+            told(&v1),
+        ];
+        expect![[r#"
+            no cgroups are mounted at /sys/fs/cgroup: mount -t cgroup2 none /sys/fs/cgroup
+            nothing is missing
+            the cgroups at /sys/fs/cgroup have no controller memory
+            nothing is missing"#]]
+        .assert_eq(&said.join("\n"));
+    }
 
     #[test]
     fn what_is_missing_says_how_to_get_it() {

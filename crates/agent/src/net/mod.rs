@@ -5,12 +5,14 @@
 mod cni;
 mod dns;
 mod flows;
+mod kernel;
 mod routes;
 mod seen;
+mod server;
 mod services;
 mod tool;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,18 +20,25 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use muster_engine::services::{self as decide, Me};
 use serde_json::json;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 pub use self::seen::Seen;
-use crate::node::Config;
+pub(crate) use self::server::all_addresses as server_addresses;
+pub use self::server::reach as reach_server;
+use crate::node::{Config, Membership};
 use crate::words::in_words;
+pub use muster_engine::services::Range;
 
 /// Changes that come together are carried out together.
 const GATHER: Duration = Duration::from_millis(50);
 
 /// So often it is looked whether all is still as it was made: others have their hands in a machine's rules too.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
+
+/// The kernel said that routes or addresses changed: it is looked after they settled, and not more often than this.
+const SETTLE: Duration = Duration::from_secs(1);
+const CHECK_MIN: Duration = Duration::from_secs(5);
 
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(30);
@@ -56,10 +65,16 @@ pub(crate) enum NetError {
 }
 
 /// Keeps the node's network as the cluster wants it, until `stop`. What was made stays: pods go on while nobody looks.
-pub async fn run(config: Arc<Config>, client: Client, seen: Arc<Seen>, stop: CancellationToken) {
+pub async fn run(
+    config: Arc<Config>,
+    client: Client,
+    seen: Arc<Seen>,
+    membership: Arc<Membership>,
+    stop: CancellationToken,
+) {
     let work = async {
         tokio::join!(
-            seen::watch(client.clone(), &seen),
+            seen::watch(client.clone(), &seen, &membership),
             keep(&config, &client, &seen),
             dns::serve(&config, &seen),
         )
@@ -70,15 +85,18 @@ pub async fn run(config: Arc<Config>, client: Client, seen: Arc<Seen>, stop: Can
     }
 }
 
-/// Carries out what the picture says, whenever it changes.
+/// Carries out what the picture says, whenever it changes, and puts back what others took away.
 async fn keep(config: &Config, client: &Client, seen: &Seen) {
     let mut services = services::Services::new();
     let mut routes = routes::Routes::new(config.address);
+    let mut server = server::addresses(&config.server).await;
     let mut retry = RETRY_MIN;
-    let mut check_at = Instant::now() + CHECK_EVERY;
+    let kernel = kernel::Changes::listen();
+    let mut checked = Instant::now();
+    let mut check_at = checked + CHECK_EVERY;
     seen.synced().await;
     loop {
-        let done = carry_out(config, client, seen, &mut services, &mut routes).await;
+        let done = carry_out(config, client, seen, &server, &mut services, &mut routes).await;
         let wait = match done {
             Ok(()) => {
                 retry = RETRY_MIN;
@@ -91,15 +109,25 @@ async fn keep(config: &Config, client: &Client, seen: &Seen) {
                 retry
             }
         };
-        if timeout(wait, seen.changed()).await.is_ok() {
-            sleep(GATHER).await;
+        tokio::select! {
+            () = seen.changed() => sleep(GATHER).await,
+            () = kernel.changed() => {
+                // What one program changes comes as many messages, and our own changes are among them.
+                check_at = check_at.min((Instant::now() + SETTLE).max(checked + CHECK_MIN));
+            }
+            () = sleep(wait) => {}
         }
         if check_at <= Instant::now() {
-            check_at = Instant::now() + CHECK_EVERY;
+            checked = Instant::now();
+            check_at = checked + CHECK_EVERY;
+            // A name that cannot be resolved now leads where it led before.
+            let now = server::addresses(&config.server).await;
+            server = if now.is_empty() { server } else { now };
             if !services.stands().await {
                 tracing::warn!("somebody took away the rules for Services: they are made again");
-                (services, routes) = (services::Services::new(), routes::Routes::new(config.address));
+                services = services::Services::new();
             }
+            routes.check().await;
         }
     }
 }
@@ -108,6 +136,7 @@ async fn carry_out(
     config: &Config,
     client: &Client,
     seen: &Seen,
+    server: &[(Ipv4Addr, u16)],
     services: &mut services::Services,
     routes: &mut routes::Routes,
 ) -> Result<(), NetError> {
@@ -119,6 +148,8 @@ async fn carry_out(
             IpAddr::V6(_) => None,
         }),
         is_bridge_unseen: !routes.is_bridge_seen(),
+        server: server.to_vec(),
+        external_ips: config.external_ips.clone(),
     };
     let (wanted, table, own) = {
         let picture = seen.picture();

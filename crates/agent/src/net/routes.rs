@@ -60,6 +60,27 @@ impl Routes {
         Ok(())
     }
 
+    /// Compares what was told with what the kernel has. What is missing or different is put back by the next `prepare` and
+    /// `apply`: routes, the address for names, and the setting that packets are forwarded.
+    pub(super) async fn check(&mut self) {
+        if !self.is_prepared {
+            return;
+        }
+        match standing().await {
+            Ok(standing) if standing != self.told => {
+                let missing =
+                    self.told.iter().filter(|(range, node)| standing.get(range) != Some(node)).count();
+                tracing::warn!(
+                    missing,
+                    "routes to pods of other nodes are not as they were set: they are repaired"
+                );
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "cannot read the routes"),
+        }
+        self.is_prepared = false;
+    }
+
     pub(super) async fn apply(&mut self, wanted: Wanted) -> Result<(), NetError> {
         let mut commands = String::new();
         for range in self.told.keys().filter(|it| !wanted.contains_key(it)) {

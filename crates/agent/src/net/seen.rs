@@ -14,6 +14,7 @@ use muster_engine::facts::{Key, Malformed};
 use muster_engine::services::{Node, Picture, Service, Slice};
 use tokio::sync::Notify;
 
+use crate::node::Membership;
 use crate::words::in_words;
 
 /// Services, their slices, and nodes.
@@ -57,12 +58,16 @@ impl Seen {
 }
 
 /// Keeps the picture up to date, for as long as it is asked.
-pub(super) async fn watch(client: Client, seen: &Seen) {
-    tokio::join!(
-        of_kind(&client, seen, Kind::Services),
-        of_kind(&client, seen, Kind::Slices),
-        of_kind(&client, seen, Kind::Nodes),
-    );
+pub(super) async fn watch(client: Client, seen: &Seen, membership: &Membership) {
+    let of_kind = async |kind| {
+        let mut was_listed = false;
+        loop {
+            follow(&client, seen, membership, kind, &mut was_listed).await;
+            // What was listed meanwhile is of another cluster, or may be.
+            membership.confirmed().await;
+        }
+    };
+    tokio::join!(of_kind(Kind::Services), of_kind(Kind::Slices), of_kind(Kind::Nodes));
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -114,11 +119,11 @@ impl Kind {
     }
 }
 
-async fn of_kind(client: &Client, seen: &Seen, kind: Kind) {
+/// Follows one kind, for as long as the API server is proven to be the node's cluster.
+async fn follow(client: &Client, seen: &Seen, membership: &Membership, kind: Kind, was_listed: &mut bool) {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
     let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
-    let mut listed = BTreeSet::new();
-    let mut was_listed = false;
+    let mut list = Vec::new();
     let mut is_followed = true;
     loop {
         let event = match events.try_next().await {
@@ -135,25 +140,33 @@ async fn of_kind(client: &Client, seen: &Seen, kind: Kind) {
         };
         let is_news = match event {
             watcher::Event::Init => {
-                listed.clear();
+                list.clear();
                 false
             }
             watcher::Event::InitApply(object) => {
-                listed.insert(key(&object));
-                put(seen, kind, &object)
+                list.push(object);
+                false
             }
-            watcher::Event::Apply(object) => put(seen, kind, &object),
-            watcher::Event::Delete(object) => kind.remove(&mut seen.picture(), &key(&object)),
             watcher::Event::InitDone => {
                 is_followed = true;
-                let is_news = kind.keep(&mut seen.picture(), &listed);
-                listed.clear();
-                let is_first = !std::mem::replace(&mut was_listed, true);
+                if !membership.confirm().await {
+                    return;
+                }
+                let listed: BTreeSet<Key> = list.iter().map(key).collect();
+                let mut is_news = false;
+                for object in std::mem::take(&mut list) {
+                    is_news |= put(seen, kind, &object);
+                }
+                is_news |= kind.keep(&mut seen.picture(), &listed);
+                let is_first = !std::mem::replace(was_listed, true);
                 if is_first {
                     seen.listed.fetch_add(1, Ordering::AcqRel);
                 }
                 is_news || is_first
             }
+            watcher::Event::Apply(_) | watcher::Event::Delete(_) if !membership.may_obey() => return,
+            watcher::Event::Apply(object) => put(seen, kind, &object),
+            watcher::Event::Delete(object) => kind.remove(&mut seen.picture(), &key(&object)),
         };
         if is_news {
             seen.changed.notify_one();

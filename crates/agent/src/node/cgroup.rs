@@ -257,8 +257,8 @@ fn below(hierarchy: &Path, path: &str) -> PathBuf {
 fn make_v1(path: &str, limits: &OfPod) -> io::Result<()> {
     let cpu = below(&Path::new(ROOT).join("cpu"), path);
     let memory = below(&Path::new(ROOT).join("memory"), path);
-    std::fs::create_dir_all(&memory)?;
-    std::fs::create_dir_all(&cpu)?;
+    std::fs::create_dir_all(&memory).map_err(at(&memory))?;
+    std::fs::create_dir_all(&cpu).map_err(at(&cpu))?;
     write(&cpu, "cpu.shares", limits.shares)?;
     write(&cpu, "cpu.cfs_period_us", PERIOD_US)?;
     write(&cpu, "cpu.cfs_quota_us", limits.quota_us.unwrap_or(-1))?;
@@ -275,7 +275,7 @@ fn make_v2(path: &str, limits: &OfPod) -> io::Result<()> {
         }
         dir.push(part);
         match std::fs::create_dir(&dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(at(&dir)(error)),
             _ => {}
         }
     }
@@ -287,8 +287,13 @@ fn make_v2(path: &str, limits: &OfPod) -> io::Result<()> {
 
 fn write(dir: &Path, file: &str, value: impl ToString) -> io::Result<()> {
     let path = dir.join(file);
-    std::fs::write(&path, value.to_string())
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    std::fs::write(&path, value.to_string()).map_err(at(&path))
+}
+
+/// An error that says which cgroup or file of one it is about.
+fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    let path = path.display().to_string();
+    move |error| io::Error::new(error.kind(), format!("cgroup {path}: {error}"))
 }
 
 /// Removes the pod's cgroup from every hierarchy. Processes that are still in it keep it.
@@ -323,9 +328,7 @@ fn remove_tree(dir: &Path) -> io::Result<()> {
         }
     }
     match std::fs::remove_dir(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(io::Error::new(error.kind(), format!("{}: {error}", dir.display())))
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(dir)(error)),
         _ => Ok(()),
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use muster_engine::eviction::{self, Thresholds};
 use muster_engine::quantity::Quantity;
 use muster_engine::resources::Amounts;
+use muster_engine::services::Range;
 use serde_json::Value;
 
 /// What a node is told about itself before it begins. Two nodes on one machine differ in all that is here.
@@ -38,10 +39,16 @@ pub struct Config {
     pub cni_conf: Option<PathBuf>,
     /// Manifests of pods that the node runs whatever the API server says.
     pub static_pods: Option<PathBuf>,
+    /// The URL of the API server.
+    pub server: String,
+    /// The addresses that `externalIPs` of Services may have.
+    pub external_ips: Vec<Range>,
     pub cluster_dns: Option<IpAddr>,
     /// Whom the node itself asks for names, as `/etc/resolv.conf`.
     pub resolv_conf: PathBuf,
     pub cluster_domain: String,
+    /// Containers that name no seccomp profile have the runtime's.
+    pub seccomp_default: bool,
     pub upkeep: Upkeep,
 }
 
@@ -149,9 +156,12 @@ pub(crate) mod tests {
             pod_range: None,
             cni_conf: None,
             static_pods: None,
+            server: "https://10.1.0.100:6443".to_owned(),
+            external_ips: Vec::new(),
             cluster_dns: Some(IpAddr::from([10, 96, 0, 10])),
             resolv_conf: "/etc/resolv.conf".into(),
             cluster_domain: "cluster.local".to_owned(),
+            seccomp_default: false,
             upkeep: Upkeep::default(),
         }
     }

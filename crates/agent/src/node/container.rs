@@ -180,9 +180,11 @@ impl Make<'_> {
             no_new_privs: own.allow_privilege_escalation == Some(false),
             masked_paths: paths(&MASKED),
             readonly_paths: paths(&READ_ONLY),
-            seccomp: Some(
-                self.seccomp(own.seccomp_profile.or(of_pod.seccomp_profile.clone()), is_privileged)?,
-            ),
+            seccomp: Some(seccomp(
+                self.config,
+                own.seccomp_profile.or(of_pod.seccomp_profile.clone()),
+                is_privileged,
+            )?),
             apparmor: apparmor(own.app_armor_profile.or(of_pod.app_armor_profile.clone()))?,
             apparmor_profile: String::new(),
             seccomp_profile_path: String::new(),
@@ -208,34 +210,36 @@ impl Make<'_> {
             (None, Some(_)) => Ok(()),
         }
     }
+}
 
-    fn seccomp(
-        &self,
-        profile: Option<SeccompProfile>,
-        is_privileged: bool,
-    ) -> Result<v1::SecurityProfile, String> {
-        use v1::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
-        let Some(profile) = profile.filter(|_| !is_privileged) else {
-            return Ok(sandbox::profile(Unconfined));
-        };
-        Ok(match profile.type_.as_str() {
-            "RuntimeDefault" => sandbox::profile(RuntimeDefault),
-            "Localhost" => {
-                let name = profile.localhost_profile.filter(|it| !it.is_empty());
-                let name = name.ok_or("localhostProfile must be set if seccompProfile type is Localhost.")?;
-                if name.split('/').any(|it| it == "..") || name.starts_with('/') {
-                    return Err(format!(
-                        "localhostProfile {name:?} must be a path below the node's seccomp directory"
-                    ));
-                }
-                let path = self.config.root.join("seccomp").join(name);
-                let mut profile = sandbox::profile(Localhost);
-                profile.localhost_ref = path.to_string_lossy().into_owned();
-                profile
+/// Rule: a container without a seccomp profile is unconfined, unless the node has a default. Upstream: `--seccomp-default`.
+fn seccomp(
+    config: &Config,
+    profile: Option<SeccompProfile>,
+    is_privileged: bool,
+) -> Result<v1::SecurityProfile, String> {
+    use v1::security_profile::ProfileType::{Localhost, RuntimeDefault, Unconfined};
+    let Some(profile) = profile.filter(|_| !is_privileged) else {
+        let is_default = config.seccomp_default && !is_privileged;
+        return Ok(sandbox::profile(if is_default { RuntimeDefault } else { Unconfined }));
+    };
+    Ok(match profile.type_.as_str() {
+        "RuntimeDefault" => sandbox::profile(RuntimeDefault),
+        "Localhost" => {
+            let name = profile.localhost_profile.filter(|it| !it.is_empty());
+            let name = name.ok_or("localhostProfile must be set if seccompProfile type is Localhost.")?;
+            if name.split('/').any(|it| it == "..") || name.starts_with('/') {
+                return Err(format!(
+                    "localhostProfile {name:?} must be a path below the node's seccomp directory"
+                ));
             }
-            _ => sandbox::profile(Unconfined),
-        })
-    }
+            let path = config.root.join("seccomp").join(name);
+            let mut profile = sandbox::profile(Localhost);
+            profile.localhost_ref = path.to_string_lossy().into_owned();
+            profile
+        }
+        _ => sandbox::profile(Unconfined),
+    })
 }
 
 fn apparmor(profile: Option<AppArmorProfile>) -> Result<Option<v1::SecurityProfile>, String> {
@@ -358,5 +362,19 @@ mod tests {
         let long = format!("t stdout F {}\nt stdout F end\n", "é".repeat(2000));
         let said = end_of_log(&long);
         assert!(said.len() <= MESSAGE_OF_LOG_MAX && said.ends_with("é\nend\n"), "{}", said.len());
+    }
+
+    #[test]
+    fn a_container_without_a_seccomp_profile_has_the_default_of_the_node() {
+        use v1::security_profile::ProfileType::{RuntimeDefault, Unconfined};
+        let asked = |is_default: bool, profile: Option<&str>, is_privileged: bool| {
+            let config = Config { seccomp_default: is_default, ..crate::node::example_config() };
+            let profile = profile.map(|it| SeccompProfile { type_: it.to_owned(), localhost_profile: None });
+            seccomp(&config, profile, is_privileged).unwrap().profile_type
+        };
+        assert_eq!(asked(false, None, false), Unconfined as i32);
+        assert_eq!(asked(true, None, false), RuntimeDefault as i32);
+        assert_eq!(asked(true, Some("Unconfined"), false), Unconfined as i32);
+        assert_eq!(asked(true, None, true), Unconfined as i32, "privileged");
     }
 }

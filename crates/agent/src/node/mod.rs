@@ -3,7 +3,7 @@
 //! `pods` watches what is to run here, and what the runtime has; each pod has a `worker`, which has it let in (`admission`) and
 //! asks `engine::pod` what to do; `deed` does it. What the runtime is told of a pod is put together in `sandbox`, `container`,
 //! `env`, `naming` and `cgroup`; `image` and `probe` are deeds of some size. `static_pods` are those that come from files;
-//! `host` is the node itself.
+//! `host` is the node itself; `membership` says whether the API server is that of the cluster which the node joined.
 
 mod admission;
 mod cgroup;
@@ -14,6 +14,7 @@ mod deed;
 mod env;
 pub mod host;
 mod image;
+mod membership;
 mod naming;
 mod observe;
 mod pods;
@@ -35,6 +36,7 @@ pub(crate) use self::config::tests::config as example_config;
 pub use self::config::{Config, Upkeep};
 use self::host::Standing;
 use self::host::stats::Figures;
+pub use self::membership::Membership;
 pub use self::pods::{Entry, Pods, Shown};
 pub(crate) use self::probe::{dialled, trusting};
 use crate::metrics::Metrics;
@@ -60,6 +62,8 @@ pub struct Node<R> {
     pub pods: Pods,
     /// How it stands: registered, short of something, shutting down.
     pub standing: Standing,
+    /// Which cluster it belongs to.
+    pub membership: Arc<Membership>,
     /// What it has heard of the cluster's Services.
     pub network: Arc<Seen>,
     /// What its pods take.
@@ -86,6 +90,7 @@ impl<R: Runtime> Node<R> {
         Arc::new(Self {
             pods: Pods::default(),
             standing: Standing::default(),
+            membership: Arc::new(Membership::new(client.clone(), &config.root)),
             network: Arc::default(),
             figures: Figures::new(config.clone(), runtime.clone()),
             stopping: CancellationToken::new(),
@@ -110,6 +115,7 @@ impl<R: Runtime> Node<R> {
                 static_pods::run(&self),
                 pods::run(&self),
                 host::run(&self),
+                self.membership.run(),
             );
         };
         tokio::select! {

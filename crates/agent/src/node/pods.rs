@@ -319,7 +319,7 @@ impl Pods {
         if entries.contains_key(&uid) {
             return;
         }
-        tracing::info!(pod = %key, uid, "what is here of a pod that nobody knows goes");
+        tracing::info!(pod = %key, uid, "removing containers and files of a pod that the API server does not know");
         let worker = Worker::orphan(node.clone(), entry.clone(), key, &uid);
         entries.insert(uid.clone(), entry.clone());
         drop(entries);
@@ -369,24 +369,31 @@ async fn watch<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
     let pods: Api<Pod> = Api::all(node.client.clone());
     // Who is let in depends on what the node is.
     node.standing.own().wait_for(Option::is_some).await.ok();
+    loop {
+        follow_pods(node, pods.clone(), listed).await;
+        // What was listed meanwhile is of another cluster, or may be.
+        node.membership.confirmed().await;
+    }
+}
+
+/// Follows the list and the watch of the node's pods, for as long as the API server is proven to be the node's cluster.
+async fn follow_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<Pod>, listed: &Notify) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.config.name));
     let mut events = pin!(watcher(pods, config).default_backoff());
-    let mut list = BTreeSet::new();
+    let mut list = Vec::new();
     loop {
         match events.try_next().await {
             Ok(Some(watcher::Event::Init)) => list.clear(),
-            Ok(Some(watcher::Event::InitApply(pod))) => {
-                list.extend(pod.metadata.uid.clone());
-                see(node, pod);
-            }
+            Ok(Some(watcher::Event::InitApply(pod))) => list.push(pod),
             Ok(Some(watcher::Event::InitDone)) => {
-                node.pods.keep(&list);
-                node.pods.see_mirrors(|mirrors| {
-                    mirrors.are_listed = true;
-                    mirrors.all.retain(|_, it| it.metadata.uid.as_ref().is_some_and(|it| list.contains(it)));
-                });
-                list.clear();
+                if !node.membership.listed().await {
+                    return;
+                }
+                take_list(node, std::mem::take(&mut list));
                 listed.notify_one();
+            }
+            Ok(Some(watcher::Event::Apply(_) | watcher::Event::Delete(_))) if !node.membership.may_obey() => {
+                return;
             }
             Ok(Some(watcher::Event::Apply(pod))) => see(node, pod),
             Ok(Some(watcher::Event::Delete(pod))) if is_mirror(&pod) => {
@@ -400,6 +407,19 @@ async fn watch<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
             Err(error) => tracing::debug!("the watch of pods broke off: {error}"),
         }
     }
+}
+
+/// A complete list of the node's pods: they run from now on, and no others of the API server's.
+fn take_list<R: Runtime>(node: &Arc<Node<R>>, pods: Vec<Pod>) {
+    let listed: BTreeSet<String> = pods.iter().filter_map(|it| it.metadata.uid.clone()).collect();
+    for pod in pods {
+        see(node, pod);
+    }
+    node.pods.keep(&listed);
+    node.pods.see_mirrors(|mirrors| {
+        mirrors.are_listed = true;
+        mirrors.all.retain(|_, it| it.metadata.uid.as_ref().is_some_and(|it| listed.contains(it)));
+    });
 }
 
 fn is_mirror(pod: &Pod) -> bool {
@@ -520,7 +540,7 @@ async fn compare<R: Runtime>(node: &Arc<Node<R>>, are_listed: bool) -> Result<()
             entry.tell(|mail| mail.look = true);
         }
     }
-    if !are_listed {
+    if !are_listed || !node.membership.may_remove_orphans() {
         return Ok(());
     }
     for (uid, (key, _)) in found {

@@ -84,6 +84,18 @@ impl Cri {
         answered
     }
 
+    /// The image that it makes sandboxes from. `None`: it does not say, as runtimes other than containerd.
+    pub async fn sandbox_image(&self) -> Result<Option<String>, RuntimeError> {
+        let request = v1::StatusRequest { verbose: true };
+        let mut runtime = self.runtime();
+        let asked = runtime.status(request);
+        let answer = self.within(CALL_MAX, "status", "ask for its configuration", asked).await?;
+        let config = answer.info.get("config").and_then(|it| serde_json::from_str(it).ok());
+        let config: serde_json::Value = config.unwrap_or_default();
+        let name = config["sandboxImage"].as_str().filter(|it| !it.is_empty());
+        Ok(name.map(str::to_owned))
+    }
+
     fn runtime(&self) -> RuntimeServiceClient<Channel> {
         RuntimeServiceClient::new(self.channel.clone()).max_decoding_message_size(MESSAGE_MAX)
     }

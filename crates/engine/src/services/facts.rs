@@ -15,8 +15,10 @@ use crate::facts::{Malformed, Text};
 pub struct Service {
     pub kind: Kind,
     pub ports: Vec<Port>,
-    /// Addresses outside of the cluster's own that lead to it: those its user named, and those of a load balancer.
-    pub outside: Vec<Ipv4Addr>,
+    /// Addresses outside of the cluster's own that its user named, and those of a load balancer. Which of them lead to it
+    /// is for `outside` to say.
+    pub external_ips: Vec<Ipv4Addr>,
+    pub ingress: Vec<Ipv4Addr>,
     /// A client stays with its endpoint until it has been silent for so long.
     pub affinity: Option<Duration>,
     pub from_inside: Policy,
@@ -89,6 +91,8 @@ pub struct Endpoint {
 pub struct Node {
     /// Where other nodes reach it.
     pub address: Option<Ipv4Addr>,
+    /// All of its addresses.
+    pub addresses: Vec<Ipv4Addr>,
     /// The addresses of its pods.
     pub range: Option<Range>,
     pub zone: Option<Text>,
@@ -173,7 +177,6 @@ impl Service {
             // With `Proxy` the balancer wants to see all traffic itself.
             it.ip_mode.as_deref() != Some("Proxy")
         });
-        let outside = spec.external_ips.iter().chain(ingress.filter_map(|it| it.ip.as_ref()));
         let local = |it: Option<String>| match it.as_deref() {
             Some("Local") => Policy::Local,
             _ => Policy::Anywhere,
@@ -181,7 +184,8 @@ impl Service {
         let timeout_s = spec.session_affinity_config.client_ip.timeout_seconds.unwrap_or(10_800);
         Ok(Self {
             kind,
-            outside: outside.filter_map(|it| it.parse().ok()).collect(),
+            external_ips: spec.external_ips.iter().filter_map(|it| it.parse().ok()).collect(),
+            ingress: ingress.filter_map(|it| it.ip.as_ref()?.parse().ok()).collect(),
             affinity: (spec.session_affinity.as_deref() == Some("ClientIP"))
                 .then(|| Duration::from_secs(timeout_s)),
             from_inside: local(spec.internal_traffic_policy),
@@ -229,6 +233,7 @@ impl Node {
         let ranges = raw.spec.pod_cidrs.iter().chain(&raw.spec.pod_cidr);
         Ok(Self {
             address: inside.filter_map(|it| it.address.parse().ok()).next(),
+            addresses: raw.status.addresses.iter().filter_map(|it| it.address.parse().ok()).collect(),
             range: ranges.filter_map(|it| Range::parse(it)).next(),
             zone: labels.get("topology.kubernetes.io/zone").map(|it| it.as_str().into()),
         })

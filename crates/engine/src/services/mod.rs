@@ -11,6 +11,7 @@
 mod facts;
 mod links;
 mod names;
+mod outside;
 mod routes;
 mod script;
 mod table;

@@ -8,6 +8,7 @@ use core::fmt::Write as _;
 use core::net::{IpAddr, Ipv4Addr};
 
 use super::facts::{Endpoint, Kind, Policy, Port, Protocol, Range, Service};
+use super::outside::Reserved;
 use super::{Picture, Routes};
 use crate::facts::{Key, Text};
 
@@ -16,6 +17,9 @@ pub(super) const BRIDGE: &str = "cni0";
 
 /// Marks packets whose source is to be the node's own address. Upstream: `--iptables-masquerade-bit`, 14.
 const MARK: &str = "0x4000";
+
+/// First in every chain that could lead a connection elsewhere or refuse it: the node always reaches its API server.
+const TO_SERVER: &str = "ip daddr . tcp dport @api-server accept";
 
 /// What a node knows of itself.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +30,10 @@ pub struct Me {
     /// Packets between two pods of the node are not seen by these rules, as the kernel was not told to show them: an answer
     /// would not be recognised as one, unless it goes through the node.
     pub is_bridge_unseen: bool,
+    /// Where the node reaches the API server.
+    pub server: Vec<(Ipv4Addr, u16)>,
+    /// The addresses that `externalIPs` of Services may have.
+    pub external_ips: Vec<Range>,
 }
 
 /// All rules of a node. What is not a rule of ours is in another table, and not touched.
@@ -81,7 +89,8 @@ type Place = (Ipv4Addr, u16);
 
 /// Rule: a Service's address, and its port on nodes, lead to its endpoints; to none, and the client is told so at once.
 pub fn table(picture: &Picture, me: &Me, routes: &Routes) -> Table {
-    let mut making = Making { picture, me, table: Table::default(), is_dns_ours: me.dns.is_some() };
+    let reserved = Reserved::of(picture, me, routes);
+    let mut making = Making { picture, me, table: Table::default(), reserved, is_dns_ours: me.dns.is_some() };
     making.sets();
     for (key, service) in &picture.services {
         if let Kind::Cluster(addresses) = &service.kind
@@ -139,6 +148,7 @@ struct Making<'a> {
     picture: &'a Picture,
     me: &'a Me,
     table: Table,
+    reserved: Reserved<'a>,
     is_dns_ours: bool,
 }
 
@@ -151,16 +161,18 @@ impl Making<'_> {
         set("services", true, "type ipv4_addr . inet_proto . inet_service : verdict;");
         set("node-ports", true, "type inet_proto . inet_service : verdict;");
         set("cluster-ips", false, "type ipv4_addr;");
+        set("api-server", false, "type ipv4_addr . inet_service;");
         set("refused", false, "type ipv4_addr . inet_proto . inet_service;");
         set("pods", false, "type ipv4_addr; flags interval;");
         set("hairpins", false, "type ipv4_addr . ipv4_addr;");
     }
 
     fn service(&mut self, key: &Key, service: &Service, addresses: &[IpAddr]) {
-        let addresses: Vec<Ipv4Addr> = addresses.iter().filter_map(v4).collect();
+        let addresses = self.reserved.cluster_ips(addresses);
+        let outside = self.reserved.outside(service);
         let mut has_endpoints = false;
         for port in &service.ports {
-            has_endpoints |= self.port(key, service, &addresses, port);
+            has_endpoints |= self.port(key, service, &addresses, &outside, port);
         }
         for address in addresses {
             // Somebody else serves DNS where there is a Service for it with something behind it.
@@ -174,7 +186,14 @@ impl Making<'_> {
     }
 
     /// Whether there is anything behind the port.
-    fn port(&mut self, key: &Key, service: &Service, addresses: &[Ipv4Addr], port: &Port) -> bool {
+    fn port(
+        &mut self,
+        key: &Key,
+        service: &Service,
+        addresses: &[Ipv4Addr],
+        outside: &[Ipv4Addr],
+        port: &Port,
+    ) -> bool {
         let all = candidates(self.picture, key, port);
         let zone = self.picture.node(&self.me.name).and_then(|it| it.zone.as_deref());
         let (anywhere, here) = (anywhere(&all, &self.me.name, zone), here(&all, &self.me.name));
@@ -195,19 +214,19 @@ impl Making<'_> {
                 self.element("services", element, verdict.clone());
             }
         }
-        let is_open = port.on_nodes.is_some() || !service.outside.is_empty();
+        let is_open = port.on_nodes.is_some() || !outside.is_empty();
         if is_open && has_any {
-            self.outside(service, &name, port, !anywhere.is_empty(), !here.is_empty());
+            self.outside(service, outside, &name, port, !anywhere.is_empty(), !here.is_empty());
         }
         if port.protocol == Protocol::Udp {
             let places: BTreeSet<Place> = anywhere.iter().chain(&here).map(|it| it.place).collect();
-            let claimed = addresses.iter().chain(&service.outside).map(|it| (Some(*it), port.number));
+            let claimed = addresses.iter().chain(outside).map(|it| (Some(*it), port.number));
             for to in claimed.chain(port.on_nodes.map(|it| (None, it))) {
                 self.table.flows.entry(to).or_insert_with(|| places.clone());
             }
         }
         if !has_any {
-            for address in &service.outside {
+            for address in outside {
                 let element = format!("{address} . {protocol} . {}", port.number);
                 self.element("refused", element, String::new());
             }
@@ -224,13 +243,21 @@ impl Making<'_> {
     }
 
     /// What comes from outside of the cluster, to a port of the node or to an address that leads to it.
-    fn outside(&mut self, service: &Service, name: &str, port: &Port, any: bool, here: bool) {
+    fn outside(
+        &mut self,
+        service: &Service,
+        outside: &[Ipv4Addr],
+        name: &str,
+        port: &Port,
+        any: bool,
+        here: bool,
+    ) {
         let chain = format!("out/{name}");
         let protocol = port.protocol.as_str();
         if let Some(on_nodes) = port.on_nodes {
             self.element("node-ports", format!("{protocol} . {on_nodes}"), format!("goto {chain}"));
         }
-        for address in &service.outside {
+        for address in outside {
             let element = format!("{address} . {protocol} . {}", port.number);
             self.element("services", element, format!("goto {chain}"));
         }
@@ -309,26 +336,27 @@ impl Making<'_> {
         for range in own.iter().chain(routes.keys()) {
             self.element("pods", range.to_string(), String::new());
         }
+        for (address, port) in &self.me.server {
+            self.element("api-server", format!("{address} . {port}"), String::new());
+        }
+        // The address for names is one of the node's own, and no port of it is a node port.
+        let not_dns = self.me.dns.map(|it| format!(" ip daddr != {it}")).unwrap_or_default();
+        let on_node = format!(
+            "fib daddr type local ip daddr != 127.0.0.0/8{not_dns} meta l4proto . th dport vmap @node-ports"
+        );
         let mut base = |name: &str, hook, rules: &[&str]| {
             let rules = rules.iter().map(|it| (*it).into()).collect();
             self.table.chains.insert(name.into(), Chain { hook, rules });
         };
-        base(
-            "balance",
-            "",
-            &[
-                "ip daddr . meta l4proto . th dport vmap @services",
-                "fib daddr type local ip daddr != 127.0.0.0/8 meta l4proto . th dport vmap @node-ports",
-            ],
-        );
+        base("balance", "", &["ip daddr . meta l4proto . th dport vmap @services", &on_node]);
         let marked = format!("meta mark set meta mark | {MARK}");
         base(
             "nat-prerouting",
             "type nat hook prerouting priority dstnat;",
             // A pod on another node would answer one outside itself.
-            &[&format!("ip daddr @cluster-ips ip saddr != @pods {marked}"), "jump balance"],
+            &[TO_SERVER, &format!("ip daddr @cluster-ips ip saddr != @pods {marked}"), "jump balance"],
         );
-        base("nat-output", "type nat hook output priority -100;", &["jump balance"]);
+        base("nat-output", "type nat hook output priority -100;", &[TO_SERVER, "jump balance"]);
         let as_node = "masquerade fully-random";
         let mut after = [
             format!("meta mark & {MARK} != 0 meta mark set meta mark ^ {MARK} {as_node}"),
@@ -346,11 +374,12 @@ impl Making<'_> {
         base("nat-postrouting", "type nat hook postrouting priority srcnat;", &after);
         // What still has such an address after all of the above leads nowhere.
         let refuse = [
-            // Of anything less a client thinks that it might pass.
-            "meta l4proto tcp ip daddr @cluster-ips reject with tcp reset",
-            "ip daddr @cluster-ips reject",
-            "meta l4proto tcp ip daddr . meta l4proto . th dport @refused reject with tcp reset",
-            "ip daddr . meta l4proto . th dport @refused reject",
+            TO_SERVER,
+            // Connections that stand are left alone. Of anything less than a reset a client thinks that it might pass.
+            "ct state new meta l4proto tcp ip daddr @cluster-ips reject with tcp reset",
+            "ct state new ip daddr @cluster-ips reject",
+            "ct state new meta l4proto tcp ip daddr . meta l4proto . th dport @refused reject with tcp reset",
+            "ct state new ip daddr . meta l4proto . th dport @refused reject",
         ];
         base("filter-forward", "type filter hook forward priority filter;", &refuse);
         base("filter-output", "type filter hook output priority filter;", &refuse);
@@ -389,7 +418,7 @@ fn candidates<'a>(picture: &'a Picture, key: &Key, port: &Port) -> Vec<Candidate
     candidates
 }
 
-fn v4(address: &IpAddr) -> Option<Ipv4Addr> {
+pub(super) fn v4(address: &IpAddr) -> Option<Ipv4Addr> {
     match address {
         IpAddr::V4(it) => Some(*it),
         IpAddr::V6(_) => None,

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod outside;
+
 /// Two nodes; a Service with an endpoint on each, one of which is not ready; a headless one; one without endpoints.
 fn world() -> Picture {
     let mut picture = Picture::default();
@@ -82,7 +84,13 @@ fn leaving(mut endpoint: Value) -> Value {
 }
 
 fn me() -> Me {
-    Me { name: "n1".into(), dns: Some([10, 96, 0, 10].into()), is_bridge_unseen: false }
+    Me {
+        name: "n1".into(),
+        dns: Some([10, 96, 0, 10].into()),
+        is_bridge_unseen: false,
+        server: [([172, 30, 0, 100].into(), 6443)].into(),
+        external_ips: [Range::parse("192.0.2.0/24").expect("a range")].into(),
+    }
 }
 
 fn made(picture: &Picture) -> Table {
@@ -103,6 +111,7 @@ fn every_node_has_these() {
         add table ip muster
         delete table ip muster
         add table ip muster
+        add set ip muster api-server { type ipv4_addr . inet_service; }
         add set ip muster cluster-ips { type ipv4_addr; }
         add set ip muster hairpins { type ipv4_addr . ipv4_addr; }
         add map ip muster node-ports { type inet_proto . inet_service : verdict; }
@@ -118,24 +127,29 @@ fn every_node_has_these() {
         add chain ip muster raw-output { type filter hook output priority raw; policy accept; }
         add chain ip muster raw-prerouting { type filter hook prerouting priority raw; policy accept; }
         add rule ip muster balance ip daddr . meta l4proto . th dport vmap @services
-        add rule ip muster balance fib daddr type local ip daddr != 127.0.0.0/8 meta l4proto . th dport vmap @node-ports
-        add rule ip muster filter-forward meta l4proto tcp ip daddr @cluster-ips reject with tcp reset
-        add rule ip muster filter-forward ip daddr @cluster-ips reject
-        add rule ip muster filter-forward meta l4proto tcp ip daddr . meta l4proto . th dport @refused reject with tcp reset
-        add rule ip muster filter-forward ip daddr . meta l4proto . th dport @refused reject
-        add rule ip muster filter-output meta l4proto tcp ip daddr @cluster-ips reject with tcp reset
-        add rule ip muster filter-output ip daddr @cluster-ips reject
-        add rule ip muster filter-output meta l4proto tcp ip daddr . meta l4proto . th dport @refused reject with tcp reset
-        add rule ip muster filter-output ip daddr . meta l4proto . th dport @refused reject
+        add rule ip muster balance fib daddr type local ip daddr != 127.0.0.0/8 ip daddr != 10.96.0.10 meta l4proto . th dport vmap @node-ports
+        add rule ip muster filter-forward ip daddr . tcp dport @api-server accept
+        add rule ip muster filter-forward ct state new meta l4proto tcp ip daddr @cluster-ips reject with tcp reset
+        add rule ip muster filter-forward ct state new ip daddr @cluster-ips reject
+        add rule ip muster filter-forward ct state new meta l4proto tcp ip daddr . meta l4proto . th dport @refused reject with tcp reset
+        add rule ip muster filter-forward ct state new ip daddr . meta l4proto . th dport @refused reject
+        add rule ip muster filter-output ip daddr . tcp dport @api-server accept
+        add rule ip muster filter-output ct state new meta l4proto tcp ip daddr @cluster-ips reject with tcp reset
+        add rule ip muster filter-output ct state new ip daddr @cluster-ips reject
+        add rule ip muster filter-output ct state new meta l4proto tcp ip daddr . meta l4proto . th dport @refused reject with tcp reset
+        add rule ip muster filter-output ct state new ip daddr . meta l4proto . th dport @refused reject
+        add rule ip muster nat-output ip daddr . tcp dport @api-server accept
         add rule ip muster nat-output jump balance
         add rule ip muster nat-postrouting meta mark & 0x4000 != 0 meta mark set meta mark ^ 0x4000 masquerade fully-random
         add rule ip muster nat-postrouting ct status dnat ip saddr . ip daddr @hairpins masquerade fully-random
         add rule ip muster nat-postrouting ip saddr 10.244.1.0/24 ip daddr != @pods oifname != "cni0" masquerade fully-random
+        add rule ip muster nat-prerouting ip daddr . tcp dport @api-server accept
         add rule ip muster nat-prerouting ip daddr @cluster-ips ip saddr != @pods meta mark set meta mark | 0x4000
         add rule ip muster nat-prerouting jump balance
         add rule ip muster raw-output ip daddr 10.96.0.10 meta l4proto { tcp, udp } th dport 53 notrack
         add rule ip muster raw-output ip saddr 10.96.0.10 meta l4proto { tcp, udp } th sport 53 notrack
         add rule ip muster raw-prerouting ip daddr 10.96.0.10 meta l4proto { tcp, udp } th dport 53 notrack
+        add element ip muster api-server { 172.30.0.100 . 6443 }
         add element ip muster pods { 10.244.1.0/24, 10.244.2.0/24 }
     "#]].assert_eq(&made(&picture).replacement());
 }

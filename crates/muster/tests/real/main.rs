@@ -4,6 +4,7 @@
 
 mod alone;
 mod bed;
+mod cluster;
 mod deaths;
 mod fields;
 mod host;
@@ -16,5 +17,6 @@ mod reach;
 #[path = "../bed/redact.rs"]
 mod redact;
 mod registry;
+mod repair;
 #[path = "../bed/transcript.rs"]
 mod transcript;

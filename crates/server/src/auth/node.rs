@@ -14,10 +14,13 @@ use crate::selector::Selector;
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 
+/// Its UID identifies the cluster: a node compares it with the cluster that it joined.
+const IDENTITY_NAMESPACE: &str = "kube-system";
+
 static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| Rule::all(&defaults::node_rules()));
 
 /// Rule: a node reads itself, its pods, and the secrets, config maps and accounts that those use; it writes its own Node and
-/// Lease; whose status and pods a write touches is for NodeRestriction to see.
+/// Lease, and reads the namespace that identifies the cluster; whose status and pods a write touches is for NodeRestriction to see.
 /// Upstream: the node authorizer. `Err` says why the node has no right of its own; a binding may still grant it.
 pub(crate) fn grant(registry: &Registry, node: &str, deed: &Deed) -> Result<(), String> {
     let by_role = || {
@@ -65,6 +68,10 @@ pub(crate) fn grant(registry: &Registry, node: &str, deed: &Deed) -> Result<(), 
             }
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => Ok(()),
             _ => Err(String::new()),
+        },
+        ("", "namespaces") => match (on.part.as_str(), verb) {
+            ("", "get") if on.name == IDENTITY_NAMESPACE => Ok(()),
+            _ => Err(format!("can only get the namespace {IDENTITY_NAMESPACE:?}")),
         },
         _ => by_role(),
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
@@ -12,8 +12,13 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
+use crate::shares::Shares;
+
 /// So many questions are under way at once; a client that asks more is told to ask again.
 const UNDER_WAY_MAX: usize = 256;
+
+/// So many of them from one address: one pod leaves room for the others.
+const UNDER_WAY_OF_CLIENT_MAX: usize = 32;
 
 /// How long one resolver has, and how many are asked: a client asks again after 5 s by itself.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -30,18 +35,21 @@ pub(super) struct Forward {
     /// Nobody asks himself.
     own: IpAddr,
     under_way: Semaphore,
+    shares: Arc<Shares>,
     resolvers: Mutex<Option<(Instant, Vec<IpAddr>)>>,
 }
 
 impl Forward {
     pub(super) fn new(file: &Path, own: IpAddr) -> Self {
         let under_way = Semaphore::new(UNDER_WAY_MAX);
-        Self { file: file.to_owned(), own, under_way, resolvers: Mutex::default() }
+        let shares = Shares::new(UNDER_WAY_OF_CLIENT_MAX);
+        Self { file: file.to_owned(), own, under_way, shares, resolvers: Mutex::default() }
     }
 
     /// What the first of them that knows says; else what the last says that does not. `None`: nobody says anything, or too much is
     /// asked at once.
-    pub(super) async fn ask(&self, request: &[u8], is_udp: bool) -> Option<Vec<u8>> {
+    pub(super) async fn ask(&self, client: IpAddr, request: &[u8], is_udp: bool) -> Option<Vec<u8>> {
+        let _share = self.shares.take(client)?;
         let _permit = self.under_way.try_acquire().ok()?;
         let mut said = None;
         for resolver in self.resolvers() {
@@ -58,8 +66,8 @@ impl Forward {
         said
     }
 
-    /// A question of our own.
-    pub(super) async fn ask_for(&self, query: &Query) -> Option<Vec<u8>> {
+    /// A question of our own, for a client.
+    pub(super) async fn ask_for(&self, client: IpAddr, query: &Query) -> Option<Vec<u8>> {
         let mut message = Message::new(chance(), MessageType::Query, OpCode::Query);
         message.metadata.recursion_desired = true;
         message.add_query(query.clone());
@@ -67,10 +75,10 @@ impl Forward {
         edns.set_max_payload(1_232);
         message.set_edns(edns);
         let question = message.to_vec().ok()?;
-        let answer = self.ask(&question, true).await?;
+        let answer = self.ask(client, &question, true).await?;
         // What is cut off would be lost: who asked us cannot see that it is.
         let is_cut = Message::from_vec(&answer).is_ok_and(|it| it.metadata.truncation);
-        if is_cut { self.ask(&question, false).await } else { Some(answer) }
+        if is_cut { self.ask(client, &question, false).await } else { Some(answer) }
     }
 
     fn resolvers(&self) -> Vec<IpAddr> {
@@ -218,5 +226,24 @@ mod tests {
         let expected = [true, true, false, false, false];
         assert_eq!(known.map(|it| it.1), expected, "{known:?}");
         assert!(!knows(b"nonsense"));
+    }
+
+    #[tokio::test]
+    async fn one_client_leaves_room_for_the_questions_of_others() {
+        // A resolver that takes every question and answers none.
+        let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let forward = Arc::new(Forward::new(Path::new("/nowhere"), IpAddr::from([10, 96, 0, 10])));
+        *forward.resolvers.lock().unwrap() =
+            Some((Instant::now(), vec![silent.local_addr().unwrap().ip(); 1]));
+        let (greedy, other) = (IpAddr::from([10, 244, 1, 2]), IpAddr::from([10, 244, 1, 3]));
+        let ask = |client| {
+            let forward = forward.clone();
+            tokio::spawn(async move { forward.ask(client, &[0; 12], false).await })
+        };
+        let flood: Vec<_> = (0..UNDER_WAY_MAX * 2).map(|_| forward.shares.take(greedy)).collect();
+        assert_eq!(flood.iter().flatten().count(), UNDER_WAY_OF_CLIENT_MAX);
+        assert_eq!(ask(greedy).await.unwrap(), None, "it has its share under way");
+        assert_eq!(forward.under_way.available_permits(), UNDER_WAY_MAX, "and took nothing of the others'");
+        assert!(forward.shares.take(other).is_some());
     }
 }

@@ -16,11 +16,15 @@ use self::answer::{Known, Reply};
 use self::forward::{Forward, chance};
 use super::seen::Seen;
 use crate::node::Config;
+use crate::shares::Shares;
 
 const PORT: u16 = 53;
 
 /// Connections at once; over UDP what is under way is limited where others are asked.
 const CONNECTIONS_MAX: usize = 64;
+
+/// So many of them from one address.
+const CONNECTIONS_OF_CLIENT_MAX: usize = 8;
 
 /// A connection on which nothing is asked for so long is closed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
@@ -73,16 +77,22 @@ impl Names {
     }
 
     /// What takes others to answer. `None`: there is nothing to say.
-    async fn ask_others(&self, request: &[u8], reply: Reply, is_udp: bool) -> Option<Vec<u8>> {
+    async fn ask_others(
+        &self,
+        client: IpAddr,
+        request: &[u8],
+        reply: Reply,
+        is_udp: bool,
+    ) -> Option<Vec<u8>> {
         match reply {
             Reply::Nothing => None,
             Reply::Now(answer) => Some(answer),
-            Reply::Forward => match self.forward.ask(request, is_udp).await {
+            Reply::Forward => match self.forward.ask(client, request, is_udp).await {
                 Some(answer) => Some(answer),
                 None => answer::failure(request),
             },
             Reply::Complete(half) => {
-                let rest = self.forward.ask_for(&half.ask).await;
+                let rest = self.forward.ask_for(client, &half.ask).await;
                 Some(half.complete(rest.as_deref()))
             }
         }
@@ -102,7 +112,7 @@ async fn over_udp(address: IpAddr, names: &Arc<Names>) -> std::io::Result<()> {
             reply => {
                 let (names, socket, request) = (names.clone(), socket.clone(), request.to_vec());
                 tokio::spawn(async move {
-                    if let Some(answer) = names.ask_others(&request, reply, true).await {
+                    if let Some(answer) = names.ask_others(client.ip(), &request, reply, true).await {
                         drop(socket.send_to(&answer, client).await);
                     }
                 });
@@ -114,19 +124,21 @@ async fn over_udp(address: IpAddr, names: &Arc<Names>) -> std::io::Result<()> {
 async fn over_tcp(address: IpAddr, names: &Arc<Names>) -> std::io::Result<()> {
     let listener = TcpListener::bind(SocketAddr::new(address, PORT)).await?;
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let shares = Shares::new(CONNECTIONS_OF_CLIENT_MAX);
     loop {
-        let (stream, _) = listener.accept().await?;
+        let (stream, client) = listener.accept().await?;
+        let Some(share) = shares.take(client.ip()) else { continue };
         let Ok(permit) = room.clone().try_acquire_owned() else { continue };
         let names = names.clone();
         tokio::spawn(async move {
             // Whatever ends a connection is the client's affair.
-            let _ = converse(stream, &names).await;
-            drop(permit);
+            let _ = converse(stream, client.ip(), &names).await;
+            drop((permit, share));
         });
     }
 }
 
-async fn converse(mut stream: TcpStream, names: &Names) -> std::io::Result<()> {
+async fn converse(mut stream: TcpStream, client: IpAddr, names: &Names) -> std::io::Result<()> {
     loop {
         let asked = async {
             let length = stream.read_u16().await?;
@@ -136,7 +148,7 @@ async fn converse(mut stream: TcpStream, names: &Names) -> std::io::Result<()> {
         };
         let request = timeout(SILENCE_MAX, asked).await??;
         let reply = names.answer(&request, false);
-        let Some(answer) = names.ask_others(&request, reply, false).await else { return Ok(()) };
+        let Some(answer) = names.ask_others(client, &request, reply, false).await else { return Ok(()) };
         let length = u16::try_from(answer.len()).map_err(std::io::Error::other)?;
         let framed = [&length.to_be_bytes()[..], &answer].concat();
         timeout(SILENCE_MAX, stream.write_all(&framed)).await??;

@@ -313,6 +313,7 @@ impl<R: Runtime> Presence<'_, R> {
                 images.runtime.clear();
             }
         }
+        troubles.extend(self.node.membership.trouble());
         if self.node.standing.is_shutting_down() {
             troubles.push("node is shutting down".to_owned());
         }

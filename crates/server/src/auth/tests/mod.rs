@@ -452,6 +452,10 @@ async fn a_node_has_its_own_and_what_its_pods_use() {
             "GET /apis/coordination.k8s.io/v1/namespaces/default/leases/n1",
             "GET /api/v1/services",
             "GET /apis/apps/v1/daemonsets",
+            "GET /api/v1/namespaces/kube-system",
+            "GET /api/v1/namespaces/default",
+            "GET /api/v1/namespaces",
+            "PATCH /api/v1/namespaces/kube-system",
         ],
         &expect![[r#"
             GET /api/v1/nodes/n1
@@ -494,6 +498,14 @@ async fn a_node_has_its_own_and_what_its_pods_use() {
                 yes: its own
             GET /apis/apps/v1/daemonsets
                 no: daemonsets.apps is forbidden: User "system:node:n1" cannot list resource "daemonsets" in API group "apps" at the cluster scope
+            GET /api/v1/namespaces/kube-system
+                yes: its own
+            GET /api/v1/namespaces/default
+                no: namespaces "default" is forbidden: User "system:node:n1" cannot get resource "namespaces" in API group "" in the namespace "default": can only get the namespace "kube-system"
+            GET /api/v1/namespaces
+                no: namespaces is forbidden: User "system:node:n1" cannot list resource "namespaces" in API group "" at the cluster scope: can only get the namespace "kube-system"
+            PATCH /api/v1/namespaces/kube-system
+                no: namespaces "kube-system" is forbidden: User "system:node:n1" cannot patch resource "namespaces" in API group "" in the namespace "kube-system": can only get the namespace "kube-system"
         "#]],
     );
 }

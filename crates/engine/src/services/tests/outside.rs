@@ -1,0 +1,168 @@
+//! No table captures an address that belongs to something else than the Service which claims it.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+use core::net::Ipv4Addr;
+
+use expect_test::expect;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// The API server, a node's two addresses, a pod's, cluster IPs, DNS, special ones, and some that are free.
+const ADDRESSES: [&str; 14] = [
+    "172.30.0.100",
+    "172.30.0.1",
+    "172.30.0.2",
+    "203.0.113.1",
+    "10.244.1.5",
+    "10.244.2.77",
+    "10.96.1.1",
+    "10.96.1.2",
+    "10.96.0.10",
+    "127.0.0.1",
+    "169.254.1.1",
+    "0.0.0.0",
+    "192.0.2.7",
+    "198.51.100.9",
+];
+
+const PORTS: [u16; 4] = [53, 80, 6443, 10250];
+
+#[derive(Debug, Clone)]
+struct Claims {
+    cluster_ip: usize,
+    external_ips: Vec<usize>,
+    ingress: Vec<usize>,
+    port: usize,
+    node_port: Option<u16>,
+    is_local: bool,
+    has_endpoints: bool,
+}
+
+fn claims() -> impl Strategy<Value = Claims> {
+    let address = 0..ADDRESSES.len();
+    (
+        address.clone(),
+        vec(address.clone(), 0..4),
+        vec(address, 0..3),
+        0..PORTS.len(),
+        prop::option::of(prop::sample::select(&[6443_u16, 30_001, 30_002][..])),
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(cluster_ip, external_ips, ingress, port, node_port, is_local, has_endpoints)| {
+            Claims { cluster_ip, external_ips, ingress, port, node_port, is_local, has_endpoints }
+        })
+}
+
+fn claimed(all: &[Claims]) -> Picture {
+    let mut picture = world();
+    let second = json!({
+        "spec": {"podCIDR": "10.244.2.0/24"},
+        "status": {"addresses": [
+            {"type": "InternalIP", "address": "172.30.0.2"},
+            {"type": "ExternalIP", "address": "203.0.113.1"},
+        ]},
+    });
+    picture.put_node("n2".into(), Node::read(&BTreeMap::new(), &second).expect("a node"));
+    let text = |at: &Vec<usize>| at.iter().map(|it| ADDRESSES[*it]).collect::<Vec<_>>();
+    for (at, it) in all.iter().enumerate() {
+        let name = format!("s{at}");
+        let ingress: Vec<Value> = text(&it.ingress).iter().map(|it| json!({"ip": it})).collect();
+        let object = json!({
+            "spec": {
+                "clusterIP": ADDRESSES[it.cluster_ip],
+                "externalIPs": text(&it.external_ips),
+                "externalTrafficPolicy": if it.is_local { "Local" } else { "Cluster" },
+                "ports": [{"name": "http", "port": PORTS[it.port], "nodePort": it.node_port}],
+            },
+            "status": {"loadBalancer": {"ingress": ingress}},
+        });
+        picture.put_service(Key::new("shop", &*name), Service::read(&object).expect("a service"));
+        if it.has_endpoints {
+            slice(&mut picture, &name, &format!("{name}-1"), json!({"endpoints": [endpoint(1, 5)]}));
+        }
+    }
+    picture
+}
+
+/// What a table does with packets to an address, each with the Service that it is for, where the rule says so.
+fn captured(table: &Table) -> Vec<(Ipv4Addr, String)> {
+    let mut captured = Vec::new();
+    for set in ["services", "refused", "cluster-ips"] {
+        for (key, verdict) in &table.sets[set].elements {
+            let address = key.split(' ').next().expect("an address");
+            captured.push((address.parse().expect("an address"), format!("{set} {verdict}")));
+        }
+    }
+    captured
+}
+
+proptest! {
+    #[test]
+    fn no_address_of_the_cluster_is_captured_by_a_service_that_does_not_own_it(all in vec(claims(), 0..6)) {
+        let picture = claimed(&all);
+        // Whatever the operator allows.
+        let me = Me { external_ips: [Range::parse("0.0.0.0/0").expect("a range")].into(), ..me() };
+        let made = table(&picture, &me, &routes(&picture, "n1", Range::parse("172.30.0.0/24")));
+        let nodes: BTreeSet<Ipv4Addr> =
+            ["172.30.0.1", "172.30.0.2", "203.0.113.1"].iter().map(|it| it.parse().expect("it is one")).collect();
+        let owners = |address: Ipv4Addr| -> Vec<String> {
+            let all = picture.services.iter().filter(|(_, it)| match &it.kind {
+                Kind::Cluster(own) => own.contains(&address.into()),
+                _ => false,
+            });
+            all.map(|(key, _)| key.to_string()).collect()
+        };
+        for (address, rule) in captured(&made) {
+            prop_assert!(address != Ipv4Addr::new(172, 30, 0, 100), "the API server: {rule}");
+            prop_assert!(!nodes.contains(&address), "node {address}: {rule}");
+            prop_assert!(!Range::parse("10.244.0.0/16").expect("a range").contains(address), "pod {address}: {rule}");
+            let owners = owners(address);
+            if !owners.is_empty() || Some(address) == me.dns {
+                prop_assert!(!rule.contains("goto out/") && !rule.starts_with("refused"), "{address}: {rule}");
+                let is_own = |it: &String| rule.contains(&format!("/{it}/"));
+                let is_led = rule.contains("goto ");
+                prop_assert!(!is_led || owners.iter().any(is_own), "{address} of {owners:?}: {rule}");
+            }
+        }
+        // Nothing comes before the way to the API server.
+        for chain in ["nat-prerouting", "nat-output", "filter-forward", "filter-output"] {
+            prop_assert_eq!(made.chains[chain].rules[0].as_str(), "ip daddr . tcp dport @api-server accept");
+        }
+        prop_assert!(made.sets["api-server"].elements.contains_key("172.30.0.100 . 6443"));
+    }
+}
+
+#[test]
+fn external_addresses_are_programmed_only_where_they_are_allowed() {
+    let mut picture = world();
+    service(
+        &mut picture,
+        "open",
+        json!({
+            "clusterIP": "10.96.1.3",
+            "externalIPs": ["192.0.2.9", "198.51.100.9", "172.30.0.100", "10.96.1.1"],
+            "ports": [{"port": 80}],
+        }),
+    );
+    let of = |external_ips: &[&str]| {
+        let external_ips = external_ips.iter().filter_map(|it| Range::parse(it)).collect();
+        let me = Me { external_ips, ..me() };
+        let made = table(&picture, &me, &routes(&picture, "n1", Range::parse("172.30.0.0/24")));
+        let mut refused: Vec<&str> = made.sets["refused"].elements.keys().map(String::as_str).collect();
+        refused.sort_unstable();
+        refused.join(", ")
+    };
+    let said = [of(&[]), of(&["192.0.2.0/24"]), of(&["0.0.0.0/0"])];
+    expect![[r#"
+
+        192.0.2.7 . udp . 53, 192.0.2.9 . tcp . 80
+        192.0.2.7 . udp . 53, 192.0.2.9 . tcp . 80, 198.51.100.9 . tcp . 80"#]]
+    .assert_eq(&said.join("\n"));
+}
