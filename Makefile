@@ -4,8 +4,10 @@ SHELL := bash
 
 ARGS ?=
 SEEDS ?= 10000
+RUNS ?= 10
+TESTS ?= .
 
-.PHONY: help up test lint bench sim
+.PHONY: help up test flaky lint bench sim
 
 help: ## This list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -20,11 +22,13 @@ up: ## Build and run `muster up --nodes 2` here; pass other flags with ARGS="--s
 test: ## Everything that must hold, from formatting to 10,000 simulated worlds
 	bash ci/test
 
-lint: ## Formatting, clippy, and licences where cargo-deny is installed
+flaky: ## Rerun the built tests RUNS=10 times under load, TESTS=pattern to choose; failures per test
+	RUNS="$(RUNS)" TESTS="$(TESTS)" bash ci/flaky
+
+lint: ## Formatting, clippy, and licences, bans and sources of dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	@if command -v cargo-deny >/dev/null; then cargo deny --workspace check; \
-	else echo "licences and advisories not checked: cargo-deny is not on PATH (cargo install cargo-deny)"; fi
+	deny=$$(bash ci/cargo-deny) && "$$deny" --workspace check licenses bans sources
 
 bench: ## The numbers of PROMISES.md; fails where one is broken
 	cargo bench --package muster-engine --bench decide -- --check
