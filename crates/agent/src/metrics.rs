@@ -18,8 +18,6 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::join;
 use crate::node::Shown;
 
-pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// From a millisecond, which is a question, to ten minutes, which is a large image.
 const CALL_S: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 600.0];
 

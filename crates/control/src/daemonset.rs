@@ -491,7 +491,7 @@ mod tests {
         shell.panicked.insert(x.clone(), (1, now()));
         assert!(!shell.plan(&x, |cache, key| cache.look(key, now())).expect("the set is there").is_idle());
         assert!(shell.panicked.is_empty());
-        assert!(shell.context.monitor.metrics().contains("muster_panics_total 1\n"));
+        assert!(shell.context.monitor.metrics("").1.contains("muster_panics_total 1\n"));
     }
 
     #[tokio::test]

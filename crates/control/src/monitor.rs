@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use muster_engine::exposition::Format;
 use muster_engine::facts::{Counts, Key, Kind};
 use muster_engine::plan::{Claim, Plan, Step};
 use prometheus_client::collector::Collector;
@@ -188,14 +189,13 @@ impl Default for Monitor {
 }
 
 impl Monitor {
-    /// All that was counted, in the text format of Prometheus.
-    pub fn metrics(&self) -> String {
+    /// All that was counted, in the format that the `Accept` header of a scraper asks for, and its media type.
+    pub fn metrics(&self, accept: &str) -> (&'static str, String) {
         let mut text = String::new();
         text::encode(&mut text, &self.registry).expect("a String takes everything");
-        text
+        let format = Format::of(accept);
+        (format.media_type(), format.write(text))
     }
-
-    pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
     /// Rule: a replica is ready once it knows the cluster, or knows that another one leads; and no longer when it stops.
     pub fn is_ready(&self) -> bool {
@@ -426,8 +426,8 @@ mod tests {
             muster_daemonset_unavailable 2
             muster_daemonset_misscheduled 5
             muster_daemonset_rollout_progress 0.25"#]]
-        .assert_eq(&of_sets(monitor.metrics()));
+        .assert_eq(&of_sets(monitor.metrics("").1));
         monitor.forget(&key);
-        assert_eq!(of_sets(monitor.metrics()), "");
+        assert_eq!(of_sets(monitor.metrics("").1), "");
     }
 }

@@ -50,6 +50,7 @@ pub mod endpoints;
 pub mod events;
 pub mod eviction;
 pub mod explain;
+pub mod exposition;
 pub mod facts;
 pub mod forecast;
 pub mod garbage;

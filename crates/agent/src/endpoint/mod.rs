@@ -20,12 +20,13 @@ use futures::stream::unfold;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::{SignedDuration, Timestamp};
+use muster_engine::exposition::Format;
 use rustix::net::sockopt;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -35,7 +36,6 @@ use tokio_util::sync::CancellationToken;
 
 use self::connections::{Connections, Handshake};
 pub use self::tls::{Identity, IdentityError};
-use crate::metrics;
 use crate::net;
 use crate::node::{Node, Shown};
 use crate::runtime::{Runtime, RuntimeError, label, v1};
@@ -45,9 +45,6 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const HEADER_BYTES_MAX: usize = 64 << 10;
 /// A peer that says nothing is asked this often whether it is there; one that is silent three times has gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-
-/// What scrapers take for text in the form of Prometheus.
-const FIGURES_MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Chunks of a log that wait to be sent.
 const CHUNKS_MAX: usize = 4;
@@ -116,6 +113,10 @@ impl Query {
         let malformed = |_| Refusal::bad_request(format!("{name} is no number"));
         self.get(name).map(|it| it.parse().map_err(malformed)).transpose()
     }
+}
+
+fn accept(request: &Request<Incoming>) -> &str {
+    request.headers().get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default()
 }
 
 impl<R: Runtime> Endpoint<R> {
@@ -208,7 +209,8 @@ impl<R: Runtime> Endpoint<R> {
         let query = request.uri().query().unwrap_or_default();
         let query = Query(form_urlencoded::parse(query.as_bytes()).into_owned().collect());
         let segments: Vec<&str> = path.split('/').skip(1).collect();
-        let is_read = request.method() == Method::GET;
+        // The body of the answer to a HEAD is left out by the HTTP library.
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         match segments[..] {
             ["healthz"] if is_read => Ok(text(StatusCode::OK, "ok".to_owned())),
             ["pods"] if is_read => {
@@ -222,11 +224,12 @@ impl<R: Runtime> Endpoint<R> {
             ["metrics"] if is_read => {
                 let pods = self.node.pods.all().into_iter().map(|it| it.shown());
                 let said = self.node.metrics.text(pods, &self.node.config.pki(), Timestamp::now());
-                Ok(respond(StatusCode::OK, metrics::MEDIA_TYPE, whole(said)))
+                let format = Format::of(accept(&request));
+                Ok(respond(StatusCode::OK, format.media_type(), whole(format.write(said))))
             }
             ["metrics", "resource"] if is_read => {
                 let figures = self.node.figures.summary().await?.resource_metrics();
-                Ok(respond(StatusCode::OK, FIGURES_MEDIA_TYPE, whole(figures)))
+                Ok(respond(StatusCode::OK, Format::Text.media_type(), whole(figures)))
             }
             ["containerLogs", namespace, name, container] if is_read => {
                 let wanted = wanted_log(&query, Timestamp::now())?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -64,7 +64,8 @@ impl Probe {
                             let query = uri.query().unwrap_or_default();
                             return Ok::<_, Infallible>(explained(inquiries.answer(query).await));
                         }
-                        Ok(answer(&monitor, request.method(), uri.path()))
+                        let accept = request.headers().get(ACCEPT).and_then(|it| it.to_str().ok());
+                        Ok(answer(&monitor, request.method(), uri.path(), accept.unwrap_or_default()))
                     }
                 });
                 let serving = http1::Builder::new()
@@ -88,14 +89,15 @@ fn explained(known: Result<String, NotAnswered>) -> Response<Full<Bytes>> {
     }
 }
 
-fn answer(monitor: &Monitor, method: &Method, path: &str) -> Response<Full<Bytes>> {
+fn answer(monitor: &Monitor, method: &Method, path: &str, accept: &str) -> Response<Full<Bytes>> {
     let said = |is_good: bool, bad: &str| match is_good {
         true => (StatusCode::OK, "text/plain", "ok".to_owned()),
         false => (StatusCode::SERVICE_UNAVAILABLE, "text/plain", bad.to_owned()),
     };
     let (code, media_type, text) = match (method, path) {
         (&Method::GET | &Method::HEAD, "/metrics") => {
-            (StatusCode::OK, Monitor::MEDIA_TYPE, monitor.metrics())
+            let (media_type, text) = monitor.metrics(accept);
+            (StatusCode::OK, media_type, text)
         }
         (&Method::GET | &Method::HEAD, "/healthz" | "/livez") => said(monitor.is_alive(), "the loop hangs"),
         (&Method::GET | &Method::HEAD, "/readyz") => said(monitor.is_ready(), "the cluster is not known yet"),

@@ -1,0 +1,143 @@
+//! The text of `/metrics`: which format a scraper asks for, and the older format made from the newer one.
+//!
+//! The metrics library writes OpenMetrics. A scraper that does not ask for it gets the Prometheus text format, as from upstream's
+//! components.
+
+use alloc::string::String;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Prometheus text format 0.0.4.
+    Text,
+    OpenMetrics,
+}
+
+impl Format {
+    /// Rule: OpenMetrics is sent to those who ask for it at least as much as for plain text; all others get plain text.
+    /// Upstream: `expfmt.NegotiateIncludingOpenMetrics`.
+    pub fn of(accept: &str) -> Self {
+        let mut best = (0.0, Self::Text);
+        for range in accept.split(',') {
+            let mut parameters = range.split(';').map(str::trim);
+            let format = match parameters.next().unwrap_or_default() {
+                "application/openmetrics-text" => Self::OpenMetrics,
+                "text/plain" | "text/*" | "*/*" => Self::Text,
+                _ => continue,
+            };
+            let mut weight = 1.0;
+            for parameter in parameters {
+                if let Some(said) = parameter.strip_prefix("q=") {
+                    weight = said.trim().parse::<f32>().unwrap_or(0.0);
+                }
+            }
+            let is_better = best.0 < weight || (best.0 == weight && format == Self::OpenMetrics);
+            if 0.0 < weight && is_better {
+                best = (weight, format);
+            }
+        }
+        best.1
+    }
+
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+
+    /// `metrics`, which are in OpenMetrics, in this format.
+    pub fn write(self, metrics: String) -> String {
+        match self {
+            Self::OpenMetrics => metrics,
+            Self::Text => text(&metrics),
+        }
+    }
+}
+
+/// In the text format the name of a counter has its suffix in the lines that describe it too; units and the end are not written.
+fn text(metrics: &str) -> String {
+    let mut text = String::with_capacity(metrics.len());
+    // The help of a metric comes before its type, which decides how both are written.
+    let mut help: Option<(&str, &str)> = None;
+    for line in metrics.lines() {
+        if let Some(said) = line.strip_prefix("# HELP ") {
+            help = Some(said.split_once(' ').unwrap_or((said, "")));
+        } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|it| it.split_once(' ')) {
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", kind),
+                "info" => ("_info", "gauge"),
+                "gauge" | "histogram" | "summary" => ("", kind),
+                _ => ("", "untyped"),
+            };
+            if let Some((_, help)) = help.take().filter(|it| it.0 == name) {
+                write(&mut text, &["# HELP ", name, suffix, " ", help]);
+            }
+            write(&mut text, &["# TYPE ", name, suffix, " ", kind]);
+        } else if !line.starts_with('#') {
+            write(&mut text, &[line]);
+        }
+    }
+    text
+}
+
+fn write(text: &mut String, parts: &[&str]) {
+    for part in parts {
+        text.push_str(part);
+    }
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::borrow::ToOwned as _;
+
+    use super::*;
+
+    #[test]
+    fn plain_text_unless_openmetrics_is_asked_for() {
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;q=0.3,*/*;q=0.1";
+        for (accept, format) in [
+            ("", Format::Text),
+            ("*/*", Format::Text),
+            ("text/plain", Format::Text),
+            ("application/json", Format::Text),
+            ("application/openmetrics-text", Format::OpenMetrics),
+            ("application/openmetrics-text; version=1.0.0, text/plain", Format::OpenMetrics),
+            ("application/openmetrics-text;q=0.1,text/plain;q=0.9", Format::Text),
+            ("application/openmetrics-text;q=0", Format::Text),
+            (prometheus, Format::OpenMetrics),
+        ] {
+            assert_eq!(Format::of(accept), format, "{accept}");
+        }
+    }
+
+    #[test]
+    fn openmetrics_is_rewritten_as_plain_text() {
+        let metrics = "\
+# HELP requests Requests answered.
+# TYPE requests counter
+requests_total{code=\"200\"} 3
+# HELP took_seconds Time.
+# TYPE took_seconds histogram
+# UNIT took_seconds seconds
+took_seconds_sum 1.5
+took_seconds_bucket{le=\"+Inf\"} 2
+# TYPE build info
+build_info{version=\"1\"} 1
+# EOF
+";
+        let text = "\
+# HELP requests_total Requests answered.
+# TYPE requests_total counter
+requests_total{code=\"200\"} 3
+# HELP took_seconds Time.
+# TYPE took_seconds histogram
+took_seconds_sum 1.5
+took_seconds_bucket{le=\"+Inf\"} 2
+# TYPE build_info gauge
+build_info{version=\"1\"} 1
+";
+        assert_eq!(Format::Text.write(metrics.to_owned()), text);
+        assert_eq!(Format::OpenMetrics.write(metrics.to_owned()), metrics);
+    }
+}
