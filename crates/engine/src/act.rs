@@ -115,6 +115,51 @@ impl core::fmt::Display for Refusal {
     }
 }
 
+/// What became of the last pods that were to be created.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Creates {
+    /// None was tried yet.
+    #[default]
+    Unknown,
+    WentWell,
+    /// The API server refuses them, and says why.
+    Refused(Text),
+    /// The API server fails, which may be over soon.
+    Failed(Text),
+}
+
+impl Creates {
+    /// Rule: a create that policy refuses (a missing account, quota, priority class, Pod Security) stays refused until somebody
+    /// changes something, so its reason is worth telling; one that got no answer, or came too early, says nothing of the pod.
+    fn of(refusal: &Refusal) -> Self {
+        match refusal {
+            Refusal::Forbidden(_) | Refusal::Invalid(_) | Refusal::NotFound => Self::Refused(reason(refusal)),
+            Refusal::Server(_) => Self::Failed(reason(refusal)),
+            Refusal::AlreadyExists
+            | Refusal::Conflict
+            | Refusal::TooManyRequests { .. }
+            | Refusal::NoAnswer
+            | Refusal::NamespaceTerminating => Self::Unknown,
+        }
+    }
+}
+
+/// Most bytes of a reason that are kept: a condition is no place for a page of text.
+const REASON_BYTES_MAX: usize = 512;
+
+/// A message without the name of the pod, which is another one each time.
+fn reason(refusal: &Refusal) -> Text {
+    let message = format!("{refusal}");
+    let from = ["\" is forbidden: ", "\" is invalid: "];
+    let from = from.iter().filter_map(|it| Some(message.find(it)? + it.len())).min().unwrap_or(0);
+    let reason = &message[from..];
+    let mut until = reason.len().min(REASON_BYTES_MAX);
+    while !reason.is_char_boundary(until) {
+        until -= 1;
+    }
+    Text::from(&reason[..until])
+}
+
 /// What the shell does next.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Next {
@@ -171,6 +216,7 @@ pub struct Report {
     pub(crate) failed_on: Vec<Text>,
     /// Try again, no sooner than this.
     pub(crate) retry: Option<Duration>,
+    pub(crate) creates: Creates,
     pub events: Vec<Event>,
 }
 
@@ -371,6 +417,9 @@ impl Act {
             }
             (Call::CreatePod { .. }, Outcome::Wrote { name, resource_version }) => {
                 self.report.wrote.push((Kind::Pods, resource_version));
+                if self.report.creates == Creates::Unknown {
+                    self.report.creates = Creates::WentWell;
+                }
                 self.report.events.push(Event::normal("SuccessfulCreate", format!("Created pod: {name}")));
             }
             (Call::DeletePod { pod, why }, Outcome::Deleted | Outcome::Wrote { .. }) => {
@@ -437,7 +486,13 @@ impl Act {
             return;
         }
         self.fail();
-        self.batch_failed |= matches!(call, Call::CreatePod { .. });
+        if let Call::CreatePod { .. } = call {
+            self.batch_failed = true;
+            let creates = Creates::of(refusal);
+            if creates != Creates::Unknown {
+                self.report.creates = creates;
+            }
+        }
         if mutant::is("B11") && self.batch_failed {
             self.report.wrote.clear();
         }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use expect_test::{Expect, expect};
 use muster_engine::act::{Act, Call, Next, Outcome, Refusal};
 use muster_engine::facts::{self, Kind, Revision, Set, Shared};
-use muster_engine::plan::Step;
+use muster_engine::manifest;
+use muster_engine::plan::{Plan, Step};
 use std::sync::Arc;
 
 mod world;
@@ -774,4 +775,85 @@ fn nothing_is_decided_before_all_four_kinds_were_listed() {
         let keys = cache.apply(Event::Listed { kind: missing, items: Vec::new(), resource_version: 1 });
         assert_eq!(keys.len(), usize::from(missing != Kind::Sets));
     }
+}
+
+/// The Degraded condition that a plan writes, if it writes a status.
+fn degraded(plan: &Plan) -> String {
+    let conditions = plan.status.iter().flat_map(|it| &it.conditions);
+    let found = conditions.filter(|it| it.kind.as_str() == "Degraded");
+    found.map(|it| format!("{:?} {}: {}", it.status, it.reason, it.message)).collect()
+}
+
+#[test]
+fn degraded_gives_the_reason_while_pods_are_refused() {
+    let mut scene = Scene::of("set d\nrev d-1\nnode a\nnode b");
+    let refuse = |message: &str| {
+        let message = message.to_owned();
+        move |call: &Call| match call {
+            Call::CreatePod { .. } => refused(Refusal::Forbidden(message.clone())),
+            call => ok(call),
+        }
+    };
+    let plan = scene.look();
+    assert_eq!(degraded(&plan), "False AsExpected: no pod fails or is misplaced");
+    let missing = "error looking up service account default/npd: serviceaccount \"npd\" not found";
+    scene.act(plan, refuse(&format!("pods \"d-x7k2p\" is forbidden: {missing}")));
+    scene.now = at(1);
+    let plan = scene.look();
+    assert_eq!(degraded(&plan), format!("True FailedCreate: pods cannot be created: {missing}"));
+    // The account is there now: the next pods are created, and nothing is degraded any more.
+    scene.act(plan, |call| match call {
+        Call::CreatePod { .. } => WROTE(1),
+        call => ok(call),
+    });
+    scene.now = at(2);
+    assert_eq!(degraded(&scene.look()), "False AsExpected: no pod fails or is misplaced");
+}
+
+#[test]
+fn a_restarted_controller_keeps_the_reason_until_it_has_tried() {
+    let world = "set d\nrev d-1\nnode a";
+    let mut scene = Scene::of(world);
+    let plan = scene.look();
+    scene.act(plan, |call| match call {
+        Call::CreatePod { .. } => refused(quota()),
+        call => ok(call),
+    });
+    scene.now = at(1);
+    let plan = scene.look();
+    let written = plan.status.as_ref().expect("a status with the reason");
+    // What the next process finds, with nothing in its memory.
+    let mut set = parse(world).sets.remove(0);
+    set["status"] = manifest::status_body(&plan.set, written)["status"].clone();
+    let mut scene = Scene::of(world);
+    scene.event(Kind::Sets, "MODIFIED", &set);
+    scene.now = at(2);
+    let plan = scene.look();
+    assert_eq!((plan.create.len(), degraded(&plan)), (1, String::new()), "the status says so already");
+    scene.act(plan, |call| match call {
+        Call::CreatePod { .. } => WROTE(1),
+        call => ok(call),
+    });
+    assert_eq!(degraded(&scene.look()), "False AsExpected: no pod fails or is misplaced");
+}
+
+#[test]
+fn a_server_that_fails_once_does_not_degrade_a_set() {
+    let mut scene = Scene::of("set d\nrev d-1\nnode a");
+    let mut said = Vec::new();
+    for round in 1..=16 {
+        let plan = scene.look();
+        if !plan.confirm {
+            said.push(degraded(&plan).split(' ').nth(1).unwrap_or("-").to_owned());
+        }
+        scene.act(plan, |call| match call {
+            Call::CreatePod { .. } => refused(Refusal::Server("failed calling webhook".to_owned())),
+            Call::ListPods => Outcome::Pods(Vec::new()),
+            call => ok(call),
+        });
+        scene.now = at(60 * round);
+    }
+    // The sixth failure in a row is told.
+    let told = [["AsExpected:"; 6].as_slice(), &["FailedCreate:"; 2]].concat();
+    assert_eq!(said, told);
 }

@@ -1,10 +1,12 @@
 //! What a cache can say of one set to somebody who asks, as of the last look.
 
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Cache, Entry};
+use crate::act::Creates;
 use crate::daemonset::cell::Cell;
 use crate::daemonset::{self, Backoff, Taken};
 use crate::facts::{Counts, Key, Node, Pod, Text};
@@ -129,6 +131,8 @@ pub struct Remembered {
     pub retry_at: Option<Time>,
     /// When the rollout last came further.
     pub advanced_at: Option<Time>,
+    /// What became of the last creates.
+    pub creates: Creates,
 }
 
 impl Cache {
@@ -165,6 +169,7 @@ impl Cache {
             failures: memory.failures,
             retry_at: memory.retry_at,
             advanced_at: memory.advance.as_ref().map(|it| it.at),
+            creates: memory.creates.clone(),
         })
     }
 
@@ -176,7 +181,14 @@ impl Cache {
             entry.memory.generation = remembered.generation;
             entry.memory.backoffs.clone_from(&remembered.backoffs);
             entry.memory.taken.clone_from(&remembered.taken);
+            entry.memory.creates.clone_from(&remembered.creates);
         }
+    }
+
+    /// Why no pod of a set can be created, where that is so.
+    pub fn refused_creates(&self, key: &Key) -> Option<String> {
+        let Entry { set, memory, .. } = self.entries.get(key)?;
+        daemonset::status::refused_creates(set, &memory.creates)
     }
 
     /// The pods of a set on one node, by name.

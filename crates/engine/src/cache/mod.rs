@@ -11,7 +11,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::act::Report;
+use crate::act::{Creates, Report};
 use crate::daemonset::cell::{self, OfNode};
 use crate::daemonset::revision::{self, Current};
 use crate::daemonset::status::STALLED;
@@ -97,6 +97,7 @@ pub(crate) struct Memory {
     generation: i64,
     failures: u32,
     retry_at: Option<Time>,
+    creates: Creates,
     advance: Option<Advance>,
     /// The generation that standing events were recorded for.
     told: Option<i64>,
@@ -111,6 +112,9 @@ const STATUS_EVERY: Duration = Duration::from_millis(250);
 /// First wait after a failed call, and the longest; doubled in between.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(30);
+
+/// An API server that fails so many times in a row is worth a condition: by then some three seconds have passed.
+const FAILURES_TOLD: u32 = 5;
 
 impl Cache {
     pub fn new(settings: Settings) -> Self {
@@ -211,6 +215,7 @@ impl Cache {
             carried: &entry.carried,
             pods_carrying: &carrying,
             advance: entry.memory.advance.as_ref(),
+            creates: &entry.memory.creates,
             told: entry.memory.told == Some(entry.set.generation),
         };
         let mut plan = daemonset::decide(&facts, &self.settings, now);
@@ -873,6 +878,11 @@ impl Memory {
         report.tell(&mut self.gate, now);
         if report.wrote_status() {
             self.status_at = Some(now);
+        }
+        match &report.creates {
+            Creates::Unknown => {}
+            Creates::Failed(_) if self.failures < FAILURES_TOLD => {}
+            creates => self.creates = creates.clone(),
         }
         match report.retry {
             // A list that only asks how a call went says nothing of the next try.

@@ -16,6 +16,7 @@ pub use rollout::Taken;
 pub use roster::Backoff;
 pub use status::available;
 
+use crate::act::Creates;
 use crate::facts::{Phase, Pod, Revision, Rollout, Selector, Set, Text};
 use crate::mutant;
 use crate::plan::{Claim, Event, Plan, Settings};
@@ -157,6 +158,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) carried: &'a BTreeMap<Text, usize>,
     pub(crate) pods_carrying: &'a dyn Fn(&Text) -> Vec<Arc<Pod>>,
     pub(crate) advance: Option<&'a Advance>,
+    pub(crate) creates: &'a Creates,
     /// The events that hold as long as the object stays as it is were recorded for it already.
     pub(crate) told: bool,
 }
@@ -192,7 +194,8 @@ pub(crate) fn decide(facts: &Facts<'_>, settings: &Settings, now: Time) -> Plan 
     tell(&mut plan, facts);
     let stalled_since = facts.advance.map(|it| it.at).filter(|at| *at + STALLED_AFTER <= now);
     let allowed = if matches!(set.rollout, Rollout::Drain(_)) { budget } else { 0 };
-    let progress = Progress { budget, allowed, stalled_since };
+    let refused = status::refused_creates(set, facts.creates).filter(|_| !plan.create.is_empty());
+    let progress = Progress { budget, allowed, stalled_since, refused };
     plan.status = status::status(set, &facts.ledger.totals, &progress, settings.conditions, now);
     plan.wake_at = wake_at(facts, settings, now);
     plan

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use super::cell::Totals;
 use super::revision::Current;
+use crate::act::Creates;
 use crate::facts::{Condition, ConditionType, Counts, Pod, Rollout, Set, Status, Text, Truth};
 use crate::mutant;
 use crate::time::Time;
@@ -63,6 +64,8 @@ pub(crate) struct Progress {
     /// How many may be without an available pod.
     pub(crate) allowed: usize,
     pub(crate) stalled_since: Option<Time>,
+    /// Why the pods that are to be created cannot be.
+    pub(crate) refused: Option<String>,
 }
 
 /// Rule: the status says what is true now. Counts come from the totals; conditions keep the time of their last change;
@@ -118,20 +121,24 @@ fn same(a: &[Condition], b: &[Condition]) -> bool {
 }
 
 fn conditions_of(set: &Set, totals: &Totals, progress: &Progress, now: Time) -> Vec<Condition> {
-    [available_condition(totals, progress), progressing(set, totals, progress), degraded(set, totals)]
-        .into_iter()
-        .map(|(kind, status, reason, message)| {
-            let before = set.status.conditions.iter().find(|it| it.kind == kind);
-            let since = before.filter(|it| it.status == status).and_then(|it| it.since);
-            Condition {
-                kind,
-                status,
-                reason: reason.into(),
-                message: message.into(),
-                since: since.filter(|_| !mutant::is("L9")).or(Some(now)),
-            }
-        })
-        .collect()
+    [
+        available_condition(totals, progress),
+        progressing(set, totals, progress),
+        degraded(set, totals, progress),
+    ]
+    .into_iter()
+    .map(|(kind, status, reason, message)| {
+        let before = set.status.conditions.iter().find(|it| it.kind == kind);
+        let since = before.filter(|it| it.status == status).and_then(|it| it.since);
+        Condition {
+            kind,
+            status,
+            reason: reason.into(),
+            message: message.into(),
+            since: since.filter(|_| !mutant::is("L9")).or(Some(now)),
+        }
+    })
+    .collect()
 }
 
 type Finding = (ConditionType, Truth, &'static str, String);
@@ -182,16 +189,39 @@ fn progressing(set: &Set, totals: &Totals, progress: &Progress) -> Finding {
     (ConditionType::Progressing, status, reason, format!("{message}{detail}{spent}"))
 }
 
-/// Rule: Degraded is True when pods fail, cannot start or are misplaced, or when the object itself has faults.
-fn degraded(set: &Set, totals: &Totals) -> Finding {
+/// The reason of a set whose pods cannot be created, and how its message begins.
+const FAILED_CREATE: &str = "FailedCreate";
+const CANNOT_BE_CREATED: &str = "pods cannot be created: ";
+
+/// Rule: why no pod can be created is what the API server said to the last one. A controller that has tried none yet takes over what
+/// the condition says, so that it is not told to be well for a moment after every restart.
+pub(crate) fn refused_creates(set: &Set, creates: &Creates) -> Option<String> {
+    match creates {
+        Creates::Refused(reason) | Creates::Failed(reason) => Some(format!("{CANNOT_BE_CREATED}{reason}")),
+        Creates::WentWell => None,
+        Creates::Unknown => {
+            let is_told =
+                |it: &&Condition| it.kind == ConditionType::Degraded && &*it.reason == FAILED_CREATE;
+            let told = set.status.conditions.iter().find(is_told)?;
+            let at = told.message.find(CANNOT_BE_CREATED)?;
+            Some(told.message[at..].into())
+        }
+    }
+}
+
+/// Rule: Degraded is True when pods cannot be created, fail, cannot start or are misplaced, or when the object itself has faults.
+fn degraded(set: &Set, totals: &Totals, progress: &Progress) -> Finding {
     let misplaced = totals.counts().misscheduled;
     let mut parts: Vec<String> = set.faults.iter().map(|it| format!("{it}")).collect();
     parts.extend(totals.trouble.iter().map(|(reason, count)| format!("{count} {}: {reason}", nodes(*count))));
     if 0 < misplaced {
         parts.push(format!("{misplaced} {} with a pod that is not meant to be there", nodes(misplaced)));
     }
+    parts.extend(progress.refused.clone());
     let reason = if !set.faults.is_empty() {
         "InvalidSpec"
+    } else if progress.refused.is_some() {
+        FAILED_CREATE
     } else if !totals.trouble.is_empty() {
         "PodsInTrouble"
     } else if 0 < misplaced {

@@ -252,6 +252,9 @@ impl Picture {
             };
         }
         match &is.why {
+            Why::NoPodHere if is.state == State::Missing => {
+                message = cache.refused_creates(&set.key).unwrap_or(message);
+            }
             Why::NotReady { reason: None } if is.state == State::Pending => {
                 message = "waits for the scheduler".to_string();
             }

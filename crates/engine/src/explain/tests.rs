@@ -5,6 +5,7 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::act::Creates;
 use crate::cache::Remembered;
 use crate::daemonset::{Backoff, Taken};
 use crate::facts::Kind;
@@ -298,6 +299,7 @@ fn what_the_controller_remembers() {
         failures: 3,
         retry_at: Some(now + Duration::from_secs(2)),
         advanced_at: Some(now - Duration::from_secs(100)),
+        creates: Creates::WentWell,
     };
     let controller = Controller {
         remembered,
@@ -310,7 +312,7 @@ fn what_the_controller_remembers() {
     assert_eq!(Controller::of_json(sent.to_string().as_bytes()).as_ref(), Some(&controller));
     assert_eq!(Controller::of_json(b"{}"), None);
     assert_eq!(Controller::of_json(b"404 page not found"), None);
-    expect![[r#"{"acts":true,"advancedAt":"2026-01-01T00:15:00.000000Z","backoffs":{"n1":{"delayMs":64000,"failedAt":"2026-01-01T00:16:30.000000Z"}},"failures":3,"generation":1,"leftAloneUntil":null,"queued":false,"retryAt":"2026-01-01T00:16:42.000000Z","taken":{"n2":{"at":"2026-01-01T00:16:30.000000Z","hash":"a"}},"unseenWrites":2,"wakesAt":"2026-01-01T00:17:34.000000Z"}"#]].assert_eq(&sent.to_string());
+    expect![[r#"{"acts":true,"advancedAt":"2026-01-01T00:15:00.000000Z","backoffs":{"n1":{"delayMs":64000,"failedAt":"2026-01-01T00:16:30.000000Z"}},"creates":{"refused":null},"failures":3,"generation":1,"leftAloneUntil":null,"queued":false,"retryAt":"2026-01-01T00:16:42.000000Z","taken":{"n2":{"at":"2026-01-01T00:16:30.000000Z","hash":"a"}},"unseenWrites":2,"wakesAt":"2026-01-01T00:17:34.000000Z"}"#]].assert_eq(&sent.to_string());
     expect![[r#"
         DaemonSet default/web: revision 1, generation 1
         2 nodes: 2 should run it (1 up to date, 1 not ready), 0 should not
@@ -610,4 +612,47 @@ fn what_ails_a_pod() {
         -
         the scheduler: SchedulingGated
         -"#]].assert_eq(&said.join("\n"));
+}
+
+#[test]
+fn why_pods_cannot_be_created() {
+    let world = "
+        now  1000
+        set  web    observed=1
+        node n1
+        node n2
+        rev  web-a
+    ";
+    let now = Time::from_secs(scenario::EPOCH_S + 1000);
+    let creates = Creates::Refused(
+        "error looking up service account default/web: serviceaccount \"web\" not found".into(),
+    );
+    let remembered = Remembered {
+        generation: 1,
+        failures: 100,
+        retry_at: Some(now + Duration::from_secs(17)),
+        creates,
+        ..Remembered::default()
+    };
+    let controller =
+        Controller { remembered, wakes_at: Some(now + Duration::from_secs(17)), ..Controller::default() };
+    let sent = controller.to_json();
+    assert_eq!(Controller::of_json(sent.to_string().as_bytes()).as_ref(), Some(&controller));
+    expect![[r#"
+        DaemonSet default/web: revision 1, generation 1
+        2 nodes: 2 should run it (2 missing), 0 should not
+
+          NODES  STATE        WHY
+              2  missing      pods cannot be created: error looking up service account
+                              default/web: serviceaccount "web" not found
+                              n1, n2
+
+        rollout     0 of 2 nodes up to date, 0 available
+                    maxUnavailable 1: 2 down, none left
+                    waits for 2 nodes: pods cannot be created: error looking up service
+                    account default/web: serviceaccount "web" not found: n1, n2
+        controller  100 calls failed in a row, tried again at 00:16:57Z (in 17s)
+                    looks again at 00:16:57Z (in 17s), or when something changes
+    "#]]
+    .assert_eq(&explanation(world, Told::By(controller)).to_string());
 }

@@ -4,6 +4,7 @@ use alloc::string::{String, ToString as _};
 
 use serde_json::{Map, Value, json};
 
+use crate::act::Creates;
 use crate::cache::Remembered;
 use crate::daemonset::{Backoff, Taken};
 use crate::facts::Text;
@@ -49,6 +50,12 @@ impl Controller {
             .iter()
             .map(|(node, it)| (node.to_string(), json!({"hash": it.hash, "at": time(Some(it.at))})))
             .collect();
+        let creates = match &known.creates {
+            Creates::Unknown => Value::Null,
+            Creates::WentWell => json!({"refused": null}),
+            Creates::Refused(reason) => json!({"refused": reason}),
+            Creates::Failed(reason) => json!({"failed": reason}),
+        };
         json!({
             "generation": known.generation,
             "acts": self.acts,
@@ -59,6 +66,7 @@ impl Controller {
             "failures": known.failures,
             "retryAt": time(known.retry_at),
             "advancedAt": time(known.advanced_at),
+            "creates": creates,
             "backoffs": backoffs,
             "taken": taken,
         })
@@ -90,6 +98,12 @@ impl Controller {
                 failures: said["failures"].as_u64().and_then(|it| it.try_into().ok()).unwrap_or(0),
                 retry_at: time(&said["retryAt"]),
                 advanced_at: time(&said["advancedAt"]),
+                creates: match (said["creates"]["refused"].as_str(), said["creates"]["failed"].as_str()) {
+                    (Some(reason), _) => Creates::Refused(reason.into()),
+                    (None, Some(reason)) => Creates::Failed(reason.into()),
+                    (None, None) if said["creates"].is_object() => Creates::WentWell,
+                    (None, None) => Creates::Unknown,
+                },
             },
             acts: said["acts"] == true,
             queued: said["queued"] == true,
