@@ -46,6 +46,11 @@ const LOOK_MAX: Duration = Duration::from_secs(5);
 const RETRY_MIN: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(32);
 
+/// A machine that lost its certificate waits until the server finds its node NotReady, which takes a minute at most unless
+/// the server was told otherwise.
+const NOT_READY_MAX: Duration = Duration::from_secs(15 * 60);
+const NOT_READY_LOOK: Duration = Duration::from_secs(3);
+
 /// A clock may jump, and a machine sleep: so it is looked at now and then whether a certificate is due.
 const DUE_LOOK: Duration = Duration::from_secs(3600);
 
@@ -82,6 +87,9 @@ pub enum JoinError {
     Taken { name: String, at: String },
     #[error("the request for a certificate was refused: {0}")]
     Refused(String),
+    /// The server gives no certificate for a node that is there and Ready to a bearer of a token.
+    #[error("the request for a certificate was refused: {0}")]
+    NodeIsReady(String),
     #[error("the request {0} waits for somebody to approve it: kubectl certificate approve {0}")]
     Waits(String),
     #[error("make a key")]
@@ -313,7 +321,21 @@ async fn with_token(
         return Err(JoinError::NoToken { path, why: if had_one { " any more" } else { "" } });
     };
     let line = Arc::new(Line::new(server, authority_pem, Credentials::Token(token))?);
-    let new = signed(&line.client(), &asking.name, CLIENT, &[]).await;
+    let began = tokio::time::Instant::now();
+    let new = loop {
+        match signed(&line.client(), &asking.name, CLIENT, &[]).await {
+            // This machine lost its certificate: the server gives it another once the node is NotReady.
+            Err(JoinError::NodeIsReady(why))
+                if why.contains(&format!("at {}:", asking.address)) && began.elapsed() < NOT_READY_MAX =>
+            {
+                tracing::warn!(
+                    "the node is still Ready for the server; waiting until it is NotReady to join again"
+                );
+                tokio::time::sleep(NOT_READY_LOOK).await;
+            }
+            signed => break signed,
+        }
+    };
     let new = new.map_err(|error| match error {
         JoinError::Ask { error: error @ kube::Error::Api(_), .. } => {
             JoinError::Ask { hint: hint(&error), error }
@@ -381,7 +403,9 @@ async fn signed(
         let status = requests.get(&name).await.map_err(unanswered)?.status.unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
         if let Some(no) = conditions.iter().find(|it| ["Denied", "Failed"].contains(&it.type_.as_str())) {
-            return Err(JoinError::Refused(no.message.clone().unwrap_or_else(|| no.type_.clone())));
+            let why = no.message.clone().unwrap_or_else(|| no.type_.clone());
+            let is_taken = no.reason.as_deref() == Some("NodeIsReady");
+            return Err(if is_taken { JoinError::NodeIsReady(why) } else { JoinError::Refused(why) });
         }
         if let Some(ByteString(certificate)) = status.certificate {
             let certificate = String::from_utf8_lossy(&certificate);

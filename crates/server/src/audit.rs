@@ -194,9 +194,7 @@ mod tests {
 
     #[test]
     fn a_line_tells_who_did_what_and_what_came_of_it() {
-        let deed = Deed::of(&hyper::Method::PUT, "/apis/apps/v1/namespaces/a/daemonsets/d/status", |_| {
-            String::new()
-        });
+        let deed = Deed::of(&hyper::Method::PUT, "/apis/apps/v1/namespaces/a/daemonsets/d/status", |_| None);
         let told = Told {
             deed: &deed,
             uri: "/apis/apps/v1/namespaces/a/daemonsets/d/status?dryRun=All",

@@ -46,6 +46,7 @@ use crate::{convert, discovery, health, metrics, openapi, watch};
 pub(crate) use self::agent::Held;
 use self::agent::Upgrade;
 pub(crate) use self::figures::{Figures, total as total_used};
+pub(crate) use self::query::is_true;
 pub(crate) use self::reply::Response;
 
 /// As upstream: a ConfigMap may hold 1 MiB, and travels as JSON with escapes.
@@ -167,7 +168,8 @@ impl Api {
             return Ok(show_list(context, view, kind, listed));
         }
         match asked.method {
-            Method::GET if query.is("watch") => {
+            // The verb that was authorized is the verb that is served.
+            Method::GET if context.verb == "watch" => {
                 let from = query.watch_from()?;
                 if let watch::From::State { .. } = from {
                     self.wait_for(query.version()?).await?;
@@ -221,14 +223,24 @@ impl Api {
                 let chosen = query.list_options(kind)?;
                 let (options, context) = asked.delete_options()?;
                 let listed = self.registry.list_page(kind, namespace.as_deref(), &chosen)?;
-                for object in &listed.objects {
+                let target = |object: &Bytes| {
                     let object = object::parse(object);
-                    let target = Target {
+                    Target {
                         kind,
                         namespace: kind.namespaced.then(|| str_at(&object, "metadata.namespace").to_owned()),
                         name: str_at(&object, "metadata.name").to_owned(),
                         part: Part::Whole,
-                    };
+                    }
+                };
+                let targets: Vec<Target> = listed.objects.iter().map(target).collect();
+                // All or none: a request that is refused for one object deletes no other.
+                for target in &targets {
+                    match self.registry.may_delete(&context, target, &options).await {
+                        Err(it) if !it.is_not_found() => return Err(it),
+                        _ => {}
+                    }
+                }
+                for target in targets {
                     match self.registry.delete(&context, &target, &options).await {
                         Ok(_) => {}
                         // Someone else was quicker, which is as good.
@@ -288,7 +300,7 @@ impl Api {
             }
             (Method::PATCH, part) if part.is_written() => {
                 let patch_type = PatchType::of(&asked.media_type)?;
-                patch_type.refuse_options(&context.field_manager, !asked.query.get("force").is_empty())?;
+                patch_type.refuse_options(&context.field_manager, asked.query.has("force"))?;
                 if patch_type == PatchType::Apply {
                     let (applied, complaints) = decode::applied(&asked.body)?;
                     let applied = convert::inward(kind, applied);

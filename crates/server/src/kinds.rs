@@ -34,10 +34,10 @@ pub(crate) struct Kind {
     pub(crate) status: Status,
     /// Other subresources than `status`.
     pub(crate) parts: &'static [SubResource],
-    /// What a write of the whole object leaves as it is besides a status that is apart.
-    pub(crate) whole_keeps: &'static [&'static [&'static str]],
-    /// What a write of the status leaves as it is.
-    pub(crate) status_keeps: &'static [&'static [&'static str]],
+    /// Fields that a write of the whole object leaves as stored, besides a status that is a subresource.
+    pub(crate) whole_keeps: &'static [FieldPath],
+    /// Fields that a write of the status leaves as stored. It changes `metadata` and `status` alone in any case.
+    pub(crate) status_keeps: &'static [FieldPath],
     /// `metadata.generation` counts the changes of these fields; without them it stays at 1.
     pub(crate) generation: Option<&'static [&'static str]>,
     /// What the server alone says of the object, given the one that stands and the door of the write.
@@ -105,7 +105,14 @@ pub(crate) struct SubResource {
     pub(crate) verbs: &'static [&'static str],
     /// What is made of a body that is sent to it, where that is not a part of the object.
     pub(crate) answer: Option<Answer>,
+    /// The only fields of the object that a write through it may change.
+    pub(crate) changes: &'static [FieldPath],
+    /// Fields that managed fields do not record for it. Upstream: `GetResetFields`.
+    pub(crate) keeps: &'static [FieldPath],
 }
+
+/// Names of fields from the root of an object to one of its fields.
+pub(crate) type FieldPath = &'static [&'static str];
 
 /// From what a client sends to what it gets. The target has the name of the object whose subresource it is.
 pub(crate) type Answer =
@@ -158,7 +165,16 @@ const fn sent(
     body: (&'static str, &'static str, &'static str),
     answer: Answer,
 ) -> SubResource {
-    SubResource { name, part, body: Some(body), older: None, verbs: &["create"], answer: Some(answer) }
+    SubResource {
+        name,
+        part,
+        body: Some(body),
+        older: None,
+        verbs: &["create"],
+        answer: Some(answer),
+        changes: &[],
+        keeps: &[],
+    }
 }
 
 /// A part that only the node's agent can serve.
@@ -167,12 +183,27 @@ const fn of_agent(
     body: Option<(&'static str, &'static str, &'static str)>,
     verbs: &'static [&'static str],
 ) -> SubResource {
-    SubResource { name, part: Part::Agent(name), body, older: None, verbs, answer: None }
+    SubResource {
+        name,
+        part: Part::Agent(name),
+        body,
+        older: None,
+        verbs,
+        answer: None,
+        changes: &[],
+        keeps: &[],
+    }
 }
 
 /// A part of the object that is written on its own.
-const fn own(name: &'static str, part: Part, verbs: &'static [&'static str]) -> SubResource {
-    SubResource { name, part, body: None, older: None, verbs, answer: None }
+const fn own(
+    name: &'static str,
+    part: Part,
+    verbs: &'static [&'static str],
+    changes: &'static [FieldPath],
+    keeps: &'static [FieldPath],
+) -> SubResource {
+    SubResource { name, part, body: None, older: None, verbs, answer: None, changes, keeps }
 }
 
 const BOTH_WAYS: &[&str] = &["create", "get"];
@@ -263,9 +294,11 @@ pub(crate) static KINDS: &[Kind] = &[
     Kind {
         kind: "Namespace",
         prepare: prepare::namespace,
+        // The finalizer `kubernetes` stands for the content of the namespace: only `/finalize` removes it.
+        whole_keeps: &[&["spec", "finalizers"]],
         holds_others: true,
         returns_deleted: true,
-        parts: &[own("finalize", Part::Finalize, &["update"])],
+        parts: &[own("finalize", Part::Finalize, &["update"], &[&["metadata"], &["spec"]], &[&["status"]])],
         plural: "namespaces",
         short: &["ns"],
         namespaced: false,
@@ -304,8 +337,22 @@ pub(crate) static KINDS: &[Kind] = &[
         status_keeps: &[&["spec"], &["metadata", "deletionTimestamp"], &["metadata", "ownerReferences"]],
         parts: &[
             of_agent("attach", Some(("", "v1", "PodAttachOptions")), BOTH_WAYS),
-            sent("binding", Part::Binding, ("", "v1", "Binding"), answer::binding),
-            own("ephemeralcontainers", Part::EphemeralContainers, WRITTEN),
+            SubResource {
+                changes: &[
+                    &["metadata", "annotations"],
+                    &["spec", "nodeName"],
+                    &["status", "conditions"],
+                    &["status", "nominatedNodeName"],
+                ],
+                ..sent("binding", Part::Binding, ("", "v1", "Binding"), answer::binding)
+            },
+            own(
+                "ephemeralcontainers",
+                Part::EphemeralContainers,
+                WRITTEN,
+                &[&["spec", "ephemeralContainers"]],
+                &[],
+            ),
             SubResource {
                 older: Some("v1beta1"),
                 ..sent("eviction", Part::Eviction, ("policy", "v1", "Eviction"), answer::eviction)
@@ -429,7 +476,14 @@ pub(crate) static KINDS: &[Kind] = &[
         short: &["csr"],
         namespaced: false,
         status: Status::Apart("{}"),
-        parts: &[own("approval", Part::Approval, WRITTEN)],
+        parts: &[own(
+            "approval",
+            Part::Approval,
+            WRITTEN,
+            &[&["metadata"], &["status", "conditions"]],
+            &[&["spec"], &["status", "certificate"]],
+        )],
+        // What is approved is what is signed: nothing changes a request once it is made.
         whole_keeps: &[&["spec"]],
         fields: &["spec.signerName"],
         plugins: &[Plugin::CertificateRequester],
@@ -663,14 +717,26 @@ impl Kind {
         self.status != Status::Plain
     }
 
-    /// What a write of this part leaves as it is, whatever it says. Upstream: `GetResetFields`.
-    pub(crate) fn keeps(&self, part: Part) -> Vec<&'static [&'static str]> {
+    /// Fields that a write of this part leaves as stored, whatever it says. Upstream: `GetResetFields`.
+    pub(crate) fn keeps(&self, part: Part) -> impl Iterator<Item = FieldPath> {
+        const STATUS: &[FieldPath] = &[&["status"]];
+        let (first, rest): (&[FieldPath], &[FieldPath]) = match part {
+            Part::Whole if self.has_status_subresource() => (STATUS, self.whole_keeps),
+            Part::Whole => (&[], self.whole_keeps),
+            Part::Status => (&[], self.status_keeps),
+            part => (&[], self.parts.iter().find(|it| it.part == part).map_or(&[], |it| it.keeps)),
+        };
+        first.iter().chain(rest).copied()
+    }
+
+    /// The only fields that a write of this part may change; `None` for the whole object, which may change all but
+    /// what [`Kind::keeps`] names.
+    pub(crate) fn changes(&self, part: Part) -> Option<&'static [FieldPath]> {
+        const STATUS: &[FieldPath] = &[&["metadata"], &["status"]];
         match part {
-            Part::Whole if self.has_status_subresource() => [&[&["status"][..]], self.whole_keeps].concat(),
-            Part::Whole => self.whole_keeps.to_vec(),
-            Part::Status => self.status_keeps.to_vec(),
-            Part::Approval => vec![&["spec"], &["status", "certificate"]],
-            _ => Vec::new(),
+            Part::Whole => None,
+            Part::Status => Some(STATUS),
+            part => Some(self.parts.iter().find(|it| it.part == part).map_or(&[], |it| it.changes)),
         }
     }
 

@@ -20,6 +20,7 @@ mod document;
 mod door;
 mod drain;
 mod fields;
+mod headers;
 mod health;
 mod http;
 mod kinds;
@@ -79,7 +80,7 @@ use crate::registry::{Registry, WINDOW, keep_house};
 
 pub use crate::data::{DataError, backup, has_store, restore};
 pub use crate::door::{Door, DoorError};
-pub use crate::pki::{PkiError, Who, write_private};
+pub use crate::pki::{PkiError, Who, certificate_serial, write_private};
 
 /// A client that has not finished its TLS handshake by then is not one.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -214,6 +215,11 @@ impl Server {
         self.life_max = life.min(SignedDuration::from_hours(pki::CA_DAYS * 24));
     }
 
+    /// Service account tokens are good for so long at most: a longer time that is asked for is shortened.
+    pub fn limit_service_account_tokens(&self, life: Duration) {
+        self.api.registry.access.tokens.limit(life);
+    }
+
     /// Has somebody else in this process answer what `/debug/explain` asks: what a controller knows of a DaemonSet, by namespace
     /// and name, as JSON; or why it does not say.
     pub fn explained_by<F>(&mut self, ask: impl Fn(String, String) -> F + Send + Sync + 'static)
@@ -240,6 +246,8 @@ impl Server {
         let signing =
             auth::keep_signing_requests(registry.clone(), self.pki.clone(), self.life_max, stop.clone());
         keepers.spawn("requests for certificates", signing);
+        let records = auth::keep_certificate_records(registry.clone(), self.pki.clone(), stop.clone());
+        keepers.spawn("records of certificates", records);
         keepers.spawn("server's certificate", renew(serving, stop.clone()));
         let graceful = Arc::new(GracefulShutdown::new());
         loop {

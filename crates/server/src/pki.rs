@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::{Span, Timestamp, tz::TimeZone};
@@ -23,9 +23,12 @@ use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert, WebPkiClient
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto::ring};
 
+use tokio::sync::Notify;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
 use crate::auth::{
-    AUTHENTICATED, CONTROLLER, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, MASTERS, NODE_LIFECYCLE, SCHEDULER,
-    SIMULATED_NODES, User,
+    self, AUTHENTICATED, CONTROLLER, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, MASTERS, NODE_LIFECYCLE,
+    SCHEDULER, SIMULATED_NODES, User,
 };
 
 pub(crate) use self::sign::{Request, Usage};
@@ -128,6 +131,18 @@ pub(crate) struct Pki {
     nodes: Authority,
     /// What service account tokens are signed with.
     tokens: KeyPair,
+    /// Client certificates that were issued and are not recorded yet.
+    issued: Mutex<Vec<Issued>>,
+    has_issued: Notify,
+}
+
+/// A client certificate that left the server.
+#[derive(Debug, Clone)]
+pub(crate) struct Issued {
+    pub(crate) serial: String,
+    pub(crate) subject: String,
+    pub(crate) groups: Vec<String>,
+    pub(crate) until: Timestamp,
 }
 
 impl fmt::Debug for Pki {
@@ -153,7 +168,8 @@ impl Pki {
         }
         let unusable = |source| PkiError::TokenKey { path: tokens_path.clone(), source: Box::new(source) };
         let tokens = key_at(&tokens_path)?.map_err(unusable)?;
-        Ok(Self { dir: dir.to_owned(), ca, nodes, tokens })
+        let (issued, has_issued) = (Mutex::default(), Notify::new());
+        Ok(Self { dir: dir.to_owned(), ca, nodes, tokens, issued, has_issued })
     }
 
     pub(crate) fn tokens_key(&self) -> &KeyPair {
@@ -175,9 +191,29 @@ impl Pki {
         self.ca.issue(&params)
     }
 
+    /// Notes that a client certificate leaves the server.
+    fn note_issued(&self, pem: &str) {
+        let Some(der) = CertificateDer::from_pem_slice(pem.as_bytes()).ok() else { return };
+        let Some(Issued { serial, subject, groups, until }) = issued(&der) else { return };
+        let mut all = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(Issued { serial, subject, groups, until });
+        self.has_issued.notify_one();
+    }
+
+    /// The certificates that were issued since it was last asked.
+    pub(crate) fn take_issued(&self) -> Vec<Issued> {
+        std::mem::take(&mut self.issued.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits until there is a certificate to take.
+    pub(crate) async fn issued_more(&self) {
+        self.has_issued.notified().await;
+    }
+
     /// A kubeconfig that holds all it needs.
     pub(crate) fn kubeconfig(&self, url: &str, who: Who) -> Result<String, PkiError> {
         let client = self.client(who)?;
+        self.note_issued(&client.certificate);
         let [ca, certificate, key] =
             [&self.ca.pem, &client.certificate, &client.key].map(|it| BASE64.encode(it.as_bytes()));
         Ok(format!(
@@ -327,6 +363,25 @@ impl ResolvesServerCert for Serving {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.current())
     }
+}
+
+/// What is recorded of a client certificate.
+fn issued(der: &[u8]) -> Option<Issued> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let user = auth::named_by(der)?;
+    Some(Issued {
+        serial: auth::serial_of(certificate.raw_serial()),
+        subject: user.name,
+        groups: user.groups.into_iter().filter(|it| it != AUTHENTICATED).collect(),
+        until: Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()?,
+    })
+}
+
+/// The serial number of the first certificate in a PEM file, as `muster cert revoke` takes it.
+pub fn certificate_serial(pem: &[u8]) -> Option<String> {
+    let der = CertificateDer::from_pem_slice(pem).ok()?;
+    let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+    Some(auth::serial_of(certificate.raw_serial()))
 }
 
 /// Writes a file that only its owner may read, whole or not at all.

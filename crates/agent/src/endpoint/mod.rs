@@ -106,7 +106,7 @@ impl Query {
     }
 
     fn is(&self, name: &str) -> bool {
-        matches!(self.get(name), Some("1" | "true"))
+        self.get(name).is_some_and(is_true)
     }
 
     fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
@@ -117,6 +117,11 @@ impl Query {
 
 fn accept(request: &Request<Incoming>) -> &str {
     request.headers().get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default()
+}
+
+/// A boolean parameter, as the API server reads it: only `0` and `false`, in any case, are false.
+fn is_true(value: &str) -> bool {
+    value != "0" && !value.eq_ignore_ascii_case("false")
 }
 
 impl<R: Runtime> Endpoint<R> {

@@ -186,3 +186,15 @@ async fn idle_connections_of_others_do_not_keep_the_api_server_out() {
     drop(idle);
     stop.cancel();
 }
+
+#[test]
+fn only_zero_and_false_are_false() {
+    let query = |text: &str| Query(vec![("follow".to_owned(), text.to_owned())]);
+    for text in ["0", "false", "False", "FALSE"] {
+        assert!(!query(text).is("follow"), "{text:?}");
+    }
+    for text in ["", "1", "true", "True", "t", "yes"] {
+        assert!(query(text).is("follow"), "{text:?}");
+    }
+    assert!(!query("1").is("previous"));
+}

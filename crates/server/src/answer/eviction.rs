@@ -58,6 +58,8 @@ struct Eviction<'a> {
 
 impl Eviction<'_> {
     async fn run(&self, asked: &DeleteOptions) -> Result<(), Refusal> {
+        // Rights, node restriction, admission and preconditions, before the budget is charged and the pod is marked.
+        self.registry.may_delete(self.context, self.target, asked).await?;
         for _ in 0..ATTEMPTS_MAX {
             let pod = object::parse(&self.registry.get(self.target)?);
             let phase = str_at(&pod, "status.phase");

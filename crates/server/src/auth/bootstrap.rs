@@ -13,29 +13,21 @@ use crate::registry::Registry;
 const NAMESPACE: &str = "kube-system";
 const TYPE: &str = "bootstrap.kubernetes.io/token";
 
+/// Under this key of a user's extras stands the only node that a bootstrap token may join.
+pub(crate) const FOR_NODE: &str = "muster.bootstrap/node";
+
 /// Rule: a bootstrap token is good while its Secret stands, says that it is for authentication, and has not expired; it
-/// makes its bearer a member of `system:bootstrappers`, and of further groups whose names begin so.
+/// makes its bearer a member of `system:bootstrappers`, and of further groups whose names begin so. One whose Secret names
+/// a node is good for that node alone.
 /// Upstream: the bootstrap token authenticator.
 pub(crate) fn user(registry: &Registry, token: &str, now: Timestamp) -> Option<User> {
     let (id, secret) = parts(token)?;
-    let secrets = Kind::find("", "v1", "secrets").expect("it is in the table");
-    let stored = registry.peek(secrets, Some(NAMESPACE), &format!("bootstrap-token-{id}"))?;
-    let stored = object::parse(&stored);
-    let field = |name: &str| {
-        let bytes = BASE64.decode(str_at(&stored["data"], name)).ok()?;
-        String::from_utf8(bytes).ok()
-    };
-    let is_good = stored["type"] == TYPE
-        && !is_set(&stored["metadata"]["deletionTimestamp"])
-        && field("token-id").as_deref() == Some(id)
-        && same(field("token-secret")?.as_bytes(), secret.as_bytes())
-        && field("usage-bootstrap-authentication").as_deref() == Some("true")
-        && !is_expired(&stored, field("expiration"), now);
-    if !is_good {
+    let stored = Stored::read(registry, id, now)?;
+    if !same(stored.field("token-secret")?.as_bytes(), secret.as_bytes()) {
         return None;
     }
     let mut groups = vec![BOOTSTRAPPERS.to_owned()];
-    for group in field("auth-extra-groups").unwrap_or_default().split(',').map(str::trim) {
+    for group in stored.field("auth-extra-groups").unwrap_or_default().split(',').map(str::trim) {
         match group.strip_prefix(BOOTSTRAPPERS).and_then(|it| it.strip_prefix(':')) {
             Some(rest) if !rest.is_empty() => groups.push(group.to_owned()),
             // A Secret that claims another group is not to be trusted at all.
@@ -44,7 +36,33 @@ pub(crate) fn user(registry: &Registry, token: &str, now: Timestamp) -> Option<U
         }
     }
     groups.push(AUTHENTICATED.to_owned());
-    Some(User::new(format!("system:bootstrap:{id}"), groups))
+    let mut user = User::new(format!("system:bootstrap:{id}"), groups);
+    if let Some(node) = stored.field("node").filter(|it| !it.is_empty()) {
+        user.extra.insert(FOR_NODE.to_owned(), vec![node]);
+    }
+    Some(user)
+}
+
+/// The Secret of a token that is good.
+struct Stored(Value);
+
+impl Stored {
+    fn read(registry: &Registry, id: &str, now: Timestamp) -> Option<Self> {
+        let secrets = Kind::find("", "v1", "secrets").expect("it is in the table");
+        let stored = registry.peek(secrets, Some(NAMESPACE), &format!("bootstrap-token-{id}"))?;
+        let stored = Self(object::parse(&stored));
+        let is_good = stored.0["type"] == TYPE
+            && !is_set(&stored.0["metadata"]["deletionTimestamp"])
+            && stored.field("token-id").as_deref() == Some(id)
+            && stored.field("usage-bootstrap-authentication").as_deref() == Some("true")
+            && !is_expired(&stored.0, stored.field("expiration"), now);
+        is_good.then_some(stored)
+    }
+
+    fn field(&self, name: &str) -> Option<String> {
+        let bytes = BASE64.decode(str_at(&self.0["data"], name)).ok()?;
+        String::from_utf8(bytes).ok()
+    }
 }
 
 /// Without a time it does not expire; a time that cannot be read is past.

@@ -39,6 +39,16 @@ pub(crate) fn user(der: &[u8]) -> Option<User> {
     groups.push(AUTHENTICATED.to_owned());
     let mut user = User::new(name, groups);
     let print: String = digest(&SHA256, der).as_ref().iter().map(|it| format!("{it:02x}")).collect();
+    user.certificate_serial = Some(serial_of(certificate.raw_serial()).into());
     user.extra.insert(super::CREDENTIAL.to_owned(), vec![format!("X509SHA256={print}")]);
     Some(user)
+}
+
+/// A serial number as it is revoked by: hexadecimal digits in lower case, without leading zeros.
+pub(crate) fn serial_of(bytes: &[u8]) -> String {
+    let digits: String = bytes.iter().map(|it| format!("{it:02x}")).collect();
+    match digits.trim_start_matches('0') {
+        "" => "0".to_owned(),
+        digits => digits.to_owned(),
+    }
 }

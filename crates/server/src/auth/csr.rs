@@ -1,7 +1,6 @@
 //! Certificates on request: who may approve them, which are approved by themselves, and the signing.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,9 +10,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::authorize;
+use super::bootstrap::FOR_NODE;
 use super::deed::{Deed, Resource};
-use super::user::{MASTERS, User};
+use super::user::{MASTERS, User, node_name};
+use super::{addresses, authorize};
 use crate::admit::Cause;
 use crate::context::Context;
 use crate::kinds::Kind;
@@ -28,7 +28,6 @@ pub(super) const GROUP: &str = "certificates.k8s.io";
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const NODE_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const NODE_SERVING: &str = "kubernetes.io/kubelet-serving";
-const NODE_PREFIX: &str = "system:node:";
 const NODES: &str = "system:nodes";
 
 /// How long a certificate is good for, unless somebody says otherwise.
@@ -67,9 +66,13 @@ pub(crate) fn check(
                 return Err(Refusal::invalid(target.kind, &target.name, &[cause]));
             }
         };
-        let is_master = request.organizations.iter().any(|it| it == MASTERS);
-        if is_master && new["spec"]["signerName"] == CLIENT {
-            return forbid(format!("use of {CLIENT} signer with system:masters group is not allowed"));
+        if is_master(&request) && new["spec"]["signerName"] == CLIENT {
+            return forbid(NO_MASTERS.to_owned());
+        }
+        if let Some(node) = node_name(&request.common_name)
+            && !is_for(&json!(user.extra), node)
+        {
+            return forbid(format!("this bootstrap token is for another node than {node:?}"));
         }
         return Ok(());
     };
@@ -88,9 +91,17 @@ pub(crate) fn check(
     }
 }
 
+const NO_MASTERS: &str =
+    "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
+
+fn is_master(request: &Request) -> bool {
+    request.organizations.iter().any(|it| it == MASTERS)
+}
+
 /// Whoever sets a condition need not say when.
 pub(crate) fn date_conditions(now: Timestamp, new: &mut Value, old: &Value) {
-    let Some(conditions) = new["status"]["conditions"].as_array_mut() else { return };
+    let conditions = new.get_mut("status").and_then(|it| it.get_mut("conditions"));
+    let Some(conditions) = conditions.and_then(Value::as_array_mut) else { return };
     for condition in conditions.iter_mut().filter(|it| it.is_object()) {
         if !is_set(&condition["lastUpdateTime"]) {
             condition["lastUpdateTime"] = json!(object::time(now));
@@ -194,23 +205,49 @@ pub(crate) async fn step(
     let Ok(request) = Request::of_object(object) else { return Ok(()) };
     let context = Context::of_server("update", now);
     if !is_decided && !is_signed {
-        let why = approved_by_itself(registry, object, &request);
-        let Some(why) = why.or_else(|| serving_by_itself(registry, object, &request)) else { return Ok(()) };
+        let decided = approved_by_itself(registry, object, &request);
+        let decided =
+            decided.or_else(|| serving_by_itself(registry, object, &request).map(Decision::Approve));
+        let (decision, reason, why) = match decided {
+            Some(Decision::Approve(why)) => ("Approved", "AutoApproved", why.to_owned()),
+            Some(Decision::Deny(why)) => ("Denied", NODE_IS_READY, why),
+            None => return Ok(()),
+        };
         let condition = json!({
-            "type": "Approved",
+            "type": decision,
             "status": "True",
-            "reason": "AutoApproved",
+            "reason": reason,
             "message": why,
             "lastUpdateTime": object::time(now),
             "lastTransitionTime": object::time(now),
         });
-        let approved = with_condition(object, &condition);
-        let approve = |_: &Value| Ok(approved.clone());
-        return registry.update(&context, &target(Part::Approval), approve).await.map(drop);
+        let decided = with_condition(object, &condition);
+        let decide = |_: &Value| Ok(decided.clone());
+        let written = registry.update(&context, &target(Part::Approval), decide).await?;
+        if decision == "Denied" {
+            return Ok(());
+        }
+        // The version that was approved is the one that is signed: another write in between is a conflict.
+        return sign(registry, pki, life_max, &object::parse(&written), now).await;
     }
     if is_signed || !has("Approved") || has("Denied") || has("Failed") {
         return Ok(());
     }
+    sign(registry, pki, life_max, object, now).await
+}
+
+/// Signs an approved request, or notes on it why its signer refuses. The write holds only for this version of it.
+async fn sign(
+    registry: &Registry,
+    pki: &Pki,
+    life_max: SignedDuration,
+    object: &Value,
+    now: Timestamp,
+) -> Result<(), Refusal> {
+    let Ok(request) = Request::of_object(object) else { return Ok(()) };
+    let context = Context::of_server("update", now);
+    let name = str_at(object, "metadata.name").to_owned();
+    let target = Target { kind: kind(), namespace: None, name, part: Part::Status };
     match signed(pki, life_max, object, &request, now) {
         None => Ok(()),
         Some(Ok(certificate)) => {
@@ -218,7 +255,7 @@ pub(crate) async fn step(
             let mut signed = object.clone();
             signed["status"]["certificate"] = json!(certificate);
             let sign = |_: &Value| Ok(signed.clone());
-            registry.update(&context, &target(Part::Status), sign).await.map(drop)
+            registry.update(&context, &target, sign).await.map(drop)
         }
         Some(Err(why)) => {
             let condition = json!({
@@ -231,7 +268,7 @@ pub(crate) async fn step(
             });
             let failed = with_condition(object, &condition);
             let fail = |_: &Value| Ok(failed.clone());
-            registry.update(&context, &target(Part::Status), fail).await.map(drop)
+            registry.update(&context, &target, fail).await.map(drop)
         }
     }
 }
@@ -243,10 +280,20 @@ fn with_condition(stands: &Value, condition: &Value) -> Value {
     new
 }
 
+/// What is decided without an administrator, with what is noted on the request.
+enum Decision {
+    Approve(&'static str),
+    Deny(String),
+}
+
+/// The reason of a denial, by which the agent knows it.
+const NODE_IS_READY: &str = "NodeIsReady";
+
 /// Rule: a node's client certificate is approved by itself for who may ask for one: a bearer of a bootstrap token for a new
-/// node, a node for its own renewal.
-/// Upstream: the csrapproving controller. Says what is noted on the request.
-fn approved_by_itself(registry: &Registry, object: &Value, request: &Request) -> Option<&'static str> {
+/// node, a node for its own renewal. A bootstrap token gets none for a node that is there and Ready: it would take over the
+/// node's identity. It does once the node is NotReady, or its Node is deleted.
+/// Upstream: the csrapproving controller, which does not look at the node.
+fn approved_by_itself(registry: &Registry, object: &Value, request: &Request) -> Option<Decision> {
     if object["spec"]["signerName"] != NODE_CLIENT || node_client(request, object).is_err() {
         return None;
     }
@@ -262,9 +309,41 @@ fn approved_by_itself(registry: &Registry, object: &Value, request: &Request) ->
         authorize(registry, &user, &Deed::resource("create", on)).is_ok()
     };
     if user.name == request.common_name && may_create("selfnodeclient") {
-        return Some("Auto approving self kubelet client certificate after SubjectAccessReview.");
+        return Some(Decision::Approve(
+            "Auto approving self kubelet client certificate after SubjectAccessReview.",
+        ));
     }
-    may_create("nodeclient").then_some("Auto approving kubelet client certificate after SubjectAccessReview.")
+    let name = node_name(&request.common_name)?;
+    if !may_create("nodeclient") || !is_for(&object["spec"]["extra"], name) {
+        return None;
+    }
+    Some(match ready_at(registry, name) {
+        Some(at) => Decision::Deny(format!(
+            "a node {name:?} is there already and is ready, at {at}: choose another name; or, if this machine is to take its \
+             place, stop the other one and wait until it is NotReady, or kubectl delete node {name}"
+        )),
+        None => Decision::Approve("Auto approving kubelet client certificate after SubjectAccessReview."),
+    })
+}
+
+/// Whether a bootstrap token with these extras may join this node.
+fn is_for(extra: &Value, node: &str) -> bool {
+    let nodes = list(extra, FOR_NODE);
+    nodes.is_empty() || nodes.iter().any(|it| it == node)
+}
+
+/// Where the node is, if it is there, Ready and not being deleted.
+fn ready_at(registry: &Registry, name: &str) -> Option<String> {
+    let nodes = Kind::find("", "v1", "nodes").expect("it is in the table");
+    let node = object::parse(&registry.peek(nodes, None, name)?);
+    let is_ready = |it: &Value| it["type"] == "Ready" && it["status"] == "True";
+    if is_set(&node["metadata"]["deletionTimestamp"])
+        || !list(&node["status"], "conditions").iter().any(is_ready)
+    {
+        return None;
+    }
+    let mut at = list(&node["status"], "addresses").iter().map(|it| str_at(it, "address"));
+    Some(at.next().unwrap_or("an address that is not known").to_owned())
 }
 
 /// Rule: what a node serves with is approved by itself if the node asks for its own name, and for addresses that its Node has and
@@ -277,19 +356,9 @@ fn serving_by_itself(registry: &Registry, object: &Value, request: &Request) -> 
     if !is_node || str_at(object, "spec.username") != request.common_name {
         return None;
     }
-    let name = request.common_name.strip_prefix(NODE_PREFIX)?;
-    let nodes = Kind::find("", "v1", "nodes").expect("it is in the table");
-    let (all, _) = registry.list(nodes, None, &Selector::default());
-    let (mut own, mut others) = (Vec::new(), Vec::new());
-    for node in &all {
-        let node = object::parse(node);
-        let addresses = list(&node["status"], "addresses").iter();
-        let addresses = addresses.filter_map(|it| str_at(it, "address").parse::<IpAddr>().ok());
-        let whose = if str_at(&node, "metadata.name") == name { &mut own } else { &mut others };
-        whose.extend(addresses);
-    }
-    let is_own = request.dns.iter().all(|it| it == name)
-        && request.ips.iter().all(|it| own.contains(it) && !others.contains(it));
+    let name = node_name(&request.common_name)?;
+    let is_own =
+        request.dns.iter().all(|it| it == name) && addresses::are_of_node_alone(registry, name, &request.ips);
     is_own.then_some("Auto approving kubelet serving certificate: it names the node and its addresses alone.")
 }
 
@@ -302,7 +371,7 @@ fn signed(
     now: Timestamp,
 ) -> Option<Result<String, String>> {
     let allowed = match str_at(object, "spec.signerName") {
-        CLIENT => client(object),
+        CLIENT => client(request, object),
         NODE_CLIENT => node_client(request, object),
         NODE_SERVING => node_serving(request, object),
         _ => return None,
@@ -327,7 +396,11 @@ fn validity(
     (from, if life < SHORT { now + life } else { from + life })
 }
 
-fn client(object: &Value) -> Result<(), String> {
+fn client(request: &Request, object: &Value) -> Result<(), String> {
+    // Checked again: what stands in the store may have been written by an older server.
+    if is_master(request) {
+        return Err(NO_MASTERS.to_owned());
+    }
     let usages = usages(object);
     let known = ["digital signature", "key encipherment", "client auth"];
     if let Some(other) = usages.iter().find(|it| !known.contains(it)) {
@@ -356,8 +429,8 @@ fn node_client(request: &Request, object: &Value) -> Result<(), String> {
     if 0 < request.uris {
         return refuse("URI subjectAltNames are not allowed");
     }
-    if !request.common_name.starts_with(NODE_PREFIX) {
-        return refuse("subject common name does not begin with system:node:");
+    if node_name(&request.common_name).is_none() {
+        return refuse("subject common name is not system:node: and the name of a node");
     }
     exactly(object, "client auth")
 }
@@ -377,8 +450,8 @@ fn node_serving(request: &Request, object: &Value) -> Result<(), String> {
         return refuse("URI subjectAltNames are not allowed");
     }
     exactly(object, "server auth")?;
-    if !request.common_name.starts_with(NODE_PREFIX) {
-        return refuse("subject common name does not begin with system:node:");
+    if node_name(&request.common_name).is_none() {
+        return refuse("subject common name is not system:node: and the name of a node");
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use hyper::Method;
 use percent_encoding::percent_decode_str;
 
+use crate::http::is_true;
 use crate::route;
 
 /// Subresources of a namespace, where other third segments are resources in it.
@@ -39,7 +40,7 @@ impl Deed {
     /// Rule: the verb follows from the method, from whether there is a name, and from `watch`; a list by name asks for
     /// that name only.
     /// Upstream: `NewRequestInfo`. The segments are those that the route is read from, so that both mean the same object.
-    pub(crate) fn of(method: &Method, path: &str, query: impl Fn(&str) -> String) -> Self {
+    pub(crate) fn of(method: &Method, path: &str, query: impl Fn(&str) -> Option<String>) -> Self {
         let other = || Self {
             verb: method.as_str().to_lowercase().into(),
             on: On::Path(percent_decode_str(path).decode_utf8_lossy().into_owned()),
@@ -78,10 +79,10 @@ impl Deed {
             Method::DELETE if is_collection => "deletecollection",
             Method::DELETE => "delete",
             Method::GET | Method::HEAD if is_collection => {
-                let selector = query("fieldSelector");
+                let selector = query("fieldSelector").unwrap_or_default();
                 on.name = required(&selector, "metadata.name");
                 on.node = required(&selector, "spec.nodeName");
-                if is_true(&query("watch")) { "watch" } else { "list" }
+                if query("watch").is_some_and(|it| is_true(&it)) { "watch" } else { "list" }
             }
             Method::GET | Method::HEAD => "get",
             _ => "",
@@ -139,10 +140,6 @@ fn required(selector: &str, field: &str) -> String {
     selector.split(',').find_map(value).unwrap_or_default()
 }
 
-fn is_true(text: &str) -> bool {
-    matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,7 +148,7 @@ mod tests {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         let get = |name: &str| {
             let found = form_urlencoded::parse(query.as_bytes()).find(|(it, _)| it == name);
-            found.map_or_else(String::new, |(_, value)| value.into_owned())
+            found.map(|(_, value)| value.into_owned())
         };
         let deed = Deed::of(&method.parse().unwrap(), path, get);
         let said = match &deed.on {
@@ -174,6 +171,9 @@ mod tests {
         check("GET", "/api/v1/pods", "list pods.");
         check("GET", "/api/v1/pods?watch=true", "watch pods.");
         check("GET", "/api/v1/pods?watch=0", "list pods.");
+        check("GET", "/api/v1/pods?watch", "watch pods.");
+        check("GET", "/api/v1/pods?watch=&watch=0", "watch pods.");
+        check("GET", "/api/v1/pods?watch=False&watch=1", "list pods.");
         check("HEAD", "/api/v1/namespaces/a/pods/p", "get pods. in a named p");
         check("POST", "/apis/apps/v1/namespaces/a/daemonsets", "create daemonsets.apps in a");
         check("PUT", "/api/v1/nodes/n/status", "update nodes/status. named n");

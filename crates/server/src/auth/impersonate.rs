@@ -1,18 +1,13 @@
 //! Asking as someone else: `kubectl --as`.
 
 use hyper::HeaderMap;
-use percent_encoding::percent_decode_str;
 
 use super::deed::{Deed, Resource};
 use super::user::{AUTHENTICATED, UNAUTHENTICATED, User, account_groups, account_of};
 use super::{authorize, denied};
+use crate::headers::{self, Impersonation};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
-
-const USER: &str = "impersonate-user";
-const GROUP: &str = "impersonate-group";
-const UID: &str = "impersonate-uid";
-const EXTRA: &str = "impersonate-extra-";
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
@@ -24,25 +19,31 @@ pub(crate) fn impersonated(
     user: &User,
     headers: &HeaderMap,
 ) -> Result<Option<User>, Refusal> {
-    let texts = |name: &str| headers.get_all(name).iter().filter_map(|it| it.to_str().ok());
-    let wanted = texts(USER).next().unwrap_or_default();
-    let groups: Vec<&str> = texts(GROUP).collect();
-    let uid = texts(UID).next().unwrap_or_default();
-    let extra = headers.iter().filter_map(|(name, value)| {
-        let key = name.as_str().strip_prefix(EXTRA)?;
-        let key = percent_decode_str(key).decode_utf8().map_or_else(|_| key.to_owned(), Into::into);
-        Some((key, value.to_str().ok()?))
-    });
-    let extra: Vec<(String, &str)> = extra.collect();
-    if wanted.is_empty() {
-        return match (&groups[..], &extra[..], uid) {
-            ([], [], "") => Ok(None),
-            _ => Err(Refusal::bad_request(
-                "requested groups, extra or uid without impersonating a user: send Impersonate-User too",
-            )),
-        };
+    let Some(Impersonation { user: wanted, uid, groups, extra }) = headers::impersonation(headers)? else {
+        return Ok(None);
+    };
+    let mut other = User::new(wanted, groups);
+    if let Some((namespace, _)) = account_of(&other.name)
+        && other.groups.is_empty()
+    {
+        other.groups = account_groups(namespace);
     }
+    for (key, value) in extra {
+        other.extra.entry(key).or_default().push(value);
+    }
+    other.uid = uid;
+    check(registry, user, &other)?;
+    // Groups that are said are the whole truth, but for the one that says whether the user is anyone.
+    let said = other.is_in(UNAUTHENTICATED) || (!other.is_anonymous() && other.is_in(AUTHENTICATED));
+    if !said {
+        let group = if other.is_anonymous() { UNAUTHENTICATED } else { AUTHENTICATED };
+        other.groups.push(group.to_owned());
+    }
+    Ok(Some(other))
+}
 
+/// Whether the user may act as the other. The groups that every service account is in need no right of their own.
+fn check(registry: &Registry, user: &User, other: &User) -> Result<(), Refusal> {
     let may = |resource: Resource| {
         let deed = Deed::resource("impersonate", resource);
         match authorize(registry, user, &deed) {
@@ -56,31 +57,23 @@ pub(crate) fn impersonated(
         name: name.to_owned(),
         ..Resource::default()
     };
-    let mut other = User::new(wanted, groups.iter().copied());
-    if let Some((namespace, name)) = account_of(wanted) {
-        may(Resource { namespace: namespace.to_owned(), ..on("", "serviceaccounts", name) })?;
-        if groups.is_empty() {
-            other.groups = account_groups(namespace);
+    let mut own_groups = Vec::new();
+    match account_of(&other.name) {
+        Some((namespace, name)) => {
+            may(Resource { namespace: namespace.to_owned(), ..on("", "serviceaccounts", name) })?;
+            own_groups = account_groups(namespace);
         }
-    } else {
-        may(on("", "users", wanted))?;
+        None => may(on("", "users", &other.name))?,
     }
-    for group in groups {
+    let is_default = other.groups == own_groups;
+    for group in other.groups.iter().filter(|_| !is_default) {
         may(on("", "groups", group))?;
     }
-    for (key, value) in extra {
+    for (key, value) in other.extra.iter().flat_map(|(key, values)| values.iter().map(move |it| (key, it))) {
         may(Resource { part: key.clone(), ..on(AUTHENTICATION, "userextras", value) })?;
-        other.extra.entry(key).or_default().push(value.to_owned());
     }
-    if !uid.is_empty() {
-        may(on(AUTHENTICATION, "uids", uid))?;
-        other.uid = uid.to_owned();
+    if !other.uid.is_empty() {
+        may(on(AUTHENTICATION, "uids", &other.uid))?;
     }
-    // Groups that are said are the whole truth, but for the one that says whether the user is anyone.
-    let said = other.is_in(UNAUTHENTICATED) || (!other.is_anonymous() && other.is_in(AUTHENTICATED));
-    if !said {
-        let group = if other.is_anonymous() { UNAUTHENTICATED } else { AUTHENTICATED };
-        other.groups.push(group.to_owned());
-    }
-    Ok(Some(other))
+    Ok(())
 }

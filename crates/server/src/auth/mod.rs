@@ -4,6 +4,7 @@
 //! the rules (`deed`). What a user may do is what the bindings and roles in the store grant (`roles`, `rule`); a node has
 //! rights of its own (`node`). `defaults` are the roles that every cluster has.
 
+mod addresses;
 pub(crate) mod answer;
 mod bootstrap;
 mod certificate;
@@ -12,9 +13,11 @@ mod deed;
 mod defaults;
 mod escalate;
 mod impersonate;
+mod issued;
 mod node;
 mod restrict;
 mod review;
+mod revoked;
 mod roles;
 mod rule;
 mod standing;
@@ -26,24 +29,27 @@ use std::fmt;
 use std::sync::{LazyLock, PoisonError, RwLock};
 
 use hyper::HeaderMap;
-use hyper::header::AUTHORIZATION;
 use jiff::Timestamp;
 use muster_store::{Change, Revision};
 use serde_json::Value;
 
-pub(crate) use self::certificate::{Peer, user as named_by};
+use self::addresses::NodeAddresses;
+pub(crate) use self::certificate::{Peer, serial_of, user as named_by};
 pub(crate) use self::csr::{LIFE as CERTIFICATE_LIFE, keep as keep_signing_requests};
 pub(crate) use self::deed::{Deed, On, Resource};
 pub(crate) use self::defaults::{
     CONTROLLER, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, NODE_LIFECYCLE, SCHEDULER, SIMULATED_NODES,
 };
 pub(crate) use self::impersonate::impersonated;
+pub(crate) use self::issued::keep as keep_certificate_records;
+use self::revoked::Revoked;
 use self::roles::{Held, Roles};
 pub(crate) use self::standing::make as make_default_roles;
 use self::token::Tokens;
 pub(crate) use self::token::{Claims, ISSUER, Ref, discovery as issuer};
 pub(crate) use self::user::{AUTHENTICATED, MASTERS, User};
 use crate::admission::{Attempt, Operation};
+use crate::headers;
 use crate::kinds::Kind;
 use crate::object::{self, str_at};
 use crate::pki::{Pki, PkiError};
@@ -71,6 +77,8 @@ pub(crate) struct Access {
     /// change acts at once.
     roles: RwLock<(Option<Revision>, Roles)>,
     pub(crate) tokens: Tokens,
+    revoked: Revoked,
+    addresses: NodeAddresses,
 }
 
 /// Why a request is allowed.
@@ -105,21 +113,23 @@ pub(crate) fn allow_stranger(registry: &Registry, user: &User, deed: &Deed) -> R
 }
 
 /// Rule: a certificate of our own authority says who asks, or else a bearer token does. Whoever shows neither is anonymous,
-/// and a false token is refused.
+/// and a false, expired or revoked credential is refused.
 pub(crate) fn authenticate(
     registry: &Registry,
     peer: Option<&User>,
     headers: &HeaderMap,
     now: Timestamp,
 ) -> Result<User, Refusal> {
+    headers::check(headers)?;
     if let Some(user) = peer {
+        let serial = user.certificate_serial.as_deref();
+        if serial.is_some_and(|it| revoked::contains(registry, &revoked::certificate_key(it))) {
+            return Err(Refusal::unauthorized());
+        }
         return Ok(user.clone());
     }
-    let Some(said) = headers.get(AUTHORIZATION) else { return Ok(User::anonymous()) };
-    let said = said.to_str().unwrap_or_default();
-    let token = said.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    let user = token.and_then(|(_, token)| user_of_token(registry, token.trim(), &[token::ISSUER], now).ok());
-    user.ok_or_else(Refusal::unauthorized)
+    let Some(token) = headers::bearer(headers)? else { return Ok(User::anonymous()) };
+    user_of_token(registry, token, &[token::ISSUER], now).map_err(|_| Refusal::unauthorized())
 }
 
 /// The error says what is wrong with it, but never what it is.
@@ -130,7 +140,11 @@ fn user_of_token(
     now: Timestamp,
 ) -> Result<User, String> {
     if let Some(claims) = registry.access.tokens.read(token) {
-        return claims.user(registry, audiences, now);
+        let user = claims.user(registry, audiences, now)?;
+        if revoked::contains(registry, &revoked::token_key(&claims.id)) {
+            return Err("the token has been revoked".to_owned());
+        }
+        return Ok(user);
     }
     bootstrap::user(registry, token, now).ok_or_else(|| "invalid bearer token".to_owned())
 }
@@ -162,7 +176,12 @@ impl Default for Access {
     fn default() -> Self {
         let key = rcgen::KeyPair::generate().expect("there is randomness");
         let tokens = Tokens::new(&key).expect("the key was just made for this");
-        Self { roles: RwLock::default(), tokens }
+        Self {
+            roles: RwLock::default(),
+            tokens,
+            revoked: Revoked::default(),
+            addresses: NodeAddresses::default(),
+        }
     }
 }
 
@@ -173,7 +192,12 @@ impl Access {
 
     pub(crate) fn new(pki: &Pki) -> Result<Self, PkiError> {
         let tokens = Tokens::new(pki.tokens_key()).map_err(|source| pki.bad_token_key(source))?;
-        Ok(Self { roles: RwLock::default(), tokens })
+        Ok(Self {
+            roles: RwLock::default(),
+            tokens,
+            revoked: Revoked::default(),
+            addresses: NodeAddresses::default(),
+        })
     }
 
     fn with<T>(&self, registry: &Registry, read: impl FnOnce(&Roles) -> T) -> T {
@@ -258,6 +282,7 @@ pub(crate) fn check_write(
         Operation::Delete => (restrict::Write::Delete, None),
     };
     restrict::check(registry, user, target, part, write)?;
+    revoked::check(user, target, new)?;
     if matches!(attempt.operation, Operation::Delete) {
         return Ok(());
     }

@@ -126,7 +126,10 @@ pub(super) fn named<'a>(spec: &'a Value, plural: &str) -> Vec<&'a str> {
     for it in list(spec, "volumes") {
         all.push(str_at(&it[volume], key));
         all.extend(list(&it["projected"], "sources").iter().map(|it| str_at(&it[volume], "name")));
-        // Volume plugins that take a secret do so in these two ways.
+        if is_secret {
+            all.push(str_at(it, "azureFile.secretName"));
+        }
+        // All other volume plugins that take a secret do so in these two ways.
         for source in it.as_object().filter(|_| is_secret).into_iter().flat_map(|it| it.values()) {
             all.extend(["secretRef.name", "nodePublishSecretRef.name"].map(|it| str_at(source, it)));
         }

@@ -48,6 +48,10 @@ pub(crate) fn check(
     part: &str,
     write: Write<'_>,
 ) -> Result<(), Refusal> {
+    if user.is_unknown_node() {
+        let why = "could not determine node from user: it is in the group system:nodes, and its name is not system:node: and a node's name";
+        return Err(Refusal::forbidden(target.kind, &target.name, why));
+    }
     let Some(node) = user.node() else { return Ok(()) };
     let named = match write {
         Write::Create { new } | Write::Update { new, .. } => str_at(new, "metadata.name"),

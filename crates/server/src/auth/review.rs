@@ -83,6 +83,7 @@ pub(crate) fn of_access(registry: &Registry, target: &Target, review: Value) -> 
             .flatten()
             .map(|(key, values)| (key.clone(), texts(values.as_array().map_or(&[], Vec::as_slice))))
             .collect(),
+        ..User::default()
     };
     Ok(judged(registry, &user, review))
 }

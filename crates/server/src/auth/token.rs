@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64URL};
 use jiff::{SignedDuration, Timestamp};
@@ -41,7 +42,12 @@ pub(crate) struct Tokens {
     random: SystemRandom,
     /// By the digest of the token, so that no token is kept.
     verified: Mutex<HashMap<[u8; 32], Arc<Claims>>>,
+    /// Seconds that a token is good for at most, if an administrator said so.
+    life_s_max: OnceLock<i64>,
 }
+
+/// Of a token that is bound to no object, unless an administrator says otherwise: one that is ends with its object.
+const UNBOUND_LIFE_S_MAX: i64 = 24 * 60 * 60;
 
 impl fmt::Debug for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -75,7 +81,23 @@ impl Tokens {
         let random = SystemRandom::new();
         let key_id = BASE64URL.encode(digest(&SHA256, &key.subject_public_key_info()));
         let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.serialized_der(), &random)?;
-        Ok(Self { key, key_id, random, verified: Mutex::default() })
+        Ok(Self { key, key_id, random, verified: Mutex::default(), life_s_max: OnceLock::new() })
+    }
+
+    /// No token is good for longer. Only the first call counts.
+    pub(crate) fn limit(&self, life: Duration) {
+        let _ = self.life_s_max.set(i64::try_from(life.as_secs()).unwrap_or(i64::MAX));
+    }
+
+    /// Rule: a token lives as long as was asked for, but no longer than the administrator allows; without a limit, one that
+    /// is bound to no pod, Secret or node lives a day at most.
+    /// Upstream: `--service-account-max-token-expiration`, without the default.
+    pub(crate) fn life_s(&self, asked_s: i64, is_bound: bool) -> i64 {
+        match self.life_s_max.get() {
+            Some(max) => asked_s.min(*max),
+            None if is_bound => asked_s,
+            None => asked_s.min(UNBOUND_LIFE_S_MAX),
+        }
     }
 
     pub(crate) fn sign(&self, claims: &Claims) -> Result<String, ring::error::Unspecified> {

@@ -60,6 +60,8 @@ pub(crate) fn answer(
         let cause = Cause::invalid("spec.expirationSeconds", &json!(life_s), why);
         return Err(Refusal::invalid_in(GROUP, KIND, "", &[cause]));
     }
+    let is_bound = is_set(&request["spec"]["boundObjectRef"]);
+    let life_s = registry.access.tokens.life_s(life_s, is_bound);
 
     let account = Ref { name: target.name.clone(), uid: account_uid };
     let mut claims = Claims::new(namespace, account, audiences.clone(), context.now, life_s);

@@ -1,8 +1,11 @@
 //! Who asks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
+
+use crate::admit::names;
 
 /// Everyone who showed who they are, and everyone who did not.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
@@ -22,6 +25,8 @@ pub(crate) struct User {
     pub(crate) uid: String,
     pub(crate) groups: Vec<String>,
     pub(crate) extra: BTreeMap<String, Vec<String>>,
+    /// Of the client certificate that showed who it is, in lower-case hexadecimal digits without leading zeros.
+    pub(crate) certificate_serial: Option<Arc<str>>,
 }
 
 impl User {
@@ -52,9 +57,16 @@ impl User {
         self.name == ANONYMOUS
     }
 
-    /// The node that this user is. Upstream: `NodeIdentity`.
+    /// Rule: a user is a node if it is in the group `system:nodes` and its name is `system:node:` and a name that a Node
+    /// object can have.
+    /// Upstream: `NodeIdentity`.
     pub(crate) fn node(&self) -> Option<&str> {
-        self.name.strip_prefix(NODE_PREFIX).filter(|_| self.is_in(NODES))
+        node_name(&self.name).filter(|_| self.is_in(NODES))
+    }
+
+    /// Whether it is in the group of nodes, but is none. It has no rights of a node, and writes nothing.
+    pub(crate) fn is_unknown_node(&self) -> bool {
+        self.is_in(NODES) && self.node().is_none()
     }
 
     /// As reviews, signing requests and the audit log tell of a user.
@@ -73,6 +85,11 @@ impl User {
     }
 }
 
+/// The node that is called so: `system:node:NAME`, where `NAME` is a DNS subdomain.
+pub(crate) fn node_name(user_name: &str) -> Option<&str> {
+    user_name.strip_prefix(NODE_PREFIX).filter(|it| names::dns_subdomain(it).is_empty())
+}
+
 pub(crate) fn account_name(namespace: &str, name: &str) -> String {
     format!("{ACCOUNT_PREFIX}{namespace}:{name}")
 }
@@ -85,4 +102,48 @@ pub(crate) fn account_groups(namespace: &str) -> Vec<String> {
 pub(crate) fn account_of(user_name: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user_name.strip_prefix(ACCOUNT_PREFIX)?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_node_has_a_name() {
+        let node = |name: &str| User::new(name, [NODES]).node().map(str::to_owned);
+        assert_eq!(node("system:node:n1").as_deref(), Some("n1"));
+        assert_eq!(node("system:node:a.b-c").as_deref(), Some("a.b-c"));
+        for name in [
+            "system:node:",
+            "system:node:N1",
+            "system:node:a/b",
+            "system:node:a b",
+            "system:node:-a",
+            "system:node",
+            "n1",
+            "system:node:a,spec.x=y",
+        ] {
+            assert_eq!(node(name), None, "{name}");
+            assert!(User::new(name, [NODES]).is_unknown_node(), "{name}");
+        }
+        assert_eq!(User::new("system:node:n1", ["other"]).node(), None);
+        assert!(!User::new("n1", ["other"]).is_unknown_node());
+    }
+
+    proptest! {
+        /// Whatever a user is called, the node that it is has a name that a Node object can have.
+        #[test]
+        fn the_name_of_a_node_is_a_dns_name(prefix in "(system:node:|system:node|system:)?", rest in ".{0,20}|[a-z0-9.-]{0,20}", is_in in any::<bool>()) {
+            let groups = if is_in { vec![NODES] } else { vec!["other"] };
+            let user = User::new(format!("{prefix}{rest}"), groups);
+            if let Some(node) = user.node() {
+                prop_assert!(is_in);
+                prop_assert!(!node.is_empty() && names::dns_subdomain(node).is_empty(), "{node:?}");
+                prop_assert_eq!(format!("system:node:{node}"), user.name.clone());
+            }
+            prop_assert_eq!(user.is_unknown_node(), is_in && user.node().is_none());
+        }
+    }
 }

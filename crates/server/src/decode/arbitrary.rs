@@ -124,3 +124,9 @@ fn value(shape: Shape, choices: &mut Choices<'_>, may_be_wrong: bool) -> Value {
         }
     }
 }
+
+/// An object of this kind of which every value has the right type, made from these choices.
+pub(crate) fn of_kind(gvk: Gvk<'_>, bytes: &[u8]) -> Value {
+    let of = types::of(gvk.group, gvk.version, gvk.kind).expect("the kind has a type");
+    object(of, &mut Choices(bytes), false)
+}

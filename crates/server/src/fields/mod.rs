@@ -279,7 +279,7 @@ fn never_owned() -> Set<'static> {
 /// Upstream: `GetResetFields` of the kind's strategy.
 fn resets(kind: &Kind, part: Part) -> Set<'static> {
     let mut all = Set::default();
-    kind.keeps(part).iter().for_each(|it| all.insert(it));
+    kind.keeps(part).for_each(|it| all.insert(it));
     all
 }
 

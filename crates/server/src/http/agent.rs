@@ -23,6 +23,7 @@ use super::{Api, Asked, Response};
 use crate::admit::Cause;
 use crate::agents::{self, AgentError, Agents, Place};
 use crate::auth::{self, Deed, Resource};
+use crate::headers;
 use crate::kinds::Kind;
 use crate::metrics::Counted;
 use crate::object::{self, is_set, list, str_at};
@@ -72,8 +73,9 @@ pub(super) struct Upgrade {
 
 impl Upgrade {
     pub(super) fn of<B>(request: &mut Request<B>) -> Option<Self> {
-        let asks = |it: &HeaderValue| it.to_str().is_ok_and(|it| it.to_ascii_lowercase().contains("upgrade"));
-        if !request.headers().contains_key(UPGRADE) || !request.headers().get_all(CONNECTION).iter().any(asks)
+        let asks = |it: &str| it.to_ascii_lowercase().contains("upgrade");
+        if !request.headers().contains_key(UPGRADE)
+            || !headers::texts(request.headers(), CONNECTION).any(asks)
         {
             return None;
         }

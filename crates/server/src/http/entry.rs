@@ -18,6 +18,7 @@ use super::{Api, Asked, BODY_BYTES_MAX, BoxError, Response};
 use crate::audit::Told;
 use crate::auth::{self, Deed, Grant, User};
 use crate::context::Context;
+use crate::headers;
 use crate::limits::{BODY_TIMEOUT, HEADERS_MAX, Limits, URL_BYTES_MAX};
 use crate::metrics::{self, Counted};
 use crate::refusal::Refusal;
@@ -47,10 +48,10 @@ impl Api {
         let (now, started) = (Timestamp::now(), Instant::now());
         let uri = request.uri().clone();
         let source = request.extensions().get::<IpAddr>().copied();
-        let user_agent = header(request.headers(), USER_AGENT).to_owned();
+        let user_agent = headers::text(request.headers(), USER_AGENT).to_owned();
         let route = Route::parse(uri.path());
         let query = Query::of(&uri);
-        let deed = Deed::of(request.method(), uri.path(), |name| query.get(name).to_owned());
+        let deed = Deed::of(request.method(), uri.path(), |name| query.value(name).map(str::to_owned));
         let kind = metrics::Kind::of(&deed.verb, route.as_ref());
 
         let mut visit = Visit { deed, kind, now, user: None, impersonated: None, grant: None };
@@ -133,7 +134,7 @@ impl Api {
 
         let upgrade = Upgrade::of(&mut request);
         let (parts, body) = request.into_parts();
-        let header = |name| header(&parts.headers, name);
+        let header = |name| headers::text(&parts.headers, name);
         let options = query.write_options();
         if !is_of_agent && !options.causes.is_empty() {
             let kind = match deed.verb.as_ref() {
@@ -171,10 +172,6 @@ impl Api {
 
 fn is_of_agent(route: Option<&Route>) -> bool {
     matches!(route, Some(Route::Object(it)) if matches!(it.part, Part::Agent(_)))
-}
-
-fn header(headers: &HeaderMap, name: hyper::header::HeaderName) -> &str {
-    headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default()
 }
 
 async fn whole<B>(body: B) -> Result<Bytes, Refusal>

@@ -16,6 +16,7 @@ use super::agent::{REFUSAL_BYTES_MAX, unreachable};
 use super::reply::{TEXT, not_found, respond};
 use super::{Api, Asked, Response};
 use crate::agents;
+use crate::headers;
 use crate::kinds::Kind;
 use crate::object::{self, list, str_at};
 use crate::refusal::Refusal;
@@ -264,8 +265,10 @@ fn split_path(uri: &Uri, segments: usize) -> (&str, &str) {
 
 /// What the client calls this server.
 fn host(asked: &Asked) -> String {
-    let said = asked.headers.get(HOST).and_then(|it| it.to_str().ok());
-    said.or_else(|| asked.uri.authority().map(|it| it.as_str())).unwrap_or_default().to_owned()
+    match headers::text(&asked.headers, HOST) {
+        "" => asked.uri.authority().map_or("", |it| it.as_str()).to_owned(),
+        said => said.to_owned(),
+    }
 }
 
 /// What a client says to whom it asks for: all but who it is to this server.
@@ -274,15 +277,16 @@ fn onward(asked: &Asked, prefix: &str, path: &str) -> HeaderMap {
     for name in [AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST] {
         headers.remove(name);
     }
-    let ours: Vec<_> = headers.keys().filter(|it| it.as_str().starts_with("impersonate-")).cloned().collect();
+    let ours: Vec<_> =
+        headers.keys().filter(|it| it.as_str().starts_with(headers::IMPERSONATE)).cloned().collect();
     for name in ours {
         headers.remove(name);
     }
-    let before = headers.get("x-forwarded-for").and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let before = headers::text(&headers, headers::FORWARDED_FOR);
     let source = asked.source.map(|it| it.to_string());
     let both: Vec<_> = [before.to_owned()].into_iter().chain(source).filter(|it| !it.is_empty()).collect();
     let forwarded = [
-        ("x-forwarded-for", both.join(", ")),
+        (headers::FORWARDED_FOR, both.join(", ")),
         ("x-forwarded-host", host(asked)),
         ("x-forwarded-proto", "https".to_owned()),
         ("x-forwarded-uri", format!("{prefix}{path}")),
@@ -302,10 +306,7 @@ fn onward(asked: &Asked, prefix: &str, path: &str) -> HeaderMap {
 
 /// What is said to those at the ends.
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {
-    let named: Vec<String> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|it| it.to_str().ok())
+    let named: Vec<String> = headers::texts(headers, CONNECTION)
         .flat_map(|it| it.split(',').map(|it| it.trim().to_ascii_lowercase()))
         .collect();
     let mut headers = headers.clone();

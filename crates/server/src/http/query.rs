@@ -41,16 +41,21 @@ impl Query {
         self.0.iter().any(|(it, _)| it == name)
     }
 
+    /// The first value of the parameter, which may be empty.
+    pub(super) fn value(&self, name: &str) -> Option<&str> {
+        self.all(name).next()
+    }
+
     pub(super) fn is(&self, name: &str) -> bool {
-        matches!(self.get(name), "true" | "1")
+        self.bool(name) == Some(true)
     }
 
     pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.iter().filter(move |(it, _)| it == name).map(|(_, value)| value.as_str())
     }
 
-    fn bool(&self, name: &str) -> Option<bool> {
-        self.all(name).next().map(|it| matches!(it, "true" | "1"))
+    pub(super) fn bool(&self, name: &str) -> Option<bool> {
+        self.value(name).map(is_true)
     }
 
     /// A number, if there is one.
@@ -210,6 +215,12 @@ impl Query {
     }
 }
 
+/// Rule: a boolean parameter that is there is true, even if it is empty; only `0` and `false`, in any case, are false.
+/// Upstream: `Convert_Slice_string_To_bool`, whose comparison also takes `ſ` for an `s`.
+pub(crate) fn is_true(value: &str) -> bool {
+    value != "0" && !value.replace('\u{17f}', "s").eq_ignore_ascii_case("false")
+}
+
 const NOT_OLDER: &str = "NotOlderThan";
 const EXACT: &str = "Exact";
 
@@ -304,4 +315,19 @@ pub(super) fn delete_options(query: &Query, body: Option<&Value>) -> Result<(Del
         is_cascade_asked: orphan == Some(false),
     };
     Ok((options, !dry_run.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_zero_and_false_are_false() {
+        for text in ["0", "false", "False", "FALSE", "fAlSe", "fal\u{17f}e"] {
+            assert!(!is_true(text), "{text:?}");
+        }
+        for text in ["", "1", "t", "T", "true", "True", "TRUE", "yes", "no", "f", "00", "false ", " 0", "x"] {
+            assert!(is_true(text), "{text:?}");
+        }
+    }
 }

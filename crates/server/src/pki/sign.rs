@@ -70,6 +70,11 @@ impl Request {
 
         let info = &read.certification_request_info;
         let text = |it: &x509_parser::x509::AttributeTypeAndValue<'_>| it.as_str().ok().map(str::to_owned);
+        // The subject goes into the certificate as it is: no part of it may be one that the checks cannot read.
+        let mut names = info.subject.iter_common_name().chain(info.subject.iter_organization());
+        if names.any(|it| it.as_str().is_err()) {
+            return Err(RequestError::Malformed("a name of the subject is not text".to_owned()));
+        }
         let mut request = Self {
             common_name: info.subject.iter_common_name().last().and_then(text).unwrap_or_default(),
             organizations: info.subject.iter_organization().filter_map(text).collect(),
@@ -158,8 +163,11 @@ impl Pki {
         ]);
         let mut signature = vec![0];
         signature.extend(authority.issuer.key().sign(&tbs)?);
-        let certificate = sequence(&[tbs, algorithm, tlv(0x03, &signature)]);
-        Ok(pem_of(&certificate))
+        let certificate = pem_of(&sequence(&[tbs, algorithm, tlv(0x03, &signature)]));
+        if usages.contains(&Usage::ClientAuth) {
+            self.note_issued(&certificate);
+        }
+        Ok(certificate)
     }
 }
 

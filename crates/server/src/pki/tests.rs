@@ -90,6 +90,21 @@ fn secrets_are_not_in_what_is_printed() {
     assert!(!printed.contains("PRIVATE KEY"), "{printed}");
 }
 
+/// A signing request as `spec.request` holds it.
+pub(crate) fn signing_request(common_name: &str, organization: &str) -> String {
+    signing_request_for(common_name, organization, &[])
+}
+
+pub(crate) fn signing_request_for(common_name: &str, organization: &str, names: &[&str]) -> String {
+    let names: Vec<_> = names.iter().map(|it| (*it).to_owned()).collect();
+    let mut params = CertificateParams::new(names).unwrap();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, organization);
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    let pem = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
+    BASE64.encode(pem)
+}
+
 #[test]
 fn a_signing_request_gets_its_subject_key_and_names() {
     let dir = Dir::new();
@@ -121,13 +136,14 @@ fn a_signing_request_gets_its_subject_key_and_names() {
         certificate.subject(),
         certificate.issuer(),
         validity.not_before,
-        validity.not_after,
+        // It does not outlive its authority.
+        if validity.not_after == ca.validity().not_after { "the authority's end" } else { "another time" },
         certificate.extended_key_usage().unwrap().unwrap().value.client_auth,
     );
     expect![[r#"
         O=one, O=two, CN=me
         by CN=muster-ca
-        from Jan 15 00:00:00 2026 +00:00 to Nov 16 00:00:00 2036 +00:00
+        from Jan 15 00:00:00 2026 +00:00 to the authority's end
         for [DNSName("node-1"), IPAddress([10, 0, 0, 1])]
         use Digital Signature client true"#]]
     .assert_eq(&said);

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::{Commit, Registry, check, dedup_owners};
 use crate::admission::{self, Attempt, Operation};
+use crate::auth;
 use crate::context::Context;
 use crate::fields;
 use crate::kinds::{Kind, Status};
@@ -66,6 +67,11 @@ impl Registry {
             target.name = str_at(&object, "metadata.name").to_owned();
             let attempt = Attempt { target, operation: Operation::Create };
             check(context, target, &object, None)?;
+            // What is refused charges no quota.
+            if is_named && self.store().get(&target.key()).is_some() {
+                auth::check_write(self, &context.user, attempt, &object)?;
+                return Err(self.exists(target));
+            }
             let charge = admission::validate(self, context, attempt, &object).await?;
             if context.dry_run && self.store().get(&target.key()).is_none() {
                 return Ok(object::bytes(&object));

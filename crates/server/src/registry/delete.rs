@@ -62,6 +62,20 @@ impl Registry {
         Err(Refusal::timeout())
     }
 
+    /// Whether the object could be deleted now: everything that a delete checks, and nothing is written.
+    pub(crate) async fn may_delete(
+        &self,
+        context: &Context,
+        target: &Target,
+        options: &DeleteOptions,
+    ) -> Result<(), Refusal> {
+        let old = object::parse(&self.standing(target)?.value);
+        refuse_other_object(target, options, &old)?;
+        let attempt = Attempt { target, operation: Operation::Delete };
+        admission::mutate(self, context, attempt, &mut Value::Null).await?;
+        admission::validate(self, context, attempt, &Value::Null).await.map(drop)
+    }
+
     /// Nothing is given back if another write came first.
     async fn try_delete(
         &self,

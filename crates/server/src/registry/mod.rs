@@ -11,6 +11,7 @@ mod heads;
 mod housekeeping;
 mod list;
 pub(crate) mod prepare;
+mod reset;
 mod update;
 
 use std::sync::atomic::AtomicBool;

@@ -13,34 +13,23 @@ pub(crate) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.gene
 
 pub(crate) fn nothing(_: &mut Value, _: Option<&Value>, _: Part) {}
 
-/// The finalizer `kubernetes` of a namespace stands for its content, and only `/finalize` takes it away.
-pub(crate) fn namespace(new: &mut Value, old: Option<&Value>, part: Part) {
-    match (old, part) {
-        (None, _) => {
-            let mut finalizers = list(&new["spec"], "finalizers").to_vec();
-            if !finalizers.contains(&json!("kubernetes")) {
-                finalizers.push(json!("kubernetes"));
-            }
-            map_mut(new, "spec").insert("finalizers".into(), Value::Array(finalizers));
-        }
-        (Some(_), Part::Finalize) => {}
-        (Some(old), _) => match old["spec"].get("finalizers") {
-            Some(finalizers) => drop(map_mut(new, "spec").insert("finalizers".into(), finalizers.clone())),
-            None => drop(map_mut(new, "spec").remove("finalizers")),
-        },
+/// A new namespace has the finalizer `kubernetes`, which stands for its content.
+pub(crate) fn namespace(new: &mut Value, old: Option<&Value>, _: Part) {
+    if old.is_some() {
+        return;
     }
+    let mut finalizers = list(&new["spec"], "finalizers").to_vec();
+    if !finalizers.contains(&json!("kubernetes")) {
+        finalizers.push(json!("kubernetes"));
+    }
+    map_mut(new, "spec").insert("finalizers".into(), Value::Array(finalizers));
 }
 
-/// A pod's class is known from its first day, and a status does not forget it. Its owners are not its status.
+/// The QoS class of a pod is set when it is created; a status that leaves it out keeps it.
 pub(crate) fn pod(new: &mut Value, old: Option<&Value>, part: Part) {
     let Some(old) = old else { return first_status(new) };
     if part != Part::Status {
         return;
-    }
-    let meta = map_mut(new, "metadata");
-    match old["metadata"].get("ownerReferences") {
-        Some(owners) => drop(meta.insert("ownerReferences".into(), owners.clone())),
-        None => drop(meta.remove("ownerReferences")),
     }
     let class = &old["status"]["qosClass"];
     if is_set(class) && !is_set(&new["status"]["qosClass"]) {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_store::{Expect, Record};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{ATTEMPTS_MAX, Commit, Registry, check, create, dedup_owners};
+use super::{ATTEMPTS_MAX, Commit, Registry, check, create, dedup_owners, reset};
 use crate::admission::{self, Attempt, Operation};
 use crate::admit::Cause;
 use crate::auth::{self, Deed};
@@ -226,60 +226,27 @@ fn may_create_too(registry: &Registry, context: &Context, target: &Target) -> Re
     auth::allow(registry, &context.user, &Deed::resource("create", resource)).map(drop)
 }
 
-/// Carries over from the old object what this write may not change, and counts what it changed.
-fn prepare(target: &Target, new: &mut Value, old: &Value) {
+/// Sets server-owned fields from the stored object and the subresource being written. Upstream: `BeforeUpdate` and the
+/// strategy's `PrepareForUpdate`.
+pub(super) fn prepare(target: &Target, new: &mut Value, old: &Value) {
     let kind = target.kind;
-    match target.part {
-        Part::EphemeralContainers => {
-            let added = std::mem::replace(new, old.clone());
-            keep(map_mut(new, "spec"), &added["spec"], "ephemeralContainers");
-        }
-        Part::Approval => {
-            let mut decided = std::mem::replace(new, old.clone());
-            keep(map_mut(new, "status"), &decided["status"], "conditions");
-            new["metadata"] = decided["metadata"].take();
-        }
-        Part::Whole if kind.has_status_subresource() => {
-            keep(new.as_object_mut().expect("bodies are objects"), old, "status");
-        }
-        Part::Status => {
-            let (metadata, status) = (new["metadata"].take(), new["status"].take());
-            *new = old.clone();
-            new["metadata"] = metadata;
-            if status.is_null() {
-                new.as_object_mut().expect("bodies are objects").remove("status");
-            } else {
-                new["status"] = status;
-            }
-        }
-        Part::Whole | Part::Binding | Part::Finalize | Part::Eviction | Part::Token | Part::Agent(_) => {}
-    }
+    reset::fields(kind, target.part, new, old);
     new["apiVersion"] = json!(kind.stored().api_version());
     new["kind"] = json!(kind.kind);
     let (meta, stood) = (map_mut(new, "metadata"), &old["metadata"]);
-    for name in ["namespace", "resourceVersion", "creationTimestamp", "generation"] {
-        keep(meta, stood, name);
-    }
     // What is left out stays; another value than the one that stands is refused with the checks.
     for name in ["uid", "deletionGracePeriodSeconds"] {
         if !meta.get(name).is_some_and(is_set) {
-            keep(meta, stood, name);
+            match stood.get(name) {
+                Some(value) => drop(meta.insert(name.into(), value.clone())),
+                None => drop(meta.remove(name)),
+            }
         }
-    }
-    if is_set(&stood["deletionTimestamp"]) {
-        keep(meta, stood, "deletionTimestamp");
     }
     (kind.prepare)(new, Some(old), target.part);
     // A scheduler does not change what its pod is asked to be.
     if target.part != Part::Binding && kind.counts(new, old) {
         new["metadata"]["generation"] = json!(old["metadata"]["generation"].as_u64().unwrap_or(0) + 1);
-    }
-}
-
-fn keep(new: &mut Map<String, Value>, old: &Value, name: &str) {
-    match old.get(name) {
-        Some(value) => drop(new.insert(name.into(), value.clone())),
-        None => drop(new.remove(name)),
     }
 }
 

@@ -6,10 +6,10 @@ use jiff::SignedDuration;
 use rcgen::{CertificateParams, DnType, KeyPair};
 
 use super::*;
-use crate::auth::{csr, review, token_request};
+use crate::auth::{bootstrap, csr, issued, review, token_request};
 use crate::object::is_set;
 use crate::pki::Pki;
-use crate::pki::tests::Dir;
+use crate::pki::tests::{Dir, signing_request, signing_request_for};
 use crate::registry::DeleteOptions;
 use crate::route::{Part, Target};
 
@@ -204,20 +204,6 @@ async fn reviews_of_tokens_and_of_oneself() {
     .assert_eq(&said.join("\n"));
 }
 
-fn signing_request(common_name: &str, organization: &str) -> String {
-    signing_request_for(common_name, organization, &[])
-}
-
-fn signing_request_for(common_name: &str, organization: &str, names: &[&str]) -> String {
-    let names: Vec<_> = names.iter().map(|it| (*it).to_owned()).collect();
-    let mut params = CertificateParams::new(names).unwrap();
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(DnType::OrganizationName, organization);
-    params.distinguished_name.push(DnType::CommonName, common_name);
-    let pem = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
-    BASE64.encode(pem)
-}
-
 #[test]
 fn a_certificate_is_no_longer_believed_when_it_has_ended() {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -381,4 +367,297 @@ async fn serving_certificates_on_request() {
         an address that another claims too: waits
         a user: waits"#]]
     .assert_eq(&said.join("\n"));
+}
+
+/// Neither the requester nor the request, its signer or its usages can be changed once it is made: what was approved is
+/// what is signed.
+#[tokio::test]
+async fn a_signing_request_cannot_be_rewritten_after_it_was_made() {
+    let world = World::new().await;
+    let dir = Dir::new();
+    let pki = Pki::open(&dir.0).unwrap();
+    let kind = Kind::find("certificates.k8s.io", "v1", "certificatesigningrequests").unwrap();
+    let target = |part| Target { kind, namespace: None, name: "r".to_owned(), part };
+    let request = json!({
+        "metadata": {"name": "r"},
+        "spec": {
+            "request": signing_request("system:node:n1", "system:nodes"),
+            "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+            "usages": ["client auth", "digital signature"],
+        },
+    });
+    let eve = Context::new(someone("eve"), "create", world.now);
+    let made = object::parse(&world.registry.create(&eve, kind, None, request).await.unwrap());
+    let rewritten = json!({
+        "username": "system:bootstrap:abcdef",
+        "groups": ["system:bootstrappers"],
+        "request": signing_request("mallory", "system:masters"),
+        "signerName": "kubernetes.io/kube-apiserver-client",
+        "usages": ["client auth"],
+    });
+    for part in [Part::Whole, Part::Status, Part::Approval] {
+        let rewrite = |old: &Value| {
+            let mut new = old.clone();
+            merge_into(&mut new["spec"], &rewritten);
+            Ok(new)
+        };
+        let server = Context::of_server("update", world.now);
+        let written = object::parse(&world.registry.update(&server, &target(part), rewrite).await.unwrap());
+        assert_eq!(written["spec"], made["spec"], "{part:?}");
+    }
+    let stored = object::parse(&world.registry.get(&target(Part::Whole)).unwrap());
+    csr::step(&world.registry, &pki, csr::LIFE, &stored, world.now).await.unwrap();
+    let stored = object::parse(&world.registry.get(&target(Part::Whole)).unwrap());
+    assert_eq!(stored["status"], json!({}), "eve has no right to a node's certificate");
+}
+
+fn merge_into(object: &mut Value, changes: &Value) {
+    for (name, value) in changes.as_object().unwrap() {
+        object[name] = value.clone();
+    }
+}
+
+/// An older server let an approved request be rewritten: such a one is not signed.
+#[tokio::test]
+async fn an_approved_request_for_masters_or_with_other_usages_is_not_signed() {
+    let world = World::new().await;
+    let dir = Dir::new();
+    let pki = Pki::open(&dir.0).unwrap();
+    let kind = Kind::find("certificates.k8s.io", "v1", "certificatesigningrequests").unwrap();
+    let mut said = Vec::new();
+    for (number, organization, usages) in [
+        (0, "us", json!(["client auth"])),
+        (1, "system:masters", json!(["client auth"])),
+        (2, "us", json!(["server auth"])),
+    ] {
+        let name = format!("r{number}");
+        // The signer is another one first, because a request for masters is refused when it is created.
+        let request = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "request": signing_request("mallory", organization),
+                "signerName": "example.com/signer",
+                "usages": usages,
+            },
+        });
+        let mut object = world.create("certificates.k8s.io", "certificatesigningrequests", "", request).await;
+        object["spec"]["signerName"] = json!("kubernetes.io/kube-apiserver-client");
+        object["status"]["conditions"] = json!([{"type": "Approved", "status": "True"}]);
+        let target = Target { kind, namespace: None, name, part: Part::Whole };
+        // As it would be in the store: the write that notes the outcome keeps the stored conditions.
+        let approve = |old: &Value| {
+            let mut new = old.clone();
+            new["status"] = object["status"].clone();
+            Ok(new)
+        };
+        let approval = Target { part: Part::Approval, ..target.clone() };
+        let context = Context::of_server("update", world.now);
+        let approved = object::parse(&world.registry.update(&context, &approval, approve).await.unwrap());
+        object["metadata"] = approved["metadata"].clone();
+        object["status"] = approved["status"].clone();
+        csr::step(&world.registry, &pki, csr::LIFE, &object, world.now).await.unwrap();
+        let stored = object::parse(&world.registry.get(&target).unwrap());
+        let failed = object::list(&stored["status"], "conditions").iter().find(|it| it["type"] == "Failed");
+        said.push(format!(
+            "{} {}",
+            is_set(&stored["status"]["certificate"]),
+            failed.map_or("", |it| str_at(it, "message"))
+        ));
+    }
+    expect![[r#"
+        true 
+        false use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed
+        false invalid usage for client certificate: server auth"#]]
+    .assert_eq(&said.join("\n"));
+}
+
+/// A bootstrap token gets no certificate for a node that is there and Ready, and none for another node than its own.
+#[tokio::test]
+async fn a_bootstrap_token_does_not_take_over_a_ready_node() {
+    let world = World::new().await;
+    let dir = Dir::new();
+    let pki = Pki::open(&dir.0).unwrap();
+    let kind = Kind::find("certificates.k8s.io", "v1", "certificatesigningrequests").unwrap();
+    let node = |name: &str, ready: &str| {
+        json!({
+            "metadata": {"name": name},
+            "status": {
+                "conditions": [{"type": "Ready", "status": ready}],
+                "addresses": [{"type": "InternalIP", "address": "10.0.0.7"}],
+            },
+        })
+    };
+    world.create("", "nodes", "", node("ready", "True")).await;
+    world.create("", "nodes", "", node("unknown", "Unknown")).await;
+    for (id, of) in [("aaaaaa", None), ("bbbbbb", Some("unknown"))] {
+        let mut data = json!({
+            "token-id": id, "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true",
+        });
+        if let Some(of) = of {
+            data["node"] = json!(of);
+        }
+        let secret = json!({
+            "metadata": {"name": format!("bootstrap-token-{id}")},
+            "type": "bootstrap.kubernetes.io/token",
+            "stringData": data,
+        });
+        world.create("", "secrets", "kube-system", secret).await;
+    }
+    let mut said = Vec::new();
+    let cases = [
+        ("aaaaaa", "ready"),
+        ("aaaaaa", "unknown"),
+        ("aaaaaa", "new"),
+        ("aaaaaa", ""),
+        ("aaaaaa", "No_Name"),
+        ("bbbbbb", "unknown"),
+        ("bbbbbb", "new"),
+        ("node", "ready"),
+    ];
+    for (number, (who, name)) in cases.into_iter().enumerate() {
+        let user = match who {
+            "node" => User::new(format!("system:node:{name}"), ["system:nodes", "system:authenticated"]),
+            id => bootstrap::user(&world.registry, &format!("{id}.0123456789abcdef"), world.now).unwrap(),
+        };
+        let object = json!({
+            "metadata": {"name": format!("r{number}")},
+            "spec": {
+                "request": signing_request(&format!("system:node:{name}"), "system:nodes"),
+                "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+                "usages": ["client auth", "digital signature"],
+            },
+        });
+        let context = Context::new(user, "create", world.now);
+        let object = match world.registry.create(&context, kind, None, object).await {
+            Ok(object) => object::parse(&object),
+            Err(refusal) => {
+                said.push(format!("{who} for {name:?}: {}", refusal.message()));
+                continue;
+            }
+        };
+        csr::step(&world.registry, &pki, csr::LIFE, &object, world.now).await.unwrap();
+        let object = object::parse(&world.registry.peek(kind, None, &format!("r{number}")).unwrap());
+        let condition = &object["status"]["conditions"][0];
+        let is_signed = is_set(&object["status"]["certificate"]);
+        let message = str_at(condition, "message").split(':').next().unwrap();
+        said.push(format!(
+            "{who} for {name:?}: {} {message} signed={is_signed}",
+            str_at(condition, "reason")
+        ));
+    }
+    expect![[r#"
+        aaaaaa for "ready": NodeIsReady a node "ready" is there already and is ready, at 10.0.0.7 signed=false
+        aaaaaa for "unknown": AutoApproved Auto approving kubelet client certificate after SubjectAccessReview. signed=true
+        aaaaaa for "new": AutoApproved Auto approving kubelet client certificate after SubjectAccessReview. signed=true
+        aaaaaa for "":   signed=false
+        aaaaaa for "No_Name":   signed=false
+        bbbbbb for "unknown": AutoApproved Auto approving kubelet client certificate after SubjectAccessReview. signed=true
+        bbbbbb for "new": certificatesigningrequests.certificates.k8s.io "r6" is forbidden: this bootstrap token is for another node than "new"
+        node for "ready": AutoApproved Auto approving self kubelet client certificate after SubjectAccessReview. signed=true"#]]
+    .assert_eq(&said.join("\n"));
+}
+
+/// A revoked certificate or token is refused with the next request, and so is one that lost what it is bound to.
+#[tokio::test]
+async fn a_revoked_credential_is_refused() {
+    let world = World::new().await;
+    world.create("", "serviceaccounts", "default", json!({"metadata": {"name": "bot"}})).await;
+    let [first, second] = [0, 1].map(|_| world.token("bot", json!({"expirationSeconds": 600})));
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "eve");
+    params.serial_number = Some(vec![0, 0x4f, 0xa0].into());
+    let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+    let eve = crate::auth::certificate::user(certificate.der()).unwrap();
+    assert_eq!(eve.certificate_serial.as_deref(), Some("4fa0"));
+    let ask = |user: Option<&User>, token: &str| {
+        let mut headers = HeaderMap::new();
+        if !token.is_empty() {
+            headers.insert("authorization", format!("Bearer {token}").parse().unwrap());
+        }
+        match authenticate(&world.registry, user, &headers, world.now) {
+            Ok(user) => user.name,
+            Err(refusal) => refusal.code.as_str().to_owned(),
+        }
+    };
+    let all = || [ask(Some(&eve), ""), ask(None, &first), ask(None, &second)];
+    let bot = "system:serviceaccount:default:bot";
+    assert_eq!(all(), ["eve", bot, bot]);
+
+    let id = world.registry.access.tokens.read(&first).unwrap().id.clone();
+    let revoked = json!({
+        "metadata": {"name": "muster-revoked-credentials"},
+        "data": {format!("token.{id}"): "{}", "certificate.4fa0": "{}"},
+    });
+    world.create("", "configmaps", "kube-system", revoked).await;
+    assert_eq!(all(), ["401", "401", bot]);
+    assert_eq!(world.whose(&first, token::ISSUER, 0), "the token has been revoked");
+    world.delete(&target("configmaps", Some("kube-system"), "muster-revoked-credentials")).await;
+    assert_eq!(all(), ["eve", bot, bot]);
+    world.delete(&target("serviceaccounts", Some("default"), "bot")).await;
+    assert_eq!(all(), ["eve", "401", "401"]);
+}
+
+/// Each client certificate that leaves the server is known by its serial number.
+#[test]
+fn issued_certificates_are_noted() {
+    let dir = Dir::new();
+    let pki = Pki::open(&dir.0).unwrap();
+    assert!(pki.take_issued().is_empty());
+    pki.kubeconfig("https://localhost", crate::Who::Admin).unwrap();
+    let [one] = &pki.take_issued()[..] else { panic!("one was issued") };
+    assert_eq!(
+        (one.subject.as_str(), &one.groups[..]),
+        ("kubernetes-admin", &["system:masters".to_owned()][..])
+    );
+    assert!(one.serial.len() > 16 && one.serial.bytes().all(|it| it.is_ascii_hexdigit()), "{}", one.serial);
+}
+
+/// The records of credentials are for administrators alone to write, whatever roles others have.
+#[tokio::test]
+async fn records_of_credentials_are_written_by_masters_alone() {
+    let world = World::new().await;
+    let kind = Kind::find("", "v1", "configmaps").unwrap();
+    let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+    world.bind("all", "", everything, json!({"kind": "User", "name": "eve"})).await;
+    let context = Context::new(someone("eve"), "create", world.now);
+    for (name, is_allowed) in
+        [("muster-revoked-credentials", false), ("muster-issued-certificates-0", false), ("other", true)]
+    {
+        let object = json!({"metadata": {"name": name}});
+        let created = world.registry.create(&context, kind, Some("kube-system"), object.clone()).await;
+        assert_eq!(created.is_ok(), is_allowed, "{name}");
+        let elsewhere = world.registry.create(&context, kind, Some("default"), object).await;
+        assert!(elsewhere.is_ok(), "{name}");
+    }
+    let issued = crate::pki::Issued {
+        serial: "4f".to_owned(),
+        subject: "me".to_owned(),
+        groups: Vec::new(),
+        until: world.now + SignedDuration::from_secs(60),
+    };
+    issued::record(&world.registry, std::slice::from_ref(&issued), world.now).await.unwrap();
+    let again = crate::pki::Issued { serial: "50".to_owned(), ..issued };
+    // The first has expired by then.
+    issued::record(&world.registry, &[again], world.now + SignedDuration::from_secs(61)).await.unwrap();
+    let stored = world.registry.peek(kind, Some("kube-system"), "muster-issued-certificates-0").unwrap();
+    let data = object::parse(&stored)["data"].clone();
+    assert_eq!(data.as_object().unwrap().keys().collect::<Vec<_>>(), ["50"]);
+}
+
+#[tokio::test]
+async fn a_token_that_is_bound_to_nothing_lives_a_day() {
+    let world = World::new().await;
+    world.create("", "serviceaccounts", "default", json!({"metadata": {"name": "bot"}})).await;
+    let secret = json!({"metadata": {"name": "s"}});
+    world.create("", "secrets", "default", secret).await;
+    let seconds = |spec: Value| {
+        world.request_token("bot", spec).unwrap()["spec"]["expirationSeconds"].as_i64().unwrap()
+    };
+    let bound = json!({"kind": "Secret", "apiVersion": "v1", "name": "s"});
+    assert_eq!(seconds(json!({"expirationSeconds": 1_i64 << 32})), 86_400);
+    assert_eq!(seconds(json!({"expirationSeconds": 700_000, "boundObjectRef": bound})), 700_000);
+    world.registry.access.tokens.limit(std::time::Duration::from_secs(3_600));
+    assert_eq!(seconds(json!({"expirationSeconds": 700_000, "boundObjectRef": bound})), 3_600);
+    assert_eq!(seconds(json!({"expirationSeconds": 600})), 600);
 }

@@ -58,7 +58,7 @@ impl World {
         let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
         let get = |name: &str| {
             let found = form_urlencoded::parse(query.as_bytes()).find(|(it, _)| it == name);
-            found.map_or_else(String::new, |(_, value)| value.into_owned())
+            found.map(|(_, value)| value.into_owned())
         };
         let deed = Deed::of(&method.parse().unwrap(), path, get);
         match authorize(&self.registry, user, &deed) {

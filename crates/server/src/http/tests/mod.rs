@@ -3,10 +3,13 @@
 mod agents;
 mod applies;
 mod deletes;
+mod kept;
 mod kinds;
 mod limits;
 mod lines;
 mod reads;
+mod rights;
+pub(super) mod samples;
 mod watches;
 mod writes;
 

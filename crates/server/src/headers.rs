@@ -1,0 +1,214 @@
+//! The headers of a request, decoded in one place.
+//!
+//! HTTP lets a header hold any byte from 0x80 on. What the server reads must be UTF-8: a request in which such a header
+//! is not is refused, so that no header is ever taken for one that was not sent.
+
+use hyper::HeaderMap;
+use hyper::header::{
+    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, IF_NONE_MATCH, UPGRADE,
+    USER_AGENT,
+};
+use percent_encoding::percent_decode_str;
+
+use crate::refusal::Refusal;
+
+pub(crate) const IMPERSONATE: &str = "impersonate-";
+pub(crate) const IMPERSONATE_USER: &str = "impersonate-user";
+pub(crate) const IMPERSONATE_GROUP: &str = "impersonate-group";
+pub(crate) const IMPERSONATE_UID: &str = "impersonate-uid";
+pub(crate) const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
+pub(crate) const FORWARDED_FOR: &str = "x-forwarded-for";
+
+/// All others that the server reads. `Authorization` is apart: what cannot be read there is a false credential, and 401.
+static READ: [HeaderName; 8] = [
+    ACCEPT,
+    CONNECTION,
+    CONTENT_TYPE,
+    HOST,
+    IF_NONE_MATCH,
+    UPGRADE,
+    USER_AGENT,
+    HeaderName::from_static(FORWARDED_FOR),
+];
+
+/// Who the client wants to act as.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Impersonation {
+    pub(crate) user: String,
+    pub(crate) uid: String,
+    pub(crate) groups: Vec<String>,
+    pub(crate) extra: Vec<(String, String)>,
+}
+
+/// Rule: a header that the server reads is UTF-8 text, and a request in which one is not is refused with its name.
+pub(crate) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
+    let is_read = |name: &HeaderName| READ.contains(name) || name.as_str().starts_with(IMPERSONATE);
+    if headers.get_all(AUTHORIZATION).iter().any(|it| decoded(it).is_none()) {
+        return Err(Refusal::unauthorized());
+    }
+    match headers.iter().find(|(name, value)| is_read(name) && decoded(value).is_none()) {
+        Some((name, _)) => Err(unreadable(name.as_str())),
+        None => Ok(()),
+    }
+}
+
+/// The first value of the header; empty if there is none. [`check`] has refused what cannot be read.
+pub(crate) fn text(headers: &HeaderMap, name: impl hyper::header::AsHeaderName) -> &str {
+    headers.get(name).and_then(decoded).unwrap_or_default()
+}
+
+/// All values of the header.
+pub(crate) fn texts(
+    headers: &HeaderMap,
+    name: impl hyper::header::AsHeaderName,
+) -> impl Iterator<Item = &str> {
+    headers.get_all(name).iter().filter_map(decoded)
+}
+
+/// The bearer token. `Err` if the header is there and holds none.
+pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+    let mut all = headers.get_all(AUTHORIZATION).iter();
+    let Some(value) = all.next() else { return Ok(None) };
+    let token = decoded(value).and_then(|it| it.split_once(' '));
+    match token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")) {
+        Some((_, token)) if all.next().is_none() => Ok(Some(token.trim())),
+        _ => Err(Refusal::unauthorized()),
+    }
+}
+
+/// Rule: a request with any `Impersonate-*` header names the user it is made as, once, or is refused: it is never made
+/// in the client's own name. `None` if it has no such header.
+pub(crate) fn impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>, Refusal> {
+    let mut wanted = Impersonation::default();
+    let mut is_asked = false;
+    for (name, value) in headers {
+        let name = name.as_str();
+        if !name.starts_with(IMPERSONATE) {
+            continue;
+        }
+        is_asked = true;
+        let value = decoded(value).ok_or_else(|| unreadable(name))?.to_owned();
+        match name {
+            IMPERSONATE_USER | IMPERSONATE_UID => {
+                let slot = if name == IMPERSONATE_USER { &mut wanted.user } else { &mut wanted.uid };
+                if !slot.is_empty() {
+                    return Err(Refusal::bad_request(format!("the header {name} is there more than once")));
+                }
+                *slot = value;
+            }
+            IMPERSONATE_GROUP => wanted.groups.push(value),
+            _ => match name.strip_prefix(IMPERSONATE_EXTRA) {
+                Some(key) => {
+                    let key = percent_decode_str(key).decode_utf8().map_err(|_| unreadable(name))?;
+                    wanted.extra.push((key.into_owned(), value));
+                }
+                None => {
+                    return Err(Refusal::bad_request(format!(
+                        "the impersonation header {name} is not known"
+                    )));
+                }
+            },
+        }
+    }
+    if is_asked && wanted.user.is_empty() {
+        return Err(Refusal::bad_request(
+            "requested groups, extra or uid without impersonating a user: send Impersonate-User too",
+        ));
+    }
+    Ok(is_asked.then_some(wanted))
+}
+
+fn decoded(value: &HeaderValue) -> Option<&str> {
+    std::str::from_utf8(value.as_bytes()).ok()
+}
+
+fn unreadable(name: &str) -> Refusal {
+    Refusal::bad_request(format!("the header {name} is not UTF-8 text"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(all: &[(&str, &[u8])]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in all {
+            headers.append(
+                HeaderName::from_bytes(name.as_bytes()).unwrap(),
+                HeaderValue::from_bytes(value).unwrap(),
+            );
+        }
+        headers
+    }
+
+    fn said(all: &[(&str, &[u8])]) -> String {
+        match impersonation(&headers(all)) {
+            Ok(None) => "own name".to_owned(),
+            Ok(Some(it)) => format!("{} {:?} {:?} {:?}", it.user, it.groups, it.uid, it.extra),
+            Err(refusal) => refusal.message().to_owned(),
+        }
+    }
+
+    #[test]
+    fn impersonation_is_read_whole_or_refused() {
+        assert_eq!(said(&[]), "own name");
+        assert_eq!(said(&[("impersonate-user", "jörg".as_bytes())]), "jörg [] \"\" []");
+        assert_eq!(
+            said(&[
+                ("impersonate-user", b"a"),
+                ("impersonate-group", "gäste".as_bytes()),
+                ("impersonate-extra-a%2fb", b"c"),
+                ("impersonate-uid", b"7"),
+            ]),
+            "a [\"gäste\"] \"7\" [(\"a/b\", \"c\")]"
+        );
+        for name in ["impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-a"] {
+            let refused = format!("the header {name} is not UTF-8 text");
+            assert_eq!(said(&[(name, b"j\xf6rg")]), refused);
+            assert_eq!(said(&[("impersonate-group", b"g"), (name, b"\xff")]), refused);
+        }
+        let lacking =
+            "requested groups, extra or uid without impersonating a user: send Impersonate-User too";
+        assert_eq!(said(&[("impersonate-user", b"")]), lacking);
+        assert_eq!(said(&[("impersonate-group", b"system:masters")]), lacking);
+        assert_eq!(said(&[("impersonate-extra-a", b"b")]), lacking);
+        assert_eq!(
+            said(&[("impersonate-user", b"a"), ("impersonate-user", b"b")]),
+            "the header impersonate-user is there more than once"
+        );
+        assert_eq!(
+            said(&[("impersonate-user", b"a"), ("impersonate-role", b"b")]),
+            "the impersonation header impersonate-role is not known"
+        );
+        assert_eq!(
+            said(&[("impersonate-user", b"a"), ("impersonate-extra-%ff", b"b")]),
+            "the header impersonate-extra-%ff is not UTF-8 text"
+        );
+    }
+
+    #[test]
+    fn each_header_that_is_read_must_be_text() {
+        for name in READ.iter().map(HeaderName::as_str).chain(["impersonate-anything"]) {
+            let refused = check(&headers(&[(name, b"a\x80b")])).unwrap_err();
+            assert_eq!(refused.message(), format!("the header {name} is not UTF-8 text"));
+            assert!(check(&headers(&[(name, "ä".as_bytes())])).is_ok(), "{name}");
+        }
+        // What the server does not read is no concern of it.
+        assert!(check(&headers(&[("x-other", b"\xff")])).is_ok());
+    }
+
+    #[test]
+    fn a_bearer_token_is_one_and_readable() {
+        let said = |all: &[(&str, &[u8])]| match bearer(&headers(all)) {
+            Ok(token) => token.unwrap_or("none").to_owned(),
+            Err(refusal) => refusal.code.as_str().to_owned(),
+        };
+        assert_eq!(said(&[]), "none");
+        assert_eq!(said(&[("authorization", b"bearer  a.b ")]), "a.b");
+        assert_eq!(said(&[("authorization", b"Bearer a\xff")]), "401");
+        assert_eq!(said(&[("authorization", b"\xffBearer a")]), "401");
+        assert_eq!(said(&[("authorization", b"Basic a")]), "401");
+        assert_eq!(said(&[("authorization", b"Bearer")]), "401");
+        assert_eq!(said(&[("authorization", b"Bearer a"), ("authorization", b"Bearer b")]), "401");
+    }
+}

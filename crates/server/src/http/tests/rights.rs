@@ -1,0 +1,294 @@
+//! What a request may do is decided before anything is done, by what the server reads of it and by nothing else.
+
+use http_body_util::BodyExt as _;
+use hyper::header::{HeaderName, HeaderValue};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::*;
+
+const SECRETS: &str = "/api/v1/namespaces/samples/secrets";
+
+/// The spellings of a boolean parameter: what is absent, what upstream reads as false, and as true.
+const SPELLINGS: &[(&str, bool)] = &[
+    ("", false),
+    ("watch", true),
+    ("watch=", true),
+    ("watch=0", false),
+    ("watch=1", true),
+    ("watch=t", true),
+    ("watch=T", true),
+    ("watch=true", true),
+    ("watch=True", true),
+    ("watch=TRUE", true),
+    ("watch=false", false),
+    ("watch=False", false),
+    ("watch=FALSE", false),
+    ("watch=fAlSe", false),
+    ("watch=f", true),
+    ("watch=no", true),
+    ("watch=yes", true),
+    ("watch=2", true),
+    ("watch=0&watch=1", false),
+    ("watch=1&watch=0", true),
+    ("watch=%66alse", false),
+    ("Watch=1", false),
+];
+
+fn someone(name: &str, groups: &[&str]) -> User {
+    User::new(name, groups.iter().copied().chain(["system:authenticated"]))
+}
+
+impl Server {
+    async fn answered(&self, user: Option<&User>, request: Request<Full<Bytes>>) -> Response {
+        self.api.answer(user, request).await
+    }
+
+    async fn grant(&self, user: &str, rules: Value) {
+        let role = json!({"metadata": {"name": user}, "rules": rules});
+        let binding = json!({
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user},
+            "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
+        });
+        let root = "/apis/rbac.authorization.k8s.io/v1";
+        assert_eq!(self.json("POST", &format!("{root}/clusterroles"), role).await.0, 201);
+        assert_eq!(self.json("POST", &format!("{root}/clusterrolebindings"), binding).await.0, 201);
+    }
+}
+
+#[tokio::test]
+async fn the_verb_that_is_authorized_is_the_verb_that_is_served() {
+    let server = samples::server().await;
+    for verb in ["list", "watch"] {
+        let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": [verb]}]);
+        server.grant(&format!("only-{verb}"), rules).await;
+    }
+    for (spelling, is_watch) in SPELLINGS {
+        for allowed in ["list", "watch"] {
+            let user = someone(&format!("only-{allowed}"), &[]);
+            let uri = format!("/api/v1/namespaces/samples/configmaps?timeoutSeconds=5&{spelling}");
+            let request = Request::builder().uri(&uri).body(Full::new(Bytes::new())).unwrap();
+            let response = server.answered(Some(&user), request).await;
+            let wanted = if *is_watch { "watch" } else { "list" };
+            let code = response.status().as_u16();
+            assert_eq!(code, if wanted == allowed { 200 } else { 403 }, "{spelling} with {allowed}");
+            if code != 200 {
+                continue;
+            }
+            let frame = response.into_body().frame().await.unwrap().unwrap().into_data().unwrap();
+            let first = String::from_utf8_lossy(&frame).into_owned();
+            let served = if first.starts_with("{\"type\":") { "watch" } else { "list" };
+            assert_eq!(served, wanted, "{spelling}: {first}");
+        }
+    }
+}
+
+/// A header of any bytes gives no request more than it has without the header.
+#[test]
+fn no_header_gives_a_request_more_rights() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let server = runtime.block_on(samples::server());
+    let names = prop::sample::select(vec![
+        "impersonate-user",
+        "impersonate-group",
+        "impersonate-uid",
+        "impersonate-extra-a",
+        "impersonate-extra-%ff",
+        "impersonate-other",
+        "authorization",
+        "user-agent",
+        "accept",
+        "content-type",
+        "x-remote-user",
+        "x-remote-group",
+        "x-forwarded-for",
+        "connection",
+    ]);
+    let text = prop_oneof![
+        prop::collection::vec(prop_oneof![0x20..=0x7e_u8, 0x80..=0xff_u8], 0..12),
+        prop::sample::select(vec![
+            "",
+            "system:masters",
+            "kubernetes-admin",
+            "jörg",
+            "Bearer x",
+            "Bearer \u{e9}"
+        ])
+        .prop_map(|it| it.as_bytes().to_vec()),
+    ];
+    let headers = prop::collection::vec((names, text), 1..4);
+    let mut runner = TestRunner::new(Config { cases: 600, failure_persistence: None, ..Config::default() });
+    let administrator = someone("kubernetes-admin", &["system:masters"]);
+    let checked = runner.run(&headers, |headers| {
+        let request = || {
+            let mut request = Request::builder().uri(SECRETS).body(Full::new(Bytes::new())).unwrap();
+            for (name, value) in &headers {
+                let Ok(value) = HeaderValue::from_bytes(value) else { continue };
+                request.headers_mut().append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value);
+            }
+            request
+        };
+        let code = |user: Option<&User>| runtime.block_on(server.answered(user, request())).status().as_u16();
+        prop_assert_ne!(code(None), 200, "an anonymous client");
+        prop_assert_ne!(code(Some(&someone("eve", &[]))), 200, "a user without rights");
+        // With the group of masters among those that are asked for, and a user, the administrator stays one.
+        let has = |wanted: &str| headers.iter().any(|(name, _)| name.starts_with(wanted));
+        let is_master =
+            headers.iter().any(|(name, value)| *name == "impersonate-group" && value == b"system:masters");
+        if has("impersonate-") && !is_master {
+            prop_assert_ne!(code(Some(&administrator)), 200, "an administrator who acts as somebody else");
+        }
+        Ok(())
+    });
+    checked.unwrap_or_else(|why| panic!("{why}"));
+}
+
+#[tokio::test]
+async fn a_name_with_letters_beyond_ascii_is_impersonated_and_audited() {
+    let mut server = samples::server().await;
+    let dir = crate::pki::tests::Dir::new();
+    let log = dir.0.join("audit");
+    server.api.audit = Some(Arc::new(Audit::open(&log).unwrap()));
+    let administrator = someone("kubernetes-admin", &["system:masters"]);
+    let ask = async |value: &[u8]| {
+        let request = Request::builder()
+            .uri(SECRETS)
+            .header("impersonate-user", HeaderValue::from_bytes(value).unwrap())
+            .body(Full::new(Bytes::new()))
+            .unwrap();
+        let response = server.answered(Some(&administrator), request).await;
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let said: Value = serde_json::from_slice(&body).unwrap();
+        format!("{code} {}", str_at(&said, "message"))
+    };
+    expect![[r#"403 secrets is forbidden: User "jörg" cannot list resource "secrets" in API group "" in the namespace "samples""#]]
+        .assert_eq(&ask("jörg".as_bytes()).await);
+    expect!["400 the header impersonate-user is not UTF-8 text"].assert_eq(&ask(b"j\xf6rg").await);
+    drop(server);
+    let lines = std::fs::read_to_string(log).unwrap();
+    let names: Vec<Value> = lines
+        .lines()
+        .map(|it| serde_json::from_str::<Value>(it).unwrap()["impersonatedUser"]["username"].clone())
+        .collect();
+    assert_eq!(names, [json!("jörg"), Value::Null]);
+}
+
+/// Whoever asks, and for whatever: a request that is refused writes nothing.
+#[tokio::test]
+async fn a_request_that_is_refused_changes_nothing() {
+    let server = samples::server().await;
+    let registry = server.api.registry.clone();
+    let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+    server.grant("all-but-masters", rules).await;
+    // A budget that one eviction would use up, and a running pod of another node.
+    let budget = "/apis/policy/v1/namespaces/samples/poddisruptionbudgets/sample";
+    let pod = "/api/v1/namespaces/samples/pods/sample";
+    let bound = json!({"metadata": {"name": "sample"}, "target": {"kind": "Node", "name": "other"}});
+    assert_eq!(server.json("POST", &format!("{pod}/binding"), bound).await.0, 201);
+    let labels = json!({"metadata": {"labels": {"app": "a"}}});
+    assert_eq!(server.merge(pod, labels).await.0, 200);
+    let ready = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    assert_eq!(server.merge(&format!("{pod}/status"), ready).await.0, 200);
+    let allowed = json!({"status": {
+        "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2, "observedGeneration": 1,
+    }});
+    assert_eq!(server.merge(&format!("{budget}/status"), allowed).await.0, 200);
+    let quota = json!({"metadata": {"name": "pods"}, "spec": {"hard": {"pods": "50"}}});
+    assert_eq!(server.json("POST", "/api/v1/namespaces/samples/resourcequotas", quota).await.0, 201);
+
+    let users = [
+        None,
+        Some(someone("eve", &[])),
+        Some(someone("system:node:n1", &["system:nodes"])),
+        Some(someone("system:node:", &["system:nodes"])),
+        Some(someone("all-but-masters", &[])),
+        Some(someone("kubernetes-admin", &["system:masters"])),
+    ];
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "sample"}});
+    let other_uid = json!({
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "sample"},
+        "deleteOptions": {"preconditions": {"uid": "another"}},
+    });
+    let bad = ["{", "[]", "{\"metadata\": {\"name\": \"other\"}}", "{\"metadata\": {\"name\": 7}}", "\u{0}"];
+    let (mut refused, mut made) = (0, 0);
+    for (kind, sample) in samples::all() {
+        let collection = samples::path(kind);
+        let object = format!("{collection}/{}", str_at(&sample, "metadata.name"));
+        let parts = [
+            "",
+            "/status",
+            "/approval",
+            "/finalize",
+            "/binding",
+            "/eviction",
+            "/ephemeralcontainers",
+            "/token",
+        ];
+        for user in &users {
+            // Those who may do anything are refused for what they send only.
+            let is_mighty =
+                user.as_ref().is_some_and(|it| it.is_in("system:masters") || it.name.starts_with("all"));
+            let mut requests = vec![("POST", collection.clone(), JSON, sample.to_string())];
+            for body in bad {
+                requests.push(("POST", collection.clone(), JSON, body.to_owned()));
+                for part in parts.iter().filter(|it| it.is_empty() || body.starts_with(['[', '{'])) {
+                    requests.push(("PUT", format!("{object}{part}"), JSON, body.to_owned()));
+                    for media_type in [
+                        "application/merge-patch+json",
+                        "application/json-patch+json",
+                        "application/apply-patch+yaml",
+                    ] {
+                        requests.push(("PATCH", format!("{object}{part}"), media_type, body.to_owned()));
+                    }
+                }
+            }
+            for body in [&eviction, &other_uid] {
+                if !is_mighty || body == &other_uid {
+                    requests.push(("POST", format!("{object}/eviction"), JSON, body.to_string()));
+                }
+            }
+            if !is_mighty {
+                let labels = "{\"metadata\": {\"labels\": {\"a\": \"b\"}}}";
+                for part in parts {
+                    requests.push((
+                        "PATCH",
+                        format!("{object}{part}"),
+                        "application/merge-patch+json",
+                        labels.to_owned(),
+                    ));
+                    requests.push(("PUT", format!("{object}{part}"), JSON, sample.to_string()));
+                }
+                requests.push(("DELETE", object.clone(), JSON, String::new()));
+                requests.push(("DELETE", collection.clone(), JSON, String::new()));
+            }
+            requests.push((
+                "DELETE",
+                object.clone(),
+                JSON,
+                "{\"preconditions\": {\"uid\": \"another\"}}".to_owned(),
+            ));
+            requests.push(("DELETE", format!("{object}?propagationPolicy=Other"), JSON, String::new()));
+            for (method, uri, media_type, body) in requests {
+                let before = registry.revision();
+                let request = Request::builder()
+                    .method(method)
+                    .uri(&uri)
+                    .header(CONTENT_TYPE, media_type)
+                    .body(Full::new(Bytes::from(body.clone())))
+                    .unwrap();
+                let response = server.answered(user.as_ref(), request).await;
+                let code = response.status().as_u16();
+                if code < 400 {
+                    made += 1;
+                    continue;
+                }
+                refused += 1;
+                let who = user.as_ref().map_or("anonymous", |it| it.name.as_str());
+                assert_eq!(registry.revision(), before, "{code} to {method} {uri} by {who} with {body}");
+            }
+        }
+    }
+    assert!(10_000 < refused, "{refused} were refused and {made} were not");
+}
