@@ -102,14 +102,14 @@ struct Shell {
     queue: VecDeque<Key>,
     queued: BTreeMap<Key, Instant>,
     /// Sets to look at later, whatever happens.
-    wakes: BTreeMap<Key, Time>,
+    wakes: BTreeMap<Key, Wake>,
     /// Sets whose plan is being carried out: one plan at a time for each.
     busy: BTreeSet<Key>,
     acting: FuturesUnordered<BoxFuture<'static, (Arc<Set>, Option<Report>)>>,
     /// When a plan ended whose writes have not all been seen yet.
     unseen: BTreeMap<Key, Instant>,
     /// Sets that made the engine panic: how often, and until when they are left alone.
-    panicked: BTreeMap<Key, (u32, Time)>,
+    panicked: BTreeMap<Key, (u32, Wake)>,
     /// Counts the times that everything had to be listed anew.
     relist: watch::Sender<u64>,
     /// What was last shown of all this.
@@ -143,7 +143,9 @@ impl Shell {
         loop {
             self.look();
             self.show();
-            let sleep = self.wakes.values().min().map_or(SLEEP_MAX, |at| at.since(now()).min(SLEEP_MAX));
+            let until = self.wakes.values().map(|it| it.due).min();
+            let sleep =
+                until.map_or(SLEEP_MAX, |at| at.saturating_duration_since(Instant::now()).min(SLEEP_MAX));
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return self.drain().await,
@@ -158,8 +160,8 @@ impl Shell {
                     }
                 }
                 () = tokio::time::sleep(sleep) => {
-                    let now = now();
-                    let due: Vec<Key> = self.wakes.extract_if(.., |_, at| *at <= now).map(|(key, _)| key).collect();
+                    let now = Instant::now();
+                    let due: Vec<Key> = self.wakes.extract_if(.., |_, it| it.due <= now).map(|(key, _)| key).collect();
                     self.enqueue(due);
                 }
             }
@@ -171,8 +173,8 @@ impl Shell {
             remembered,
             acts: self.busy.contains(&key),
             queued: self.queued.contains_key(&key),
-            wakes_at: self.wakes.get(&key).copied(),
-            left_alone_until: self.panicked.get(&key).map(|(_, until)| *until),
+            wakes_at: self.wakes.get(&key).map(|it| it.at),
+            left_alone_until: self.panicked.get(&key).map(|(_, until)| until.at),
         });
         // Whoever asked may have gone away.
         let _ = answer.send(known);
@@ -286,7 +288,7 @@ impl Shell {
     /// alone: it is told, and that set waits.
     fn plan(&mut self, key: &Key, look: impl FnOnce(&mut Cache, &Key) -> Option<Plan>) -> Option<Plan> {
         if let Some((_, until)) = self.panicked.get(key)
-            && now() < *until
+            && Instant::now() < until.due
         {
             self.wakes.insert(key.clone(), *until);
             return self.cache.set_of(key).map(|set| Plan::idle(set.clone()));
@@ -302,11 +304,12 @@ impl Shell {
         self.cache.set_of(key).map(|set| Plan::idle(set.clone()))
     }
 
-    fn panic(&mut self, key: &Key) -> Time {
+    fn panic(&mut self, key: &Key) -> Wake {
         self.context.monitor.panics.inc();
         let times = self.panicked.get(key).map_or(0, |(times, _)| *times);
-        let until = now() + PANIC_RETRY_MIN.saturating_mul(1 << times.min(16)).min(PANIC_RETRY_MAX);
-        tracing::error!(set = %key, ?until, "this set made the controller panic, which is a bug: it is left alone for a while");
+        let wait = PANIC_RETRY_MIN.saturating_mul(1 << times.min(16)).min(PANIC_RETRY_MAX);
+        let until = Wake::at(now() + wait);
+        tracing::error!(set = %key, until = ?until.at, "this set made the controller panic, which is a bug: it is left alone for a while");
         self.panicked.insert(key.clone(), (times.saturating_add(1), until));
         until
     }
@@ -327,7 +330,7 @@ impl Shell {
             None => {}
         }
         if let Some(at) = plan.wake_at {
-            self.wakes.insert(key.clone(), at);
+            self.wakes.insert(key.clone(), Wake::at(at));
         }
         if !plan.is_idle() {
             tracing::debug!(set = %key, "plan:\n{plan}");
@@ -421,6 +424,23 @@ fn tell(set: &Set, call: &Call, outcome: &Outcome) {
     }
 }
 
+/// When something is due: the time for people, and the moment by the monotonic clock, which goes on when the other is set back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Wake {
+    at: Time,
+    due: Instant,
+}
+
+impl Wake {
+    fn at(at: Time) -> Self {
+        let wait = at.since(now()).min(WAIT_MAX);
+        Self { at, due: Instant::now() + wait }
+    }
+}
+
+/// Longer than any wait that means something, and short enough to be added to any moment.
+const WAIT_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
 pub(crate) fn now() -> Time {
     Time::from_micros(Timestamp::now().as_microsecond())
 }
@@ -488,7 +508,7 @@ mod tests {
         let plan = shell.plan(&y, |cache, key| cache.look(key, now())).expect("the set is there");
         assert!(!plan.is_idle());
         // Then it gets a chance, and when that goes well it is as any other.
-        shell.panicked.insert(x.clone(), (1, now()));
+        shell.panicked.insert(x.clone(), (1, Wake::at(now())));
         assert!(!shell.plan(&x, |cache, key| cache.look(key, now())).expect("the set is there").is_idle());
         assert!(shell.panicked.is_empty());
         assert!(shell.context.monitor.metrics("").1.contains("muster_panics_total 1\n"));

@@ -45,14 +45,16 @@ pub(crate) enum Turn {
 }
 
 impl Attempt {
-    /// `version` is the object's, as the watch shows it.
+    /// `version` is the object's, as the watch shows it. A wait that is longer than any is one that began before the clock was
+    /// set back: it is over.
     pub(crate) fn turn(self, version: u64, now: Time) -> Turn {
+        let waits = |until: Time| now < until && until <= now + RETRY_MAX;
         match self {
             Self::UnderWay { .. } => Turn::Later,
-            Self::Done { version: written, again_at } if version < written && now < again_at => {
+            Self::Done { version: written, again_at } if version < written && waits(again_at) => {
                 Turn::At(again_at)
             }
-            Self::Refused { again_at, .. } if now < again_at => Turn::At(again_at),
+            Self::Refused { again_at, .. } if waits(again_at) => Turn::At(again_at),
             Self::None | Self::Done { .. } | Self::Refused { .. } => Turn::Now,
         }
     }
@@ -106,4 +108,23 @@ fn version_of(answer: &[u8]) -> Option<u64> {
     }
     let answer: Answer<'_> = serde_json::from_slice(answer).ok()?;
     answer.metadata.resource_version.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_back_makes_no_wait_longer() {
+        let (now, hour) = (Time::from_secs(1_000_000), Duration::from_secs(3600));
+        let mut refused = Attempt::default();
+        refused.refuse(&Refusal::NoAnswer, now);
+        let mut done = Attempt::default();
+        done.shown_by(5, now);
+        for (attempt, until) in [(refused, now + RETRY_MIN), (done, now + WRITE_SHOWN_WITHIN)] {
+            assert_eq!(attempt.turn(4, now), Turn::At(until));
+            assert_eq!(attempt.turn(4, until), Turn::Now);
+            assert_eq!(attempt.turn(4, now - hour), Turn::Now);
+        }
+    }
 }

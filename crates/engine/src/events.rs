@@ -229,6 +229,8 @@ impl OfObject {
 
     fn may_write(&mut self, warning: bool, now: Time) -> bool {
         let full_at = &mut self.full_at[usize::from(warning)];
+        // A clock that was set back must not make the wait longer than one refill.
+        *full_at = (*full_at).min(now + REFILL * BURST);
         let next = (*full_at).max(now) + REFILL;
         let may = next.since(now) <= REFILL * BURST;
         if may {
@@ -353,6 +355,9 @@ mod tests {
         assert!(!heard(&mut sieve, 1_299));
         assert!(heard(&mut sieve, 1_300));
         assert!(!heard(&mut sieve, 1_301));
+        // Nor is the wait longer when the clock is set back.
+        assert!(!heard(&mut sieve, -9_000));
+        assert!(heard(&mut sieve, -8_700));
         // Warnings, and other sets, have a share of their own.
         assert!(sieve.take(&tell("u", &Event::warning("FailedCreate", String::new())), at(1_301)).is_some());
         assert!(sieve.take(&tell("v", &event), at(1_301)).is_some());

@@ -252,6 +252,8 @@ pub struct Driver<L: Loop> {
     /// Keys to look at later, whatever happens, by key and by time.
     wakes: BTreeMap<L::Key, Time>,
     due: BTreeSet<(Time, L::Key)>,
+    /// When it was last asked.
+    asked_at: Time,
     /// Calls that wait for their turn.
     ready: VecDeque<L::Call>,
     under_way: usize,
@@ -269,6 +271,7 @@ impl<L: Loop> Driver<L> {
             queue: BTreeSet::new(),
             wakes: BTreeMap::new(),
             due: BTreeSet::new(),
+            asked_at: Time::default(),
             ready: VecDeque::new(),
             under_way: 0,
             calls_max,
@@ -291,10 +294,13 @@ impl<L: Loop> Driver<L> {
         self.queue.extend(self.inner.apply(event, now));
     }
 
+    /// Rule: when the clock was set back, everything that waits is looked at: no wait becomes longer by it.
     pub fn next(&mut self, now: Time) -> Step<L::Call> {
         if self.is_synced() {
+            let was_set_back = now < self.asked_at;
+            self.asked_at = now;
             while let Some((at, _)) = self.due.first()
-                && *at <= now
+                && (*at <= now || was_set_back)
             {
                 let (_, key) = self.due.pop_first().expect("it is the first");
                 self.wakes.remove(&key);
@@ -478,6 +484,19 @@ mod tests {
         driver.done(&"y".into(), Outcome::Done(Vec::new()), Time::from_secs(5));
         step(&mut driver, 5, expect![" | 1970-01-01T00:00:06Z"]);
         step(&mut driver, 6, expect!["x | -"]);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_delays_nothing() {
+        let mut driver = Driver::new(Copier::default(), 2);
+        driver.take(listed(0, &["x"]), Time::from_secs(5000));
+        driver.take(listed(1, &[]), Time::from_secs(5000));
+        step(&mut driver, 5000, expect!["x | -"]);
+        driver.done(&"x".into(), Outcome::Refused(Refusal::NoAnswer), Time::from_secs(5000));
+        step(&mut driver, 5000, expect![" | 1970-01-01T01:23:21Z"]);
+        // An hour back: what the loop itself makes of its wait is its own matter, but it is asked.
+        driver.inner.marked.insert("x".into(), None);
+        step(&mut driver, 1401, expect!["x | -"]);
     }
 
     #[test]

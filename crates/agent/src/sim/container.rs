@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::clock::shifted;
 use super::seen;
 use super::told::{Exit, KILLED, Pace, Stop, ToContainer, ended};
 
@@ -127,7 +128,8 @@ impl Container {
         self.last = status.last_state.terminated.as_ref().map(|it| Ended::read_back(it, now));
         let waits_for = status.state.waiting.as_ref().and_then(|it| it.reason.as_deref());
         self.state = if let Some(running) = &status.state.running {
-            State::Running { since: running.started_at.unwrap_or(now) }
+            // A time in the future was written before the clock was set back.
+            State::Running { since: running.started_at.map_or(now, |it| it.min(now)) }
         } else if let Some(terminated) = &status.state.terminated {
             State::Ended(Ended::read_back(terminated, now))
         } else if let (Some("CrashLoopBackOff"), Some(last)) = (waits_for, &self.last) {
@@ -266,6 +268,21 @@ impl Container {
         (changed, wake_at)
     }
 
+    /// The clock was set by so much: what it waits for comes as soon as if it had not been.
+    pub(super) fn shift(&mut self, by: SignedDuration) {
+        match &mut self.state {
+            State::Waiting { since: None } => {}
+            State::Waiting { since: Some(at) }
+            | State::NoImage { tried: at, .. }
+            | State::Running { since: at }
+            | State::CrashLoop { until: at } => *at = shifted(*at, by),
+            State::Ended(ended) => {
+                ended.started = shifted(ended.started, by);
+                ended.finished = shifted(ended.finished, by);
+            }
+        }
+    }
+
     /// Whether those after it may begin.
     pub(super) fn is_done_initializing(&self) -> bool {
         match self.role {
@@ -334,11 +351,11 @@ impl Ended {
     }
 
     fn read_back(terminated: &seen::Terminated, now: Timestamp) -> Self {
-        let finished = terminated.finished_at.unwrap_or(now);
+        let finished = terminated.finished_at.map_or(now, |it| it.min(now));
         Self {
             code: terminated.exit_code,
             reason: terminated.reason.clone().unwrap_or_default(),
-            started: terminated.started_at.unwrap_or(finished),
+            started: terminated.started_at.map_or(finished, |it| it.min(finished)),
             finished,
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures::TryStreamExt as _;
 use http::{Method, Request};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::api::ListParams;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::clock::{Clock, shifted};
 use super::container::after;
 use super::node::{self, Addresses, New};
 use super::pod::{Call, Host, Pod};
@@ -92,7 +93,7 @@ impl Fleet {
     /// Plays the nodes until `stop`.
     pub async fn run(self, stop: CancellationToken) {
         let Self { client, options } = self;
-        let mut play = Play::new(client, options);
+        let mut play = Play::new(client, options, Clock::new(Timestamp::now));
         tokio::select! {
             () = stop.cancelled() => {}
             () = play.run() => {}
@@ -179,9 +180,10 @@ fn report(node: &str, status: &Value) -> Request<Vec<u8>> {
 }
 
 /// Everything about the fleet that is in motion.
-struct Play {
+pub(super) struct Play {
     client: Client,
     options: Options,
+    clock: Clock,
     nodes: HashMap<Arc<str>, Node>,
     pods: HashMap<Arc<str>, Known>,
     /// Ordered by time; there is at most one for each subject.
@@ -251,10 +253,11 @@ enum Came {
 }
 
 impl Play {
-    fn new(client: Client, options: Options) -> Self {
+    pub(super) fn new(client: Client, options: Options, clock: Clock) -> Self {
         Self {
             client,
             options,
+            clock,
             nodes: HashMap::new(),
             pods: HashMap::new(),
             timers: BTreeSet::new(),
@@ -267,7 +270,7 @@ impl Play {
         }
     }
 
-    async fn run(&mut self) {
+    pub(super) async fn run(&mut self) {
         let fleet = format!("{FLEET}={}", self.options.fleet);
         let nodes = Api::<seen::Node>::all(self.client.clone());
         let nodes = watcher(nodes, watcher::Config::default().labels(&fleet)).default_backoff();
@@ -283,7 +286,7 @@ impl Play {
                     }
                 }
                 Ok(None) => return,
-                Err(error) => tracing::warn!(%error, "the nodes cannot be listed; try again"),
+                Err(error) => tracing::warn!(error = %chain(&error), "the nodes cannot be listed; try again"),
             }
         }
         let pods = Api::<seen::Pod>::all(self.client.clone());
@@ -291,10 +294,10 @@ impl Play {
         let mut pods = pin!(pods);
         loop {
             self.start_calls();
-            let next = self.timers.first().map(|(at, _)| *at);
+            let wait = self.timers.first().map(|(at, _)| at.duration_since(self.clock.now()));
             let due = async {
-                match next {
-                    Some(at) => tokio::time::sleep(until(at)).await,
+                match wait {
+                    Some(wait) => tokio::time::sleep(Duration::try_from(wait).unwrap_or_default()).await,
                     None => std::future::pending().await,
                 }
             };
@@ -306,12 +309,12 @@ impl Play {
                 event = pods.try_next() => match event {
                     Ok(Some(event)) => self.pod_event(event),
                     Ok(None) => return,
-                    Err(error) => tracing::warn!(%error, "the watch of the pods was lost; it begins anew"),
+                    Err(error) => tracing::warn!(error = %chain(&error), "the watch of pods failed; restarting it"),
                 },
                 event = nodes.try_next() => match event {
                     Ok(Some(event)) => self.node_event(event, true),
                     Ok(None) => return,
-                    Err(error) => tracing::warn!(%error, "the watch of the nodes was lost; it begins anew"),
+                    Err(error) => tracing::warn!(error = %chain(&error), "the watch of nodes failed; restarting it"),
                 },
                 () = due => self.wake(),
             }
@@ -350,8 +353,32 @@ impl Play {
         one.pop_front().or_else(|| other.pop_front())
     }
 
+    /// The time. Where the clock was set since it was last read, everything that is waited for is moved along with it.
+    fn now(&mut self) -> Timestamp {
+        let (now, by) = self.clock.read();
+        if !by.is_zero() {
+            tracing::warn!(seconds = by.as_secs(), "the clock was set; simulated nodes go on as before");
+            self.shift(by);
+        }
+        now
+    }
+
+    /// Rule: a clock that is set neither delays nor hastens heartbeats, reports or pods: waits go by the monotonic clock.
+    fn shift(&mut self, by: SignedDuration) {
+        let timers = std::mem::take(&mut self.timers);
+        self.timers = timers.into_iter().map(|(at, subject)| (shifted(at, by), subject)).collect();
+        for node in self.nodes.values_mut() {
+            let times = node.timers.iter_mut().chain([&mut node.reported]);
+            times.flatten().for_each(|it| *it = shifted(*it, by));
+        }
+        for known in self.pods.values_mut() {
+            known.timer = known.timer.map(|it| shifted(it, by));
+            known.pod.shift(by);
+        }
+    }
+
     fn wake(&mut self) {
-        let now = Timestamp::now();
+        let now = self.now();
         while let Some((at, _)) = self.timers.first()
             && *at <= now
             && let Some((_, subject)) = self.timers.pop_first()
@@ -410,7 +437,7 @@ impl Play {
     }
 
     fn see_node(&mut self, seen: &seen::Node, is_late: bool) {
-        let now = Timestamp::now();
+        let now = self.now();
         let name: Arc<str> = seen.name_any().into();
         let uid = seen.uid().unwrap_or_default().into_boxed_str();
         if self.nodes.get(&name).is_some_and(|it| it.uid != uid) {
@@ -542,7 +569,7 @@ impl Play {
     }
 
     fn see_pod(&mut self, seen: seen::Pod) {
-        let now = Timestamp::now();
+        let now = self.now();
         let uid: Arc<str> = match seen.metadata.uid.as_deref() {
             Some(uid) => uid.into(),
             None => return,
@@ -613,7 +640,7 @@ impl Play {
     }
 
     fn done(&mut self, done: Done) {
-        let now = Timestamp::now();
+        let now = self.now();
         let Done { about, came } = done;
         let failed = match &came {
             Ok(_) => None,
@@ -638,6 +665,7 @@ impl Play {
 
     /// `code` is 0 if the same call may well succeed later.
     fn failed(&mut self, about: About, code: u16, error: &kube::Error, now: Timestamp) {
+        let error = chain(error);
         match (about, code) {
             // It is gone, or another one has its name now: the watch will say so.
             (About::Pod(_) | About::Report(_) | About::Vanishing(_) | About::Adoption(_), 404 | 409) => {}
@@ -682,6 +710,25 @@ impl Play {
 
 const BEAT: usize = 0;
 const REPORT: usize = 1;
+
+/// An error and its causes in one line. Of an API server's answer that is the message alone: kube adds the whole Status.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut words = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(kube::Error::Api(status)) = error.downcast_ref() {
+            words.push(format!("{} ({})", status.message, status.code));
+            break;
+        }
+        // Some print their cause themselves.
+        let said = error.to_string();
+        next = error.source();
+        if next.is_none_or(|it| !said.ends_with(&it.to_string())) {
+            words.push(said);
+        }
+    }
+    words.join(": ")
+}
 
 /// Where in the time between two heartbeats a node has its turn: multiples of the golden ratio are spread evenly, however
 /// many there are.
@@ -728,8 +775,4 @@ fn pod_request(pod: &Pod, call: Call) -> Request<Vec<u8>> {
             request(Method::DELETE, path, JSON, &options)
         }
     }
-}
-
-fn until(at: Timestamp) -> Duration {
-    Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default()
 }

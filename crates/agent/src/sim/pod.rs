@@ -5,10 +5,11 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
 use serde_json::Value;
 
+use super::clock::shifted;
 use super::container::{Container, RestartPolicy, Role, State};
 use super::seen;
 use super::status;
@@ -172,6 +173,14 @@ impl Pod {
             let grace = Duration::from_secs(grace_s.unwrap_or_default());
             let asked = self.stopping.map_or(now, |it| it.asked);
             self.stopping = Some(Stopping { asked, grace });
+        }
+    }
+
+    /// The clock was set by so much: no wait becomes longer or shorter.
+    pub(super) fn shift(&mut self, by: SignedDuration) {
+        self.containers.iter_mut().for_each(|it| it.shift(by));
+        if let Some(stopping) = &mut self.stopping {
+            stopping.asked = shifted(stopping.asked, by);
         }
     }
 

@@ -132,8 +132,14 @@ impl Queue {
 
     /// Rule: whoever is more important is looked at first, and of equals the older one. A pod that fitted nowhere comes
     /// back when something happens that could help it, at once if nobody is in line, else after a wait that grows from one
-    /// second to ten; and after five minutes in any case, so that nobody is forgotten.
+    /// second to ten; and after five minutes in any case, so that nobody is forgotten. A wait that would be longer began before
+    /// the clock was set back, and is over.
     pub(super) fn next(&mut self, now: Time) -> Option<Key> {
+        while let Some((at, key)) = self.due.last().cloned()
+            && now + PARKED_MAX < at
+        {
+            self.get_in_line(&key);
+        }
         while let Some((at, key)) = self.due.first().cloned()
             && at <= now
         {

@@ -752,6 +752,20 @@ fn a_parked_pod_is_never_forgotten_and_not_asked_about_for_nothing() {
 }
 
 #[test]
+fn a_clock_that_is_set_back_keeps_no_pod_parked() {
+    let mut world = World::new();
+    world.after(10_000).node("a", json!({})).pod("x", cpu("3")).calls(&expect!["explain to default/x: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."]);
+    world.now = world.now - Duration::from_secs(3600);
+    world.node("a", json!({"status": {"allocatable": {"cpu": "4"}}})).calls(&expect!["bind default/x to a"]);
+    // Neither one whose binding was refused.
+    world.refusal = Some(Refusal::Server("the server is not well".into()));
+    world.pod("y", cpu("1")).calls(&expect!["bind default/y to a"]);
+    world.refusal = None;
+    world.now = world.now - Duration::from_secs(3600);
+    world.calls(&expect!["bind default/y to a"]);
+}
+
+#[test]
 fn nobody_in_line_is_held_up_by_those_that_fit_nowhere() {
     let mut world = World::new();
     world.node("a", json!({})).pod("big", important(9, cpu("8")));

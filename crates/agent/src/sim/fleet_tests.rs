@@ -1,0 +1,103 @@
+//! The fleet's calls over simulated time, against an API server that shows one node and one pod.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use http::{Method, Request, Response};
+use jiff::{SignedDuration, Timestamp};
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use super::clock::{Clock, shifted};
+use super::fleet::{Options, Play};
+
+/// Answers as an API server with one node and one pod that is being deleted, and keeps what was asked.
+fn client(asked: Arc<Mutex<Vec<String>>>) -> kube::Client {
+    let answer = move |request: Request<Body>| {
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let is_watch = uri.query().is_some_and(|it| it.contains("watch=true"));
+        if !is_watch {
+            asked.lock().unwrap().push(format!("{method} {}", uri.path()));
+        }
+        async move {
+            if is_watch {
+                // A watch that brings nothing.
+                return std::future::pending().await;
+            }
+            let list = |kind: &str, item: Value| json!({"kind": kind, "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [item]});
+            let answer = match (&method, uri.path()) {
+                (&Method::GET, "/api/v1/nodes") => list("NodeList", node()),
+                (&Method::GET, "/api/v1/pods") => list("PodList", pod()),
+                _ => json!({"metadata": {"resourceVersion": "2"}}),
+            };
+            Ok::<_, std::io::Error>(Response::new(Body::from(serde_json::to_vec(&answer).unwrap())))
+        }
+    };
+    kube::Client::new(tower::service_fn(answer), "default")
+}
+
+fn node() -> Value {
+    let labels = json!({"sim.muster.dev/fleet": "up"});
+    let conditions = json!([{"type": "Ready", "status": "True"}]);
+    json!({
+        "metadata": {"name": "sim-1", "uid": "n", "resourceVersion": "1", "labels": labels},
+        "spec": {"podCIDR": "10.0.1.0/24"},
+        "status": {"conditions": conditions},
+    })
+}
+
+/// It is asked to stop, and takes 60 s for it.
+fn pod() -> Value {
+    let running = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
+    let status =
+        json!([{"name": "main", "ready": true, "started": true, "restartCount": 0, "state": running}]);
+    json!({
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "p", "resourceVersion": "1",
+            "annotations": {"sim.muster.dev/stop-delay": "60s"},
+            "deletionTimestamp": "2026-01-01T01:10:00Z", "deletionGracePeriodSeconds": 300,
+        },
+        "spec": {"nodeName": "sim-1", "containers": [{"name": "main", "image": "web:1"}]},
+        "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z", "containerStatuses": status},
+    })
+}
+
+/// Runs a fleet for two minutes. After 30 s the clock is set by `step`. Returns the number of lease renewals in the last 90 s, and
+/// whether the pod was removed.
+async fn renewals_after(step: SignedDuration) -> (usize, bool) {
+    let (asked, set) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(SignedDuration::ZERO)));
+    let (began, start) = (tokio::time::Instant::now(), "2026-01-01T01:00:00Z".parse::<Timestamp>().unwrap());
+    let shown = set.clone();
+    let clock = Clock::new(move || {
+        let passed = SignedDuration::try_from(began.elapsed()).unwrap();
+        shifted(shifted(start, passed), *shown.lock().unwrap())
+    });
+    let mut play = Play::new(client(asked.clone()), Options::default(), clock);
+    let playing = async {
+        play.run().await;
+        panic!("it ended");
+    };
+    let judging = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        asked.lock().unwrap().clear();
+        *set.lock().unwrap() = step;
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        let asked = asked.lock().unwrap();
+        let lease = "PATCH /apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/sim-1";
+        let removed = asked.iter().any(|it| it == "DELETE /api/v1/namespaces/shop/pods/web");
+        (asked.iter().filter(|it| *it == lease).count(), removed)
+    };
+    tokio::select! {
+        never = playing => never,
+        seen = judging => seen,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_set_changes_no_heartbeat_and_no_end_of_a_pod() {
+    for hours in [0, -1, 1, 24] {
+        let (renewals, removed) = renewals_after(SignedDuration::from_hours(hours)).await;
+        assert!((8..=10).contains(&renewals), "{hours} h: {renewals} renewals in 90 s");
+        assert!(removed, "{hours} h: the pod was not removed");
+    }
+}
