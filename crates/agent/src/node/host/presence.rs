@@ -32,6 +32,8 @@ const RUNTIME_MAX: Duration = Duration::from_secs(30);
 /// After a call that failed: twice as long each time.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(7);
+/// A failure that goes on is logged this often.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// Until it is ready, a node looks so often whether it is.
 const UNREADY_EVERY: Duration = Duration::from_millis(500);
@@ -138,11 +140,10 @@ impl<R: Runtime> Presence<'_, R> {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(
-                        node = self.node.config.name,
-                        error,
-                        "cannot register yet: it is tried again"
-                    );
+                    if retry.is_news() {
+                        let node = &self.node.config.name;
+                        tracing::warn!(node, error, "cannot register yet: it is tried again");
+                    }
                     retry.wait().await;
                 }
             }
@@ -227,7 +228,10 @@ impl<R: Runtime> Presence<'_, R> {
                     sleep(HEARTBEAT_EVERY).await;
                 }
                 Err(error) => {
-                    tracing::warn!(node = self.node.config.name, %error, "cannot renew the node's lease");
+                    if retry.is_news() {
+                        let error = in_words(&error);
+                        tracing::warn!(node = self.node.config.name, error, "cannot renew the node's lease");
+                    }
                     retry.wait().await;
                 }
             }
@@ -276,7 +280,10 @@ impl<R: Runtime> Presence<'_, R> {
                             self.tell(events);
                         }
                         Err(error) => {
-                            tracing::warn!(node = self.node.config.name, %error, "cannot report the node's status");
+                            if retry.is_news() {
+                                let (node, error) = (&self.node.config.name, in_words(&error));
+                                tracing::warn!(node, error, "cannot report the node's status");
+                            }
                             retry.wait().await;
                             continue;
                         }
@@ -379,13 +386,26 @@ impl Images {
     }
 }
 
+/// Failures in a row: how long to wait after each, and which are logged.
 #[derive(Default)]
-struct Retry(Option<Duration>);
+struct Retry {
+    pause: Option<Duration>,
+    logged: Option<Instant>,
+}
 
 impl Retry {
+    /// The first failure is logged, and then one a minute.
+    fn is_news(&mut self) -> bool {
+        let is_news = self.logged.is_none_or(|it| LOG_EVERY <= it.elapsed());
+        if is_news {
+            self.logged = Some(Instant::now());
+        }
+        is_news
+    }
+
     async fn wait(&mut self) {
-        let pause = self.0.map_or(RETRY_MIN, |it| (it * 2).min(RETRY_MAX));
-        self.0 = Some(pause);
+        let pause = self.pause.map_or(RETRY_MIN, |it| (it * 2).min(RETRY_MAX));
+        self.pause = Some(pause);
         sleep(pause).await;
     }
 }
