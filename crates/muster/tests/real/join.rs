@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use muster_agent::image;
 use muster_agent::machine::{self, Machine, Place};
+use muster_agent::runtime::{Cri, Runtime as _};
 use serde_json::{Value, json};
 
 use crate::bed::{IMAGE, PATIENCE, archive, cannot, muster, wait_for};
@@ -152,6 +153,21 @@ pub(crate) fn how_to_join(dir: &Path) -> Vec<String> {
 }
 
 #[test]
+fn a_missing_sandbox_image_is_brought_along() {
+    let Some((_running, _, places)) = machines("pause", 1) else { return };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let containerd = Cri::connect(&places[0].socket());
+        let wanted = containerd.sandbox_image().await.unwrap().expect("containerd names its sandbox image");
+        containerd.remove_image(&wanted).await.unwrap();
+        assert!(containerd.image(&wanted).await.unwrap().is_none());
+        assert_eq!(image::ensure_sandbox_image(&containerd).await.unwrap(), Some(wanted.clone()));
+        assert!(containerd.image(&wanted).await.unwrap().is_some());
+        assert_eq!(image::ensure_sandbox_image(&containerd).await.unwrap(), None, "it is there");
+    });
+}
+
+#[test]
 fn machines_join_with_a_token() {
     let Some((mut running, machine, places)) = machines("join", 2) else { return };
     let dir = running.dir.clone();
@@ -180,6 +196,11 @@ fn machines_join_with_a_token() {
     assert!(said.contains("the token is not good"), "{said}");
     let said = refused(&join[..2]);
     assert!(said.contains("give a --token") || said.contains("give --ca-hash"), "{said}");
+
+    let ca = dir.join("ca.crt").display().to_string();
+    let nowhere = ["--server", "https://127.0.0.1:1", "--token", "aaaaaa.aaaaaaaaaaaaaaaa", "--ca-cert", &ca];
+    let said = refused(&nowhere);
+    assert!(said.contains("reach the server at https://127.0.0.1:1"), "{said}");
 
     let mut agents = Vec::new();
     for place in &places {
