@@ -4,6 +4,7 @@ mod probe;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -14,7 +15,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::logging::Format;
+use crate::logging::{Format, print};
+use crate::parts::Parts;
 use crate::span;
 use probe::Probe;
 
@@ -184,14 +186,23 @@ impl Run {
         let options = self.options(&config)?;
         let inquiries = Inquiries::default();
         let controller = Controller::new(muster_control::client(config)?, options).answers(inquiries.clone());
-        let probing = match self.metrics_addr.0 {
-            Some(at) => {
-                let probe = Probe::bind(at).await?;
-                tracing::info!(addr = %probe.at()?, "metrics and health are served");
-                Some(tokio::spawn(probe.serve(controller.monitor(), inquiries)))
-            }
-            None => None,
-        };
+        let mut parts = Parts::default();
+        if let Some(at) = self.metrics_addr.0 {
+            let probe = Arc::new(Probe::bind(at).await?);
+            tracing::info!(addr = %probe.at()?, "metrics and health are served");
+            let (monitor, stop) = (controller.monitor(), parts.stop());
+            parts.keep("metrics server", move || {
+                let (probe, monitor, inquiries, stop) =
+                    (probe.clone(), monitor.clone(), inquiries.clone(), stop.clone());
+                async move {
+                    tokio::select! {
+                        () = stop.cancelled() => {}
+                        () = probe.serve(monitor, inquiries) => {}
+                    }
+                    Ok(())
+                }
+            });
+        }
         let stop = CancellationToken::new();
         let stopping = async {
             asked().await;
@@ -203,9 +214,7 @@ impl Run {
             ended = controller.run(stop.clone()) => ended.map_err(anyhow::Error::from),
             () = stopping => bail!("asked to stop a second time: what was under way is left as it is"),
         };
-        if let Some(probing) = probing {
-            probing.abort();
-        }
+        parts.end().await;
         ended
     }
 
@@ -240,9 +249,12 @@ impl Release {
         let namespace = self.lease.namespace(&config).map(|_| lease.namespace.as_str());
         let leases = (!self.force).then_some((namespace, lease.name.as_str()));
         let client = muster_control::client(config)?;
-        let changed = |key: &_| println!("{key}: conditions removed");
+        let changed = |key: &_| print(format_args!("{key}: conditions removed"));
         let released = muster_control::release(client, leases, changed).await?;
-        println!("{} of {} DaemonSets had conditions of this controller", released.changed, released.sets);
+        print(format_args!(
+            "{} of {} DaemonSets had conditions of this controller",
+            released.changed, released.sets
+        ));
         Ok(())
     }
 }

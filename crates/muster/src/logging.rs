@@ -1,7 +1,15 @@
-//! Log lines on standard error: as text for people, as JSON for what gathers them.
+//! Log lines on standard error: text for people, JSON for log collectors.
+//!
+//! A log that cannot be written never stops the process: lines that cannot be written are dropped, see [`output`]. Repeated
+//! warnings are rate-limited, see [`repeats`].
+
+mod output;
+mod repeats;
 
 use std::fmt;
 use std::io::IsTerminal as _;
+use std::sync::Mutex;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -9,9 +17,14 @@ use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::format::{Format as TextFormat, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
+
+use output::Output;
+use repeats::{Repeats, Verdict};
+
+pub(crate) use output::{flush, print, print_error};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Format {
@@ -27,16 +40,78 @@ pub(crate) fn init(format: Format, level: &str) -> anyhow::Result<()> {
         Ok(filter) if !filter.is_empty() => EnvFilter::new(filter),
         _ => EnvFilter::builder().parse(level).with_context(|| format!("{level:?} is no log level"))?,
     };
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Internal errors are reported with `eprintln!`, which panics if standard error cannot be written.
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
+    let lines = lines.with_writer(Output::start());
     match format {
-        Format::Text => lines.with_ansi(std::io::stderr().is_terminal()).init(),
+        Format::Text => {
+            let text = TextFormat::default().with_ansi(std::io::stderr().is_terminal());
+            lines.event_format(Limited::new(text)).init();
+        }
         Format::Json => {
-            lines.event_format(Json).init();
+            lines.event_format(Limited::new(Json)).init();
             // In the log as everything else, and not beside it.
             std::panic::set_hook(Box::new(|panic| tracing::error!(%panic)));
         }
     }
     Ok(())
+}
+
+/// Formats an event as `F` does, unless it repeats a recent one.
+struct Limited<F> {
+    format: F,
+    repeats: Mutex<Repeats>,
+}
+
+impl<F> Limited<F> {
+    fn new(format: F) -> Self {
+        Self { format, repeats: Mutex::default() }
+    }
+}
+
+impl<S, N, F> FormatEvent<S, N> for Limited<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N> + Suffix,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let verdict = repeats::verdict(&self.repeats, event, Instant::now());
+        let Verdict::Print { repeated, similar } = verdict else { return Ok(()) };
+        let mut line = String::new();
+        self.format.format_event(context, Writer::new(&mut line), event)?;
+        if 0 < repeated {
+            F::append(&mut line, "repeated", &format!("repeated {repeated} times"), repeated);
+        }
+        if 0 < similar {
+            F::append(&mut line, "suppressed", &format!("{similar} similar messages suppressed"), similar);
+        }
+        writer.write_str(&line)
+    }
+}
+
+/// How a format adds a count to a finished line.
+trait Suffix {
+    fn append(line: &mut String, name: &str, words: &str, count: u64);
+}
+
+impl<L, T> Suffix for TextFormat<L, T> {
+    fn append(line: &mut String, _: &str, words: &str, _: u64) {
+        line.truncate(line.trim_end().len());
+        *line += &format!(" ({words})\n");
+    }
+}
+
+impl Suffix for Json {
+    fn append(line: &mut String, name: &str, _: &str, count: u64) {
+        line.truncate(line.trim_end().len().saturating_sub(1));
+        *line += &format!(",\"{name}\":{count}}}\n");
+    }
 }
 
 struct Json;
@@ -94,5 +169,56 @@ impl Visit for Line {
 
     fn record_bool(&mut self, field: &Field, value: bool) {
         self.put(field.name(), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Lines {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(line);
+            Ok(line.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_repeated_warning_is_printed_once_and_other_lines_always() {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let text = TextFormat::default().with_ansi(false).without_time().with_target(false);
+        let logging = tracing_subscriber::fmt().with_writer(move || writer.clone());
+        tracing::subscriber::with_default(logging.event_format(Limited::new(text)).finish(), || {
+            for _ in 0..3 {
+                for node in ["a", "b"] {
+                    tracing::warn!(node, "a heartbeat failed");
+                }
+                tracing::info!("as usual");
+            }
+        });
+        let said = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+        let warnings = " WARN a heartbeat failed node=\"a\"\n WARN a heartbeat failed node=\"b\"\n";
+        assert_eq!(said, format!("{warnings}{}", " INFO as usual\n".repeat(3)));
+    }
+
+    #[test]
+    fn counts_are_added_to_text_and_to_json() {
+        let mut text = "WARN muster: a heartbeat failed\n".to_owned();
+        TextFormat::<(), ()>::append(&mut text, "repeated", "repeated 3 times", 3);
+        assert_eq!(text, "WARN muster: a heartbeat failed (repeated 3 times)\n");
+        let mut json = "{\"level\":\"WARN\"}\n".to_owned();
+        Json::append(&mut json, "repeated", "repeated 3 times", 3);
+        assert_eq!(json, "{\"level\":\"WARN\",\"repeated\":3}\n");
     }
 }

@@ -78,6 +78,7 @@ fn main() -> ExitCode {
         }
         Err(error) => Err(error.into()),
     };
+    logging::flush();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
@@ -117,6 +118,6 @@ fn runtime(command: &Command) -> io::Result<Runtime> {
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
-    eprintln!("muster: {error:#}");
+    logging::print_error(format_args!("muster: {error:#}"));
     ExitCode::FAILURE
 }

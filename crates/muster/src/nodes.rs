@@ -180,16 +180,20 @@ fn arguments(place: &Place, server: &str, authority: &Path, token_file: &Path) -
 
 fn spawn(program: &Path, place: &Place, arguments: &[OsString]) -> anyhow::Result<Child> {
     let path = place.agent_log();
-    let open = || {
-        let opened = OpenOptions::new().create(true).append(true).open(&path);
-        opened.with_context(|| format!("write {}", path.display()))
+    // A node runs without its log where that cannot be opened, as on a full disk.
+    let log = || match OpenOptions::new().create(true).append(true).open(&path) {
+        Ok(file) => Stdio::from(file),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "open the agent's log; its lines are lost");
+            Stdio::null()
+        }
     };
     let mut netns = OsString::from("--net=");
     netns.push(place.netns());
     // A group of its own: Ctrl-C is for us, and we tell it. It ends when we do, for it hears the end of its input.
     let mut command = Command::new("nsenter");
     command.arg(netns).arg(program).args(arguments).process_group(0);
-    let spawned = command.stdin(Stdio::piped()).stdout(open()?).stderr(open()?).spawn();
+    let spawned = command.stdin(Stdio::piped()).stdout(log()).stderr(log()).spawn();
     spawned.context("run nsenter")
 }
 

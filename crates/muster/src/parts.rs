@@ -1,7 +1,9 @@
 //! The parts of the process: the server, and what runs beside it. Each of those has a name, asks the server as itself, and
 //! is started anew if it ends although nobody asked it to.
 
+use std::any::Any;
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
@@ -129,7 +131,7 @@ impl Parts {
     }
 
     /// A part beside the server, which learns all it knows from it: it is started anew whenever it ends.
-    pub(crate) fn keep<F>(&mut self, name: impl Into<String>, start: impl Fn() -> F + Send + 'static)
+    pub(crate) fn keep<F>(&mut self, name: impl Into<String>, start: impl FnMut() -> F + Send + 'static)
     where
         F: Future<Output = anyhow::Result<()>> + Send + 'static,
     {
@@ -174,7 +176,8 @@ impl Parts {
     }
 }
 
-async fn keep<F>(name: &str, start: impl Fn() -> F, stop: &CancellationToken)
+/// Rule: a part that ends, fails or panics, even before it runs, is logged and restarted, until `stop`.
+async fn keep<F>(name: &str, mut start: impl FnMut() -> F, stop: &CancellationToken)
 where
     F: Future<Output = anyhow::Result<()>> + Send + 'static,
 {
@@ -183,8 +186,13 @@ where
         let began = Instant::now();
         // A task of its own, so that a panic ends nothing else.
         let mut running = JoinSet::new();
-        running.spawn(start());
-        let ended = running.join_next().await;
+        let ended = match catch_unwind(AssertUnwindSafe(&mut start)) {
+            Ok(part) => {
+                running.spawn(part);
+                running.join_next().await
+            }
+            Err(panic) => Some(Ok(Err(anyhow!("panicked: {}", message(&*panic))))),
+        };
         if stop.is_cancelled() {
             return;
         }
@@ -196,7 +204,7 @@ where
         if RESTART_AFTER_MAX < began.elapsed() {
             after = RESTART_AFTER;
         }
-        tracing::error!("the {name} {why}; it is started anew in {} ms", after.as_millis());
+        tracing::error!("the {name} {why}; it is restarted in {} ms", after.as_millis());
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(after) => {}
@@ -207,9 +215,13 @@ where
 
 /// What a part said when it panicked.
 fn said(error: JoinError) -> String {
-    let Ok(said) = error.try_into_panic() else { return "it was cancelled".to_owned() };
-    let text = said.downcast_ref::<&str>().map(|it| (*it).to_owned());
-    text.or_else(|| said.downcast_ref::<String>().cloned()).unwrap_or_else(|| "it did not say why".to_owned())
+    let Ok(panic) = error.try_into_panic() else { return "it was cancelled".to_owned() };
+    message(&*panic)
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|it| (*it).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
 #[cfg(test)]
@@ -219,15 +231,16 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_part_that_ends_is_started_anew() {
+    async fn a_part_that_ends_or_panics_is_restarted() {
         let mut parts = Parts::default();
         let (said, mut told) = tokio::sync::mpsc::unbounded_channel();
         let (stop, starts) = (parts.stop(), AtomicUsize::new(0));
         parts.keep("loop", move || {
             let nth = starts.fetch_add(1, Ordering::Relaxed);
             let (said, stop) = (said.clone(), stop.clone());
+            said.send(format!("start {nth}")).unwrap();
+            assert_ne!(nth, 3, "before it runs");
             async move {
-                said.send(format!("start {nth}")).unwrap();
                 match nth {
                     0 => panic!("of old age"),
                     1 => return Err(anyhow!("no mood")),
@@ -238,7 +251,7 @@ mod tests {
                 Ok(())
             }
         });
-        for nth in 0..4 {
+        for nth in 0..5 {
             assert_eq!(told.recv().await, Some(format!("start {nth}")));
         }
         parts.end().await;

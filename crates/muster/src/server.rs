@@ -1,5 +1,6 @@
 //! `muster server`: the API server, and what keeps its house.
 
+use crate::logging;
 use crate::parts;
 use crate::serving::Serving;
 
@@ -24,7 +25,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let start = async |parts: &mut _| {
         let server = args.serving.bind(None).await?;
         let export = args.serving.serve(server, &args.without, parts)?;
-        println!("ready: {export}");
+        logging::print(format_args!("ready: {export}"));
         Ok(())
     };
     args.serving.run(start, async || (), async |_| Ok(())).await

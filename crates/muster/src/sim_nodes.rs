@@ -8,7 +8,9 @@ use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use muster_agent::sim::{self, Fleet, NODES_MAX, Options, Pace};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio_util::sync::CancellationToken;
+
+use crate::logging;
+use crate::parts::Parts;
 
 /// The nodes that `muster up` plays.
 pub(crate) const FLEET_OF_UP: &str = "up";
@@ -73,26 +75,48 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let client = args.cluster.client().await?;
     let options = args.sim.options(&args.name_prefix, args.count, &args.name_prefix);
-    let fleet = Fleet::register(client.clone(), options).await;
+    let fleet = Fleet::register(client.clone(), options.clone()).await;
     let fleet = fleet.with_context(|| {
         format!(
             "register nodes (a node {}-N that is not simulated? choose another --name-prefix)",
             args.name_prefix
         )
     })?;
-    println!("ready: {} simulated nodes", args.count);
-    let stop = CancellationToken::new();
-    let playing = tokio::spawn(fleet.run(stop.clone()));
+    logging::print(format_args!("ready: {} simulated nodes", args.count));
+    let mut parts = Parts::default();
+    keep_fleet(&mut parts, client.clone(), options, Some(fleet));
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
     }
-    stop.cancel();
-    playing.await.context("the nodes' task")?;
+    parts.end().await;
     if !args.keep {
         sim::remove_all(&client, &args.name_prefix).await.context("remove the nodes")?;
     }
     Ok(())
+}
+
+/// Runs a fleet, which may be registered already, as a supervised part: if it ends or panics, it is registered again and goes on.
+pub(crate) fn keep_fleet(parts: &mut Parts, client: Client, options: Options, mut registered: Option<Fleet>) {
+    let stop = parts.stop();
+    parts.keep("simulated nodes", move || {
+        let (client, options, stop, registered) =
+            (client.clone(), options.clone(), stop.clone(), registered.take());
+        async move {
+            let running = async {
+                let fleet = match registered {
+                    Some(fleet) => fleet,
+                    None => Fleet::register(client, options).await.context("register them")?,
+                };
+                fleet.run(stop.clone()).await;
+                Ok(())
+            };
+            tokio::select! {
+                () = stop.cancelled() => Ok(()),
+                ended = running => ended,
+            }
+        }
+    });
 }
 
 /// It is the value of a label too.

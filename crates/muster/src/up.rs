@@ -21,10 +21,11 @@ use muster_agent::sim;
 use muster_control::{Controller, Inquiries, Options};
 use muster_server::Who;
 
+use crate::logging::{print, print_error};
 use crate::nodes::Nodes;
 use crate::parts::Parts;
 use crate::serving::{Pace, Serving, client};
-use crate::sim_nodes::{FLEET_OF_UP, SimFlags};
+use crate::sim_nodes::{FLEET_OF_UP, SimFlags, keep_fleet};
 
 /// A node has this taint until it is seen to be ready.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -76,7 +77,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             let grace = host::Grace::default();
             let seconds = (grace.of_pods + grace.of_critical_pods).as_secs();
             let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
-            eprintln!("muster: ending {pods}, up to {seconds} s; Ctrl-C again ends at once");
+            print_error(format_args!("muster: ending {pods}, up to {seconds} s; Ctrl-C again ends at once"));
         }
     };
     // Containers that ran before us run on if we cannot start, or break down: only what we made ourselves on the way goes.
@@ -109,15 +110,15 @@ impl Counts {
         match (args.nodes, args.sim_nodes) {
             (None, None) => Ok(match missing {
                 None => {
-                    eprintln!(
-                        "muster: neither --nodes nor --sim-nodes is given: there will be one node, on containerd"
+                    print_error(
+                        "muster: neither --nodes nor --sim-nodes is given: there will be one node, on containerd",
                     );
                     Self { real: 1, simulated: 0 }
                 }
                 Some(missing) => {
-                    eprintln!(
+                    print_error(format_args!(
                         "muster: neither --nodes nor --sim-nodes is given: there will be {SIM_NODES} simulated nodes ({missing})"
-                    );
+                    ));
                     Self { real: 0, simulated: SIM_NODES }
                 }
             }),
@@ -174,7 +175,10 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
             let dir = args.serving.data_dir();
             let abandoned = machine::clear_abandoned(dir).await?;
             for it in &abandoned.0 {
-                eprintln!("muster: removed what an earlier cluster in {} left: {it}", dir.display());
+                print_error(format_args!(
+                    "muster: removed what an earlier cluster in {} left: {it}",
+                    dir.display()
+                ));
             }
             Some(Machine::open(dir).await?)
         }
@@ -192,20 +196,7 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
     let administrator = client(&server, Who::Admin, "up");
     let export = args.serving.serve(server, &[], parts)?;
 
-    let (stop, fleet) = (parts.stop(), args.sim.options(FLEET_OF_UP, counts.simulated, "sim"));
-    parts.keep("simulated nodes", move || {
-        let (client, stop, fleet) = (simulated.clone(), stop.clone(), fleet.clone());
-        async move {
-            let playing = async {
-                sim::Fleet::register(client, fleet).await.context("register them")?.run(stop.clone()).await;
-                Ok(())
-            };
-            tokio::select! {
-                () = stop.cancelled() => Ok(()),
-                played = playing => played,
-            }
-        }
-    });
+    keep_fleet(parts, simulated, args.sim.options(FLEET_OF_UP, counts.simulated, "sim"), None);
 
     let options = Options::default();
     let stop = parts.stop();
@@ -232,7 +223,7 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
         agents_are_heard(&administrator, counts.real, began, args.serving.data_dir()).await?;
         nodes.have_joined(&administrator).await?;
     }
-    println!("ready: {}; {export}", counts.in_words(troubled));
+    print(format_args!("ready: {}; {export}", counts.in_words(troubled)));
     Ok(())
 }
 
@@ -358,18 +349,18 @@ impl Progress {
         let line = format!("muster: {ready} of {} nodes are Ready{why}", self.count);
         if is_overwritten {
             self.has_line = true;
-            eprint!("\r{line}\x1b[K");
+            let _ = write!(stderr(), "\r{line}\x1b[K");
             let _ = stderr().flush();
         } else {
             self.end();
             self.has_line = false;
-            eprintln!("{line}");
+            print_error(line);
         }
     }
 
     fn end(&self) {
         if self.has_line {
-            eprint!("\r\x1b[K");
+            let _ = write!(stderr(), "\r\x1b[K");
         }
     }
 }

@@ -42,7 +42,7 @@ impl Probe {
     }
 
     /// Answers for as long as it is waited for.
-    pub(crate) async fn serve(self, monitor: Arc<Monitor>, inquiries: Inquiries) {
+    pub(crate) async fn serve(&self, monitor: Arc<Monitor>, inquiries: Inquiries) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let place = places.clone().acquire_owned().await.expect("it is never closed");

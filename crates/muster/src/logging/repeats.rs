@@ -1,0 +1,145 @@
+//! Which warnings repeat recent ones. A fault that lasts makes every heartbeat, connection or retry fail in the same way: the
+//! first line says what is wrong, and the thousandth only fills the disk.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+use std::hash::{DefaultHasher, Hasher as _};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tracing::callsite::Identifier;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level};
+
+/// The same message about the same object is printed once in this time.
+const EVERY: Duration = Duration::from_secs(30);
+
+/// Different messages (about other objects, or with other errors) that one call site prints within [`EVERY`].
+const SITE_MAX: usize = 20;
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Suppress,
+    Print {
+        /// Times that this very message was suppressed since it was last printed.
+        repeated: u64,
+        /// Other messages of the call site that were suppressed.
+        similar: u64,
+    },
+}
+
+/// What was printed recently, by call site.
+#[derive(Debug, Default)]
+pub(super) struct Repeats {
+    sites: HashMap<Identifier, Site>,
+}
+
+#[derive(Debug, Default)]
+struct Site {
+    /// At most [`SITE_MAX`], by the hash of the message and its fields.
+    printed: HashMap<u64, Printed>,
+    /// Suppressed because there were too many.
+    suppressed: u64,
+}
+
+#[derive(Debug)]
+struct Printed {
+    at: Instant,
+    repeated: u64,
+}
+
+/// Rule: a warning or error is printed at most once in 30 s with the same call site, message and fields, and a call site prints at
+/// most 20 different ones in that time. Other levels are not limited: they are off unless they are asked for.
+pub(super) fn verdict(repeats: &Mutex<Repeats>, event: &Event<'_>, now: Instant) -> Verdict {
+    if Level::WARN < *event.metadata().level() {
+        return Verdict::Print { repeated: 0, similar: 0 };
+    }
+    let mut key = Key(DefaultHasher::new());
+    event.record(&mut key);
+    let mut repeats = repeats.lock().unwrap_or_else(PoisonError::into_inner);
+    repeats.sites.entry(event.metadata().callsite()).or_default().verdict(key.0.finish(), now)
+}
+
+impl Site {
+    fn verdict(&mut self, key: u64, now: Instant) -> Verdict {
+        if let Some(printed) = self.printed.get_mut(&key) {
+            if now.saturating_duration_since(printed.at) < EVERY {
+                printed.repeated += 1;
+                return Verdict::Suppress;
+            }
+            printed.at = now;
+            let (repeated, similar) =
+                (std::mem::take(&mut printed.repeated), std::mem::take(&mut self.suppressed));
+            return Verdict::Print { repeated, similar };
+        }
+        if SITE_MAX <= self.printed.len() {
+            let suppressed = &mut self.suppressed;
+            self.printed.retain(|_, it| {
+                let is_recent = now.saturating_duration_since(it.at) < EVERY;
+                *suppressed += if is_recent { 0 } else { it.repeated };
+                is_recent
+            });
+        }
+        if SITE_MAX <= self.printed.len() {
+            self.suppressed += 1;
+            return Verdict::Suppress;
+        }
+        self.printed.insert(key, Printed { at: now, repeated: 0 });
+        Verdict::Print { repeated: 0, similar: std::mem::take(&mut self.suppressed) }
+    }
+}
+
+/// A hash of the names and values of all fields, the message among them.
+struct Key(DefaultHasher);
+
+impl Visit for Key {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.write(field.name().as_bytes());
+        let _ = write!(self, "\0{value:?}\0");
+    }
+}
+
+impl fmt::Write for Key {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn print(repeated: u64, similar: u64) -> Verdict {
+        Verdict::Print { repeated, similar }
+    }
+
+    #[test]
+    fn a_repeated_message_is_printed_again_after_a_while_with_its_count() {
+        let (mut site, began) = (Site::default(), Instant::now());
+        let at = |seconds| began + Duration::from_secs(seconds);
+        assert_eq!(site.verdict(1, at(0)), print(0, 0));
+        for second in 1..30 {
+            assert_eq!(site.verdict(1, at(second)), Verdict::Suppress);
+        }
+        assert_eq!(site.verdict(2, at(29)), print(0, 0), "another object");
+        assert_eq!(site.verdict(1, at(30)), print(29, 0));
+        assert_eq!(site.verdict(1, at(31)), Verdict::Suppress);
+        assert_eq!(site.verdict(1, at(100)), print(1, 0));
+        assert_eq!(site.verdict(2, at(100)), print(0, 0));
+    }
+
+    #[test]
+    fn one_call_site_prints_so_many_messages_and_keeps_no_more_of_them() {
+        let (mut site, began) = (Site::default(), Instant::now());
+        let mut printed = 0;
+        for key in 0..10_000 {
+            printed += usize::from(site.verdict(key, began) != Verdict::Suppress);
+        }
+        assert_eq!((printed, site.printed.len()), (SITE_MAX, SITE_MAX));
+        assert_eq!(site.verdict(0, began), Verdict::Suppress);
+        // The counts of what is forgotten are kept.
+        assert_eq!(site.verdict(10_000, began + EVERY), print(0, 10_000 - SITE_MAX as u64 + 1));
+        assert_eq!(site.printed.len(), 1);
+    }
+}
