@@ -162,7 +162,12 @@ fn a_missing_sandbox_image_is_brought_along() {
         containerd.remove_image(&wanted).await.unwrap();
         assert!(containerd.image(&wanted).await.unwrap().is_none());
         assert_eq!(image::ensure_sandbox_image(&containerd).await.unwrap(), Some(wanted.clone()));
-        assert!(containerd.image(&wanted).await.unwrap().is_some());
+        let began = Instant::now();
+        // containerd shows an image a moment after it was made.
+        while containerd.image(&wanted).await.unwrap().is_none() {
+            assert!(began.elapsed() < PATIENCE, "{wanted} is not there");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         assert_eq!(image::ensure_sandbox_image(&containerd).await.unwrap(), None, "it is there");
     });
 }
