@@ -532,7 +532,7 @@ impl Bed {
         }
     }
 
-    /// L9: whoever runs, and whoever comes new, leaves a settled cluster alone.
+    /// L9: a controller that runs, and one that starts, leave a settled cluster alone.
     pub(crate) async fn stays_quiet(&mut self) {
         let before = self.revision().await;
         tokio::time::sleep(Duration::from_secs(2)).await;

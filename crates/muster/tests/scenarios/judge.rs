@@ -137,7 +137,25 @@ pub(crate) fn unsettled(objects: &[(Kind, Value)], dead: &BTreeSet<Text>, now: T
     if let Some(set) = deleting {
         return Some(Violation { invariant: "L6", detail: format!("{} is being deleted", set.key) });
     }
-    view.sets.values().find_map(|set| outlook.unsettled(set))
+    let of_sets = objects.iter().filter(|(kind, _)| *kind == Kind::Sets);
+    view.sets
+        .values()
+        .find_map(|set| outlook.unsettled(set))
+        .or_else(|| of_sets.map(|(_, it)| it).find_map(unsettled_conditions))
+}
+
+/// A settled set says so: the counts may be right while an old pod is still ending, and then one write of the conditions follows.
+fn unsettled_conditions(set: &Value) -> Option<Violation> {
+    let conditions = set["status"]["conditions"].as_array()?;
+    let is_open = |it: &&Value| match it["type"].as_str() {
+        Some("Available") => it["status"] != "True",
+        Some("Progressing") => it["status"] != "False",
+        Some("Degraded") => it["status"] != "False" && it["reason"] != "InvalidSpec",
+        _ => false,
+    };
+    let open = conditions.iter().find(is_open)?;
+    let detail = format!("{}: {} is {}: {}", key_of(set), open["type"], open["status"], open["message"]);
+    Some(Violation { invariant: "L2", detail })
 }
 
 pub(crate) fn key_of(object: &Value) -> Key {
