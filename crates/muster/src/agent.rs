@@ -38,17 +38,17 @@ const SANDBOX_IMAGE_RETRY: Duration = Duration::from_secs(10);
 #[command(
     args_override_self = true,
     after_help = "Examples:
-  muster agent --server https://10.0.0.5:6443 --token abcdef.0123456789abcdef --ca-hash sha256:…
+  muster agent --server https://10.0.0.5:6443 --token-file muster-token --ca-hash sha256:…
   muster agent --server https://10.0.0.5:6443 --node-name rack7 --labels disk=ssd --taints gpu=yes:NoSchedule"
 )]
 pub(crate) struct Args {
     /// Where the API server is
     #[arg(long, value_name = "URL")]
     server: String,
-    /// A bootstrap token; not needed once the node has joined, unless its certificate runs out
+    /// A bootstrap token, which other users of this machine can see in `ps`: prefer --token-file
     #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
     token: Option<String>,
-    /// A file that has it, read whenever it is needed
+    /// A file with the bootstrap token, read whenever it is needed: once to join, and again if the certificate has run out
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// What the certificate of the server's authority is known by

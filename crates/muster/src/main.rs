@@ -2,6 +2,7 @@
 
 mod agent;
 mod backup;
+mod cert;
 mod controller;
 mod data_dir;
 mod explain;
@@ -52,7 +53,9 @@ enum Command {
     Plan(plan::Args),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
-    /// Tokens with which new nodes join
+    /// Client certificates: list and revoke them
+    Cert(cert::Args),
+    /// Tokens: make one for a new node, list and revoke them
     Token(token::Args),
     SimNodes(sim_nodes::Args),
     SimNode(sim_node::Args),
@@ -97,6 +100,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Plan(args) => plan::run(&args).await,
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
+        Command::Cert(args) => cert::run(args).await,
         Command::Token(args) => token::run(args).await,
         Command::SimNodes(args) => sim_nodes::run(args).await,
         Command::SimNode(args) => sim_node::run(args).await,

@@ -38,6 +38,9 @@ pub(crate) struct Serving {
     /// How long the certificates of nodes, and others that are asked for, are good at most
     #[arg(long, value_name = "TIME", default_value = "365d", value_parser = span::parse)]
     cluster_signing_duration: Duration,
+    /// How long service account tokens are good at most; without it, those that are bound to no object are good for a day
+    #[arg(long, value_name = "TIME", value_parser = span::parse)]
+    service_account_max_token_expiration: Option<Duration>,
     #[command(flatten)]
     choices: Choices,
 }
@@ -112,6 +115,9 @@ impl Serving {
             server.audit_to(path)?;
         }
         server.sign_for(self.cluster_signing_duration);
+        if let Some(life) = self.service_account_max_token_expiration {
+            server.limit_service_account_tokens(life);
+        }
         let given = match machine {
             Some(machine) => server.give_pod_ranges(&machine.pods(), u32::from(NODES_MAX) + 1),
             None => server.give_pod_ranges(&self.cluster_cidr, 0),

@@ -1,22 +1,30 @@
-//! `muster token create`: a token with which a new node joins.
+//! `muster token`: bootstrap tokens, with which new nodes join, and the revocation of tokens.
 
+use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64URL};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use muster_agent::join::fingerprint;
 use muster_agent::machine;
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::span;
+use crate::{cert, span};
+
+const NAMESPACE: &str = "kube-system";
+const PREFIX: &str = "bootstrap-token-";
+const BOOTSTRAP: &str = "bootstrap.kubernetes.io/token";
+const OF_ACCOUNT: &str = "kubernetes.io/service-account-token";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -27,46 +35,121 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Create(Create),
+    List(List),
+    Revoke(Revoke),
 }
 
-/// Make a bootstrap token and print it, and the command with which a new node joins
-///
-/// Whoever has the token may ask for a node's certificate until it expires. It is kept as a Secret in kube-system: to take
-/// it back, delete the Secret `bootstrap-token-ID`, where ID is what stands before the dot.
+/// As whom the command asks the server.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:
-  muster token create
-  muster token create --ttl 15m --description 'rack 7'")]
-struct Create {
+pub(crate) struct Administrator {
     /// The administrator's kubeconfig [default: $KUBECONFIG, or DIR/kubeconfig]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The data directory of the server, if it runs on this machine
     #[arg(long, value_name = "DIR", default_value = ".muster")]
     data_dir: PathBuf,
+}
+
+/// A client of the server, and what is known of it.
+pub(crate) struct Connected {
+    pub(crate) client: Client,
+    /// The certificate of the server's authority.
+    authority: Option<Vec<u8>>,
+    /// The serial number of the certificate that the command uses.
+    pub(crate) serial: Option<String>,
+}
+
+/// Make a bootstrap token and print it, and the command with which a new node joins
+///
+/// Whoever has the token may ask for a node's certificate until it expires, but not for that of a node that is Ready. It is
+/// kept as a Secret in kube-system; `muster token revoke` takes it back.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  muster token create
+  muster token create --ttl 15m --description 'rack 7'
+  muster token create --for node-7")]
+struct Create {
+    #[command(flatten)]
+    administrator: Administrator,
     /// How long the token is good for: 30s, 15m, 24h, 7d
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = span::parse)]
     ttl: Duration,
+    /// The only node that may join with it [default: any]
+    #[arg(long = "for", value_name = "NODE", default_value = "")]
+    node: String,
     /// A note for whoever looks at the Secret later
     #[arg(long, value_name = "TEXT", default_value = "")]
     description: String,
 }
 
+/// List bootstrap tokens and the Secrets that hold service account tokens
+///
+/// Tokens that pods get, or that `kubectl create token` makes, are not stored anywhere and not listed: they end with their
+/// pod, Secret or service account, and can be revoked by themselves.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  muster token list
+  muster token list --data-dir /var/lib/muster")]
+struct List {
+    #[command(flatten)]
+    administrator: Administrator,
+}
+
+/// Revoke a token: the next request with it is refused
+///
+/// A bootstrap token is named by its ID, the Secret of a service account token by NAMESPACE/NAME: both Secrets are deleted.
+/// Any other service account token is given itself, best on standard input, and goes on the list of revoked credentials.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  muster token revoke bx2k7d              a bootstrap token, by what stands before its dot
+  muster token revoke default/ci-token    the Secret of a service account token
+  muster token revoke - < stolen.token    a service account token itself")]
+struct Revoke {
+    /// ID, NAMESPACE/NAME, or - to read the token from standard input
+    #[arg(value_name = "TOKEN", required = true)]
+    tokens: Vec<String>,
+    #[command(flatten)]
+    administrator: Administrator,
+}
+
+impl Administrator {
+    pub(crate) async fn connect(self) -> anyhow::Result<Connected> {
+        let path = self.kubeconfig.or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
+        let path = path.unwrap_or_else(|| self.data_dir.join("kubeconfig"));
+        let kubeconfig = Kubeconfig::read_from(&path)
+            .with_context(|| format!("read the kubeconfig {}: is the server running?", path.display()))?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let authority = config.root_cert.iter().flatten().next().cloned();
+        let certificate = config.auth_info.client_certificate_data.as_deref();
+        let serial = certificate
+            .and_then(|it| base64::prelude::BASE64_STANDARD.decode(it).ok())
+            .and_then(|it| muster_server::certificate_serial(&it));
+        Ok(Connected { client: Client::try_from(config)?, authority, serial })
+    }
+}
+
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    let Command::Create(args) = args.command;
-    let path = args.kubeconfig.or_else(|| std::env::var_os("KUBECONFIG").map(PathBuf::from));
-    let path = path.unwrap_or_else(|| args.data_dir.join("kubeconfig"));
-    let kubeconfig = Kubeconfig::read_from(&path)
-        .with_context(|| format!("read the kubeconfig {}: is the server running?", path.display()))?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    let authority = config.root_cert.iter().flatten().next().cloned();
-    let client = Client::try_from(config)?;
-    let token = create(&client, args.ttl, &args.description).await?;
+    match args.command {
+        Command::Create(args) => print_new(args).await,
+        Command::List(args) => list(args).await,
+        Command::Revoke(args) => revoke(args).await,
+    }
+}
+
+async fn print_new(args: Create) -> anyhow::Result<()> {
+    let Connected { client, authority, .. } = args.administrator.connect().await?;
+    let token = create_for(&client, args.ttl, &args.description, &args.node).await?;
     println!("{token}");
     match reachable(&client).await {
         Some(server) => {
             let hash = authority.map(|it| format!(" --ca-hash {}", fingerprint(&it))).unwrap_or_default();
-            eprintln!("On the new node: muster agent --server https://{server} --token {token}{hash}");
+            let name =
+                if args.node.is_empty() { String::new() } else { format!(" --node-name {}", args.node) };
+            eprintln!(
+                "On the new node, put the token into a file that only root can read, and start the agent with it:\n  \
+                 (umask 077; cat > muster-token)    paste the token, then press Ctrl-D\n  \
+                 muster agent --server https://{server} --token-file muster-token{hash}{name}"
+            );
             if server.parse::<SocketAddr>().is_ok_and(|it| machine::is_hub(it.ip())) {
                 eprintln!(
                     "{server} is of this machine only: for another one give an address of this machine's that it reaches, and start \
@@ -90,33 +173,177 @@ async fn reachable(client: &Client) -> Option<String> {
     Some(if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") })
 }
 
-/// Makes a token that is good for so long.
+/// Makes a token that is good for so long, with which any node may join.
 pub(crate) async fn create(client: &Client, ttl: Duration, description: &str) -> anyhow::Result<String> {
+    create_for(client, ttl, description, "").await
+}
+
+async fn create_for(client: &Client, ttl: Duration, description: &str, node: &str) -> anyhow::Result<String> {
     let (id, secret) = (word(6), word(16));
     let expires = Timestamp::now() + ttl;
-    let object = json!({
-        "metadata": {"name": format!("bootstrap-token-{id}"), "namespace": "kube-system"},
-        "type": "bootstrap.kubernetes.io/token",
+    let mut object = json!({
+        "metadata": {"name": format!("{PREFIX}{id}"), "namespace": NAMESPACE},
+        "type": BOOTSTRAP,
         "stringData": {
             "token-id": id,
             "token-secret": secret,
-            "expiration": expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            "expiration": text_of(expires),
             "usage-bootstrap-authentication": "true",
             "description": description,
         },
     });
+    if !node.is_empty() {
+        object["stringData"]["node"] = json!(node);
+    }
     let object: Secret = serde_json::from_value(object).context("make the Secret")?;
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     secrets.create(&PostParams::default(), &object).await.context("store the token")?;
     Ok(format!("{id}.{secret}"))
 }
 
-/// Takes a token back.
+async fn list(args: List) -> anyhow::Result<()> {
+    let client = args.administrator.connect().await?.client;
+    let secrets: Api<Secret> = Api::all(client);
+    let mut rows = vec![["TOKEN", "KIND", "FOR", "EXPIRES", "DESCRIPTION"].map(str::to_owned)];
+    for kind in [BOOTSTRAP, OF_ACCOUNT] {
+        let of_kind = ListParams::default().fields(&format!("type={kind}"));
+        for secret in secrets.list(&of_kind).await.context("read the Secrets")?.items {
+            let data = secret.data.clone().unwrap_or_default();
+            let said = |name: &str| {
+                let text = data.get(name).map(|it| String::from_utf8_lossy(&it.0).into_owned());
+                text.filter(|it| !it.is_empty()).unwrap_or_else(|| "-".to_owned())
+            };
+            let (name, namespace) =
+                (secret.metadata.name.unwrap_or_default(), secret.metadata.namespace.unwrap_or_default());
+            rows.push(if kind == BOOTSTRAP {
+                let node = data.get("node").map_or_else(|| "any node".to_owned(), |_| said("node"));
+                [said("token-id"), "bootstrap".to_owned(), node, said("expiration"), said("description")]
+            } else {
+                let annotations = secret.metadata.annotations.unwrap_or_default();
+                let account =
+                    annotations.get("kubernetes.io/service-account.name").cloned().unwrap_or_default();
+                let account = format!("account {account}");
+                [
+                    format!("{namespace}/{name}"),
+                    "service account".to_owned(),
+                    account,
+                    "-".to_owned(),
+                    "-".to_owned(),
+                ]
+            });
+        }
+    }
+    print!("{}", table(&rows));
+    Ok(())
+}
+
+async fn revoke(args: Revoke) -> anyhow::Result<()> {
+    let client = args.administrator.connect().await?.client;
+    for token in &args.tokens {
+        let mut text = token.clone();
+        if text == "-" {
+            text.clear();
+            std::io::stdin().take(64 << 10).read_to_string(&mut text).context("read the token")?;
+        }
+        match Named::parse(text.trim())? {
+            Named::Bootstrap(id) => {
+                delete(&client, &id).await?;
+                println!("revoked bootstrap token {id}");
+            }
+            Named::Secret { namespace, name } => {
+                let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+                let secret = secrets
+                    .get(&name)
+                    .await
+                    .with_context(|| format!("read the Secret {namespace}/{name}"))?;
+                if secret.type_.as_deref() != Some(OF_ACCOUNT) {
+                    bail!("the Secret {namespace}/{name} holds no service account token");
+                }
+                secrets.delete(&name, &DeleteParams::default()).await.context("delete the Secret")?;
+                println!("revoked the token of Secret {namespace}/{name}");
+            }
+            Named::Account { id, subject, until } => {
+                let entry = json!({"subject": subject, "notAfter": until, "revokedAt": now_text()});
+                cert::add(&client, BTreeMap::from([(format!("token.{id}"), entry)])).await?;
+                println!("revoked token {id} ({subject})");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a token is named by.
+#[derive(Debug, PartialEq, Eq)]
+enum Named {
+    Bootstrap(String),
+    Secret {
+        namespace: String,
+        name: String,
+    },
+    /// What a service account token says of itself. The server believes it only if the token is its own.
+    Account {
+        id: String,
+        subject: String,
+        until: String,
+    },
+}
+
+impl Named {
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let parts: Vec<&str> = text.split('.').collect();
+        let is_id =
+            |it: &str| it.len() == 6 && it.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
+        if let [_, claims, _] = parts[..] {
+            let claims =
+                BASE64URL.decode(claims).ok().and_then(|it| serde_json::from_slice::<Value>(&it).ok());
+            let claims = claims.context("this is no service account token")?;
+            let id = claims["jti"].as_str().filter(|it| !it.is_empty()).context("the token has no ID")?;
+            let until = claims["exp"].as_i64().and_then(|it| Timestamp::from_second(it).ok());
+            return Ok(Self::Account {
+                id: id.to_owned(),
+                subject: claims["sub"].as_str().unwrap_or_default().to_owned(),
+                until: until.map(text_of).unwrap_or_default(),
+            });
+        }
+        if let Some((namespace, name)) = text.split_once('/') {
+            return Ok(Self::Secret { namespace: namespace.to_owned(), name: name.to_owned() });
+        }
+        match parts[..] {
+            [id] | [id, _] if is_id(id) => Ok(Self::Bootstrap(id.to_owned())),
+            _ => bail!(
+                "give the ID of a bootstrap token, NAMESPACE/NAME of a Secret, or a service account token"
+            ),
+        }
+    }
+}
+
+/// Takes a bootstrap token back, given itself or its ID.
 pub(crate) async fn delete(client: &Client, token: &str) -> anyhow::Result<()> {
     let (id, _) = token.split_once('.').unwrap_or((token, ""));
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
-    let deleted = secrets.delete(&format!("bootstrap-token-{id}"), &DeleteParams::default()).await;
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    let deleted = secrets.delete(&format!("{PREFIX}{id}"), &DeleteParams::default()).await;
     deleted.map(drop).context("take the token back")
+}
+
+pub(crate) fn now_text() -> String {
+    text_of(Timestamp::now())
+}
+
+fn text_of(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Rows with their columns aligned.
+pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    let width = |column: usize| rows.iter().map(|it| it[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..COLUMNS).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    }
+    text
 }
 
 /// Random letters and digits. The 27 that make no words are enough: 16 of them are 76 bits.
@@ -127,4 +354,33 @@ fn word(length: usize) -> String {
     // of a UUID that are always the same.
     let fair = random.enumerate().filter(|(at, byte)| !matches!(at % 16, 6 | 8) && *byte < 243);
     fair.map(|(_, byte)| char::from(LETTERS[usize::from(byte) % LETTERS.len()])).take(length).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_named_in_three_ways() {
+        assert_eq!(Named::parse("abcdef").unwrap(), Named::Bootstrap("abcdef".to_owned()));
+        assert_eq!(Named::parse("abcdef.0123456789abcdef").unwrap(), Named::Bootstrap("abcdef".to_owned()));
+        let secret = Named::Secret { namespace: "a".to_owned(), name: "b.c".to_owned() };
+        assert_eq!(Named::parse("a/b.c").unwrap(), secret);
+        let claims = BASE64URL.encode(r#"{"jti":"7","sub":"system:serviceaccount:a:b","exp":0}"#);
+        let account = Named::Account {
+            id: "7".to_owned(),
+            subject: "system:serviceaccount:a:b".to_owned(),
+            until: "1970-01-01T00:00:00Z".to_owned(),
+        };
+        assert_eq!(Named::parse(&format!("h.{claims}.s")).unwrap(), account);
+        for wrong in ["", "abc", "ABCDEF", "a.b.c", "a.b.c.d"] {
+            assert!(Named::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [["A", "B"], ["long", "-"], ["x", "y"]].map(|it| it.map(str::to_owned));
+        assert_eq!(table(&rows), "A     B\nlong  -\nx     y\n");
+    }
 }

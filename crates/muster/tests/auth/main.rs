@@ -377,6 +377,113 @@ fn a_node_joins_with_a_token() {
     bench.muster.stop();
 }
 
+/// `muster` as the administrator: what it says on both channels, and how it ended.
+fn muster(bench: &Bench, args: &[&str], input: &str) -> String {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_muster"))
+        .args(args)
+        .arg("--kubeconfig")
+        .arg(bench.muster.kubeconfig())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    format!("[{}] {}", output.status.code().unwrap_or(-1), said.trim())
+}
+
+#[test]
+fn revoked_credentials_are_refused_from_the_next_request_on() {
+    let bench = Bench::new("auth-revoked");
+    let dir = &bench.muster.dir;
+    let who = |kubeconfig: &Path| {
+        let said = bench.says(kubeconfig, &["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]);
+        if said.contains("Unauthorized") || said.contains("must be logged in") {
+            "401".to_owned()
+        } else {
+            said
+        }
+    };
+
+    // Service account tokens: one of its own, and one in a Secret.
+    bench.admin(&["create", "serviceaccount", "bot"]);
+    let made = bench.admin(&["create", "token", "bot"]);
+    let loose = kubeconfig(&bench.kubectl, dir, "loose", &["--token", made.trim()]);
+    assert_eq!(who(&loose), "[0] system:serviceaccount:default:bot");
+    let said = muster(&bench, &["token", "revoke", "-"], &made);
+    assert!(
+        said.starts_with("[0] revoked token ") && said.ends_with("(system:serviceaccount:default:bot)"),
+        "{said}"
+    );
+    assert_eq!(who(&loose), "401");
+    let secret = "{apiVersion: v1, kind: Secret, type: kubernetes.io/service-account-token, \
+                  metadata: {name: kept, annotations: {kubernetes.io/service-account.name: bot}}}";
+    fs::write(dir.join("secret.yaml"), secret).unwrap();
+    bench.admin(&["create", "-f", dir.join("secret.yaml").to_str().unwrap()]);
+    bench.admin(&["wait", "secret/kept", "--for=jsonpath={.data.token}", "--timeout=30s"]);
+    let token =
+        BASE64.decode(bench.admin(&["get", "secret", "kept", "-o", "jsonpath={.data.token}"])).unwrap();
+    let kept = kubeconfig(&bench.kubectl, dir, "kept", &["--token", text(&token).trim()]);
+    assert_eq!(who(&kept), "[0] system:serviceaccount:default:bot");
+    assert!(muster(&bench, &["token", "list"], "").contains("default/kept"));
+    assert_eq!(
+        muster(&bench, &["token", "revoke", "default/kept"], ""),
+        "[0] revoked the token of Secret default/kept"
+    );
+    assert_eq!(who(&kept), "401");
+
+    // Bootstrap tokens.
+    let token = Command::new(env!("CARGO_BIN_EXE_muster"))
+        .args(["token", "create", "--for", "n7", "--description", "rack 7", "--kubeconfig"])
+        .arg(bench.muster.kubeconfig())
+        .output()
+        .unwrap();
+    let said = text(&token.stderr);
+    let token = text(&token.stdout).trim().to_owned();
+    // The command that is printed does not hold the token, which `ps` would show.
+    assert!(!token.is_empty() && !said.contains(&token), "{said}");
+    let id = token.split('.').next().unwrap();
+    let join = kubeconfig(&bench.kubectl, dir, "join", &["--token", &token]);
+    assert_eq!(who(&join), format!("[0] system:bootstrap:{id}"));
+    let listed = muster(&bench, &["token", "list"], "");
+    let row = listed.lines().find(|it| it.starts_with(id)).unwrap_or_else(|| panic!("{listed}"));
+    assert!(row.contains("bootstrap") && row.contains("n7") && row.ends_with("rack 7"), "{row}");
+    assert_eq!(muster(&bench, &["token", "revoke", id], ""), format!("[0] revoked bootstrap token {id}"));
+    assert_eq!(who(&join), "401");
+
+    // Certificates: the administrator's own stays.
+    let Some(request) = signing_request(dir, "eve", "/CN=eve", "kube-apiserver-client") else {
+        bench.muster.stop();
+        return;
+    };
+    fs::write(dir.join("csr.yaml"), request).unwrap();
+    bench.admin(&["create", "-f", dir.join("csr.yaml").to_str().unwrap()]);
+    bench.admin(&["certificate", "approve", "eve"]);
+    bench.admin(&["wait", "csr/eve", "--for=jsonpath={.status.certificate}", "--timeout=30s"]);
+    let eve = bench.certified("eve");
+    assert_eq!(who(&eve), "[0] eve");
+    let rows = |subject: &str| -> Vec<Vec<String>> {
+        let listed = muster(&bench, &["cert", "list"], "");
+        let rows = listed.lines().map(|it| it.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        rows.filter(|it| it.get(1).is_some_and(|it| it == subject)).collect()
+    };
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while rows("eve").is_empty() || rows("kubernetes-admin").is_empty() {
+        assert!(std::time::Instant::now() < deadline, "{}", muster(&bench, &["cert", "list"], ""));
+    }
+    let serial = rows("eve")[0][0].clone();
+    assert_eq!(rows("eve")[0].last().unwrap(), "-");
+    let said = muster(&bench, &["cert", "revoke", "--subject", "kubernetes-admin"], "");
+    assert!(said.contains("no other certificate of \"kubernetes-admin\" is recorded"), "{said}");
+    assert_eq!(muster(&bench, &["cert", "revoke", &serial], ""), format!("[0] revoked {serial} (eve)"));
+    assert_eq!(who(&eve), "401");
+    assert_ne!(rows("eve")[0].last().unwrap(), "-");
+    assert_eq!(who(&bench.muster.kubeconfig()), "[0] kubernetes-admin");
+    bench.muster.stop();
+}
+
 /// Everything is logged, and nothing that is secret.
 #[test]
 fn secrets_are_in_no_log() {

@@ -143,12 +143,14 @@ pub(crate) fn control(running: &mut Running) -> usize {
     running.spawn(&mut controller)
 }
 
-/// What `muster token create` says that a new machine is to be told: `--server URL --token TOKEN --ca-hash DIGEST`.
+/// What `muster token create` prints for a new machine, with the token itself: `--server URL --token TOKEN --ca-hash DIGEST`.
 pub(crate) fn how_to_join(dir: &Path) -> Vec<String> {
     let output = muster(&["token", "create", "--data-dir"]).arg(dir).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let line = said.lines().next().unwrap_or_default();
-    let (_, join) = line.split_once("muster agent ").unwrap_or_else(|| panic!("{said}"));
+    let (_, join) = said.split_once("muster agent ").unwrap_or_else(|| panic!("{said}"));
+    let join = join.lines().next().unwrap_or_default();
+    let token = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let join = join.replace("--token-file muster-token", &format!("--token {token}"));
     join.split_whitespace().map(str::to_owned).collect()
 }
 

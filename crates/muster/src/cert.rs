@@ -1,0 +1,228 @@
+//! `muster cert`: the client certificates that the server issued, and their revocation.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::token::{Administrator, now_text, table};
+
+const NAMESPACE: &str = "kube-system";
+const REVOKED: &str = "muster-revoked-credentials";
+const ISSUED: &str = "muster-issued-certificates-";
+
+/// How often a write of the list is repeated because somebody else wrote it at the same time.
+const ATTEMPTS_MAX: usize = 10;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    List(List),
+    Revoke(Revoke),
+}
+
+/// List the client certificates that the server issued and that have not expired
+///
+/// These are the certificates of administrators, one for each start of the server, and those of nodes and users that were
+/// signed on request. Certificates from before the server kept records are not listed; revoke those with --file.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  muster cert list
+  muster cert list --data-dir /var/lib/muster")]
+struct List {
+    #[command(flatten)]
+    administrator: Administrator,
+}
+
+/// Revoke client certificates: the next request with one of them is refused
+///
+/// Watches and streams that were begun with such a certificate end within a minute. A revoked certificate cannot be made
+/// valid again; get a new one instead. A node needs a new bootstrap token for that, and the agent's pki directory removed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  muster cert revoke 4f3a09c2b1                 by serial number, as `muster cert list` prints it
+  muster cert revoke --subject system:node:n7   all certificates of a node
+  muster cert revoke --subject kubernetes-admin all administrators' certificates but the one in use
+  muster cert revoke --file stolen.crt          by the certificate itself")]
+struct Revoke {
+    /// Serial numbers in hexadecimal digits, with or without colons
+    #[arg(value_name = "SERIAL", required_unless_present_any = ["subject", "file"])]
+    serials: Vec<String>,
+    /// All recorded certificates of this user, but for the one that this command uses
+    #[arg(long, value_name = "NAME")]
+    subject: Option<String>,
+    /// The certificate in this PEM file
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    administrator: Administrator,
+}
+
+struct Record {
+    serial: String,
+    subject: String,
+    groups: String,
+    issued: String,
+    until: String,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    match args.command {
+        Command::List(args) => list(args).await,
+        Command::Revoke(args) => revoke(args).await,
+    }
+}
+
+async fn list(args: List) -> anyhow::Result<()> {
+    let client = args.administrator.connect().await?.client;
+    let revoked = revoked(&client).await?.and_then(|it| it.data).unwrap_or_default();
+    let mut rows = vec![["SERIAL", "SUBJECT", "GROUPS", "ISSUED", "EXPIRES", "REVOKED"].map(str::to_owned)];
+    for it in issued(&client).await? {
+        let entry = revoked.get(&format!("certificate.{}", it.serial));
+        let since = entry.map_or_else(|| "-".to_owned(), |it| field(it, "revokedAt"));
+        rows.push([it.serial, it.subject, it.groups, it.issued, it.until, since]);
+    }
+    print!("{}", table(&rows));
+    Ok(())
+}
+
+async fn revoke(args: Revoke) -> anyhow::Result<()> {
+    let connected = args.administrator.connect().await?;
+    let recorded = issued(&connected.client).await?;
+    let mut serials = Vec::new();
+    for text in &args.serials {
+        serials.push(serial(text)?);
+    }
+    if let Some(path) = &args.file {
+        let pem = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
+        let serial = muster_server::certificate_serial(&pem);
+        serials.push(serial.with_context(|| format!("{} holds no certificate", path.display()))?);
+    }
+    if let Some(subject) = &args.subject {
+        let of = recorded
+            .iter()
+            .filter(|it| it.subject == *subject && Some(&it.serial) != connected.serial.as_ref());
+        let before = serials.len();
+        serials.extend(of.map(|it| it.serial.clone()));
+        if serials.len() == before {
+            bail!("no other certificate of {subject:?} is recorded: see `muster cert list`");
+        }
+    }
+    let now = now_text();
+    let entries = serials.iter().map(|serial| {
+        let record = recorded.iter().find(|it| it.serial == *serial);
+        let entry = json!({
+            "subject": record.map_or("", |it| it.subject.as_str()),
+            "notAfter": record.map_or("", |it| it.until.as_str()),
+            "revokedAt": now,
+        });
+        (format!("certificate.{serial}"), entry)
+    });
+    add(&connected.client, entries.collect()).await?;
+    for serial in &serials {
+        let subject =
+            recorded.iter().find(|it| it.serial == *serial).map_or("not recorded", |it| it.subject.as_str());
+        println!("revoked {serial} ({subject})");
+    }
+    Ok(())
+}
+
+/// Adds entries to the list of revoked credentials, and drops those that have expired.
+pub(crate) async fn add(client: &Client, entries: BTreeMap<String, Value>) -> anyhow::Result<()> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    for _ in 0..ATTEMPTS_MAX {
+        let stored = revoked(client).await?;
+        let is_new = stored.is_none();
+        let mut map = stored.unwrap_or_default();
+        map.metadata.name = Some(REVOKED.to_owned());
+        let data = map.data.get_or_insert_default();
+        let now = Timestamp::now();
+        data.retain(|_, it| field(it, "notAfter").parse::<Timestamp>().map_or(true, |until| now <= until));
+        data.extend(entries.iter().map(|(key, it)| (key.clone(), it.to_string())));
+        let written = match is_new {
+            true => maps.create(&PostParams::default(), &map).await,
+            false => maps.replace(REVOKED, &PostParams::default(), &map).await,
+        };
+        match written {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(error).context("write the list of revoked credentials"),
+        }
+    }
+    bail!("write the list of revoked credentials: others write it at the same time")
+}
+
+async fn revoked(client: &Client) -> anyhow::Result<Option<ConfigMap>> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    maps.get_opt(REVOKED).await.context("read the list of revoked credentials")
+}
+
+/// What is recorded, by subject and then by time.
+async fn issued(client: &Client) -> anyhow::Result<Vec<Record>> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let maps = maps.list(&ListParams::default()).await.context("read the records of certificates")?;
+    let mut all = Vec::new();
+    for map in maps
+        .items
+        .into_iter()
+        .filter(|it| it.metadata.name.as_deref().is_some_and(|it| it.starts_with(ISSUED)))
+    {
+        for (serial, record) in map.data.unwrap_or_default() {
+            let parsed: Value = serde_json::from_str(&record).unwrap_or_default();
+            let groups = parsed["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let groups = groups.collect::<Vec<_>>().join(",");
+            all.push(Record {
+                serial,
+                subject: field(&record, "subject"),
+                groups: if groups.is_empty() { "-".to_owned() } else { groups },
+                issued: field(&record, "issuedAt"),
+                until: field(&record, "notAfter"),
+            });
+        }
+    }
+    let now = Timestamp::now();
+    all.retain(|it| it.until.parse::<Timestamp>().is_ok_and(|until| now <= until));
+    all.sort_by(|a, b| (&a.subject, &a.issued, &a.serial).cmp(&(&b.subject, &b.issued, &b.serial)));
+    Ok(all)
+}
+
+/// A text field of a record, which is JSON; empty where there is none.
+fn field(record: &str, name: &str) -> String {
+    let record: Value = serde_json::from_str(record).unwrap_or_default();
+    record[name].as_str().unwrap_or_default().to_owned()
+}
+
+/// As the server spells it: lower-case hexadecimal digits without leading zeros.
+fn serial(text: &str) -> anyhow::Result<String> {
+    let digits: String = text.chars().filter(|it| *it != ':').collect::<String>().to_lowercase();
+    let digits = digits.strip_prefix("0x").unwrap_or(&digits).trim_start_matches('0').to_owned();
+    if digits.is_empty() || 64 < digits.len() || !digits.bytes().all(|it| it.is_ascii_hexdigit()) {
+        bail!("{text:?} is no serial number: give hexadecimal digits, as `muster cert list` prints them");
+    }
+    Ok(digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serial_numbers_are_read_in_every_usual_spelling() {
+        for text in ["4f3a09", "4F3A09", "004f3a09", "0x4f3a09", "4f:3a:09", "00:4F:3A:09"] {
+            assert_eq!(serial(text).unwrap(), "4f3a09", "{text}");
+        }
+        for text in ["", "0", "xyz", "4f 3a", "-1"] {
+            assert!(serial(text).is_err(), "{text:?}");
+        }
+    }
+}
