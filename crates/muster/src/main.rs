@@ -11,6 +11,7 @@ mod logging;
 mod nodes;
 mod parts;
 mod plan;
+mod pod_security;
 mod server;
 mod serving;
 mod sim_node;

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::data_dir::lock;
 use crate::parts::{self, Choices, Parts};
-use crate::span;
+use crate::{pod_security, span};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serving {
@@ -41,6 +41,8 @@ pub(crate) struct Serving {
     /// How long service account tokens are good at most; without it, those that are bound to no object are good for a day
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     service_account_max_token_expiration: Option<Duration>,
+    #[command(flatten)]
+    pod_security: pod_security::Flags,
     #[command(flatten)]
     choices: Choices,
 }
@@ -118,6 +120,8 @@ impl Serving {
         if let Some(life) = self.service_account_max_token_expiration {
             server.limit_service_account_tokens(life);
         }
+        let exempted = server.set_pod_security(self.pod_security.settings());
+        exempted.map_err(|why| anyhow::anyhow!("choose other --pod-security-exempt-… flags: {why}"))?;
         let given = match machine {
             Some(machine) => server.give_pod_ranges(&machine.pods(), u32::from(NODES_MAX) + 1),
             None => server.give_pod_ranges(&self.cluster_cidr, 0),

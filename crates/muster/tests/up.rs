@@ -58,8 +58,12 @@ struct Up {
 
 impl Up {
     fn new(dir: &Path, nodes: &str) -> Self {
-        let mut up = muster(&["up", "--listen", "127.0.0.1:0", "--sim-nodes", nodes, "--data-dir"]);
-        let mut child = up.arg(dir).stdout(Stdio::piped()).spawn().unwrap();
+        Self::with(dir, nodes, &[])
+    }
+
+    fn with(dir: &Path, nodes: &str, flags: &[&str]) -> Self {
+        let mut up = muster(&["up", "--listen", "127.0.0.1:0", "--sim-nodes", nodes]);
+        let mut child = up.args(flags).arg("--data-dir").arg(dir).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("ready: "), "{line}");
@@ -307,4 +311,50 @@ async fn after_a_kill_it_goes_on_and_nothing_is_made_anew() {
     create_set(&client, "second").await;
     runs(&client, "second", 3).await;
     assert_eq!(who_is_there(&client, "first").await, before);
+}
+
+#[tokio::test]
+async fn events_show_which_pods_pod_security_refuses_and_other_sets_run() {
+    let root = Dir::new("pod-security");
+    let flags = ["--pod-security-default", "baseline", "--pod-security-exempt-namespaces", "kube-system"];
+    let _up = Up::with(&root.0, "1", &flags);
+    let client = client(&root.0).await;
+    create_set(&client, "plain").await;
+    runs(&client, "plain", 1).await;
+    let labels = json!({"app": "host"});
+    let set = json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "host"},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"hostNetwork": true, "containers": [{"name": "c", "image": "example.com/daemon:1"}]},
+            },
+        },
+    });
+    let exempt = SETS.replace("default", "kube-system");
+    for path in [SETS, exempt.as_str()] {
+        let request =
+            Request::post(path).header("Content-Type", "application/json").body(set.to_string().into_bytes());
+        client.request::<Value>(request.unwrap()).await.unwrap();
+    }
+    let began = Instant::now();
+    let event = loop {
+        let events = get(&client, "/api/v1/namespaces/default/events").await;
+        let failed =
+            events["items"].as_array().unwrap().iter().find(|it| it["reason"] == "FailedCreate").cloned();
+        match failed {
+            Some(event) => break event,
+            None => assert!(began.elapsed() < PATIENCE, "there is no event: {events}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    let why = r#"violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)"#;
+    assert!(event["message"].as_str().unwrap().contains(why), "{event}");
+    while get(&client, &format!("{exempt}/host")).await["status"]["numberReady"] != json!(1) {
+        assert!(began.elapsed() < PATIENCE, "the exempt set has no pod");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::auth::{Deed, On, User};
+use crate::context::AuditAnnotation;
 use crate::metrics::Metrics;
 
 /// Lines that wait for the disk: two seconds of 5,000 requests a second, at some 1 kB each 10 MB.
@@ -40,6 +41,8 @@ pub(crate) struct Told<'a> {
     pub(crate) code: u16,
     /// Why it was allowed, if it was.
     pub(crate) reason: Option<String>,
+    /// What admission has to say about it.
+    pub(crate) annotations: &'a [AuditAnnotation],
     pub(crate) begun: Timestamp,
     pub(crate) ended: Timestamp,
 }
@@ -84,6 +87,9 @@ fn event(told: &Told<'_>) -> Value {
         let decision = if told.reason.is_some() { "allow" } else { "forbid" };
         annotations["authorization.k8s.io/decision"] = json!(decision);
         annotations["authorization.k8s.io/reason"] = json!(told.reason.as_deref().unwrap_or_default());
+    }
+    for (key, value) in told.annotations {
+        annotations[*key] = json!(value);
     }
     let took = told.ended.duration_since(told.begun);
     annotations["apiserver.latency.k8s.io/total"] = json!(format!("{}µs", took.as_micros()));
@@ -204,6 +210,7 @@ mod tests {
             user_agent: "kubectl/v1.33.0",
             code: 200,
             reason: Some("RBAC: allowed".to_owned()),
+            annotations: &[("pod-security.kubernetes.io/enforce-policy", "baseline:latest".into())],
             begun: "2026-01-01T00:00:00Z".parse().unwrap(),
             ended: "2026-01-01T00:00:00.001500Z".parse().unwrap(),
         };
@@ -214,7 +221,8 @@ mod tests {
               "annotations": {
                 "apiserver.latency.k8s.io/total": "1500µs",
                 "authorization.k8s.io/decision": "allow",
-                "authorization.k8s.io/reason": "RBAC: allowed"
+                "authorization.k8s.io/reason": "RBAC: allowed",
+                "pod-security.kubernetes.io/enforce-policy": "baseline:latest"
               },
               "apiVersion": "audit.k8s.io/v1",
               "auditID": "ID",

@@ -23,7 +23,11 @@ pub(crate) struct Context {
     pub(crate) field_validation: FieldValidation,
     pub(crate) user_agent: String,
     pub(crate) warnings: Mutex<Vec<String>>,
+    pub(crate) audit_annotations: Mutex<Vec<AuditAnnotation>>,
 }
+
+/// What admission adds to a request's line in the audit log.
+pub(crate) type AuditAnnotation = (&'static str, Cow<'static, str>);
 
 /// What becomes of fields that the type does not have, or that are there twice.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +49,7 @@ impl Context {
             field_validation: FieldValidation::default(),
             user_agent: String::new(),
             warnings: Mutex::default(),
+            audit_annotations: Mutex::default(),
         }
     }
 
@@ -77,6 +82,17 @@ impl Context {
         if !warnings.contains(&text) {
             warnings.push(text);
         }
+    }
+
+    /// Written with the request into the audit log. Admission may run more than once: the last value counts.
+    pub(crate) fn annotate_audit(&self, key: &'static str, value: impl Into<Cow<'static, str>>) {
+        let mut annotations = self.audit_annotations.lock().unwrap_or_else(PoisonError::into_inner);
+        annotations.retain(|(other, _)| *other != key);
+        annotations.push((key, value.into()));
+    }
+
+    pub(crate) fn take_audit_annotations(&self) -> Vec<AuditAnnotation> {
+        std::mem::take(&mut self.audit_annotations.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn take_warnings(&self) -> Vec<String> {

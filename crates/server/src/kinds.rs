@@ -4,7 +4,7 @@
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use crate::admission::Plugin;
+use crate::admission::{Plugin, Subject};
 use crate::admit::cause::Causes;
 use crate::admit::check::{self, Write};
 use crate::admit::{default, names, warn};
@@ -248,6 +248,7 @@ const DAEMON_SET: Kind = Kind {
         r#"{"currentNumberScheduled":0,"desiredNumberScheduled":0,"numberMisscheduled":0,"numberReady":0}"#,
     ),
     generation: Some(&["spec"]),
+    plugins: &[Plugin::PodSecurity(Subject::Template("/spec/template"))],
     default: default::daemonset,
     check: check::daemonset,
     warn: warn::daemonset,
@@ -306,6 +307,7 @@ pub(crate) static KINDS: &[Kind] = &[
         status: Status::Apart(r#"{"phase":"Active"}"#),
         fields: &["status.phase"],
         name: names::label_name,
+        plugins: &[Plugin::PodSecurity(Subject::Namespace)],
         columns: columns::NAMESPACE,
         default: default::namespace,
         check: check::namespace,
@@ -378,9 +380,11 @@ pub(crate) static KINDS: &[Kind] = &[
         plugins: &[
             Plugin::LimitRanger,
             Plugin::ServiceAccount,
+            Plugin::PodSecurity(Subject::Pod),
             Plugin::Priority,
             Plugin::TolerationSeconds,
             Plugin::RuntimeClass,
+            Plugin::AppArmor,
         ],
         columns: columns::POD,
         row_condition: columns::pod_is_over,
@@ -394,6 +398,7 @@ pub(crate) static KINDS: &[Kind] = &[
         returns_deleted: true,
         plural: "podtemplates",
         generation: Some(&["template"]),
+        plugins: &[Plugin::PodSecurity(Subject::Template("/template"))],
         columns: columns::POD_TEMPLATE,
         default: default::pod_template,
         check: check::pod_template,

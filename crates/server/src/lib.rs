@@ -78,6 +78,10 @@ use crate::pki::{Pki, Serving};
 use crate::refusal::Refusal;
 use crate::registry::{Registry, WINDOW, keep_house};
 
+pub use crate::admission::{
+    Level as PodSecurityLevel, LevelVersion as PodSecurityLevelVersion, PodSecurity,
+    Version as PodSecurityVersion,
+};
 pub use crate::data::{DataError, backup, has_store, restore};
 pub use crate::door::{Door, DoorError};
 pub use crate::pki::{PkiError, Who, certificate_serial, write_private};
@@ -206,6 +210,11 @@ impl Server {
     /// Services may claim external addresses in these ranges; without a call, none. `Err` says which range is not one.
     pub fn allow_external_ips(&self, ranges: &[String]) -> Result<(), String> {
         self.api.registry.memory.external_ips().set(ranges)
+    }
+
+    /// Sets the Pod Security policy of namespaces without labels, and the exemptions. `Err` says what is wrong with them.
+    pub fn set_pod_security(&self, settings: PodSecurity) -> Result<(), String> {
+        self.api.registry.memory.pod_security().set(settings)
     }
 
     /// Certificates that are asked for are good for so long at most, and for as long unless less is asked for.

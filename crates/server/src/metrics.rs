@@ -1,5 +1,6 @@
 //! What the server counts, as `/metrics` shows it. Names are upstream's where upstream counts the same.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub(crate) struct Metrics {
     commits: Histogram,
     revision: Gauge,
     objects: Family<Stored, Gauge>,
+    pod_security_evaluations: Family<PodSecurityEvaluation, Counter>,
+    pod_security_exemptions: Family<PodSecurityExemption, Counter>,
 }
 
 impl fmt::Debug for Metrics {
@@ -70,6 +73,25 @@ struct Stored {
     resource: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct PodSecurityEvaluation {
+    pub(crate) decision: &'static str,
+    pub(crate) policy_level: &'static str,
+    /// `future` if it is newer than the API that is served: a user cannot make up new ones.
+    pub(crate) policy_version: Cow<'static, str>,
+    pub(crate) mode: &'static str,
+    pub(crate) request_operation: &'static str,
+    pub(crate) resource: &'static str,
+    pub(crate) subresource: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct PodSecurityExemption {
+    pub(crate) request_operation: &'static str,
+    pub(crate) resource: &'static str,
+    pub(crate) subresource: &'static str,
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         let new_latency: fn() -> Histogram = || Histogram::new(LATENCY_S);
@@ -86,6 +108,8 @@ impl Default for Metrics {
             commits: Histogram::new(COMMIT_S),
             revision: Gauge::default(),
             objects: Family::default(),
+            pod_security_evaluations: Family::default(),
+            pod_security_exemptions: Family::default(),
         };
         let all = &mut metrics.collected;
         all.register("apiserver_request", "Requests answered", metrics.requests.clone());
@@ -127,6 +151,16 @@ impl Default for Metrics {
         );
         all.register("muster_store_revision", "Number of the last commit", metrics.revision.clone());
         all.register("apiserver_storage_objects", "Objects stored", metrics.objects.clone());
+        all.register(
+            "pod_security_evaluations",
+            "Pod Security evaluations, without exempt requests",
+            metrics.pod_security_evaluations.clone(),
+        );
+        all.register(
+            "pod_security_exemptions",
+            "Requests exempt from Pod Security",
+            metrics.pod_security_exemptions.clone(),
+        );
         metrics
     }
 }
@@ -171,6 +205,14 @@ impl Metrics {
 
     pub(crate) fn committed(&self, took: Duration) {
         self.commits.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn pod_security_evaluated(&self, evaluation: &PodSecurityEvaluation) {
+        self.pod_security_evaluations.get_or_create(evaluation).inc();
+    }
+
+    pub(crate) fn pod_security_exempted(&self, exemption: &PodSecurityExemption) {
+        self.pod_security_exemptions.get_or_create(exemption).inc();
     }
 
     /// All of it, as text.

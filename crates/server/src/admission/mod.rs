@@ -1,12 +1,14 @@
 //! What the server makes of an object beyond its own defaults and checks, by what else there is in the store. Upstream
 //! calls each of these a plugin; a kind's row names those that concern it, in upstream's order.
 
+mod app_armor;
 mod certificate_requester;
 mod external_ips;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod node_taint;
 mod pod_range;
+mod pod_security;
 mod priority;
 mod resource_quota;
 mod resources;
@@ -25,6 +27,8 @@ use crate::registry::Registry;
 use crate::route::{Part, Target};
 
 pub(crate) use pod_range::PodRanges;
+pub(crate) use pod_security::Subject;
+pub use pod_security::{Level, LevelVersion, PodSecurity, Version};
 pub(crate) use resource_quota::{Charge, Charges, count_quotas, has_quotas};
 pub(crate) use service_address::{DNS as DNS_ADDRESS, SERVER as SERVER_ADDRESS};
 
@@ -56,6 +60,8 @@ pub(crate) enum Plugin {
     CertificateRequester,
     ServiceAddress,
     ExternalIps,
+    AppArmor,
+    PodSecurity(Subject),
 }
 
 /// What admission remembers from one request to the next.
@@ -65,6 +71,7 @@ pub(crate) struct Memory {
     ranges: pod_range::PodRanges,
     charges: resource_quota::Charges,
     external_ips: external_ips::Allowed,
+    pod_security: pod_security::Settings,
 }
 
 impl Memory {
@@ -78,6 +85,10 @@ impl Memory {
 
     pub(crate) fn pod_ranges(&self) -> &PodRanges {
         &self.ranges
+    }
+
+    pub(crate) fn pod_security(&self) -> &pod_security::Settings {
+        &self.pod_security
     }
 }
 
@@ -104,7 +115,8 @@ pub(crate) async fn mutate(
             Plugin::RuntimeClass => runtime_class::mutate(registry, attempt, object)?,
             Plugin::CertificateRequester => certificate_requester::mutate(context, attempt, object),
             Plugin::ServiceAddress => service_address::mutate(registry, context, attempt, object)?,
-            Plugin::ExternalIps => {}
+            Plugin::AppArmor => app_armor::mutate(context, attempt, object),
+            Plugin::ExternalIps | Plugin::PodSecurity(_) => {}
         }
     }
     Ok(())
@@ -128,17 +140,25 @@ pub(crate) async fn validate(
     object: &Value,
 ) -> Result<Option<Charge>, Refusal> {
     auth::check_write(registry, &context.user, attempt, object)?;
-    if matches!(attempt.operation, Operation::Delete) || attempt.target.part != Part::Whole {
+    if matches!(attempt.operation, Operation::Delete) {
         return Ok(None);
     }
+    let is_whole = attempt.target.part == Part::Whole;
     for plugin in attempt.target.kind.plugins {
         match plugin {
+            Plugin::PodSecurity(subject) => {
+                pod_security::validate(registry, context, attempt, *subject, object).await?;
+            }
+            _ if !is_whole => {}
             Plugin::LimitRanger => limit_ranger::validate(registry, attempt, object)?,
             Plugin::Priority => priority::validate(registry, attempt, object)?,
             Plugin::RuntimeClass => runtime_class::validate(registry, attempt, object)?,
             Plugin::ExternalIps => external_ips::validate(registry, attempt, object)?,
             _ => {}
         }
+    }
+    if !is_whole {
+        return Ok(None);
     }
     resource_quota::charge(registry, context, attempt, object).await
 }

@@ -108,6 +108,10 @@ impl fmt::Display for Bad<'_> {
 }
 
 /// As Go's `%q`.
+pub(crate) fn go_quoted(text: &str) -> String {
+    Bad::Text(text).to_string()
+}
+
 fn write_quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     write!(f, "\"")?;
     for it in text.chars() {

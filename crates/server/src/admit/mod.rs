@@ -12,8 +12,8 @@ pub(crate) mod names;
 pub(crate) mod resources;
 pub(crate) mod warn;
 
-pub(crate) use self::cause::Cause;
 use self::cause::Causes;
+pub(crate) use self::cause::{Cause, go_quoted};
 use self::check::Write;
 pub(crate) use self::labels::selects;
 use crate::kinds::Kind;

@@ -17,7 +17,7 @@ use super::reply::{self, nothing_at, refusal};
 use super::{Api, Asked, BODY_BYTES_MAX, BoxError, Response};
 use crate::audit::Told;
 use crate::auth::{self, Deed, Grant, User};
-use crate::context::Context;
+use crate::context::{AuditAnnotation, Context};
 use crate::headers;
 use crate::limits::{BODY_TIMEOUT, HEADERS_MAX, Limits, URL_BYTES_MAX};
 use crate::metrics::{self, Counted};
@@ -33,6 +33,7 @@ struct Visit {
     user: Option<User>,
     impersonated: Option<User>,
     grant: Option<Grant>,
+    audit_annotations: Vec<AuditAnnotation>,
 }
 
 impl Api {
@@ -54,7 +55,15 @@ impl Api {
         let deed = Deed::of(request.method(), uri.path(), |name| query.value(name).map(str::to_owned));
         let kind = metrics::Kind::of(&deed.verb, route.as_ref());
 
-        let mut visit = Visit { deed, kind, now, user: None, impersonated: None, grant: None };
+        let mut visit = Visit {
+            deed,
+            kind,
+            now,
+            user: None,
+            impersonated: None,
+            grant: None,
+            audit_annotations: Vec::new(),
+        };
         // The parameters of what an agent serves are not ours.
         let timeout =
             if visit.kind.is_watch() || is_of_agent(route.as_ref()) { Ok(None) } else { query.timeout() };
@@ -81,6 +90,7 @@ impl Api {
                 user_agent: &user_agent,
                 code,
                 reason: visit.grant.as_ref().map(ToString::to_string),
+                annotations: &visit.audit_annotations,
                 begun: now,
                 ended: Timestamp::now(),
             };
@@ -166,6 +176,7 @@ impl Api {
         };
         let mut response = self.dispatch(route, &asked).await.unwrap_or_else(|it| refusal(&it));
         reply::warn(&mut response, asked.context.take_warnings());
+        visit.audit_annotations = asked.context.take_audit_annotations();
         Ok(response)
     }
 }

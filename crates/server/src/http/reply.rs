@@ -102,10 +102,23 @@ pub(super) fn with_body(code: StatusCode, media_type: &'static str, body: Body) 
     response
 }
 
+/// Characters of all warnings together. Beyond that each is cut, and what still does not fit is left out: a client gives up
+/// on headers that are too long. Upstream: `truncateAtTotalRunes`.
+const WARNINGS_CHARS_MAX: usize = 4 * 1024;
+/// Characters of one warning, once they are cut. Upstream: `truncateItemRunes`.
+const WARNING_CHARS_MAX: usize = 256;
+
 /// `Warning: 299 - "text"`: kubectl prints these.
 pub(super) fn warn(response: &mut Response, warnings: Vec<String>) {
+    let is_cut = WARNINGS_CHARS_MAX < warnings.iter().map(|it| it.chars().count()).sum();
+    let mut chars = 0;
     for text in warnings {
-        let text: String = text.chars().filter(|it| !it.is_control()).collect();
+        if is_cut && WARNINGS_CHARS_MAX <= chars {
+            return;
+        }
+        let chars_max = if is_cut { WARNING_CHARS_MAX } else { usize::MAX };
+        let text: String = text.chars().take(chars_max).filter(|it| !it.is_control()).collect();
+        chars += text.chars().count();
         let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
         if let Ok(value) = HeaderValue::from_bytes(format!("299 - \"{quoted}\"").as_bytes()) {
             response.headers_mut().append(WARNING, value);
@@ -128,5 +141,19 @@ mod tests {
         assert_eq!((code, etag.len()), (200, 66));
         assert_eq!(sent(&format!("\"other\", {etag}")), (304, etag.clone()));
         assert_eq!(sent("\"other\""), (200, etag));
+    }
+
+    #[test]
+    fn warnings_are_cut_when_they_are_too_long_together() {
+        let sent = |warnings: &[String]| {
+            let mut response = respond(StatusCode::OK, JSON, Bytes::new());
+            warn(&mut response, warnings.to_vec());
+            let lengths = response.headers().get_all(WARNING).iter().map(HeaderValue::len);
+            lengths.collect::<Vec<_>>()
+        };
+        let frame = r#"299 - """#.len();
+        assert_eq!(sent(&["w".repeat(4096)]), [4096 + frame]);
+        assert_eq!(sent(&["w".repeat(4096), "x".into()]), [256 + frame, 1 + frame]);
+        assert_eq!(sent(&vec!["w".repeat(300); 100]), [256 + frame; 16]);
     }
 }

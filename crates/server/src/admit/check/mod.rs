@@ -28,6 +28,7 @@ pub(crate) use self::node::node;
 pub(crate) use self::pod::{pod, pod_template};
 pub(crate) use self::quota::{limit_range, resource_quota};
 pub(crate) use self::runtime_class::runtime_class;
+pub(crate) use self::security::is_app_armor_profile;
 pub(crate) use self::small::{
     config_map, disruption_budget, event, lease, namespace, priority_class, secret,
 };

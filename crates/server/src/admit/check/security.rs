@@ -210,6 +210,12 @@ fn check_seccomp(profile: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
+pub(crate) fn is_app_armor_profile(profile: &Value) -> bool {
+    let mut causes = Causes::default();
+    check_app_armor(profile, &Path::new("appArmorProfile"), &mut causes);
+    causes.is_empty()
+}
+
 fn check_app_armor(profile: &Value, at: &Path, out: &mut Causes) {
     const PATH_BYTES_MAX: usize = 4095;
     if profile.is_null() {

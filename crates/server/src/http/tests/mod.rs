@@ -7,6 +7,7 @@ mod kept;
 mod kinds;
 mod limits;
 mod lines;
+mod pod_security;
 mod reads;
 mod rights;
 pub(super) mod samples;

@@ -1,0 +1,106 @@
+//! Deprecated AppArmor annotations of new pods become fields, which are what nodes and policies look at. Upstream:
+//! `applyAppArmorVersionSkew`.
+
+use serde_json::{Value, json};
+
+use super::Attempt;
+use crate::admit::check::is_app_armor_profile;
+use crate::context::Context;
+use crate::object::str_at;
+
+const PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+pub(super) fn mutate(context: &Context, attempt: Attempt<'_>, pod: &mut Value) {
+    let Some(annotations) = pod["metadata"]["annotations"].as_object() else { return };
+    let profiles: Vec<(String, String)> = annotations
+        .iter()
+        .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?.to_owned(), value.as_str()?.to_owned())))
+        .collect();
+    if profiles.is_empty() || !attempt.is_create() || str_at(pod, "spec.os.name") == "windows" {
+        return;
+    }
+    let of_pod = pod["spec"]["securityContext"]["appArmorProfile"].clone();
+    for containers in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in pod["spec"].get_mut(containers).and_then(Value::as_array_mut).into_iter().flatten() {
+            let name = str_at(container, "name").to_owned();
+            let Some((_, annotation)) = profiles.iter().find(|(of, _)| *of == name) else { continue };
+            if !container["securityContext"]["appArmorProfile"].is_null() {
+                continue;
+            }
+            let profile = field_of(annotation);
+            if profile.as_ref() == Some(&of_pod) {
+                continue;
+            }
+            if let Some(profile) = profile {
+                container["securityContext"]["appArmorProfile"] = profile;
+            }
+            context.warn(format!(
+                "metadata.annotations[{PREFIX}{name}]: deprecated since v1.30; use the \"appArmorProfile\" field instead"
+            ));
+        }
+    }
+}
+
+/// The field that says the same as an annotation, if that is valid.
+fn field_of(annotation: &str) -> Option<Value> {
+    let profile = match annotation {
+        "unconfined" => json!({"type": "Unconfined"}),
+        "runtime/default" => json!({"type": "RuntimeDefault"}),
+        other => json!({"type": "Localhost", "localhostProfile": other.strip_prefix("localhost/")?}),
+    };
+    is_app_armor_profile(&profile).then_some(profile)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use jiff::Timestamp;
+
+    use super::super::Operation;
+    use super::*;
+    use crate::auth::User;
+    use crate::kinds::Kind;
+    use crate::route::{Part, Target};
+
+    #[test]
+    fn annotations_of_new_pods_become_fields() {
+        let kind = Kind::find("", "v1", "pods").unwrap();
+        let target = Target { kind, namespace: Some("a".into()), name: "p".into(), part: Part::Whole };
+        let admitted = |annotation: &str, of_pod: &Value, is_create: bool| {
+            let mut pod = json!({
+                "metadata": {"annotations": {format!("{PREFIX}c"): annotation}},
+                "spec": {"securityContext": {"appArmorProfile": of_pod}, "containers": [{"name": "c"}, {"name": "d"}]},
+            });
+            let old = pod.clone();
+            let operation = if is_create { Operation::Create } else { Operation::Update { old: &old } };
+            let context = Context::new(User::server(), "create", Timestamp::UNIX_EPOCH);
+            mutate(&context, Attempt { target: &target, operation }, &mut pod);
+            assert_eq!(pod["spec"]["containers"][1], json!({"name": "d"}));
+            let field = &pod["spec"]["containers"][0]["securityContext"];
+            format!("{annotation:?} {field} {} warnings\n", context.take_warnings().len())
+        };
+        let none = Value::Null;
+        let lines = [
+            admitted("unconfined", &none, true),
+            admitted("localhost/x", &none, true),
+            admitted("runtime/default", &json!({"type": "RuntimeDefault"}), true),
+            admitted("runtime/default", &json!({"type": "Unconfined"}), true),
+            admitted("localhost/", &none, true),
+            admitted("localhost/ a", &none, true),
+            admitted("", &none, true),
+            admitted("unconfined", &none, false),
+        ];
+        // As kube-apiserver 1.36.4.
+        expect![[r#"
+            "unconfined" {"appArmorProfile":{"type":"Unconfined"}} 1 warnings
+            "localhost/x" {"appArmorProfile":{"localhostProfile":"x","type":"Localhost"}} 1 warnings
+            "runtime/default" null 0 warnings
+            "runtime/default" {"appArmorProfile":{"type":"RuntimeDefault"}} 1 warnings
+            "localhost/" null 1 warnings
+            "localhost/ a" null 1 warnings
+            "" null 1 warnings
+            "unconfined" null 0 warnings
+        "#]]
+        .assert_eq(&lines.concat());
+    }
+}

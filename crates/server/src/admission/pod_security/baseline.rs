@@ -1,0 +1,354 @@
+//! The controls of the level baseline: what lets a container reach the host.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::policy::{Pod, Values, Violation, named_containers, quoted, setters};
+use crate::admit::go_quoted;
+use crate::object::{list, str_at};
+
+const APP_ARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_PREFIX: &str = "container.seccomp.security.alpha.kubernetes.io/";
+
+/// Rule: AppArmor stays on: profiles are the runtime's default or one of the node's own, by field and by annotation.
+/// Upstream: `appArmorProfile_1_0`.
+pub(super) fn app_armor_profile(pod: Pod<'_>) -> Option<Violation> {
+    let (mut setters, values) = unconfined(pod, "appArmorProfile");
+    let allowed = |it: &str| it.is_empty() || it == "runtime/default" || it.starts_with("localhost/");
+    let mut annotations: Vec<String> = pod
+        .annotations()
+        .filter(|(name, value)| name.starts_with(APP_ARMOR_PREFIX) && !allowed(value))
+        .map(|(name, value)| format!("{name}={}", go_quoted(value)))
+        .collect();
+    annotations.sort();
+    if !annotations.is_empty() {
+        setters.push(if annotations.len() == 1 { "annotation" } else { "annotations" }.to_owned());
+    }
+    let values: Vec<_> = values.into_iter().chain(annotations.iter().map(String::as_str)).collect();
+    (!setters.is_empty()).then(|| Violation {
+        reason: if values.len() == 1 { "forbidden AppArmor profile" } else { "forbidden AppArmor profiles" },
+        detail: format!("{} must not set AppArmor profile type to {}", setters.join(" and "), quoted(values)),
+    })
+}
+
+/// The parts of a pod that set a profile of AppArmor or seccomp that does not confine processes, and the types of those
+/// profiles.
+pub(super) fn unconfined<'a>(pod: Pod<'a>, field: &str) -> (Vec<String>, Values<'a>) {
+    let mut types = Values::new();
+    let mut is_unconfined = |context: &'a Value| {
+        let kind = str_at(&context[field], "type");
+        let is_unconfined = !context[field].is_null() && !matches!(kind, "RuntimeDefault" | "Localhost");
+        if is_unconfined {
+            types.insert(kind);
+        }
+        is_unconfined
+    };
+    let is_pod = is_unconfined(&pod.spec["securityContext"]);
+    let containers = pod.containers_with(is_unconfined);
+    (setters(is_pod, &containers), types)
+}
+
+const DEFAULT_CAPABILITIES: [&str; 13] = [
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+];
+
+/// Rule: no capabilities are added beyond a runtime's default ones, and not `NET_RAW`.
+/// Upstream: `capabilitiesBaseline_1_0`.
+pub(super) fn capabilities(pod: Pod<'_>) -> Option<Violation> {
+    let mut added = Values::new();
+    let containers = pod.containers_with(|context| {
+        let others: Vec<_> =
+            added_capabilities(context).filter(|it| !DEFAULT_CAPABILITIES.contains(it)).collect();
+        added.extend(&others);
+        !others.is_empty()
+    });
+    (!containers.is_empty())
+        .then(|| Violation { reason: "non-default capabilities", detail: must_not_add(&containers, added) })
+}
+
+pub(super) fn added_capabilities(context: &Value) -> impl Iterator<Item = &str> {
+    list(&context["capabilities"], "add").iter().filter_map(Value::as_str)
+}
+
+pub(super) fn must_not_add(containers: &[&str], capabilities: Values<'_>) -> String {
+    format!(
+        "{} must not include {} in securityContext.capabilities.add",
+        named_containers(containers),
+        quoted(capabilities)
+    )
+}
+
+/// Rule: a pod does not share the host's network, process or IPC namespace.
+/// Upstream: `hostNamespaces_1_0`.
+pub(super) fn host_namespaces(pod: Pod<'_>) -> Option<Violation> {
+    let shared: Vec<_> = ["hostNetwork", "hostPID", "hostIPC"]
+        .into_iter()
+        .filter(|it| pod.spec[*it] == true)
+        .map(|it| format!("{it}=true"))
+        .collect();
+    (!shared.is_empty()).then(|| Violation { reason: "host namespaces", detail: shared.join(", ") })
+}
+
+/// Rule: a pod mounts no path of the host.
+/// Upstream: `hostPathVolumes_1_0`.
+pub(super) fn host_path_volumes(pod: Pod<'_>) -> Option<Violation> {
+    let volumes = list(pod.spec, "volumes").iter().filter(|it| !it["hostPath"].is_null());
+    let names: Vec<_> = volumes.map(|it| str_at(it, "name")).collect();
+    let noun = if names.len() == 1 { "volume" } else { "volumes" };
+    (!names.is_empty())
+        .then(|| Violation { reason: "hostPath volumes", detail: format!("{noun} {}", quoted(names)) })
+}
+
+/// Rule: a container takes no port of the host.
+/// Upstream: `hostPorts_1_0`.
+pub(super) fn host_ports(pod: Pod<'_>) -> Option<Violation> {
+    let mut ports = BTreeSet::new();
+    let mut containers = Vec::new();
+    for container in pod.containers() {
+        let taken = list(container, "ports").iter().filter_map(|it| it["hostPort"].as_i64());
+        let taken: Vec<_> = taken.filter(|it| *it != 0).map(|it| it.to_string()).collect();
+        if !taken.is_empty() {
+            containers.push(str_at(container, "name"));
+            ports.extend(taken);
+        }
+    }
+    (!containers.is_empty()).then(|| Violation {
+        reason: "hostPort",
+        detail: format!(
+            "{} {} {} {}",
+            named_containers(&containers),
+            if containers.len() == 1 { "uses" } else { "use" },
+            if ports.len() == 1 { "hostPort" } else { "hostPorts" },
+            ports.into_iter().collect::<Vec<_>>().join(", ")
+        ),
+    })
+}
+
+/// Rule: probes and lifecycle hooks go to the pod itself: the node's agent must not be made to call other hosts.
+/// Upstream: `hostProbesAndHostLifecycleV1Dot34`.
+pub(super) fn host_probes_and_lifecycle(pod: Pod<'_>) -> Option<Violation> {
+    let (mut containers, mut hosts) = (Values::new(), Values::new());
+    for container in pod.containers() {
+        let lifecycle = &container["lifecycle"];
+        let handlers = [
+            &container["livenessProbe"],
+            &container["readinessProbe"],
+            &container["startupProbe"],
+            &lifecycle["postStart"],
+            &lifecycle["preStop"],
+        ];
+        let called =
+            handlers.into_iter().flat_map(|it| [str_at(it, "httpGet.host"), str_at(it, "tcpSocket.host")]);
+        for host in called.filter(|it| !it.is_empty()) {
+            containers.insert(str_at(container, "name"));
+            hosts.insert(host);
+        }
+    }
+    let containers: Vec<_> = containers.into_iter().collect();
+    (!containers.is_empty()).then(|| Violation {
+        reason: "probe or lifecycle host",
+        detail: format!(
+            "{} {} {} {}",
+            named_containers(&containers),
+            if containers.len() == 1 { "uses" } else { "use" },
+            if hosts.len() == 1 { "probe or lifecycle host" } else { "probe or lifecycle hosts" },
+            quoted(hosts)
+        ),
+    })
+}
+
+/// Rule: no container is privileged.
+/// Upstream: `privileged_1_0`.
+pub(super) fn privileged(pod: Pod<'_>) -> Option<Violation> {
+    let containers = pod.containers_with(|context| context["privileged"] == true);
+    (!containers.is_empty()).then(|| Violation {
+        reason: "privileged",
+        detail: format!("{} must not set securityContext.privileged=true", named_containers(&containers)),
+    })
+}
+
+/// Rule: `/proc` keeps its masks.
+/// Upstream: `procMount_1_0`.
+pub(super) fn proc_mount(pod: Pod<'_>) -> Option<Violation> {
+    let mut values = Values::new();
+    let containers = pod.containers_with(|context| match context["procMount"].as_str() {
+        None | Some("Default") => false,
+        Some(other) => {
+            values.insert(other);
+            true
+        }
+    });
+    (!containers.is_empty()).then(|| Violation {
+        reason: "procMount",
+        detail: format!(
+            "{} must not set securityContext.procMount to {}",
+            named_containers(&containers),
+            quoted(values)
+        ),
+    })
+}
+
+/// Rule: since 1.35 a pod in a user namespace may unmask `/proc` at the level baseline.
+/// Upstream: `procMount1_35baseline`.
+pub(super) fn proc_mount_unless_user_namespace(pod: Pod<'_>) -> Option<Violation> {
+    if pod.has_user_namespace() { None } else { proc_mount(pod) }
+}
+
+pub(super) fn se_linux_options_1_0(pod: Pod<'_>) -> Option<Violation> {
+    se_linux_options(pod, &["", "container_t", "container_init_t", "container_kvm_t"])
+}
+
+pub(super) fn se_linux_options_1_31(pod: Pod<'_>) -> Option<Violation> {
+    se_linux_options(pod, &["", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"])
+}
+
+/// Rule: SELinux types are those of containers, and neither user nor role is set. Since 1.31 `container_engine_t` is one of
+/// those types.
+/// Upstream: `seLinuxOptions`.
+fn se_linux_options<'a>(pod: Pod<'a>, types: &[&str]) -> Option<Violation> {
+    let mut others = Values::new();
+    let (mut is_user_set, mut is_role_set) = (false, false);
+    let mut is_bad = |context: &'a Value| {
+        let options = &context["seLinuxOptions"];
+        let kind = str_at(options, "type");
+        let (has_user, has_role) = (!str_at(options, "user").is_empty(), !str_at(options, "role").is_empty());
+        is_user_set |= has_user;
+        is_role_set |= has_role;
+        let is_other = !types.contains(&kind);
+        if is_other {
+            others.insert(kind);
+        }
+        is_other || has_user || has_role
+    };
+    let is_pod = is_bad(&pod.spec["securityContext"]);
+    let containers = pod.containers_with(is_bad);
+    let setters = setters(is_pod, &containers);
+    if setters.is_empty() {
+        return None;
+    }
+    let mut wrong = Vec::new();
+    if !others.is_empty() {
+        wrong.push(format!("{} {}", if others.len() == 1 { "type" } else { "types" }, quoted(others)));
+    }
+    wrong.extend(is_user_set.then(|| "user may not be set".to_owned()));
+    wrong.extend(is_role_set.then(|| "role may not be set".to_owned()));
+    Some(Violation {
+        reason: "seLinuxOptions",
+        detail: format!(
+            "{} set forbidden securityContext.seLinuxOptions: {}",
+            setters.join(" and "),
+            wrong.join("; ")
+        ),
+    })
+}
+
+/// Rule: up to 1.18 the annotations of seccomp name the runtime's default profile or one of the node's own.
+/// Upstream: `seccompProfileBaseline_1_0`.
+pub(super) fn seccomp_annotations(pod: Pod<'_>) -> Option<Violation> {
+    let allowed =
+        |it: &str| matches!(it, "runtime/default" | "docker/default") || it.starts_with("localhost/");
+    let names: BTreeSet<_> = pod.containers().map(|it| str_at(it, "name")).collect();
+    let is_profile = |name: &str| {
+        name == SECCOMP_POD || name.strip_prefix(SECCOMP_PREFIX).is_some_and(|it| names.contains(it))
+    };
+    let forbidden: BTreeSet<_> = pod
+        .annotations()
+        .filter(|(name, value)| is_profile(name) && !allowed(value))
+        .map(|(name, value)| format!("{name}={}", go_quoted(value)))
+        .collect();
+    (!forbidden.is_empty()).then(|| Violation {
+        reason: "seccompProfile",
+        detail: format!(
+            "forbidden {} {}",
+            if forbidden.len() == 1 { "annotation" } else { "annotations" },
+            forbidden.into_iter().collect::<Vec<_>>().join(", ")
+        ),
+    })
+}
+
+/// Rule: seccomp is not turned off: a profile that is set is the runtime's default or one of the node's own.
+/// Upstream: `seccompProfileBaseline_1_19`.
+pub(super) fn seccomp_profile(pod: Pod<'_>) -> Option<Violation> {
+    let (setters, types) = unconfined(pod, "seccompProfile");
+    (!setters.is_empty()).then(|| must_not_set_seccomp(&setters, types))
+}
+
+pub(super) fn must_not_set_seccomp(setters: &[String], types: Values<'_>) -> Violation {
+    Violation {
+        reason: "seccompProfile",
+        detail: format!(
+            "{} must not set securityContext.seccompProfile.type to {}",
+            setters.join(" and "),
+            quoted(types)
+        ),
+    }
+}
+
+/// The sysctls that are isolated from the host and from other pods, by the version that allows them first.
+const SAFE_SYSCTLS: [(u64, &str); 12] = [
+    (0, "kernel.shm_rmid_forced"),
+    (0, "net.ipv4.ip_local_port_range"),
+    (0, "net.ipv4.tcp_syncookies"),
+    (0, "net.ipv4.ping_group_range"),
+    (0, "net.ipv4.ip_unprivileged_port_start"),
+    (27, "net.ipv4.ip_local_reserved_ports"),
+    (29, "net.ipv4.tcp_keepalive_time"),
+    (29, "net.ipv4.tcp_fin_timeout"),
+    (29, "net.ipv4.tcp_keepalive_intvl"),
+    (29, "net.ipv4.tcp_keepalive_probes"),
+    (32, "net.ipv4.tcp_rmem"),
+    (32, "net.ipv4.tcp_wmem"),
+];
+
+pub(super) fn sysctls_1_0(pod: Pod<'_>) -> Option<Violation> {
+    sysctls(pod, 0)
+}
+
+pub(super) fn sysctls_1_27(pod: Pod<'_>) -> Option<Violation> {
+    sysctls(pod, 27)
+}
+
+pub(super) fn sysctls_1_29(pod: Pod<'_>) -> Option<Violation> {
+    sysctls(pod, 29)
+}
+
+pub(super) fn sysctls_1_32(pod: Pod<'_>) -> Option<Violation> {
+    sysctls(pod, 32)
+}
+
+/// Rule: a pod sets safe sysctls only. 1.27, 1.29 and 1.32 added some.
+/// Upstream: `sysctls`.
+fn sysctls(pod: Pod<'_>, minor: u64) -> Option<Violation> {
+    let is_safe = |name: &str| SAFE_SYSCTLS.iter().any(|(since, safe)| *since <= minor && *safe == name);
+    let names = list(&pod.spec["securityContext"], "sysctls").iter().map(|it| str_at(it, "name"));
+    let forbidden: Vec<_> = names.filter(|it| !is_safe(it)).collect();
+    (!forbidden.is_empty()).then(|| Violation { reason: "forbidden sysctls", detail: forbidden.join(", ") })
+}
+
+/// Rule: neither the pod nor a container is a HostProcess on Windows.
+/// Upstream: `windowsHostProcess_1_0`.
+pub(super) fn windows_host_process(pod: Pod<'_>) -> Option<Violation> {
+    let is_host = |context: &Value| context["windowsOptions"]["hostProcess"] == true;
+    let setters = setters(is_host(&pod.spec["securityContext"]), &pod.containers_with(is_host));
+    (!setters.is_empty()).then(|| Violation {
+        reason: "hostProcess",
+        detail: format!(
+            "{} must not set securityContext.windowsOptions.hostProcess=true",
+            setters.join(" and ")
+        ),
+    })
+}

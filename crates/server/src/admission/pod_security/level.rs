@@ -1,0 +1,282 @@
+//! Levels, policy versions, and the policy that a namespace's labels select.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde_json::{Map, Value};
+
+use crate::admit::Cause;
+
+/// Prefix of the labels on namespaces and of the annotations in the audit log.
+pub(super) const PREFIX: &str = "pod-security.kubernetes.io/";
+
+pub(super) const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+pub(super) const ENFORCE_VERSION: &str = "pod-security.kubernetes.io/enforce-version";
+pub(super) const AUDIT: &str = "pod-security.kubernetes.io/audit";
+pub(super) const AUDIT_VERSION: &str = "pod-security.kubernetes.io/audit-version";
+pub(super) const WARN: &str = "pod-security.kubernetes.io/warn";
+pub(super) const WARN_VERSION: &str = "pod-security.kubernetes.io/warn-version";
+
+const BAD_LEVEL: &str = "must be one of privileged, baseline, restricted";
+const BAD_VERSION: &str = r#"must be "latest" or "v1.x""#;
+
+/// A Pod Security level, from the most permissive to the strictest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    Privileged,
+    Baseline,
+    Restricted,
+}
+
+/// A policy version. `Latest` is newer than every minor version of Kubernetes 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Version {
+    Minor(u64),
+    Latest,
+}
+
+/// What one mode checks pods against. Written `LEVEL` or `LEVEL:VERSION`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LevelVersion {
+    pub level: Level,
+    pub version: Version,
+}
+
+/// What each mode of a namespace checks pods against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Policy {
+    pub(super) enforce: LevelVersion,
+    pub(super) audit: LevelVersion,
+    pub(super) warn: LevelVersion,
+}
+
+impl LevelVersion {
+    pub const PRIVILEGED: Self = Self { level: Level::Privileged, version: Version::Latest };
+
+    pub(super) fn is_privileged(self) -> bool {
+        self.level == Level::Privileged
+    }
+
+    /// Whether both select the same controls: the version means nothing at the level privileged.
+    fn is_equivalent(self, other: Self) -> bool {
+        self == other || self.is_privileged() && other.is_privileged()
+    }
+}
+
+impl Policy {
+    pub(super) fn is_privileged(self) -> bool {
+        [self.enforce, self.audit, self.warn].into_iter().all(LevelVersion::is_privileged)
+    }
+
+    pub(super) fn is_equivalent(self, other: Self) -> bool {
+        self.enforce.is_equivalent(other.enforce)
+            && self.audit.is_equivalent(other.audit)
+            && self.warn.is_equivalent(other.warn)
+    }
+
+    /// Rule: a namespace's labels replace the defaults one by one. A label that cannot be read counts as `restricted` for
+    /// enforce and as `privileged` for audit and warn, and its version as `latest`. An enforce label stricter than the warn
+    /// level raises it, unless a label sets warn.
+    /// Upstream: `PolicyToEvaluate`.
+    pub(super) fn of_labels(labels: &Map<String, Value>, defaults: Self) -> (Self, Vec<Cause>) {
+        let mut labels = Labels { labels, causes: Vec::new() };
+        let mut policy = defaults;
+        let enforce = labels.read::<Level>(ENFORCE);
+        if let Some(level) = enforce {
+            policy.enforce.level = level.unwrap_or(Level::Restricted);
+        }
+        if let Some(version) = labels.read::<Version>(ENFORCE_VERSION) {
+            policy.enforce.version = version.unwrap_or(Version::Latest);
+        }
+        if let Some(level) = labels.read::<Level>(AUDIT) {
+            policy.audit.level = level.unwrap_or(Level::Privileged);
+        }
+        if let Some(version) = labels.read::<Version>(AUDIT_VERSION) {
+            policy.audit.version = version.unwrap_or(Version::Latest);
+        }
+        let warn = labels.read::<Level>(WARN);
+        if let Some(level) = warn {
+            policy.warn.level = level.unwrap_or(Level::Privileged);
+        }
+        let warn_version = labels.read::<Version>(WARN_VERSION);
+        if let Some(version) = warn_version {
+            policy.warn.version = version.unwrap_or(Version::Latest);
+        }
+        let is_enforced = matches!(enforce, Some(Some(_)));
+        if warn.is_none() && is_enforced && policy.warn.level < policy.enforce.level {
+            policy.warn.level = policy.enforce.level;
+            if warn_version.is_none() {
+                policy.warn.version = policy.enforce.version;
+            }
+        }
+        (policy, labels.causes)
+    }
+}
+
+/// A namespace's labels, and what is wrong with those that were read.
+struct Labels<'a> {
+    labels: &'a Map<String, Value>,
+    causes: Vec<Cause>,
+}
+
+impl Labels<'_> {
+    /// `None` without the label, `Some(None)` if its value cannot be read.
+    fn read<T: FromStr<Err = &'static str>>(&mut self, label: &str) -> Option<Option<T>> {
+        let text = self.labels.get(label)?.as_str().unwrap_or_default();
+        let parsed = text.parse::<T>();
+        if let Err(why) = &parsed {
+            self.causes.push(Cause::invalid(format_args!("metadata.labels[{label}]"), text, why));
+        }
+        Some(parsed.ok())
+    }
+}
+
+impl FromStr for Level {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "privileged" => Ok(Self::Privileged),
+            "baseline" => Ok(Self::Baseline),
+            "restricted" => Ok(Self::Restricted),
+            _ => Err(BAD_LEVEL),
+        }
+    }
+}
+
+impl FromStr for Version {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "latest" {
+            return Ok(Self::Latest);
+        }
+        let minor = text.strip_prefix("v1.").ok_or(BAD_VERSION)?;
+        let is_plain =
+            minor.bytes().all(|it| it.is_ascii_digit()) && (minor == "0" || !minor.starts_with('0'));
+        // Go's int is signed.
+        let minor = minor.parse::<i64>().ok().and_then(|it| u64::try_from(it).ok());
+        minor.filter(|_| is_plain).map(Self::Minor).ok_or(BAD_VERSION)
+    }
+}
+
+impl FromStr for LevelVersion {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (level, version) = text.split_once(':').unwrap_or((text, "latest"));
+        Ok(Self { level: level.parse()?, version: version.parse()? })
+    }
+}
+
+impl Level {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Privileged => "privileged",
+            Self::Baseline => "baseline",
+            Self::Restricted => "restricted",
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Minor(minor) => write!(f, "v1.{minor}"),
+            Self::Latest => write!(f, "latest"),
+        }
+    }
+}
+
+impl fmt::Display for LevelVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.level.name(), self.version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    /// The policy and the complaints for labels without their prefix.
+    fn read(labels: &[(&str, &str)], defaults: Policy) -> String {
+        let labels = labels.iter().map(|(name, value)| (format!("{PREFIX}{name}"), json!(value))).collect();
+        let (policy, causes) = Policy::of_labels(&labels, defaults);
+        let mut lines = format!("enforce {}, audit {}, warn {}\n", policy.enforce, policy.audit, policy.warn);
+        for cause in causes {
+            lines += &format!("  {}: {}\n", cause.field, cause.message);
+        }
+        lines
+    }
+
+    const PRIVILEGED: Policy = Policy {
+        enforce: LevelVersion::PRIVILEGED,
+        audit: LevelVersion::PRIVILEGED,
+        warn: LevelVersion::PRIVILEGED,
+    };
+
+    #[test]
+    fn labels_select_level_and_version_of_each_mode() {
+        let strict: Policy = Policy {
+            enforce: "baseline:v1.20".parse().unwrap(),
+            audit: "restricted".parse().unwrap(),
+            warn: "restricted:v1.30".parse().unwrap(),
+        };
+        let read = |labels: &[(&str, &str)]| read(labels, PRIVILEGED) + &read(labels, strict);
+        expect![[r#"
+            enforce privileged:latest, audit privileged:latest, warn privileged:latest
+            enforce baseline:v1.20, audit restricted:latest, warn restricted:v1.30
+            enforce baseline:latest, audit privileged:latest, warn baseline:latest
+            enforce baseline:v1.20, audit restricted:latest, warn restricted:v1.30
+            enforce restricted:v1.25, audit privileged:latest, warn restricted:v1.25
+            enforce restricted:v1.25, audit restricted:latest, warn restricted:v1.30
+            enforce restricted:v1.25, audit privileged:latest, warn restricted:v1.31
+            enforce restricted:v1.25, audit restricted:latest, warn restricted:v1.31
+            enforce restricted:latest, audit privileged:latest, warn privileged:latest
+            enforce restricted:v1.20, audit restricted:latest, warn privileged:v1.30
+            enforce privileged:latest, audit baseline:v1.0, warn privileged:latest
+            enforce privileged:v1.20, audit baseline:v1.0, warn restricted:v1.30
+        "#]]
+        .assert_eq(
+            &[
+                read(&[("other", "x")]),
+                read(&[("enforce", "baseline")]),
+                read(&[("enforce", "restricted"), ("enforce-version", "v1.25")]),
+                read(&[("enforce", "restricted"), ("enforce-version", "v1.25"), ("warn-version", "v1.31")]),
+                read(&[("enforce", "restricted"), ("warn", "privileged")]),
+                read(&[("enforce", "privileged"), ("audit", "baseline"), ("audit-version", "v1.0")]),
+            ]
+            .concat(),
+        );
+    }
+
+    #[test]
+    fn labels_that_cannot_be_read_enforce_restricted_and_do_not_audit_or_warn() {
+        let labels = [
+            ("enforce", "Baseline"),
+            ("enforce-version", "v1.01"),
+            ("audit", ""),
+            ("audit-version", "v1.9223372036854775808"),
+            ("warn", "strict"),
+            ("warn-version", "1.30"),
+        ];
+        expect![[r#"
+            enforce restricted:latest, audit privileged:latest, warn privileged:latest
+              metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: "Baseline": must be one of privileged, baseline, restricted
+              metadata.labels[pod-security.kubernetes.io/enforce-version]: Invalid value: "v1.01": must be "latest" or "v1.x"
+              metadata.labels[pod-security.kubernetes.io/audit]: Invalid value: "": must be one of privileged, baseline, restricted
+              metadata.labels[pod-security.kubernetes.io/audit-version]: Invalid value: "v1.9223372036854775808": must be "latest" or "v1.x"
+              metadata.labels[pod-security.kubernetes.io/warn]: Invalid value: "strict": must be one of privileged, baseline, restricted
+              metadata.labels[pod-security.kubernetes.io/warn-version]: Invalid value: "1.30": must be "latest" or "v1.x"
+            enforce restricted:latest, audit privileged:latest, warn privileged:latest
+              metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: "none": must be one of privileged, baseline, restricted
+        "#]]
+        .assert_eq(&(read(&labels, PRIVILEGED) + &read(&[("enforce", "none")], PRIVILEGED)));
+        for text in ["", "v1", "v1.", "v1.+1", "v1.-1", "v2.1", "V1.1", "v1.1 ", "v1.1.1", "Latest"] {
+            assert!(text.parse::<Version>().is_err(), "{text:?}");
+        }
+    }
+}

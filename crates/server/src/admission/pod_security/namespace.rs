@@ -1,0 +1,197 @@
+//! Writes of namespaces: their Pod Security labels must be valid, and a stricter enforce level warns about the pods that
+//! would no longer be admitted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::level::{self, LevelVersion, Policy};
+use super::policy::{Pod, reasons, violations};
+use super::{Attempt, Operation, PodSecurity};
+use crate::context::Context;
+use crate::kinds::Kind;
+use crate::object::{self, list, str_at};
+use crate::refusal::Refusal;
+use crate::registry::Registry;
+use crate::selector::Selector;
+
+/// Pods checked for one write of a namespace.
+const PODS_MAX: usize = 3_000;
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Pods checked before other requests of the same thread have their turn.
+const PODS_PER_TURN: usize = 64;
+
+/// Rule: a namespace's Pod Security labels must be valid when it is created and whenever they change. An enforce level that
+/// becomes stricter is accepted with warnings about existing pods that violate it.
+/// Upstream: `ValidateNamespace`.
+pub(super) async fn validate(
+    registry: &Registry,
+    context: &Context,
+    attempt: Attempt<'_>,
+    namespace: &Value,
+) -> Result<(), Refusal> {
+    let settings = registry.memory.pod_security().get();
+    let name = attempt.target.name.as_str();
+    let (policy, causes) = settings.policy_of_object(namespace);
+    let is_exempt = settings.exempt_namespaces.iter().any(|it| it == name);
+    let invalid = || Refusal::invalid(attempt.target.kind, name, &causes);
+    match attempt.operation {
+        Operation::Create if !causes.is_empty() => return Err(invalid()),
+        Operation::Create => {}
+        Operation::Update { old } => {
+            let (before, old_causes) = settings.policy_of_object(old);
+            let is_same = causes.len() == old_causes.len()
+                && causes.iter().zip(&old_causes).all(|(a, b)| a.field == b.field && a.message == b.message);
+            if !causes.is_empty() && !is_same {
+                return Err(invalid());
+            }
+            if !is_stricter(policy.enforce, before.enforce) {
+                return Ok(());
+            }
+        }
+        Operation::Delete => return Ok(()),
+    }
+    if is_exempt {
+        if let Some(warning) = ignored(settings, name, policy, namespace) {
+            context.warn(warning);
+        }
+        return Ok(());
+    }
+    if !attempt.is_create() {
+        let kind = Kind::find("", "v1", "pods").expect("it is in the table");
+        let (pods, _) = registry.list(kind, Some(name), &Selector::default());
+        for warning in violators(settings, name, policy.enforce, &pods).await {
+            context.warn(warning);
+        }
+    }
+    Ok(())
+}
+
+/// Whether pods that were admitted before may violate the new enforce level.
+fn is_stricter(new: LevelVersion, old: LevelVersion) -> bool {
+    new != old && !new.is_privileged() && !(new.version == old.version && new.level < old.level)
+}
+
+/// Rule: warnings about existing pods are grouped by what they violate, and name the first pod of each group. At most 3,000
+/// pods are checked, for at most a second, one of each controller first; pods with an exempt runtime class are left out.
+/// Upstream: `EvaluatePodsInNamespace`.
+async fn violators(
+    settings: &PodSecurity,
+    namespace: &str,
+    enforce: LevelVersion,
+    pods: &[Bytes],
+) -> Vec<String> {
+    let mut found =
+        Found { enforce, deadline: Instant::now() + CHECK_TIMEOUT, checked: 0, groups: BTreeMap::new() };
+    let mut total = pods.len();
+    let mut controllers = BTreeSet::new();
+    let mut replicas = Vec::new();
+    for (at, stored) in pods.iter().enumerate() {
+        if found.is_over() {
+            break;
+        }
+        if at % PODS_PER_TURN == PODS_PER_TURN - 1 {
+            tokio::task::yield_now().await;
+        }
+        let pod = object::parse(stored);
+        if settings.exempts_runtime_class(&pod["spec"]) {
+            total -= 1;
+            continue;
+        }
+        let owner = list(&pod["metadata"], "ownerReferences").iter().find(|it| it["controller"] == true);
+        if owner.is_some_and(|it| !controllers.insert(str_at(it, "uid").to_owned())) {
+            replicas.push(stored);
+        } else {
+            found.check(&pod);
+        }
+    }
+    for (at, stored) in replicas.into_iter().enumerate() {
+        if found.is_over() {
+            break;
+        }
+        if at % PODS_PER_TURN == PODS_PER_TURN - 1 {
+            tokio::task::yield_now().await;
+        }
+        found.check(&object::parse(stored));
+    }
+    let Found { checked, groups, .. } = found;
+    let mut warnings = Vec::new();
+    if checked < total {
+        warnings.push(format!(
+            "new PodSecurity enforce level only checked against the first {checked} of {total} existing pods"
+        ));
+    }
+    if !groups.is_empty() {
+        warnings.push(format!(
+            "existing pods in namespace \"{namespace}\" violate the new PodSecurity enforce level \"{enforce}\""
+        ));
+    }
+    let mut lines: Vec<_> = groups
+        .into_iter()
+        .map(|(reasons, (name, count))| match count {
+            1 => format!("{name}: {reasons}"),
+            2 => format!("{name} (and 1 other pod): {reasons}"),
+            _ => format!("{name} (and {} other pods): {reasons}", count - 1),
+        })
+        .collect();
+    lines.sort();
+    warnings.append(&mut lines);
+    warnings
+}
+
+/// What the pods that were checked so far violate.
+struct Found {
+    enforce: LevelVersion,
+    deadline: Instant,
+    checked: usize,
+    /// By reasons: the first pod by name, and how many.
+    groups: BTreeMap<String, (String, usize)>,
+}
+
+impl Found {
+    fn is_over(&self) -> bool {
+        PODS_MAX <= self.checked || self.deadline <= Instant::now()
+    }
+
+    fn check(&mut self, pod: &Value) {
+        self.checked += 1;
+        let wrong = violations(self.enforce, Pod { metadata: &pod["metadata"], spec: &pod["spec"] });
+        if wrong.is_empty() {
+            return;
+        }
+        let name = str_at(pod, "metadata.name");
+        let (first, count) = self.groups.entry(reasons(&wrong)).or_insert_with(|| (name.to_owned(), 0));
+        if name < first.as_str() {
+            name.clone_into(first);
+        }
+        *count += 1;
+    }
+}
+
+/// Labels on an exempt namespace have no effect, which surprises: the warning lists them.
+/// Upstream: `exemptNamespaceWarning`.
+fn ignored(settings: &PodSecurity, name: &str, policy: Policy, namespace: &Value) -> Option<String> {
+    if policy.is_privileged() || policy.is_equivalent(settings.defaults()) {
+        return None;
+    }
+    let labels = &namespace["metadata"]["labels"];
+    let modes = [
+        ("enforce", policy.enforce, level::ENFORCE, level::ENFORCE_VERSION),
+        ("audit", policy.audit, level::AUDIT, level::AUDIT_VERSION),
+        ("warn", policy.warn, level::WARN, level::WARN_VERSION),
+    ];
+    let set: Vec<_> = modes
+        .into_iter()
+        .filter(|(_, it, level, version)| {
+            !it.is_privileged() && (labels[*level].is_string() || labels[*version].is_string())
+        })
+        .map(|(mode, it, ..)| format!("{mode}={it}"))
+        .collect();
+    Some(format!(
+        "namespace \"{name}\" is exempt from Pod Security, and the policy ({}) will be ignored",
+        set.join(", ")
+    ))
+}

@@ -1,0 +1,210 @@
+//! Which controls apply at a level and policy version, and what they say about a pod. A pure function over the pod's
+//! metadata and spec, so it serves pods and the templates of pods alike. Upstream: `k8s.io/pod-security-admission/policy`.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::level::{Level, LevelVersion, Version};
+use super::{baseline, restricted};
+use crate::object::{list, str_at};
+
+/// What a control looks at: a pod, or a pod template.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pod<'a> {
+    pub(super) metadata: &'a Value,
+    pub(super) spec: &'a Value,
+}
+
+/// Why a control forbids a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Violation {
+    pub(super) reason: &'static str,
+    /// Which parts of the pod, and what they must not or must set.
+    pub(super) detail: String,
+}
+
+pub(super) type Check = fn(Pod<'_>) -> Option<Violation>;
+
+/// One control of the Pod Security Standards.
+#[derive(Debug)]
+struct Control {
+    id: &'static str,
+    level: Level,
+    /// Oldest first: the minor version of Kubernetes since which the control checks this.
+    revisions: &'static [(u64, Check)],
+    /// The control of the level baseline that this one includes.
+    replaces: Option<&'static str>,
+}
+
+const fn baseline(id: &'static str, revisions: &'static [(u64, Check)]) -> Control {
+    Control { id, level: Level::Baseline, revisions, replaces: None }
+}
+
+const fn restricted(
+    id: &'static str,
+    revisions: &'static [(u64, Check)],
+    replaces: Option<&'static str>,
+) -> Control {
+    Control { id, level: Level::Restricted, revisions, replaces }
+}
+
+/// Baseline first, then restricted, each by name: violations are listed in this order.
+static CONTROLS: &[Control] = &[
+    baseline("appArmorProfile", &[(0, baseline::app_armor_profile)]),
+    baseline("capabilities_baseline", &[(0, baseline::capabilities)]),
+    baseline("hostNamespaces", &[(0, baseline::host_namespaces)]),
+    baseline("hostPathVolumes", &[(0, baseline::host_path_volumes)]),
+    baseline("hostPorts", &[(0, baseline::host_ports)]),
+    baseline("hostProbesAndHostLifecycle", &[(34, baseline::host_probes_and_lifecycle)]),
+    baseline("privileged", &[(0, baseline::privileged)]),
+    baseline("procMount", &[(0, baseline::proc_mount), (35, baseline::proc_mount_unless_user_namespace)]),
+    baseline("seLinuxOptions", &[(0, baseline::se_linux_options_1_0), (31, baseline::se_linux_options_1_31)]),
+    baseline(
+        "seccompProfile_baseline",
+        &[(0, baseline::seccomp_annotations), (19, baseline::seccomp_profile)],
+    ),
+    baseline(
+        "sysctls",
+        &[
+            (0, baseline::sysctls_1_0),
+            (27, baseline::sysctls_1_27),
+            (29, baseline::sysctls_1_29),
+            (32, baseline::sysctls_1_32),
+        ],
+    ),
+    baseline("windowsHostProcess", &[(0, baseline::windows_host_process)]),
+    restricted(
+        "allowPrivilegeEscalation",
+        &[
+            (8, restricted::allow_privilege_escalation),
+            (25, restricted::allow_privilege_escalation_unless_windows),
+        ],
+        None,
+    ),
+    restricted(
+        "capabilities_restricted",
+        &[(22, restricted::capabilities), (25, restricted::capabilities_unless_windows)],
+        Some("capabilities_baseline"),
+    ),
+    // Until 1.35 the baseline control had no exception for user namespaces.
+    restricted("procMount_restricted", &[(35, baseline::proc_mount)], Some("procMount")),
+    restricted("restrictedVolumes", &[(0, restricted::volume_types)], Some("hostPathVolumes")),
+    restricted(
+        "runAsNonRoot",
+        &[(0, restricted::run_as_non_root), (35, restricted::run_as_non_root_unless_user_namespace)],
+        None,
+    ),
+    restricted(
+        "runAsUser",
+        &[(23, restricted::run_as_user), (35, restricted::run_as_user_unless_user_namespace)],
+        None,
+    ),
+    restricted(
+        "seccompProfile_restricted",
+        &[(19, restricted::seccomp_profile), (25, restricted::seccomp_profile_unless_windows)],
+        Some("seccompProfile_baseline"),
+    ),
+];
+
+impl Control {
+    /// The check of the newest revision that is not newer than `version`.
+    fn check_at(&self, version: Version) -> Option<Check> {
+        self.revisions
+            .iter()
+            .rev()
+            .find(|(since, _)| Version::Minor(*since) <= version)
+            .map(|(_, check)| *check)
+    }
+}
+
+/// Rule: a level includes the controls of the levels below it, in the revision of the policy version; a restricted control
+/// takes the place of the baseline control that it includes.
+/// Upstream: `checkRegistry.EvaluatePod`.
+pub(super) fn violations(of: LevelVersion, pod: Pod<'_>) -> Vec<Violation> {
+    let LevelVersion { level, version } = of;
+    let active = || CONTROLS.iter().filter(|it| it.level <= level);
+    let is_replaced = |control: &Control| {
+        active().any(|it| it.replaces == Some(control.id) && it.check_at(version).is_some())
+    };
+    active()
+        .filter(|control| !is_replaced(control))
+        .filter_map(|control| control.check_at(version).and_then(|check| check(pod)))
+        .collect()
+}
+
+/// `privileged (container "c" must not set …), host namespaces (…)`.
+pub(super) fn details(violations: &[Violation]) -> String {
+    let text = |it: &Violation| format!("{} ({})", it.reason, it.detail);
+    violations.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn reasons(violations: &[Violation]) -> String {
+    violations.iter().map(|it| it.reason).collect::<Vec<_>>().join(", ")
+}
+
+impl<'a> Pod<'a> {
+    /// Init containers first, then containers, then ephemeral ones.
+    pub(super) fn containers(self) -> impl Iterator<Item = &'a Value> {
+        ["initContainers", "containers", "ephemeralContainers"]
+            .into_iter()
+            .flat_map(move |it| list(self.spec, it))
+    }
+
+    /// The names of the containers whose security context `is_bad`. It is null where there is none.
+    pub(super) fn containers_with(self, mut is_bad: impl FnMut(&'a Value) -> bool) -> Vec<&'a str> {
+        self.containers().filter(|it| is_bad(&it["securityContext"])).map(|it| str_at(it, "name")).collect()
+    }
+
+    pub(super) fn annotations(self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let annotations = self.metadata["annotations"].as_object();
+        annotations
+            .into_iter()
+            .flatten()
+            .map(|(name, value)| (name.as_str(), value.as_str().unwrap_or_default()))
+    }
+
+    pub(super) fn is_windows(self) -> bool {
+        self.spec["os"]["name"] == "windows"
+    }
+
+    pub(super) fn has_user_namespace(self) -> bool {
+        self.spec["hostUsers"] == false
+    }
+}
+
+/// `"a", "b"`.
+pub(super) fn quoted<'a>(items: impl IntoIterator<Item = &'a str>) -> String {
+    items.into_iter().map(|it| format!("\"{it}\"")).collect::<Vec<_>>().join(", ")
+}
+
+/// `container "a"`, or `containers "a", "b"`.
+pub(super) fn named_containers(names: &[&str]) -> String {
+    format!("{} {}", if names.len() == 1 { "container" } else { "containers" }, quoted(names.iter().copied()))
+}
+
+/// The parts of a pod that set a field: `pod`, `containers "a", "b"`. Messages join them with `and`.
+pub(super) fn setters(is_pod: bool, containers: &[&str]) -> Vec<String> {
+    let pod = is_pod.then(|| "pod".to_owned());
+    let containers = (!containers.is_empty()).then(|| named_containers(containers));
+    pod.into_iter().chain(containers).collect()
+}
+
+/// Sorted and without duplicates, as messages list values.
+pub(super) type Values<'a> = BTreeSet<&'a str>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controls_are_listed_by_level_and_name_and_their_revisions_by_version() {
+        let names: Vec<_> = CONTROLS.iter().map(|it| (it.level, it.id)).collect();
+        assert!(names.is_sorted());
+        for control in CONTROLS {
+            assert!(control.revisions.is_sorted_by_key(|(since, _)| since), "{}", control.id);
+            let is_baseline = |id: &str| CONTROLS.iter().any(|it| it.id == id && it.level == Level::Baseline);
+            assert!(control.replaces.is_none_or(is_baseline), "{}", control.id);
+        }
+    }
+}

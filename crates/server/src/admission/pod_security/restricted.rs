@@ -1,0 +1,184 @@
+//! The controls of the level restricted: what hardening guides ask of every container.
+
+use serde_json::Value;
+
+use super::baseline::{added_capabilities, must_not_add, must_not_set_seccomp, unconfined};
+use super::policy::{Pod, Values, Violation, named_containers, quoted, setters};
+use crate::object::{list, str_at};
+
+/// Rule: every container forbids its processes to gain privileges.
+/// Upstream: `allowPrivilegeEscalation_1_8`.
+pub(super) fn allow_privilege_escalation(pod: Pod<'_>) -> Option<Violation> {
+    let containers = pod.containers_with(|context| context["allowPrivilegeEscalation"] != false);
+    (!containers.is_empty()).then(|| Violation {
+        reason: "allowPrivilegeEscalation != false",
+        detail: format!(
+            "{} must set securityContext.allowPrivilegeEscalation=false",
+            named_containers(&containers)
+        ),
+    })
+}
+
+/// Rule: since 1.25 pods for Windows need not forbid to gain privileges: they cannot.
+/// Upstream: `allowPrivilegeEscalation_1_25`.
+pub(super) fn allow_privilege_escalation_unless_windows(pod: Pod<'_>) -> Option<Violation> {
+    if pod.is_windows() { None } else { allow_privilege_escalation(pod) }
+}
+
+/// Rule: every container drops all capabilities, and adds none but `NET_BIND_SERVICE`.
+/// Upstream: `capabilitiesRestricted_1_22`.
+pub(super) fn capabilities(pod: Pod<'_>) -> Option<Violation> {
+    let drops_all = |context: &Value| list(&context["capabilities"], "drop").iter().any(|it| it == "ALL");
+    let keeping = pod.containers_with(|context| !drops_all(context));
+    let mut added = Values::new();
+    let adding = pod.containers_with(|context| {
+        let others: Vec<_> = added_capabilities(context).filter(|it| *it != "NET_BIND_SERVICE").collect();
+        added.extend(&others);
+        !others.is_empty()
+    });
+    let mut details = Vec::new();
+    if !keeping.is_empty() {
+        details.push(format!(
+            r#"{} must set securityContext.capabilities.drop=["ALL"]"#,
+            named_containers(&keeping)
+        ));
+    }
+    if !adding.is_empty() {
+        details.push(must_not_add(&adding, added));
+    }
+    (!details.is_empty())
+        .then(|| Violation { reason: "unrestricted capabilities", detail: details.join("; ") })
+}
+
+/// Rule: since 1.25 pods for Windows need not drop capabilities: they have none.
+/// Upstream: `capabilitiesRestricted_1_25`.
+pub(super) fn capabilities_unless_windows(pod: Pod<'_>) -> Option<Violation> {
+    if pod.is_windows() { None } else { capabilities(pod) }
+}
+
+const ALLOWED_VOLUMES: [&str; 9] = [
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "image",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+];
+
+const RESTRICTED_VOLUMES: [&str; 21] = [
+    "hostPath",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "gitRepo",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "rbd",
+    "flexVolume",
+    "cinder",
+    "cephfs",
+    "flocker",
+    "fc",
+    "azureFile",
+    "vsphereVolume",
+    "quobyte",
+    "azureDisk",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "scaleIO",
+    "storageos",
+];
+
+/// Rule: volumes are of the types that Kubernetes or a storage driver manages.
+/// Upstream: `restrictedVolumes_1_0`.
+pub(super) fn volume_types(pod: Pod<'_>) -> Option<Violation> {
+    let (mut names, mut types) = (Vec::new(), Values::new());
+    for volume in list(pod.spec, "volumes") {
+        let is_of = |kind: &str| !volume[kind].is_null();
+        if ALLOWED_VOLUMES.into_iter().any(is_of) {
+            continue;
+        }
+        names.push(str_at(volume, "name"));
+        types.insert(RESTRICTED_VOLUMES.into_iter().find(|it| is_of(it)).unwrap_or("unknown"));
+    }
+    (!names.is_empty()).then(|| Violation {
+        reason: "restricted volume types",
+        detail: format!(
+            "{} {} {} {} {}",
+            if names.len() == 1 { "volume" } else { "volumes" },
+            quoted(names.iter().copied()),
+            if names.len() == 1 { "uses" } else { "use" },
+            if types.len() == 1 { "restricted volume type" } else { "restricted volume types" },
+            quoted(types)
+        ),
+    })
+}
+
+/// Rule: every container must run as another user than root: it says so itself, or the pod does and it does not object.
+/// Upstream: `runAsNonRoot1_0`.
+pub(super) fn run_as_non_root(pod: Pod<'_>) -> Option<Violation> {
+    const REASON: &str = "runAsNonRoot != true";
+    let of_pod = &pod.spec["securityContext"]["runAsNonRoot"];
+    let refusing = pod.containers_with(|context| context["runAsNonRoot"] == false);
+    let setters = setters(*of_pod == false, &refusing);
+    if !setters.is_empty() {
+        let detail = format!("{} must not set securityContext.runAsNonRoot=false", setters.join(" and "));
+        return Some(Violation { reason: REASON, detail });
+    }
+    let silent = pod.containers_with(|context| context["runAsNonRoot"].is_null() && *of_pod != true);
+    (!silent.is_empty()).then(|| Violation {
+        reason: REASON,
+        detail: format!("pod or {} must set securityContext.runAsNonRoot=true", named_containers(&silent)),
+    })
+}
+
+/// Rule: since 1.35 a pod in a user namespace may run as root: it is another user on the host.
+/// Upstream: `runAsNonRoot1_35`.
+pub(super) fn run_as_non_root_unless_user_namespace(pod: Pod<'_>) -> Option<Violation> {
+    if pod.has_user_namespace() { None } else { run_as_non_root(pod) }
+}
+
+/// Rule: neither the pod nor a container names root as its user.
+/// Upstream: `runAsUser1_23`.
+pub(super) fn run_as_user(pod: Pod<'_>) -> Option<Violation> {
+    let is_root = |context: &Value| context["runAsUser"] == 0;
+    let setters = setters(is_root(&pod.spec["securityContext"]), &pod.containers_with(is_root));
+    (!setters.is_empty()).then(|| Violation {
+        reason: "runAsUser=0",
+        detail: format!("{} must not set runAsUser=0", setters.join(" and ")),
+    })
+}
+
+/// Rule: since 1.35 a pod in a user namespace may name root as its user.
+/// Upstream: `runAsUser1_35`.
+pub(super) fn run_as_user_unless_user_namespace(pod: Pod<'_>) -> Option<Violation> {
+    if pod.has_user_namespace() { None } else { run_as_user(pod) }
+}
+
+/// Rule: every container has a seccomp profile, its own or the pod's, and it is the runtime's default or one of the node's
+/// own.
+/// Upstream: `seccompProfileRestricted_1_19`.
+pub(super) fn seccomp_profile(pod: Pod<'_>) -> Option<Violation> {
+    let (setters, types) = unconfined(pod, "seccompProfile");
+    if !setters.is_empty() {
+        return Some(must_not_set_seccomp(&setters, types));
+    }
+    let is_pod_confined = !pod.spec["securityContext"]["seccompProfile"].is_null();
+    let without = pod.containers_with(|context| context["seccompProfile"].is_null() && !is_pod_confined);
+    (!without.is_empty()).then(|| Violation {
+        reason: "seccompProfile",
+        detail: format!(
+            r#"pod or {} must set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost""#,
+            named_containers(&without)
+        ),
+    })
+}
+
+/// Rule: since 1.25 pods for Windows need no seccomp profile: they cannot have one.
+/// Upstream: `seccompProfileRestricted_1_25`.
+pub(super) fn seccomp_profile_unless_windows(pod: Pod<'_>) -> Option<Violation> {
+    if pod.is_windows() { None } else { seccomp_profile(pod) }
+}
