@@ -17,7 +17,7 @@ use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderName, HeaderValue, UPGRAD
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc};
 use tokio_tungstenite::WebSocketStream;
@@ -336,9 +336,7 @@ fn switching(mut headers: HeaderMap) -> Response {
     response
 }
 
-type WebSocket = WebSocketStream<TokioIo<Upgraded>>;
-
-async fn web_socket(client: Upgraded) -> WebSocket {
+async fn web_socket(client: Upgraded) -> WebSocketStream<TokioIo<Upgraded>> {
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX));
@@ -346,7 +344,10 @@ async fn web_socket(client: Upgraded) -> WebSocket {
 }
 
 /// What was said last still gets there.
-async fn hang_up(to: SplitSink<WebSocket, Message>, from: SplitStream<WebSocket>) {
+async fn hang_up<C: AsyncRead + AsyncWrite + Unpin>(
+    to: SplitSink<WebSocketStream<C>, Message>,
+    from: SplitStream<WebSocketStream<C>>,
+) {
     let Ok(mut client) = to.reunite(from) else { return };
     let _ = tokio::time::timeout(HANG_UP_TIMEOUT, async {
         client.flush().await.map_err(io::Error::other)?;
@@ -361,7 +362,11 @@ fn normal_end() -> Message {
 
 /// Channels of a WebSocket are streams to the runtime: their first byte says which, and a message to `CLOSE` ends the one that it
 /// names.
-async fn translate(client: WebSocket, runtime: TokioIo<Upgraded>, streams: Streams) -> io::Result<()> {
+async fn translate<C, R>(client: WebSocketStream<C>, runtime: R, streams: Streams) -> io::Result<()>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    R: AsyncRead + AsyncWrite,
+{
     let (mut from_runtime, to_runtime) = tokio::io::split(runtime);
     let mut to_runtime = spdy::Writer::new(to_runtime);
     let mut channels: Vec<(u8, StreamId)> = Vec::new();
@@ -384,6 +389,8 @@ async fn translate(client: WebSocket, runtime: TokioIo<Upgraded>, streams: Strea
         while let Some(message) = from_client.next().await {
             let message = match message.map_err(io::Error::other)? {
                 Message::Binary(message) => message,
+                // The first character is the channel, as the first byte of a binary message is. Python's client sends these.
+                Message::Text(message) => message.into(),
                 Message::Close(_) => break,
                 _ => continue,
             };
@@ -423,13 +430,21 @@ async fn translate(client: WebSocket, runtime: TokioIo<Upgraded>, streams: Strea
 }
 
 /// The bytes of a SPDY connection, in messages.
-async fn tunnel(client: WebSocket, runtime: TokioIo<Upgraded>) -> io::Result<()> {
+async fn tunnel<C, R>(client: WebSocketStream<C>, runtime: R) -> io::Result<()>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    R: AsyncRead + AsyncWrite,
+{
     let (mut from_runtime, mut to_runtime) = tokio::io::split(runtime);
     let (mut to_client, mut from_client) = client.split();
     let inward = async {
         while let Some(message) = from_client.next().await {
             match message.map_err(io::Error::other)? {
                 Message::Binary(bytes) => to_runtime.write_all(&bytes).await?,
+                Message::Text(_) => {
+                    let why = "a text message, where bytes of a connection were expected";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+                }
                 Message::Close(_) => break,
                 _ => {}
             }
@@ -453,4 +468,53 @@ async fn tunnel(client: WebSocket, runtime: TokioIo<Upgraded>) -> io::Result<()>
     };
     hang_up(to_client, from_client).await;
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::DuplexStream;
+
+    use super::*;
+
+    async fn ends() -> (WebSocketStream<DuplexStream>, WebSocketStream<DuplexStream>) {
+        let (client, agent) = tokio::io::duplex(1 << 16);
+        let client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+        (client, WebSocketStream::from_raw_socket(agent, Role::Server, None).await)
+    }
+
+    /// What the runtime gets of the data that is sent to it.
+    async fn data(runtime: &mut DuplexStream) -> (Vec<u8>, bool) {
+        loop {
+            match spdy::read(runtime).await.unwrap() {
+                Some(Frame::Data { bytes, is_last, .. }) => return (bytes.to_vec(), is_last),
+                Some(_) => {}
+                None => panic!("the connection to the runtime ended"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn text_messages_are_standard_input_as_binary_ones_are() {
+        let (mut client, agent) = ends().await;
+        let (mut runtime, to_runtime) = tokio::io::duplex(1 << 16);
+        let streams = Streams { stdin: true, stdout: true, stderr: false, tty: false };
+        let translating = tokio::spawn(translate(agent, to_runtime, streams));
+        client.send(Message::text("\u{0}as text\n")).await.unwrap();
+        assert_eq!(data(&mut runtime).await, (b"as text\n".to_vec(), false));
+        client.send(Message::binary(&b"\0as bytes\n"[..])).await.unwrap();
+        assert_eq!(data(&mut runtime).await, (b"as bytes\n".to_vec(), false));
+        client.send(Message::binary(&[CLOSE, STDIN][..])).await.unwrap();
+        assert_eq!(data(&mut runtime).await, (Vec::new(), true));
+        drop(client);
+        let _ = translating.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_text_message_ends_a_tunnel() {
+        let (mut client, agent) = ends().await;
+        let (_runtime, to_runtime) = tokio::io::duplex(1 << 16);
+        client.send(Message::text("no bytes of SPDY")).await.unwrap();
+        let ended = tunnel(agent, to_runtime).await;
+        assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
 }
