@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Directive;
 use tracing_subscriber::fmt::format::{Format as TextFormat, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
@@ -38,7 +39,12 @@ pub(crate) enum Format {
 pub(crate) fn init(format: Format, level: &str) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => EnvFilter::new(filter),
-        _ => EnvFilter::builder().parse(level).with_context(|| format!("{level:?} is no log level"))?,
+        _ => {
+            let filter = EnvFilter::builder().parse(level);
+            let filter = filter.with_context(|| format!("{level:?} is no log level"))?;
+            // A client that sends an IP address as the server's name (Ruby's does) is no news: the library warns of each connection.
+            if level.contains(QUIET) { filter } else { filter.add_directive(quiet()) }
+        }
     };
     // Internal errors are reported with `eprintln!`, which panics if standard error cannot be written.
     let lines = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
@@ -55,6 +61,12 @@ pub(crate) fn init(format: Format, level: &str) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+const QUIET: &str = "rustls::msgs::handshake";
+
+fn quiet() -> Directive {
+    format!("{QUIET}=error").parse().expect("a target and a level")
 }
 
 /// Formats an event as `F` does, unless it repeats a recent one.

@@ -14,6 +14,8 @@ pub(crate) struct Door {
     /// The field selectors of this version, and the fields of the stored object that they mean.
     pub(crate) field_names: &'static [&'static str],
     fields: &'static [&'static str],
+    /// Where fields of this version are in the stored one: both as paths of names.
+    moved: &'static [(&'static [&'static str], &'static [&'static str])],
     inward: fn(&mut Value),
     outward: fn(&mut Value),
 }
@@ -23,6 +25,7 @@ pub(crate) static OLD_DAEMON_SETS: Door = Door {
     stored: ("apps", "v1", "daemonsets"),
     field_names: &[],
     fields: &[],
+    moved: &[(&["spec", "templateGeneration"], &["metadata", "annotations", TEMPLATE_GENERATION])],
     inward: old_daemon_set_inward,
     outward: old_daemon_set_outward,
 };
@@ -54,6 +57,15 @@ pub(crate) static NEW_EVENTS: Door = Door {
         "reportingComponent",
         "type",
     ],
+    moved: &[
+        (&["regarding"], &["involvedObject"]),
+        (&["note"], &["message"]),
+        (&["reportingController"], &["reportingComponent"]),
+        (&["deprecatedSource"], &["source"]),
+        (&["deprecatedFirstTimestamp"], &["firstTimestamp"]),
+        (&["deprecatedLastTimestamp"], &["lastTimestamp"]),
+        (&["deprecatedCount"], &["count"]),
+    ],
     inward: new_event_inward,
     outward: new_event_outward,
 };
@@ -81,6 +93,43 @@ pub(crate) fn outward_value(kind: &Kind, mut object: Value) -> Value {
         named(kind, &mut object);
     }
     object
+}
+
+/// A set of fields, as managed fields have it, from the names of one version to those of another version of the same objects.
+pub(crate) fn field_set(from: &Kind, to: &Kind, fields: &mut Value) {
+    for (here, stored) in from.door.iter().flat_map(|it| it.moved) {
+        move_fields(fields, here, stored);
+    }
+    for (here, stored) in to.door.iter().flat_map(|it| it.moved) {
+        move_fields(fields, stored, here);
+    }
+}
+
+fn move_fields(fields: &mut Value, from: &[&str], to: &[&str]) {
+    let Some(taken) = take_fields(fields, from) else { return };
+    let mut at = fields;
+    for name in to {
+        at = &mut at[format!("f:{name}")];
+        if !at.is_object() {
+            *at = json!({});
+        }
+    }
+    *at = taken;
+}
+
+/// A parent that held nothing else goes too.
+fn take_fields(fields: &mut Value, path: &[&str]) -> Option<Value> {
+    let (name, rest) = path.split_first()?;
+    let (name, fields) = (format!("f:{name}"), fields.as_object_mut()?);
+    if rest.is_empty() {
+        return fields.remove(&name);
+    }
+    let below = fields.get_mut(&name)?;
+    let taken = take_fields(below, rest)?;
+    if below.as_object().is_some_and(Map::is_empty) {
+        fields.remove(&name);
+    }
+    Some(taken)
 }
 
 /// The field of the stored object that a field selector of `kind` means.
@@ -128,21 +177,10 @@ fn old_daemon_set_outward(set: &mut Value) {
     }
 }
 
-/// New name and old name.
-const EVENT_FIELDS: [(&str, &str); 7] = [
-    ("regarding", "involvedObject"),
-    ("note", "message"),
-    ("reportingController", "reportingComponent"),
-    ("deprecatedSource", "source"),
-    ("deprecatedFirstTimestamp", "firstTimestamp"),
-    ("deprecatedLastTimestamp", "lastTimestamp"),
-    ("deprecatedCount", "count"),
-];
-
 fn new_event_inward(event: &mut Value) {
     let Some(event) = event.as_object_mut() else { return };
-    for (new, old) in EVENT_FIELDS {
-        rename(event, new, old);
+    for (new, old) in NEW_EVENTS.moved {
+        rename(event, new[0], old[0]);
     }
     // What an event of the core group always has.
     for name in ["eventTime", "firstTimestamp", "lastTimestamp"] {
@@ -158,8 +196,8 @@ fn new_event_inward(event: &mut Value) {
 
 fn new_event_outward(event: &mut Value) {
     let Some(event) = event.as_object_mut() else { return };
-    for (new, old) in EVENT_FIELDS {
-        rename(event, old, new);
+    for (new, old) in NEW_EVENTS.moved {
+        rename(event, old[0], new[0]);
     }
     for name in ["reportingController", "reportingInstance"] {
         if event.get(name).is_some_and(|it| !is_set(it)) {

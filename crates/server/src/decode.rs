@@ -16,7 +16,7 @@ use crate::types::{self, Type};
 use read::Notes;
 
 pub(crate) const JSON: &str = "application/json";
-const YAML: &str = "application/yaml";
+pub(crate) const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The group, version and kind of an object.

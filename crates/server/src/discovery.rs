@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::decode::JSON;
 use crate::document::Document;
+use crate::health;
 use crate::kinds::{Kind, group_version, group_versions, served};
 
 /// The version of Kubernetes whose API this is.
@@ -25,6 +26,31 @@ pub(crate) fn version() -> Value {
         "compiler": "rustc",
         "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
     })
+}
+
+/// All paths but those of resources, as `GET /` lists them.
+pub(crate) fn paths() -> Value {
+    let mut paths: Vec<String> = [
+        "/.well-known/openid-configuration",
+        "/api",
+        "/apis",
+        "/metrics",
+        "/metrics/slis",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openid/v1/jwks",
+        "/version",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    paths.extend(health::paths());
+    paths.extend(named_groups().iter().map(|it| format!("/apis/{it}")));
+    paths.extend(group_versions().into_iter().map(|(group, version)| match group {
+        "" => format!("/api/{version}"),
+        group => format!("/apis/{group}/{version}"),
+    }));
+    paths.sort();
+    json!({ "paths": paths })
 }
 
 /// The core group. `accept` is the header of the request.

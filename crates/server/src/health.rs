@@ -27,16 +27,10 @@ pub(crate) fn answer(
     is_verbose: bool,
     excluded: &[&str],
 ) -> (StatusCode, String) {
-    let readiness = asked.which == "readyz";
-    let mut checks = vec![("ping", true), ("log", true)];
-    if asked.which != "livez" {
-        checks.push(("store", state.is_writable));
-    }
-    checks.push(("poststarthook/rbac/bootstrap-roles", true));
-    if readiness {
-        checks.push(("shutdown", !state.is_stopping));
-    }
+    let mut checks = checks(asked.which, state);
     if let Some(wanted) = &asked.check {
+        // The store is upstream's etcd, which monitoring asks for by that name.
+        checks.push(("etcd", state.is_writable));
         return match checks.iter().find(|(name, _)| name == wanted) {
             Some((_, true)) => (StatusCode::OK, "ok".to_owned()),
             Some((_, false)) => {
@@ -65,6 +59,45 @@ pub(crate) fn answer(
         (true, true) => (StatusCode::OK, format!("{text}{which} check passed\n")),
         (false, _) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{text}{which} check failed\n")),
     }
+}
+
+/// The health checks as metrics, in OpenMetrics: `/metrics/slis`.
+pub(crate) fn metrics(state: State) -> String {
+    let mut text = "# HELP kubernetes_healthcheck Result of a single health check.\n\
+                    # TYPE kubernetes_healthcheck gauge\n"
+        .to_owned();
+    for which in ["healthz", "livez", "readyz"] {
+        for (name, is_ok) in checks(which, state) {
+            let is_ok = u8::from(is_ok);
+            writeln!(text, "kubernetes_healthcheck{{name=\"{name}\",type=\"{which}\"}} {is_ok}")
+                .expect("a String takes everything");
+        }
+    }
+    text.push_str("# EOF\n");
+    text
+}
+
+/// The paths of all checks.
+pub(crate) fn paths() -> Vec<String> {
+    let well = State { is_stopping: false, is_writable: true };
+    let of =
+        |which: &str| checks(which, well).into_iter().map(|(name, _)| format!("/{which}/{name}")).collect();
+    ["healthz", "livez", "readyz"]
+        .iter()
+        .flat_map(|which| [vec![format!("/{which}")], of(which)].concat())
+        .collect()
+}
+
+fn checks(which: &str, state: State) -> Vec<(&'static str, bool)> {
+    let mut checks = vec![("ping", true), ("log", true)];
+    if which != "livez" {
+        checks.push(("store", state.is_writable));
+    }
+    checks.push(("poststarthook/rbac/bootstrap-roles", true));
+    if which == "readyz" {
+        checks.push(("shutdown", !state.is_stopping));
+    }
+    checks
 }
 
 #[cfg(test)]
@@ -120,9 +153,19 @@ mod tests {
         "#]],
         );
         check("readyz", Some("ping"), full, false, &expect!["200 ok"]);
+        check("healthz", Some("etcd"), well, false, &expect!["200 ok"]);
         check(
             "readyz",
             Some("etcd"),
+            full,
+            false,
+            &expect![[r#"
+            500 internal server error: reason withheld
+        "#]],
+        );
+        check(
+            "readyz",
+            Some("other"),
             well,
             false,
             &expect![[r#"

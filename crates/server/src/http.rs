@@ -6,6 +6,7 @@ mod figures;
 mod proxy;
 mod query;
 mod reply;
+mod web_socket;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use futures::StreamExt as _;
 use http_body_util::{Either, StreamBody};
 use hyper::body::Frame;
 use hyper::{HeaderMap, Method, StatusCode, Uri};
+use muster_engine::exposition::Format;
 use muster_store::Revision;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -40,8 +42,8 @@ use crate::refusal::Refusal;
 use crate::registry::{DeleteOptions, Deleted, Registry, Written};
 use crate::route::{Part, Route, Target};
 use crate::selector::Selector;
-use crate::view::View;
-use crate::{convert, discovery, health, metrics, openapi, watch};
+use crate::view::{Encoding, View, wants_yaml};
+use crate::{convert, discovery, health, openapi, watch};
 
 pub(crate) use self::agent::Held;
 use self::agent::Upgrade;
@@ -94,7 +96,7 @@ impl Api {
         let found =
             |document: Option<Value>| document.map_or_else(not_found, |it| json_of(StatusCode::OK, &it));
         let kind = match &route {
-            Route::Collection { kind, .. } => Some(*kind),
+            Route::Collection { kind, .. } | Route::Watch { kind, .. } => Some(*kind),
             Route::Object(target) => Some(target.kind),
             _ => None,
         };
@@ -103,20 +105,32 @@ impl Api {
         }
         match route {
             Route::Collection { kind, namespace } => self.collection(kind, namespace, asked).await,
+            Route::Watch { kind, namespace, name } => {
+                self.watch(kind, namespace, name.as_deref(), asked).await
+            }
             Route::Object(target) => self.object(target, asked).await,
             _ if asked.method != Method::GET && asked.method != Method::HEAD => {
                 Err(Refusal::method_not_allowed())
             }
+            Route::Root => Ok(json_of(StatusCode::OK, &discovery::paths())),
             Route::Health(health) => {
                 let excluded: Vec<_> = asked.query.all("exclude").collect();
-                let is_full = self.registry.is_full.load(Ordering::Relaxed);
-                let state = State { is_stopping: self.stop.is_cancelled(), is_writable: !is_full };
-                let (code, text) = health::answer(&health, state, asked.query.has("verbose"), &excluded);
+                let (code, text) =
+                    health::answer(&health, self.state(), asked.query.has("verbose"), &excluded);
                 Ok(respond(code, TEXT, text.into()))
             }
             Route::Metrics => {
                 let text = self.registry.metrics.text(&self.registry);
-                Ok(respond(StatusCode::OK, metrics::MEDIA_TYPE, text.into()))
+                let format = Format::of(&asked.view_wanted);
+                Ok(respond(StatusCode::OK, format.media_type(), format.write(text).into()))
+            }
+            Route::HealthMetrics => {
+                let format = Format::of(&asked.view_wanted);
+                Ok(respond(
+                    StatusCode::OK,
+                    format.media_type(),
+                    format.write(health::metrics(self.state())).into(),
+                ))
             }
             Route::Explain => match &self.knower {
                 Some(knower) => {
@@ -159,51 +173,24 @@ impl Api {
         asked: &Asked,
     ) -> Result<Response, Refusal> {
         let (context, query) = (&asked.context, &asked.query);
+        // What is served is what was authorized.
+        if context.verb == "watch" {
+            return self.watch(kind, namespace, None, asked).await;
+        }
         let view = asked.view()?;
         if !kind.verbs.contains(&context.verb.as_ref()) {
-            return Err(Refusal::method_not_allowed());
+            return Err(kind.method_not_allowed());
         }
         if let Some(of) = kind.figures {
             let listed = self.figures(kind, of, namespace.as_deref(), &query.selector(kind)?).await?;
-            return Ok(show_list(context, view, kind, listed));
+            return Ok(show_list(context, asked.list_as(view), kind, listed));
         }
         match asked.method {
-            // The verb that was authorized is the verb that is served.
-            Method::GET if context.verb == "watch" => {
-                let from = query.watch_from()?;
-                if let watch::From::State { .. } = from {
-                    self.wait_for(query.version()?).await?;
-                }
-                let wanted = watch::Wanted {
-                    from,
-                    selector: query.selector(kind)?,
-                    bookmarks: query.is("allowWatchBookmarks"),
-                    timeout: query
-                        .parsed("timeoutSeconds")?
-                        .filter(|s| *s != 0)
-                        .map_or(WATCH_TIMEOUT, Duration::from_secs),
-                    kind,
-                    namespace,
-                    view,
-                };
-                let Some(place) = self.limits.watch() else {
-                    self.registry.metrics.refused.inc();
-                    return Err(Refusal::too_many_requests(1));
-                };
-                let held = (place, Counted::new(&self.registry.metrics.watches));
-                let frames = watch::stream(self.registry.clone(), wanted, self.stop.clone());
-                let frames = frames.map(move |it| {
-                    let _place = &held;
-                    Ok(Frame::data(it))
-                });
-                let body = StreamBody::new(frames.boxed());
-                Ok(with_body(StatusCode::OK, JSON, Either::Right(body)))
-            }
             Method::GET => {
                 let options = query.list_options(kind)?;
                 self.wait_for(query.version()?).await?;
                 let listed = self.registry.list_page(kind, namespace.as_deref(), &options)?;
-                Ok(show_list(context, view, kind, listed))
+                Ok(show_list(context, asked.list_as(view), kind, listed))
             }
             Method::POST => {
                 if kind.namespaced && namespace.is_none() {
@@ -248,10 +235,68 @@ impl Api {
                         Err(it) => return Err(it),
                     }
                 }
-                Ok(show_list(&context, view, kind, listed))
+                Ok(show_list(&context, asked.list_as(view), kind, listed))
             }
             _ => Err(Refusal::method_not_allowed()),
         }
+    }
+
+    /// The changes of a collection, or of one object of it, as the body or as messages of a WebSocket.
+    async fn watch(
+        &self,
+        kind: &'static Kind,
+        namespace: Option<String>,
+        name: Option<&str>,
+        asked: &Asked,
+    ) -> Result<Response, Refusal> {
+        let query = &asked.query;
+        let view = asked.view()?;
+        if !kind.verbs.contains(&"watch") || asked.method != Method::GET {
+            return Err(kind.method_not_allowed());
+        }
+        if wants_yaml(&asked.view_wanted) {
+            return Err(Refusal::no_such_view());
+        }
+        let mut selector = query.selector(kind)?;
+        if let Some(name) = name {
+            selector = selector.of_one(name)?;
+        }
+        let from = query.watch_from()?;
+        if let watch::From::State { .. } = from {
+            self.wait_for(query.version()?).await?;
+        }
+        let wanted = watch::Wanted {
+            from,
+            selector,
+            bookmarks: query.is("allowWatchBookmarks"),
+            timeout: query
+                .parsed("timeoutSeconds")?
+                .filter(|s| *s != 0)
+                .map_or(WATCH_TIMEOUT, Duration::from_secs),
+            kind,
+            namespace,
+            view,
+        };
+        let Some(place) = self.limits.watch() else {
+            self.registry.metrics.refused.inc();
+            return Err(Refusal::too_many_requests(1));
+        };
+        let held = (place, Counted::new(&self.registry.metrics.watches));
+        let frames = watch::stream(self.registry.clone(), wanted, self.stop.clone());
+        let frames = frames.map(move |it| {
+            let _place = &held;
+            it
+        });
+        if let Some(upgrade) = asked.upgrade.as_ref().filter(|it| it.is_to_web_socket()) {
+            return web_socket::events(upgrade, frames.boxed());
+        }
+        let body = StreamBody::new(frames.map(|it| Ok(Frame::data(it))).boxed());
+        Ok(with_body(StatusCode::OK, JSON, Either::Right(body)))
+    }
+
+    fn state(&self) -> State {
+        let is_full = self.registry.is_full.load(Ordering::Relaxed);
+        State { is_stopping: self.stop.is_cancelled(), is_writable: !is_full }
     }
 
     async fn object(&self, target: Target, asked: &Asked) -> Result<Response, Refusal> {
@@ -279,7 +324,7 @@ impl Api {
             part => kind.parts.iter().find(|it| it.part == part).map_or(&[][..], |it| it.verbs),
         };
         if !verbs.contains(&context.verb.as_ref()) {
-            return Err(Refusal::method_not_allowed());
+            return Err(kind.method_not_allowed());
         }
         if let Some(of) = kind.figures {
             let selector = Selector::parse(kind, "", &format!("metadata.name={}", target.name))?;
@@ -303,7 +348,6 @@ impl Api {
                 patch_type.refuse_options(&context.field_manager, asked.query.has("force"))?;
                 if patch_type == PatchType::Apply {
                     let (applied, complaints) = decode::applied(&asked.body)?;
-                    let applied = convert::inward(kind, applied);
                     let force = asked.query.is("force");
                     let check = |object: &mut Value| {
                         decode::complain_of_yaml(context, &complaints)?;
@@ -377,6 +421,10 @@ impl Api {
 impl Asked {
     fn view(&self) -> Result<View, Refusal> {
         View::of(&self.view_wanted, self.query.get("includeObject"))
+    }
+
+    fn list_as(&self, view: View) -> (View, Encoding) {
+        (view, if wants_yaml(&self.view_wanted) { Encoding::Yaml } else { Encoding::Json })
     }
 
     fn document(&self, document: &Document) -> Response {

@@ -64,6 +64,8 @@ pub(crate) struct Kind {
     pub(crate) answer: Option<Answer>,
     /// Its objects are made of what agents say when they are asked for.
     pub(crate) figures: Option<Figures>,
+    /// Why its objects cannot be written, for those who try.
+    pub(crate) read_only: Option<&'static str>,
     /// Objects go by themselves so long after they were last written.
     pub(crate) lifetime_s: Option<u64>,
     /// What the names of its objects must look like.
@@ -147,6 +149,7 @@ const PLAIN: Kind = Kind {
     door: None,
     answer: None,
     figures: None,
+    read_only: None,
     lifetime_s: None,
     name: names::subdomain_name,
     plain_metadata: false,
@@ -647,8 +650,23 @@ pub(crate) static KINDS: &[Kind] = &[
     },
 ];
 
-/// What is told and never written: upstream has another server for it.
+/// What is read and never written: upstream has other servers for it.
 static TOLD: &[Kind] = &[
+    // Always an empty list. kubectl reads it before it accepts a manifest of a kind that it finds in no OpenAPI document, and
+    // stops reading the file if it cannot.
+    Kind {
+        group: "apiextensions.k8s.io",
+        kind: "CustomResourceDefinition",
+        plural: "customresourcedefinitions",
+        short: &["crd", "crds"],
+        categories: &["api-extensions"],
+        namespaced: false,
+        verbs: &["get", "list", "watch"],
+        read_only: Some(
+            "custom resources are not served: customresourcedefinitions.apiextensions.k8s.io can be listed, and not written",
+        ),
+        ..PLAIN
+    },
     Kind {
         group: "metrics.k8s.io",
         version: "v1beta1",
@@ -690,6 +708,12 @@ impl Kind {
         })
     }
 
+    /// The kind that serves the same objects in another version, if there is one.
+    pub(crate) fn in_version(&self, api_version: &str) -> Option<&'static Kind> {
+        let stored = self.stored().resource();
+        served().find(|it| it.stored().resource() == stored && it.api_version() == api_version)
+    }
+
     /// Whether the store holds objects under this kind's own name.
     pub(crate) fn is_stored(&self) -> bool {
         self.door.is_none() && self.answer.is_none()
@@ -698,6 +722,11 @@ impl Kind {
     /// The kind that the others live in.
     pub(crate) fn namespace() -> &'static Kind {
         Self::find("", "v1", "namespaces").expect("it is in the table")
+    }
+
+    /// A verb that the kind has not.
+    pub(crate) fn method_not_allowed(&self) -> Refusal {
+        self.read_only.map_or_else(Refusal::method_not_allowed, Refusal::read_only)
     }
 
     pub(crate) fn gvk(&self) -> Gvk<'static> {

@@ -15,8 +15,6 @@ use crate::kinds::KINDS;
 use crate::registry::Registry;
 use crate::route::Route;
 
-pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 /// From half a millisecond, which is a read, to half a minute, which is a timeout.
 const LATENCY_S: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
@@ -171,7 +169,7 @@ impl Kind {
         const VERBS: [&str; 9] =
             ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post"];
         let kind = match route {
-            Some(Route::Collection { kind, .. }) => Some(*kind),
+            Some(Route::Collection { kind, .. } | Route::Watch { kind, .. }) => Some(*kind),
             Some(Route::Object(target)) => Some(target.kind),
             _ => None,
         };

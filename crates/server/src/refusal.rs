@@ -157,12 +157,17 @@ impl Refusal {
         )
     }
 
+    /// A write of a kind that can only be read.
+    pub(crate) fn read_only(why: &str) -> Self {
+        Self::plain(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", why)
+    }
+
     /// The client names no format that we have.
     pub(crate) fn not_acceptable() -> Self {
         Self::plain(
             StatusCode::NOT_ACCEPTABLE,
             "NotAcceptable",
-            "406: Not Acceptable\n\nAvailable representations: application/json",
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml",
         )
     }
 
@@ -171,7 +176,7 @@ impl Refusal {
         Self::new(
             StatusCode::NOT_ACCEPTABLE,
             "NotAcceptable",
-            "only the following media types are accepted: application/json",
+            "only the following media types are accepted: application/json, application/yaml",
         )
     }
 

@@ -7,8 +7,12 @@ use crate::kinds::Kind;
 
 #[derive(Debug)]
 pub(crate) enum Route {
+    /// `/`: the paths that there are.
+    Root,
     Health(health::Asked),
     Metrics,
+    /// The health checks as metrics: `/metrics/slis`.
+    HealthMetrics,
     /// What only a controller in this process knows.
     Explain,
     /// Who signs tokens, and with which key.
@@ -31,6 +35,12 @@ pub(crate) enum Route {
     Collection {
         kind: &'static Kind,
         namespace: Option<String>,
+    },
+    /// The deprecated watch of a collection, or of one object in it: `/api/v1/watch/pods`. Ruby's client knows no other.
+    Watch {
+        kind: &'static Kind,
+        namespace: Option<String>,
+        name: Option<String>,
     },
     Object(Target),
 }
@@ -74,18 +84,22 @@ impl Route {
             .collect::<Result<_, _>>()
             .ok()?;
         // No name leads anywhere else than to its object.
-        if path.starts_with("//") || segments.iter().any(|it| it.contains('/') || matches!(&**it, "." | ".."))
+        if path.starts_with("//")
+            || has_empty_segment(path, segments.len())
+            || segments.iter().any(|it| it.contains('/') || matches!(&**it, "." | ".."))
         {
             return None;
         }
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         Some(match &segments[..] {
+            [] | ["index.html"] => Self::Root,
             [which @ ("healthz" | "livez" | "readyz"), check @ ..] => {
                 let which = ["healthz", "livez", "readyz"].into_iter().find(|it| it == which)?;
                 let check = (!check.is_empty()).then(|| check.join("/"));
                 Self::Health(health::Asked { which, check })
             }
             ["metrics"] => Self::Metrics,
+            ["metrics", "slis"] => Self::HealthMetrics,
             ["debug", "explain"] => Self::Explain,
             [".well-known", "openid-configuration"] => Self::TokenIssuer,
             ["openid", "v1", "jwks"] => Self::TokenKeys,
@@ -116,9 +130,21 @@ pub(crate) fn segments(path: &str) -> impl Iterator<Item = &str> {
     all().take(if is_proxy { until } else { usize::MAX })
 }
 
+/// Whether one of the first `count` segments is empty, as in `/api/v1//pods`. A slash at the end is none.
+fn has_empty_segment(path: &str, count: usize) -> bool {
+    path.strip_prefix('/').unwrap_or(path).split('/').take(count).any(str::is_empty)
+}
+
 fn resource(group: &str, version: &str, rest: &[&str]) -> Option<Route> {
     match rest {
         [] => Some(Route::Resources { group: group.to_owned(), version: version.to_owned() }),
+        ["watch", rest @ ..] => match resource(group, version, rest)? {
+            Route::Collection { kind, namespace } => Some(Route::Watch { kind, namespace, name: None }),
+            Route::Object(Target { kind, namespace, name, part: Part::Whole }) => {
+                Some(Route::Watch { kind, namespace, name: Some(name) })
+            }
+            _ => None,
+        },
         // A namespace holds resources, and is itself one with a name and subresources.
         ["namespaces", namespace, plural, rest @ ..]
             if Kind::find(group, version, plural).is_some_and(|it| it.namespaced) =>
@@ -160,6 +186,9 @@ mod tests {
             Some(Route::Object(it)) => {
                 format!("{} {:?} {} {:?}", it.kind.resource(), it.namespace, it.name, it.part)
             }
+            Some(Route::Watch { kind, namespace, name }) => {
+                format!("watch {} in {namespace:?}, {name:?}", kind.resource())
+            }
             other => format!("{other:?}"),
         };
         assert_eq!(said, means, "{path}");
@@ -188,7 +217,27 @@ mod tests {
         check("/api/v1/nodes/", "nodes in None");
         check("/api/v1/namespaces/a/pods/%2e%2e", "None");
         check("/api/v1/namespaces/a%2Fb/pods", "None");
+        check("/api/v1//pods", "None");
+        check("/api/v1/namespaces//pods", "None");
+        check("/api/v1/namespaces/a/pods/p/proxy//x", "pods Some(\"a\") p Agent(\"proxy\")");
+        check("/", "Some(Root)");
+        check("//", "None");
+        check("/metrics/slis", "Some(HealthMetrics)");
         check("/livez/ping", "Some(Health(Asked { which: \"livez\", check: Some(\"ping\") }))");
         check("/metrics", "Some(Metrics)");
+    }
+    #[test]
+    fn deprecated_watch_paths() {
+        check("/api/v1/watch/pods", "watch pods in None, None");
+        check("/api/v1/watch/namespaces/a/pods", "watch pods in Some(\"a\"), None");
+        check("/api/v1/watch/namespaces/a/pods/p", "watch pods in Some(\"a\"), Some(\"p\")");
+        check("/api/v1/watch/nodes/n", "watch nodes in None, Some(\"n\")");
+        check("/api/v1/watch/namespaces/a", "watch namespaces in None, Some(\"a\")");
+        check("/apis/apps/v1/watch/daemonsets", "watch daemonsets.apps in None, None");
+        check("/api/v1/watch", "None");
+        check("/api/v1/watch/watch/pods", "None");
+        check("/api/v1/watch/pods/p", "None");
+        check("/api/v1/watch/namespaces/a/pods/p/status", "None");
+        check("/api/v1/watch/nodes/n/proxy", "None");
     }
 }

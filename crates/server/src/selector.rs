@@ -45,6 +45,16 @@ impl Selector {
         }
     }
 
+    /// Narrowed to the object whose name is in the path. Field selectors must require that name themselves. Upstream: `ListResource`.
+    pub(crate) fn of_one(mut self, name: &str) -> Result<Self, Refusal> {
+        if self.fields.is_empty() {
+            self.fields.push(Field { path: "metadata.name".to_owned(), value: name.to_owned(), equal: true });
+        } else if self.exactly("metadata.name") != Some(name) {
+            return Err(Refusal::bad_request("fieldSelector metadata.name doesn't match requested name"));
+        }
+        Ok(self)
+    }
+
     /// Matches everything.
     pub(crate) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()

@@ -61,11 +61,18 @@ pub(crate) async fn make(registry: &Registry, server: &Server, now: Timestamp) -
     let furnished = futures::future::try_join_all(names.iter().map(|it| standing.furnish(it)));
     let own = futures::future::try_join_all(own(server).map(|it| standing.ensure(it)));
     futures::future::try_join(furnished, own).await?;
-    // Whoever took that address before there was anything at it keeps it.
-    if let Err(refusal) = standing.ensure(dns()).await {
-        tracing::warn!(status = %refusal.status(), "make the Service for the names of the cluster");
-    }
+    standing.ensure_dns().await;
     Ok(())
+}
+
+/// The Services of the server and of DNS, again.
+async fn make_own(standing: &Standing<'_>) {
+    for wanted in own(standing.server) {
+        if let Err(refusal) = standing.ensure(wanted).await {
+            tracing::warn!(status = %refusal.status(), "create the Service of the API server again");
+        }
+    }
+    standing.ensure_dns().await;
 }
 
 /// Some namespaces, and in the first an account for pods: all that most tests need, in four commits.
@@ -86,6 +93,10 @@ pub(crate) async fn keep(registry: Arc<Registry>, server: Server, stop: Cancella
     // What happened while no one looked is not known, so everything is looked at once.
     let mut to_count: BTreeSet<String> = all_namespaces(&registry);
     let mut tokens: BTreeSet<token_secrets::Place> = token_secrets::all(&registry, None).collect();
+    let own_keys: Vec<String> = own(&server)
+        .chain([dns()])
+        .map(|(kind, namespace, it)| kind.key(namespace, str_at(&it, "metadata.name")))
+        .collect();
     loop {
         if to_count.is_empty() {
             tokio::select! {
@@ -100,11 +111,16 @@ pub(crate) async fn keep(registry: Arc<Registry>, server: Server, stop: Cancella
             }
         }
         heads.mark_unchanged();
+        let mut is_own_gone = true;
         let (to_furnish, revision) = match registry.since("", seen) {
             Ok((events, revision)) => {
                 for event in &events {
                     tokens.extend(with_tokens(&registry, event));
                 }
+                let is_gone = |it: &Arc<Event>| {
+                    matches!(it.change, Change::Delete { .. }) && own_keys.iter().any(|own| **own == *it.key)
+                };
+                is_own_gone = events.iter().any(is_gone);
                 (sort(&registry, &events, &mut to_count), revision)
             }
             Err(_) => {
@@ -114,6 +130,9 @@ pub(crate) async fn keep(registry: Arc<Registry>, server: Server, stop: Cancella
             }
         };
         seen = revision;
+        if is_own_gone {
+            make_own(&Standing { registry: &registry, server: &server, now: Timestamp::now() }).await;
+        }
         to_count.extend(registry.memory.charges().take_unspent());
         let standing = Standing { registry: &registry, server: &server, now: Timestamp::now() };
         for namespace in to_furnish {
@@ -166,6 +185,13 @@ impl Standing<'_> {
         )
         .await
         .map(drop)
+    }
+
+    async fn ensure_dns(&self) {
+        // Whoever took that address before there was anything at it keeps it.
+        if let Err(refusal) = self.ensure(dns()).await {
+            tracing::warn!(status = %refusal.status(), "make the Service for the names of the cluster");
+        }
     }
 
     async fn ensure(&self, (kind, namespace, object): Wanted) -> Result<(), Refusal> {

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::convert;
+use crate::decode::{JSON, YAML};
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
@@ -16,6 +17,48 @@ use crate::registry::ListMeta;
 
 /// A list is sent in pieces of about this size: it is never in memory as a whole, and each is worth a system call.
 const PIECE_BYTES: usize = 64 << 10;
+
+/// What an answer is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Json,
+    Yaml,
+}
+
+impl Encoding {
+    /// What stands for a media range without parameters, if we have it.
+    fn of(range: &str) -> Option<Self> {
+        match range {
+            JSON | "application/*" | "*/*" | "" => Some(Self::Json),
+            YAML => Some(Self::Yaml),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the client likes YAML better than JSON: it names it first, or with a greater weight.
+pub(crate) fn wants_yaml(accept: &str) -> bool {
+    let mut best = (0.0, Encoding::Json);
+    for range in accept.split(',') {
+        let mut parts = range.split(';').map(str::trim);
+        let Some(encoding) = Encoding::of(parts.next().unwrap_or_default()) else { continue };
+        let weight = parts.find_map(|it| it.strip_prefix("q=")).map_or(1.0, |it| it.parse().unwrap_or(0.0));
+        if best.0 < weight {
+            best = (weight, encoding);
+        }
+    }
+    best.1 == Encoding::Yaml
+}
+
+/// The YAML of a value, as upstream's serializer writes it: nothing folded, no strings that another parser takes for something else.
+pub(crate) fn yaml(value: &Value) -> String {
+    // Values are trees of plain data, which the serializer takes whatever they hold.
+    serde_saphyr::to_string_with_options(value, yaml_options()).unwrap_or_default()
+}
+
+fn yaml_options() -> serde_saphyr::SerializerOptions {
+    serde_saphyr::ser_options! { prefer_block_scalars: false }
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum View {
@@ -49,8 +92,7 @@ impl View {
         let mut best: Option<(f32, Self)> = None;
         for range in accept.split(',') {
             let mut parts = range.split(';').map(str::trim);
-            if !matches!(parts.next().unwrap_or_default(), "application/json" | "application/*" | "*/*" | "")
-            {
+            if Encoding::of(parts.next().unwrap_or_default()).is_none() {
                 continue;
             }
             is_json = true;
@@ -112,6 +154,31 @@ impl View {
         }
     }
 
+    /// A list in YAML, object by object.
+    pub(crate) fn of_list_in_yaml(
+        self,
+        kind: &'static Kind,
+        objects: Vec<Bytes>,
+        meta: &ListMeta,
+        now: Timestamp,
+    ) -> impl Iterator<Item = Bytes> + Send + 'static {
+        let mut head = self.head(kind, &list_metadata(meta), true);
+        head.extend_from_slice(b"]}");
+        let mut head = object::parse(&head);
+        let items = if matches!(self, Self::Table { .. }) { "rows" } else { "items" };
+        if let Some(head) = head.as_object_mut() {
+            head.remove(items);
+        }
+        let none = if objects.is_empty() { " []" } else { "" };
+        let head = format!("{}{items}:{none}\n", yaml(&head));
+        let item = move |stored: Bytes| {
+            let mut text = Vec::new();
+            self.write_item(&mut text, kind, &stored, now);
+            Bytes::from(yaml(&json!([object::parse(&text)])))
+        };
+        std::iter::once(Bytes::from(head)).chain(objects.into_iter().map(item))
+    }
+
     /// A list, piece by piece. Each object was serialised when it was written; once is enough.
     pub(crate) fn of_list(
         self,
@@ -120,14 +187,7 @@ impl View {
         meta: &ListMeta,
         now: Timestamp,
     ) -> impl Iterator<Item = Bytes> + Send + 'static {
-        let mut said = json!({"resourceVersion": meta.revision.to_string()});
-        if !meta.next.is_empty() {
-            said["continue"] = json!(meta.next);
-        }
-        if let Some(remaining) = meta.remaining {
-            said["remainingItemCount"] = json!(remaining);
-        }
-        let mut piece = self.head(kind, &said, true);
+        let mut piece = self.head(kind, &list_metadata(meta), true);
         let mut objects = Some(objects.into_iter().enumerate());
         std::iter::from_fn(move || {
             let left = objects.as_mut()?;
@@ -219,6 +279,17 @@ impl View {
     }
 }
 
+fn list_metadata(meta: &ListMeta) -> Value {
+    let mut said = json!({"resourceVersion": meta.revision.to_string()});
+    if !meta.next.is_empty() {
+        said["continue"] = json!(meta.next);
+    }
+    if let Some(remaining) = meta.remaining {
+        said["remainingItemCount"] = json!(remaining);
+    }
+    said
+}
+
 /// What every stored object of a kind begins with.
 fn typed(kind: &Kind) -> String {
     format!(r#"{{"apiVersion":"{}","kind":"{}","#, kind.api_version(), kind.kind)
@@ -233,4 +304,62 @@ fn write_metadata(text: &mut Vec<u8>, stored: &[u8], version: &str) {
     text.extend_from_slice(head.as_bytes());
     text.extend_from_slice(object.get("metadata").map_or("{}", |it| it.get()).as_bytes());
     text.push(b'}');
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn yaml_is_sent_to_those_who_prefer_it() {
+        for (accept, wanted) in [
+            ("", false),
+            ("application/json", false),
+            ("application/yaml", true),
+            ("application/yaml, */*", true),
+            ("application/json, application/yaml", false),
+            ("application/json;q=0.5, application/yaml", true),
+            ("application/yaml;q=0", false),
+            ("text/html", false),
+            ("application/yaml;as=Table;v=v1;g=meta.k8s.io", true),
+        ] {
+            assert_eq!(wants_yaml(accept), wanted, "{accept}");
+        }
+    }
+
+    #[test]
+    fn strings_that_look_like_something_else_are_quoted() {
+        let value = json!({"a": ["yes", "no", "on", "12", "0x1f", "1e3", "~", "null", "", " x", "2024-01-01", "1:30", "a: b", "# c"],
+            "b": "two\nlines\n", "c": {}, "d": [], "e": null, "f": [{"g": 1, "h": true}]});
+        let text = yaml(&value);
+        expect![[r##"
+            a:
+            - "yes"
+            - "no"
+            - "on"
+            - "12"
+            - "0x1f"
+            - "1e3"
+            - "~"
+            - "null"
+            - ""
+            - " x"
+            - "2024-01-01"
+            - "1:30"
+            - "a: b"
+            - "# c"
+            b: "two\nlines\n"
+            c: {}
+            d: []
+            e: null
+            f:
+            - g: 1
+              h: true
+        "##]]
+        .assert_eq(&text);
+        let back: Value = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(back, value);
+    }
 }

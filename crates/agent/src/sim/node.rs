@@ -134,7 +134,7 @@ pub(super) fn status(
             "kernelVersion": "simulated",
             "osImage": "simulated",
             "containerRuntimeVersion": "sim://0",
-            "kubeletVersion": concat!("muster-sim-", env!("CARGO_PKG_VERSION")),
+            "kubeletVersion": concat!("v1.36.0+muster-sim-", env!("CARGO_PKG_VERSION")),
             "kubeProxyVersion": "",
             "operatingSystem": "linux",
             "architecture": architecture(),

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::cause::Path;
 use super::check::Write;
@@ -121,6 +121,8 @@ pub(crate) fn endpoint_slice(write: &Write) -> Vec<String> {
 
 fn of_template(template: &Value, at: &Path, annotations_at: &Path, out: &mut Vec<String>) {
     let spec = &template["spec"];
+    // A pod itself, and not what pods are made from later.
+    let is_template = at.to_string() != "spec";
     of_node_labels(spec, at, out);
     of_spreading(spec, at, out);
     of_annotations(&template["metadata"]["annotations"], annotations_at, out);
@@ -132,6 +134,9 @@ fn of_template(template: &Value, at: &Path, annotations_at: &Path, out: &mut Vec
     each_container(spec, at, |container, at| {
         let key = format!("container.seccomp.security.alpha.kubernetes.io/{}", str_at(container, "name"));
         of_seccomp(annotations, &key, container, annotations_at, out);
+        if is_template {
+            of_app_armor(annotations, container, spec, annotations_at, out);
+        }
         for part in ["limits", "requests"] {
             of_amounts(&container["resources"][part], &at.field("resources").field(part), out);
         }
@@ -276,6 +281,27 @@ fn of_seccomp(annotations: &Value, key: &str, said_by: &Value, at: &Path, out: &
         out.push(format!(
             "{}: non-functional in v1.27+; use the \"seccompProfile\" field instead",
             at.key(key)
+        ));
+    }
+}
+
+fn of_app_armor(annotations: &Value, container: &Value, spec: &Value, at: &Path, out: &mut Vec<String>) {
+    let key = format!("container.apparmor.security.beta.kubernetes.io/{}", str_at(container, "name"));
+    let Some(said) = annotations[&key].as_str() else { return };
+    if !container["securityContext"]["appArmorProfile"].is_null() {
+        return;
+    }
+    let profile = match (said, said.strip_prefix("localhost/")) {
+        ("unconfined", _) => json!({"type": "Unconfined"}),
+        ("runtime/default", _) => json!({"type": "RuntimeDefault"}),
+        (_, Some(name)) if !name.is_empty() => json!({"type": "Localhost", "localhostProfile": name}),
+        _ => Value::Null,
+    };
+    let of_pod = &spec["securityContext"]["appArmorProfile"];
+    if of_pod.is_null() || *of_pod != profile {
+        out.push(format!(
+            "{}: deprecated since v1.30; use the \"appArmorProfile\" field instead",
+            at.key(&key)
         ));
     }
 }

@@ -54,6 +54,11 @@ impl Deed {
             ["apis", group, version, ref rest @ ..] if !rest.is_empty() => (group, version, rest),
             _ => return other(),
         };
+        // A deprecated path that is a watch whatever else it says.
+        let (is_watch_path, rest) = match *rest {
+            ["watch", ref rest @ ..] if !rest.is_empty() => (true, rest),
+            _ => (false, rest),
+        };
         let (namespace, rest) = match *rest {
             ["namespaces", namespace, part, ..] if !NAMESPACE_PARTS.contains(&part) => {
                 (namespace, &rest[2..])
@@ -73,6 +78,7 @@ impl Deed {
         };
         let is_collection = on.name.is_empty();
         let verb = match *method {
+            _ if is_watch_path => "watch",
             Method::POST => "create",
             Method::PUT => "update",
             Method::PATCH => "patch",
@@ -183,6 +189,10 @@ mod tests {
         check("GET", "/api/v1/nodes/n/proxy/a/b", "get nodes/proxy. named n");
         check("GET", "/api/v1/namespaces/a/pods/p:80/proxy/%ff/..", "get pods/proxy. in a named p:80");
         check("OPTIONS", "/api/v1/nodes", " nodes.");
+        check("GET", "/api/v1/watch/pods?watch=0", "watch pods.");
+        check("GET", "/api/v1/watch/namespaces/a/pods/p", "watch pods. in a named p");
+        check("DELETE", "/apis/apps/v1/watch/namespaces/a/daemonsets", "watch daemonsets.apps in a");
+        check("GET", "/api/v1/watch", "list watch.");
     }
 
     #[test]

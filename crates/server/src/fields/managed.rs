@@ -188,10 +188,9 @@ impl<'a> Managed<'a> {
             return;
         };
         updaters.sort();
-        // All are of one version: what others owned in other versions was dropped before.
-        let mut ids = updaters.into_iter().map(|(_, id)| id);
-        let first = ids.next().expect("more than ten");
-        for id in ids {
+        // The oldest of each version, which becomes the first of its bucket.
+        let mut firsts: Vec<(Cow<'a, str>, String)> = Vec::new();
+        for (_, id) in updaters {
             if surplus == 0 {
                 break;
             }
@@ -199,13 +198,17 @@ impl<'a> Managed<'a> {
             let at = find(&self.0, &id).expect("it was just listed");
             let (fields, version, time) =
                 (self.0[at].fields.clone(), self.0[at].version.clone(), self.0[at].time.clone());
+            let Some((_, first)) = firsts.iter().find(|it| it.0 == version) else {
+                firsts.push((version, id));
+                continue;
+            };
             let bucket = Who {
                 manager: ANCIENT.into(),
                 operation: Operation::Update { version: version.clone() },
                 subresource: "".into(),
             };
             if self.get(&bucket).is_none() {
-                let first = find(&self.0, &first).expect("it goes only into the bucket");
+                let first = find(&self.0, first).expect("it goes only into the bucket");
                 self.0[first].who = bucket.clone();
             }
             let bucket = self.0.iter_mut().find(|it| it.who == bucket).expect("just made sure");

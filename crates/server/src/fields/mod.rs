@@ -20,6 +20,7 @@ use self::path::write_json;
 use self::set::Set;
 use self::typed::{Comparison, Misfit};
 use crate::context::Context;
+use crate::convert;
 use crate::kinds::Kind;
 use crate::object::{self, map_mut, str_at};
 use crate::refusal::Refusal;
@@ -58,11 +59,12 @@ const NEVER_OWNED: &[&[&str]] = &[
 /// a write goes through even if the managed fields that came with it make no sense.
 pub(crate) fn updated(context: &Context, target: &Target, new: &mut Value, old: Option<&Value>) {
     let Some(write) = Write::of(context, target) else { return };
-    let managed = write.update(new, old);
+    let managed = write.update(&write.shown(new), old.map(|it| write.shown(it)).as_deref());
     set_managed(new, managed.ok());
 }
 
-/// Server-side apply: what `old`, or a new object, becomes if its manager wants `applied`.
+/// Server-side apply: what `old`, which is as stored, or a new object becomes if its manager wants `applied`. The answer is in the
+/// version of `applied`, which is that of the target.
 pub(crate) fn applied(
     context: &Context,
     target: &Target,
@@ -90,8 +92,8 @@ pub(crate) fn applied(
         )));
     }
     let zero = typed::zero(write.shape);
-    let live = old.unwrap_or(&zero);
-    let (mut new, managed) = write.apply(live, applied, force)?;
+    let live = old.map_or(Cow::Borrowed(&zero), |it| write.shown(it));
+    let (mut new, managed) = write.apply(&live, applied, force)?;
     if context.manager() == KUBECTL && !last_applied(&new).is_empty() {
         set_last_applied(&mut new, applied);
     }
@@ -99,8 +101,10 @@ pub(crate) fn applied(
     Ok(new)
 }
 
-/// A write in the light of the fields it sets.
+/// A write in the light of the fields it sets. Objects and sets of fields are compared in the version of the write; entries of
+/// other versions keep theirs.
 struct Write<'a> {
+    kind: &'static Kind,
     shape: Shape,
     version: String,
     subresource: &'a str,
@@ -114,6 +118,7 @@ impl<'a> Write<'a> {
     fn of(context: &'a Context, target: &'a Target) -> Option<Self> {
         let kind = target.kind;
         Some(Self {
+            kind,
             shape: Shape::Object(types::of(kind.group, kind.version, kind.kind)?),
             version: kind.api_version(),
             subresource: kind.name_of(target.part),
@@ -121,6 +126,38 @@ impl<'a> Write<'a> {
             manager: context.manager(),
             now: object::time(context.now),
         })
+    }
+
+    /// A stored object in the version of this write, and the fields of every entry too, whatever version it has.
+    fn shown<'b>(&self, stored: &'b Value) -> Cow<'b, Value> {
+        let is_own = |it: &Value| it["apiVersion"] == *self.version;
+        if self.kind.door.is_none() && object::list(&stored["metadata"], "managedFields").iter().all(is_own) {
+            return Cow::Borrowed(stored);
+        }
+        let mut shown = convert::outward_value(self.kind, stored.clone());
+        self.translate(&mut shown["metadata"]["managedFields"], |other, fields| {
+            convert::field_set(other, self.kind, fields);
+        });
+        Cow::Owned(shown)
+    }
+
+    /// The entries as they are stored: the fields of each as its version has them.
+    fn encode(&self, managed: Managed<'_>) -> Value {
+        let mut entries = managed.encode();
+        self.translate(&mut entries, |other, fields| convert::field_set(self.kind, other, fields));
+        entries
+    }
+
+    /// Does `change` to the fields of each entry of another version.
+    fn translate(&self, entries: &mut Value, change: impl Fn(&Kind, &mut Value)) {
+        for entry in entries.as_array_mut().into_iter().flatten() {
+            let version = str_at(entry, "apiVersion");
+            if version != self.version
+                && let Some(other) = self.kind.in_version(version)
+            {
+                change(other, &mut entry["fieldsV1"]);
+            }
+        }
     }
 
     /// Upstream: `FieldManager.Update`.
@@ -146,7 +183,7 @@ impl<'a> Write<'a> {
         if managed.0.is_empty() && old.is_some() {
             return Ok(Value::Null);
         }
-        self.update_from(managed, live, new, &self.manager).map(Managed::encode)
+        self.update_from(managed, live, new, &self.manager).map(|it| self.encode(it))
     }
 
     fn update_from<'b>(
@@ -214,7 +251,7 @@ impl<'a> Write<'a> {
                 managed.0.remove(at);
             }
         }
-        let managed = managed.encode();
+        let managed = self.encode(managed);
         Ok((new, managed))
     }
 
@@ -254,9 +291,10 @@ impl<'a> Write<'a> {
         Some(left.into_owned())
     }
 
-    /// Only what is of our version, and as the types have it.
+    /// Only what is of a version that is served, and as the types have it.
     fn fitted<'b>(&self, managed: Managed<'b>) -> Managed<'b> {
-        let ours = managed.0.into_iter().filter(|it| it.version == self.version);
+        let is_served = |it: &str| it == self.version || self.kind.in_version(it).is_some();
+        let ours = managed.0.into_iter().filter(|it| is_served(&it.version));
         Managed(ours.map(|it| Entry { fields: it.fields.fitted(self.shape), ..it }).collect())
     }
 }

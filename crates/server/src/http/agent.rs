@@ -66,9 +66,9 @@ impl fmt::Debug for Held {
 
 /// A client that wants its connection to become something else.
 pub(super) struct Upgrade {
-    headers: HeaderMap,
-    becomes: OnUpgrade,
-    held: Option<Held>,
+    pub(super) headers: HeaderMap,
+    pub(super) becomes: OnUpgrade,
+    pub(super) held: Option<Held>,
 }
 
 impl Upgrade {
@@ -84,7 +84,7 @@ impl Upgrade {
         Some(Self { headers, becomes: hyper::upgrade::on(request), held })
     }
 
-    fn is_to_web_socket(&self) -> bool {
+    pub(super) fn is_to_web_socket(&self) -> bool {
         self.headers.get(UPGRADE).is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket"))
     }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::header::{ACCEPT, CONTENT_TYPE, IF_NONE_MATCH, USER_AGENT};
-use hyper::{HeaderMap, Request};
+use hyper::{HeaderMap, Method, Request};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -50,6 +50,8 @@ impl Api {
         let uri = request.uri().clone();
         let source = request.extensions().get::<IpAddr>().copied();
         let user_agent = headers::text(request.headers(), USER_AGENT).to_owned();
+        let accept = headers::text(request.headers(), ACCEPT).to_owned();
+        let is_head = request.method() == Method::HEAD;
         let route = Route::parse(uri.path());
         let query = Query::of(&uri);
         let deed = Deed::of(request.method(), uri.path(), |name| query.value(name).map(str::to_owned));
@@ -75,7 +77,7 @@ impl Api {
                 tokio::time::timeout(timeout, answering).await.unwrap_or_else(|_| Err(Refusal::timeout()))
             }
         };
-        let response = answered.unwrap_or_else(|it| refusal(&it));
+        let response = reply::negotiated(answered.unwrap_or_else(|it| refusal(&it)), &accept, is_head);
 
         let code = response.status().as_u16();
         self.registry.metrics.answered(&visit.kind, code, started.elapsed());

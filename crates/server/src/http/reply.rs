@@ -3,22 +3,23 @@
 use std::{io, iter};
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
-use http_body_util::{Either, Full, StreamBody};
+use http_body_util::{BodyExt as _, Collected, Either, Full, StreamBody};
 use hyper::StatusCode;
-use hyper::body::Frame;
-use hyper::header::{CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, VARY, WARNING};
+use hyper::body::{Body as _, Frame};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, VARY, WARNING};
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::decode::JSON;
+use crate::decode::{JSON, YAML};
 use crate::document::Document;
 use crate::kinds::{Kind, group_versions};
 use crate::object;
 use crate::refusal::{Refusal, without_empty};
 use crate::registry::Listed;
-use crate::view::View;
+use crate::view::{self, Encoding, View};
 
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -29,7 +30,17 @@ pub(super) fn show(context: &Context, code: StatusCode, view: View, kind: &Kind,
     respond(code, JSON, view.of_object(kind, &object, context.now))
 }
 
-pub(super) fn show_list(context: &Context, view: View, kind: &'static Kind, listed: Listed) -> Response {
+pub(super) fn show_list(
+    context: &Context,
+    (view, encoding): (View, Encoding),
+    kind: &'static Kind,
+    listed: Listed,
+) -> Response {
+    if encoding == Encoding::Yaml {
+        let pieces = view.of_list_in_yaml(kind, listed.objects, &listed.meta, context.now);
+        let frames = stream::iter(pieces.map(|it| Ok(Frame::data(it))));
+        return with_body(StatusCode::OK, YAML, Either::Right(StreamBody::new(frames.boxed())));
+    }
     let mut pieces = view.of_list(kind, listed.objects, &listed.meta, context.now).peekable();
     let first = pieces.next().unwrap_or_default();
     if pieces.peek().is_none() {
@@ -37,6 +48,42 @@ pub(super) fn show_list(context: &Context, view: View, kind: &'static Kind, list
     }
     let frames = stream::iter(iter::once(first).chain(pieces).map(|it| Ok(Frame::data(it))));
     with_body(StatusCode::OK, JSON, Either::Right(StreamBody::new(frames.boxed())))
+}
+
+/// As the client asked for it: an API object in YAML, or the headers alone. The body of a list that is long is in YAML already.
+pub(super) fn negotiated(response: Response, accept: &str, is_head: bool) -> Response {
+    let response = if view::wants_yaml(accept) { in_yaml(response) } else { response };
+    if is_head { without_body(response) } else { response }
+}
+
+/// What is no API object stays as it is: `/version`, OpenAPI, metrics.
+fn in_yaml(response: Response) -> Response {
+    let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|it| it == JSON);
+    let (mut parts, body) = response.into_parts();
+    let bytes = match body {
+        Either::Left(whole) if is_json => {
+            whole.collect().now_or_never().and_then(Result::ok).map(Collected::to_bytes)
+        }
+        other => return Response::from_parts(parts, other),
+    };
+    let bytes = bytes.unwrap_or_default();
+    let body = match serde_json::from_slice::<Value>(&bytes) {
+        Ok(object) if object["kind"].is_string() => {
+            parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(YAML));
+            view::yaml(&object).into()
+        }
+        _ => bytes,
+    };
+    Response::from_parts(parts, Either::Left(Full::new(body)))
+}
+
+/// The answer to a HEAD. Over HTTP/1.1 the library leaves the body out, over HTTP/2 it would send it, which is an error there.
+fn without_body(response: Response) -> Response {
+    let (mut parts, body) = response.into_parts();
+    if let Some(length) = body.size_hint().exact() {
+        parts.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    Response::from_parts(parts, Either::Left(Full::default()))
 }
 
 pub(super) fn success(details: Value) -> Value {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_store::{Change, Event, Record, Revision};
 use tokio::sync::watch;
 
-use crate::kinds::{KINDS, Kind};
+use crate::kinds::{Kind, served};
 use crate::selector::Selector;
 
 /// Of this kind many clients watch a part each: those with the same value of this field.
@@ -63,7 +63,7 @@ impl Heads {
         let sender = || watch::Sender::new(0);
         Self {
             all: sender(),
-            kinds: KINDS.iter().map(|it| (it.resource(), sender())).collect(),
+            kinds: served().map(|it| (it.resource(), sender())).collect(),
             places: Mutex::default(),
         }
     }

@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::object::{self, is_set, list, map_mut, str_at};
 use crate::refusal::Refusal;
 use crate::route::{Part, Target};
-use crate::{decode, fields};
+use crate::{convert, decode, fields};
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
@@ -87,6 +87,7 @@ impl Registry {
             let new = fields::applied(context, target, applied, force, old)?;
             let mut new = decode::merged(target.kind.gvk(), &new, applied)?;
             check(&mut new)?;
+            let mut new = convert::inward(target.kind, new);
             (target.kind.default)(&mut new);
             Ok(new)
         };

@@ -148,3 +148,21 @@ async fn a_secret_for_a_token_is_filled_in_and_goes_with_its_account() {
     world.until("secrets", "a", "robot-token", |it| it.is_none()).await;
     assert_eq!(user(Timestamp::now()), Err("service account token has been invalidated".to_owned()));
 }
+
+#[tokio::test]
+async fn the_services_of_dns_and_of_the_server_come_back_when_they_are_deleted() {
+    let registry = Arc::new(Registry::new(10_000));
+    let server = Server::of_test();
+    make(&registry, &server, Timestamp::now()).await.unwrap();
+    let stop = CancellationToken::new();
+    tokio::spawn(keep(registry.clone(), server, stop.clone()));
+    let world = World { registry, stop };
+    for (namespace, name) in [("kube-system", "kube-dns"), ("default", "kubernetes")] {
+        let before = world.get("services", namespace, name).unwrap();
+        world.delete("services", namespace, name).await;
+        let is_another =
+            |it: Option<&Value>| it.is_some_and(|it| it["metadata"]["uid"] != before["metadata"]["uid"]);
+        let after = world.until("services", namespace, name, is_another).await.unwrap();
+        assert_eq!(after["spec"]["clusterIP"], before["spec"]["clusterIP"]);
+    }
+}

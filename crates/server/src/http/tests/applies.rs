@@ -194,3 +194,123 @@ async fn what_cannot_be_applied_says_where() {
         500 failed to convert new object (/m; /v1, Kind=ConfigMap) to proper version: unable to convert unstructured object to /v1, Kind=ConfigMap: error decoding from json: illegal base64 data at input byte 0
     "#]].assert_eq(&owners(server.apply(&map, bytes).await));
 }
+
+const OLD_SET: &str = "/apis/extensions/v1beta1/namespaces/default/daemonsets/d";
+const SET: &str = "/apis/apps/v1/namespaces/default/daemonsets/d";
+
+fn set_in(version: &str, image: &str) -> Value {
+    json!({
+        "apiVersion": version,
+        "kind": "DaemonSet",
+        "metadata": {"name": "d"},
+        "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "template": {
+                "metadata": {"labels": {"a": "b"}},
+                "spec": {"containers": [{"name": "c", "image": image}]},
+            },
+        },
+    })
+}
+
+/// Manager, operation, subresource and version of each entry, and the fields below `spec`.
+fn entries(set: &Value) -> String {
+    let line = |it: &Value| {
+        let spec = it["fieldsV1"]["f:spec"].as_object();
+        let spec: Vec<&str> = spec.into_iter().flat_map(|it| it.keys()).map(String::as_str).collect();
+        let above: Vec<&str> = it["fieldsV1"].as_object().unwrap().keys().map(String::as_str).collect();
+        let said = ["manager", "operation", "apiVersion", "subresource"].map(|name| str_at(it, name));
+        let (above, spec) = (above.join(","), spec.join(","));
+        let words = said.into_iter().chain([&*above, &*spec]).filter(|it| !it.is_empty());
+        format!("{}\n", words.collect::<Vec<_>>().join(" "))
+    };
+    object::list(&set["metadata"], "managedFields").iter().map(line).collect()
+}
+
+#[tokio::test]
+async fn an_apply_in_an_old_version_keeps_the_entries_of_the_new_one() {
+    let server = Server::new().await;
+    let path = |path: &str, manager: &str| format!("{path}?fieldManager={manager}");
+    let old = set_in("extensions/v1beta1", "i:1").to_string();
+    let (code, made) = server.apply(&path(OLD_SET, "a"), &old).await;
+    assert_eq!(code, 201, "{made}");
+    assert_eq!(
+        (&made["apiVersion"], &made["spec"]["updateStrategy"]["type"]),
+        (&json!("extensions/v1beta1"), &json!("OnDelete"))
+    );
+    // A controller that speaks the new version.
+    let status = json!({"status": {"numberReady": 1, "desiredNumberScheduled": 1, "currentNumberScheduled": 1, "numberMisscheduled": 0}});
+    let (code, _) = server.merge(&path(&format!("{SET}/status"), "controller"), status).await;
+    assert_eq!(code, 200);
+    let (code, again) = server.apply(&path(OLD_SET, "a"), &old).await;
+    assert_eq!(code, 200, "{again}");
+    expect![[r#"
+        a Apply extensions/v1beta1 f:spec f:selector,f:template
+        controller Update apps/v1 status f:status
+    "#]]
+    .assert_eq(&entries(&again));
+    let version = again["metadata"]["resourceVersion"].clone();
+    let (_, third) = server.apply(&path(OLD_SET, "a"), &old).await;
+    assert_eq!(third["metadata"]["resourceVersion"], version, "an apply that changes nothing writes nothing");
+
+    // The same manager goes on in the new version: it has one entry, and no conflict with itself.
+    let (code, newer) = server.apply(&path(SET, "a"), &set_in("apps/v1", "i:2").to_string()).await;
+    assert_eq!(code, 200, "{newer}");
+    expect![[r#"
+        a Apply apps/v1 f:spec f:selector,f:template
+        controller Update apps/v1 status f:status
+    "#]]
+    .assert_eq(&entries(&newer));
+    // Another manager conflicts with it in either version.
+    let theirs = set_in("extensions/v1beta1", "i:3").to_string();
+    check(
+        server.apply(&path(OLD_SET, "b"), &theirs).await,
+        &expect![[
+            r#"409 Apply failed with 1 conflict: conflict with "a": .spec.template.spec.containers[name="c"].image"#
+        ]],
+    );
+    let (code, forced) = server.apply(&format!("{OLD_SET}?fieldManager=b&force=true"), &theirs).await;
+    assert_eq!(code, 200, "{forced}");
+    check(
+        server.apply(&path(OLD_SET, "b"), &set_in("apps/v1", "i:3").to_string()).await,
+        &expect!["400 invalid object type: apps/v1, Kind=DaemonSet"],
+    );
+}
+
+#[tokio::test]
+async fn writes_in_an_old_version_are_recorded_in_it() {
+    let server = Server::new().await;
+    let all = OLD_SET.trim_end_matches("/d");
+    let mut old = set_in("extensions/v1beta1", "i:1");
+    old["spec"]["templateGeneration"] = json!(5);
+    let (code, made) = server.json("POST", &format!("{all}?fieldManager=creator"), old).await;
+    assert_eq!(code, 201, "{made}");
+    expect![[r#"
+        creator Update extensions/v1beta1 f:metadata,f:spec f:revisionHistoryLimit,f:selector,f:template,f:templateGeneration,f:updateStrategy
+    "#]].assert_eq(&entries(&made));
+    let (_, seen) = server.get(SET).await;
+    assert_eq!(seen["metadata"]["managedFields"], made["metadata"]["managedFields"]);
+    // A write through the new version takes the field from the entry of the old one, under its name there.
+    let annotation = json!({"metadata": {"annotations": {"deprecated.daemonset.template.generation": "9"}}});
+    let (code, taken) = server.merge(&format!("{SET}?fieldManager=other"), annotation).await;
+    assert_eq!(code, 200, "{taken}");
+    expect![[r#"
+        creator Update extensions/v1beta1 f:metadata,f:spec f:revisionHistoryLimit,f:selector,f:template,f:updateStrategy
+        other Update apps/v1 f:metadata
+    "#]].assert_eq(&entries(&taken));
+
+    let events = "/apis/events.k8s.io/v1/namespaces/default/events";
+    let event = json!({
+        "metadata": {"name": "e"}, "regarding": {"kind": "Pod", "name": "p", "namespace": "default"}, "note": "n", "reason": "r", "action": "a",
+        "type": "Normal", "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "k/c", "reportingInstance": "i",
+    });
+    let (code, made) = server.json("POST", &format!("{events}?fieldManager=recorder"), event).await;
+    assert_eq!(code, 201, "{made}");
+    let (code, made) =
+        server.merge("/api/v1/namespaces/default/events/e?fieldManager=core", json!({"message": "m"})).await;
+    assert_eq!(code, 200, "{made}");
+    expect![[r#"
+        core Update v1 f:message
+        recorder Update events.k8s.io/v1 f:action,f:eventTime,f:reason,f:regarding,f:reportingController,f:reportingInstance,f:type
+    "#]].assert_eq(&entries(&made));
+}

@@ -7,6 +7,7 @@ mod kept;
 mod kinds;
 mod limits;
 mod lines;
+mod negotiation;
 mod pod_security;
 mod reads;
 mod rights;

@@ -1,0 +1,86 @@
+//! Watches over a WebSocket: one event a message.
+
+use std::io;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{SinkExt as _, StreamExt as _};
+use hyper::StatusCode;
+use hyper::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, UPGRADE};
+use hyper_util::rt::TokioIo;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+
+use super::Response;
+use super::agent::Upgrade;
+use super::reply::{TEXT, respond};
+use crate::refusal::Refusal;
+
+/// A client has nothing to say on a watch but pings and its goodbye.
+const MESSAGE_BYTES_MAX: usize = 4 << 10;
+
+const PROTOCOL: HeaderName = HeaderName::from_static("sec-websocket-protocol");
+
+/// Sends `events`, which are lines of JSON, as text messages until they end or the client goes. A client that offers one subprotocol
+/// has it confirmed: it means nothing here. Upstream: `WatchServer.HandleWS`.
+pub(super) fn events(upgrade: &Upgrade, events: BoxStream<'static, Bytes>) -> Result<Response, Refusal> {
+    let key = upgrade.headers.get("sec-websocket-key").map(HeaderValue::as_bytes);
+    let accept =
+        key.map(derive_accept_key).ok_or_else(|| Refusal::bad_request("Sec-WebSocket-Key is missing"))?;
+    let offered: Vec<&str> = upgrade
+        .headers
+        .get_all(PROTOCOL)
+        .iter()
+        .filter_map(|it| it.to_str().ok())
+        .flat_map(|it| it.split(','))
+        .map(str::trim)
+        .filter(|it| !it.is_empty())
+        .collect();
+    let mut headers = HeaderMap::new();
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    let accept = HeaderValue::from_str(&accept).ok();
+    headers.extend(accept.map(|it| (HeaderName::from_static("sec-websocket-accept"), it)));
+    let confirmed = offered.first().and_then(|it| HeaderValue::from_str(it).ok());
+    headers.extend(confirmed.map(|it| (PROTOCOL, it)));
+
+    let (becomes, held) = (upgrade.becomes.clone(), upgrade.held.clone());
+    tokio::spawn(async move {
+        let _held = held;
+        let sent = async { send(becomes.await.map_err(io::Error::other)?, events).await };
+        if let Err(error) = sent.await {
+            tracing::debug!(%error, "a watch over a WebSocket ended early");
+        }
+    });
+    let mut response = respond(StatusCode::SWITCHING_PROTOCOLS, TEXT, Bytes::new());
+    *response.headers_mut() = headers;
+    Ok(response)
+}
+
+async fn send(client: hyper::upgrade::Upgraded, mut events: BoxStream<'static, Bytes>) -> io::Result<()> {
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MESSAGE_BYTES_MAX))
+        .max_frame_size(Some(MESSAGE_BYTES_MAX));
+    let client = WebSocketStream::from_raw_socket(TokioIo::new(client), Role::Server, Some(config)).await;
+    let (mut to, mut from) = client.split();
+    // Reading answers pings, and notices that the client has gone.
+    let gone = async { while let Some(Ok(_)) = from.next().await {} };
+    let told = async {
+        while let Some(lines) = events.next().await {
+            for line in lines.split_inclusive(|it| *it == b'\n') {
+                let line = std::str::from_utf8(line).map_err(io::Error::other)?;
+                to.feed(Message::text(line)).await.map_err(io::Error::other)?;
+            }
+            to.flush().await.map_err(io::Error::other)?;
+        }
+        let end = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+        to.send(Message::Close(Some(end))).await.map_err(io::Error::other)
+    };
+    tokio::select! {
+        () = gone => Ok(()),
+        told = told => told,
+    }
+}
