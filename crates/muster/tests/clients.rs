@@ -1,14 +1,15 @@
-//! Clients that are not kubectl: kube-rs, and Python's where it is installed.
+//! Clients of many languages: kube-rs, those that `ci/clients` installs, and every kubectl where all must do the same.
 
-#[expect(dead_code, reason = "no kubectl runs here")]
 mod bed;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
-use bed::Muster;
+use bed::{Muster, kubectls};
 use expect_test::expect;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -163,21 +164,75 @@ fn refusal<T>(outcome: kube::Result<T>) -> String {
     }
 }
 
-#[test]
-fn pythons_client_takes_it_for_a_cluster() {
-    let named = std::env::var_os("MUSTER_TEST_PYTHON");
-    let python = named.clone().unwrap_or_else(|| "python3".into());
-    let found = Command::new(&python).args(["-c", "import kubernetes"]).output();
-    if !found.is_ok_and(|it| it.status.success()) {
-        assert!(named.is_none(), "{} has no package kubernetes", python.display());
-        println!("not run: no Python with the package kubernetes; name one in MUSTER_TEST_PYTHON");
-        return;
+/// A client that `ci/clients` installed, in a directory of its own.
+struct Installed {
+    name: &'static str,
+    dir: PathBuf,
+}
+
+impl Installed {
+    /// `None`, and a line that says so, where there is none. Where the directory of all is named, all must be there that
+    /// `ci/clients` does not call missing.
+    fn find(name: &'static str) -> Option<Self> {
+        let Some(all) = std::env::var_os("MUSTER_TEST_CLIENTS").map(PathBuf::from) else {
+            println!("not run: {name}: name what ci/clients prints in MUSTER_TEST_CLIENTS");
+            return None;
+        };
+        let missing = std::fs::read_to_string(all.join("missing")).unwrap_or_default();
+        if let Some(why) = missing.lines().find(|it| it.starts_with(&format!("{name}: "))) {
+            println!("not run: {why}");
+            return None;
+        }
+        let dir = all.join(name);
+        assert!(
+            name == "kubeclient" || dir.exists(),
+            "{} is not there, and not called missing",
+            dir.display()
+        );
+        Some(Self { name, dir })
     }
-    let muster = Muster::up("python", 2);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients.py");
-    let output = Command::new(&python).arg(script).env("KUBECONFIG", muster.kubeconfig()).output().unwrap();
+
+    fn python(&self) -> Command {
+        let mut command = Command::new(self.dir.with_file_name("python").join("bin/python"));
+        command.env("PYTHONPATH", &self.dir);
+        command
+    }
+
+    /// Runs a script against a cluster of its own with two simulated nodes. Gives all that it says.
+    fn run(&self, mut command: Command, script: &str) -> String {
+        let muster = Muster::up(self.name, 2);
+        command.arg(scripts().join(script)).env("KUBECONFIG", muster.kubeconfig());
+        let said = output(&mut command);
+        muster.stop();
+        said
+    }
+}
+
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients")
+}
+
+/// All that a command says. One that hangs is ended.
+fn output(command: &mut Command) -> String {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.unwrap_or_else(|it| panic!("{command:?}: {it}"));
+    let (id, (done, is_done)) = (child.id(), mpsc::channel::<()>());
+    let watchdog = thread::spawn(move || {
+        if is_done.recv_timeout(3 * TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+            let _ = Command::new("kill").arg(id.to_string()).status();
+        }
+    });
+    let output = child.wait_with_output().unwrap();
+    drop(done);
+    watchdog.join().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    expect![[r#"
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+fn pythons_client(name: &'static str, exec: &str) {
+    let Some(client) = Installed::find(name) else { return };
+    let said = client.run(client.python(), "kubernetes_client.py");
+    let expected = expect![[r#"
         created: py RollingUpdate 1
         created again: 409 AlreadyExists
         rolled out on: 2 nodes
@@ -193,12 +248,233 @@ fn pythons_client_takes_it_for_a_cluster() {
         seen: ADDED seen {'k': '1'}
         seen: MODIFIED seen {'k': '2'}
         seen: DELETED seen {'k': '2'}
+        over a WebSocket: ADDED ConfigMap py
+        logs of a simulated pod: 503
+        exec in a simulated pod: EXEC
         namespaces in pages of: 3 1
         deleted: Success
+    "#]];
+    expected.assert_eq(
+        &said.replace(&format!("exec in a simulated pod: {exec}"), "exec in a simulated pod: EXEC"),
+    );
+}
+
+#[test]
+fn pythons_kubernetes_29() {
+    pythons_client("kubernetes-29", "ApiException True");
+}
+
+#[test]
+fn pythons_kubernetes_36() {
+    pythons_client("kubernetes-36", "ApiException True");
+}
+
+#[test]
+fn pythons_newest_kubernetes() {
+    pythons_client("kubernetes-newest", "ApiException True");
+}
+
+#[test]
+fn pythons_kubernetes_asyncio() {
+    let Some(client) = Installed::find("kubernetes_asyncio") else { return };
+    expect![[r#"
+        nodes: 2
+        created: aio 1
+        rolled out on: 2
+        patched: {'patched': 'yes'}
+        one: applied {'a': 'one'}
+        two: 409 Conflict
+        two: applied {'a': 'two'}
+        deleted: Success
     "#]]
-    .assert_eq(&(text(&output.stdout) + &text(&output.stderr)));
+    .assert_eq(&client.run(client.python(), "asyncio_client.py"));
+}
+
+#[test]
+fn pythons_kr8s() {
+    let Some(client) = Installed::find("kr8s") else { return };
+    expect![[r#"
+        nodes: 2
+        created: kr
+        rolled out, by: MODIFIED
+        patched: {'patched': 'yes'}
+        config map is there: False
+        deleted, is there: False
+    "#]]
+    .assert_eq(&client.run(client.python(), "kr8s_client.py"));
+}
+
+#[test]
+fn pythons_lightkube() {
+    let Some(client) = Installed::find("lightkube") else { return };
+    expect![[r#"
+        nodes: 2
+        created: lk
+        rolled out on: 2
+        patched: {'patched': 'yes'}
+        one: applied {'a': 'one'}
+        two: 409 Conflict
+        two: applied {'a': 'two'}
+        deleted: 404
+    "#]]
+    .assert_eq(&client.run(client.python(), "lightkube_client.py"));
+}
+
+#[test]
+fn javascripts_client_node() {
+    let Some(client) = Installed::find("client-node") else { return };
+    let mut node = Command::new("node");
+    node.env("CLIENT_NODE", &client.dir);
+    expect![[r#"
+        nodes: 2
+        created: js 1
+        rolled out, by: MODIFIED
+        HEAD: 200 application/json true
+        bytes of its body: 0
+        patched: yes
+        one: applied one
+        two: 409
+        two: applied two
+        logs of a simulated pod: 503
+        exec in a simulated pod: Unexpected server response: 503
+        deleted: Success
+    "#]]
+    .assert_eq(&client.run(node, "node_client.mjs"));
+}
+
+#[test]
+fn rubys_kubeclient() {
+    let Some(client) = Installed::find("kubeclient") else { return };
+    let mut ruby = Command::new("ruby");
+    ruby.arg("-W0");
+    expect![[r#"
+        nodes: 2
+        created: rb
+        rolled out, by: MODIFIED
+        a pod: ADDED Pod
+        one node: ADDED sim-1
+        patched: yes
+        logs of a simulated pod: 503
+        deleted: 404
+    "#]]
+    .assert_eq(&client.run(ruby, "ruby_client.rb"));
+}
+
+/// A chart with a DaemonSet is installed, upgraded, rolled back and uninstalled.
+#[test]
+fn helm_manages_a_release() {
+    let Some(client) = Installed::find("helm") else { return };
+    let muster = Muster::up("helm", 2);
+    let chart = scripts().join("chart");
+    let helm = |arguments: &[&str]| {
+        let mut command = Command::new(client.dir.join("bin/helm"));
+        let home = muster.dir.join("helm");
+        command.env("KUBECONFIG", muster.kubeconfig()).env("PYTHONPATH", &client.dir);
+        for name in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            command.env(name, &home);
+        }
+        let said = output(command.args(arguments));
+        let is_stable = |it: &&str| !it.starts_with("LAST DEPLOYED") && !it.starts_with("WARNING");
+        format!("helm {}\n{}\n", arguments[0], said.lines().filter(is_stable).collect::<Vec<_>>().join("\n"))
+    };
+    let chart = chart.to_str().unwrap();
+    let mut said = helm(&["install", "every", chart, "--wait", "--timeout", "60s"]);
+    said += &helm(&["upgrade", "every", chart, "--set", "image=img:2", "--wait", "--timeout", "60s"]);
+    said += &helm(&["rollback", "every", "1", "--wait", "--timeout", "60s"]);
+    let history = helm(&["history", "every", "-o", "json"]);
+    let history: Vec<serde_json::Value> =
+        serde_json::from_str(history.split_once('\n').map_or("", |it| it.1)).unwrap();
+    for revision in &history {
+        said += &format!("{} {}: {}\n", revision["revision"], revision["status"], revision["description"]);
+    }
+    said += &helm(&["uninstall", "every"]);
+    expect![[r#"
+        helm install
+        NAME: every
+        NAMESPACE: default
+        STATUS: deployed
+        REVISION: 1
+        TEST SUITE: None
+        helm upgrade
+        Release "every" has been upgraded. Happy Helming!
+        NAME: every
+        NAMESPACE: default
+        STATUS: deployed
+        REVISION: 2
+        TEST SUITE: None
+        helm rollback
+        Rollback was a success! Happy Helming!
+        1 "superseded": "Install complete"
+        2 "superseded": "Upgrade complete"
+        3 "deployed": "Rollback to 1"
+        helm uninstall
+        release "every" uninstalled
+    "#]]
+    .assert_eq(&said);
     muster.stop();
 }
+
+/// A kind of a served group that is not served itself comes before a DaemonSet in a file: the DaemonSet is created.
+#[test]
+fn every_kubectl_reads_a_file_on_past_a_kind_that_is_not_served() {
+    let muster = Muster::up("past-unserved", 1);
+    let file = muster.dir.join("both.yaml");
+    for (version, kubectl) in kubectls() {
+        for flags in [&["apply"][..], &["apply", "--server-side"], &["create"]] {
+            let name = format!("past-{}", version.replace(['.', '+'], "-"));
+            let text = UNSERVED_THEN_SERVED.replace("NAME", &name);
+            std::fs::write(&file, text).unwrap();
+            let kubectl = |arguments: &[&str]| {
+                let mut command = Command::new(&kubectl);
+                output(command.env("KUBECONFIG", muster.kubeconfig()).args(arguments))
+            };
+            let said = kubectl(&[flags, &["-f", file.to_str().unwrap()]].concat());
+            let found = kubectl(&["get", "daemonset", &name, "-o", "name"]);
+            assert_eq!(found, format!("daemonset.apps/{name}\n"), "kubectl {version} {flags:?} says: {said}");
+            assert!(
+                said.contains("Deployment"),
+                "kubectl {version} {flags:?} says nothing of the Deployment: {said}"
+            );
+            kubectl(&["delete", "daemonset", &name]);
+        }
+        let mut command = Command::new(&kubectl);
+        let said = output(command.env("KUBECONFIG", muster.kubeconfig()).args(["get", "crd"]));
+        assert!(said.starts_with("No resources found"), "kubectl {version} get crd says: {said}");
+    }
+    muster.stop();
+}
+
+const UNSERVED_THEN_SERVED: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: NAME
+spec:
+  selector: {matchLabels: {app: NAME}}
+  template:
+    metadata: {labels: {app: NAME}}
+    spec: {containers: [{name: c, image: i}]}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: tests.example.com
+spec:
+  group: example.com
+  names: {kind: Test, plural: tests}
+  scope: Namespaced
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata:
+  name: NAME
+spec:
+  selector: {matchLabels: {app: NAME}}
+  template:
+    metadata: {labels: {app: NAME}}
+    spec: {containers: [{name: c, image: i}]}
+";
 
 async fn client(kubeconfig: &Path) -> Client {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();

@@ -157,6 +157,8 @@ async fn the_services_of_dns_and_of_the_server_come_back_when_they_are_deleted()
     let stop = CancellationToken::new();
     tokio::spawn(keep(registry.clone(), server, stop.clone()));
     let world = World { registry, stop };
+    // It looks from the moment on at which it first runs.
+    tokio::task::yield_now().await;
     for (namespace, name) in [("kube-system", "kube-dns"), ("default", "kubernetes")] {
         let before = world.get("services", namespace, name).unwrap();
         world.delete("services", namespace, name).await;

@@ -1,8 +1,9 @@
-"""What a user of Python's client does: create, read, patch, apply, watch, delete. Prints one line for each."""
+"""What a user of Python's client does: create, read, patch, apply, watch, logs, exec, delete. Prints one line for each."""
 import json
 import os
 
-from kubernetes import client, config, dynamic, watch
+import websocket
+from kubernetes import client, config, dynamic, stream, watch
 
 config.load_kube_config(os.environ["KUBECONFIG"])
 core, apps = client.CoreV1Api(), client.AppsV1Api()
@@ -80,6 +81,26 @@ for event in seen.stream(core.list_namespaced_config_map, "default", resource_ve
     say("seen", event["type"], event["object"].metadata.name, event["object"].data)
     if event["type"] == "DELETED":
         seen.stop()
+
+# The package brings a WebSocket client, and other clients watch over one.
+loaded = core.api_client.configuration
+begun = websocket.create_connection(
+    loaded.host.replace("https", "wss") + "/api/v1/watch/namespaces/default/configmaps/py?timeoutSeconds=60",
+    sslopt={"ca_certs": loaded.ssl_ca_cert, "certfile": loaded.cert_file, "keyfile": loaded.key_file},
+)
+event = json.loads(begun.recv())
+say("over a WebSocket", event["type"], event["object"]["kind"], event["object"]["metadata"]["name"])
+begun.close()
+
+pod = core.list_namespaced_pod("default", label_selector="app=py").items[0].metadata.name
+try:
+    core.read_namespaced_pod_log(pod, "default", follow=True, timestamps=True)
+except client.ApiException as error:
+    say("logs of a simulated pod", error.status)
+try:
+    stream.stream(core.connect_get_namespaced_pod_exec, pod, "default", command=["true"], stdout=True, stderr=True)
+except Exception as error:
+    say("exec in a simulated pod", type(error).__name__, "503" in str(error) or getattr(error, "status", ""))
 
 pages, token = [], None
 while token != "":
