@@ -7,6 +7,7 @@ mod controller;
 mod data_dir;
 mod explain;
 mod image;
+mod limit_flags;
 mod logging;
 mod nodes;
 mod parts;

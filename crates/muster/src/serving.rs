@@ -12,6 +12,7 @@ use muster_server::{Server, Who, write_private};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::data_dir::lock;
+use crate::limit_flags::LimitFlags;
 use crate::parts::{self, Choices, Parts};
 use crate::{pod_security, span};
 
@@ -43,6 +44,8 @@ pub(crate) struct Serving {
     service_account_max_token_expiration: Option<Duration>,
     #[command(flatten)]
     pod_security: pod_security::Flags,
+    #[command(flatten)]
+    limits: LimitFlags,
     #[command(flatten)]
     choices: Choices,
 }
@@ -122,6 +125,7 @@ impl Serving {
         }
         let exempted = server.set_pod_security(self.pod_security.settings());
         exempted.map_err(|why| anyhow::anyhow!("choose other --pod-security-exempt-… flags: {why}"))?;
+        server.limit(self.limits.config());
         let given = match machine {
             Some(machine) => server.give_pod_ranges(&machine.pods(), u32::from(NODES_MAX) + 1),
             None => server.give_pod_ranges(&self.cluster_cidr, 0),

@@ -22,6 +22,9 @@ use crate::line::Line;
 use crate::object::{list, str_at};
 use crate::pki::{Pki, PkiError};
 
+/// A connection to an agent that takes nothing for this long is closed.
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// From the first packet to the end of the handshake. A node that is there answers in milliseconds.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -140,7 +143,7 @@ impl Agents {
         socket.set_nodelay(true).map_err(failed)?;
         let stream = socket.connect((place.address, place.port).into()).await.map_err(failed)?;
         let name = ServerName::IpAddress(place.address.into());
-        let stream = self.tls.connect(name, Line::new(stream)).await;
+        let stream = self.tls.connect(name, Line::new(stream, STALL_TIMEOUT)).await;
         let stranger =
             |why: String| AgentError::Stranger { node: place.node.clone(), address: place.host(), why };
         let stream = stream.map_err(|it| stranger(it.to_string()))?;

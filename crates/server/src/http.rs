@@ -27,14 +27,14 @@ use self::query::{Query, delete_options};
 use self::reply::{TEXT, json_of, not_found, respond, show, show_list, success, with_body};
 use crate::agents::Agents;
 use crate::audit::Audit;
-use crate::auth;
+use crate::auth::{self, Reauthorization};
 use crate::context::Context;
 use crate::decode::{self, Gvk, JSON};
 use crate::document::Document;
 use crate::health::State;
 use crate::kinds::Kind;
 use crate::knower::Knower;
-use crate::limits::Limits;
+use crate::limits::{Limits, WATCH_TIMEOUT_MAX};
 use crate::metrics::Counted;
 use crate::object::{self, str_at};
 use crate::patch::PatchType;
@@ -51,8 +51,8 @@ pub(crate) use self::figures::{Figures, total as total_used};
 pub(crate) use self::query::is_true;
 pub(crate) use self::reply::Response;
 
-/// As upstream: a ConfigMap may hold 1 MiB, and travels as JSON with escapes.
-const BODY_BYTES_MAX: usize = 3 << 20;
+/// A response with what it holds until it is sent.
+pub(crate) type SentResponse = hyper::Response<crate::flow_control::response::Response<reply::Body>>;
 
 /// How long a list waits for a revision that its client has seen elsewhere.
 const REVISION_WAIT: Duration = Duration::from_secs(3);
@@ -88,6 +88,8 @@ struct Asked {
     source: Option<IpAddr>,
     /// All that it says, if an agent serves it.
     headers: HeaderMap,
+    /// For what lasts: a watch, or what an agent serves.
+    reauthorization: Option<Reauthorization>,
     body: Bytes,
 }
 
@@ -120,7 +122,7 @@ impl Api {
                 Ok(respond(code, TEXT, text.into()))
             }
             Route::Metrics => {
-                let text = self.registry.metrics.text(&self.registry);
+                let text = self.registry.metrics.text(&self.registry, &self.limits.flow_control);
                 let format = Format::of(&asked.view_wanted);
                 Ok(respond(StatusCode::OK, format.media_type(), format.write(text).into()))
             }
@@ -187,6 +189,7 @@ impl Api {
         }
         match asked.method {
             Method::GET => {
+                watch_timeout(query)?;
                 let options = query.list_options(kind)?;
                 self.wait_for(query.version()?).await?;
                 let listed = self.registry.list_page(kind, namespace.as_deref(), &options)?;
@@ -269,19 +272,17 @@ impl Api {
             from,
             selector,
             bookmarks: query.is("allowWatchBookmarks"),
-            timeout: query
-                .parsed("timeoutSeconds")?
-                .filter(|s| *s != 0)
-                .map_or(WATCH_TIMEOUT, Duration::from_secs),
+            timeout: watch_timeout(query)?,
+            reauthorization: asked.reauthorization.clone(),
             kind,
             namespace,
             view,
         };
-        let Some(place) = self.limits.watch() else {
-            self.registry.metrics.refused.inc();
+        let Some(permit) = self.limits.watch(&asked.context.user) else {
+            self.registry.metrics.rejected("watch");
             return Err(Refusal::too_many_requests(1));
         };
-        let held = (place, Counted::new(&self.registry.metrics.watches));
+        let held = (permit, Counted::new(&self.registry.metrics.watches));
         let frames = watch::stream(self.registry.clone(), wanted, self.stop.clone());
         let frames = frames.map(move |it| {
             let _place = &held;
@@ -449,6 +450,15 @@ impl Asked {
         };
         Ok((options, context))
     }
+}
+
+/// Rule: a watch lasts as long as its client asks for, 12 hours at most; 45 minutes if it does not ask. A negative time is over at
+/// once, as upstream.
+fn watch_timeout(query: &Query) -> Result<Duration, Refusal> {
+    Ok(match query.parsed::<i64>("timeoutSeconds")? {
+        None | Some(0) => WATCH_TIMEOUT,
+        Some(seconds) => Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(WATCH_TIMEOUT_MAX),
+    })
 }
 
 /// The object must be the one that the URL names.

@@ -11,6 +11,7 @@ mod answer;
 mod audit;
 mod auth;
 mod columns;
+mod connections;
 mod context;
 mod convert;
 mod data;
@@ -20,6 +21,7 @@ mod document;
 mod door;
 mod drain;
 mod fields;
+mod flow_control;
 mod headers;
 mod health;
 mod http;
@@ -55,7 +57,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use jiff::{SignedDuration, Timestamp};
 use muster_store::{LogError, Sqlite};
@@ -69,9 +71,12 @@ use tokio_util::sync::CancellationToken;
 use crate::agents::Agents;
 use crate::audit::Audit;
 use crate::auth::{Access, Peer};
+use crate::connections::{Client, Permit};
 use crate::door::Doors;
+use crate::flow_control::response::Streams;
 use crate::http::{Api, Held};
 use crate::knower::Knower;
+use crate::limits::Limits;
 use crate::line::Line;
 use crate::metrics::Counted;
 use crate::pki::{Pki, Serving};
@@ -84,6 +89,7 @@ pub use crate::admission::{
 };
 pub use crate::data::{DataError, backup, has_store, restore};
 pub use crate::door::{Door, DoorError};
+pub use crate::limits::LimitsConfig;
 pub use crate::pki::{PkiError, Who, certificate_serial, write_private};
 
 /// A client that has not finished its TLS handshake by then is not one.
@@ -170,6 +176,7 @@ impl Server {
         auth::make_default_roles(&registry, now).await.map_err(refused)?;
         let mut api = Api::new(Arc::new(registry), CancellationToken::new());
         api.agents = Some(Arc::new(Agents::new(&pki)?));
+        api.limits = Arc::new(Limits::new(fitted(LimitsConfig::default())));
         let life_max = auth::CERTIFICATE_LIFE;
         Ok(Self { listeners, own, pki, api, doors: Doors::new(), life_max, failure })
     }
@@ -215,6 +222,11 @@ impl Server {
     /// Sets the Pod Security policy of namespaces without labels, and the exemptions. `Err` says what is wrong with them.
     pub fn set_pod_security(&self, settings: PodSecurity) -> Result<(), String> {
         self.api.registry.memory.pod_security().set(settings)
+    }
+
+    /// Limits and deadlines, for all requests but those of doors that were made before.
+    pub fn limit(&mut self, config: LimitsConfig) {
+        self.api.limits = Arc::new(Limits::new(fitted(config)));
     }
 
     /// Certificates that are asked for are good for so long at most, and for as long unless less is asked for.
@@ -270,17 +282,19 @@ impl Server {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let Some(place) = api.limits.connect(peer.ip()) else {
+                    let Some(permit) = api.limits.connections.connect(peer.ip()) else {
                         tracing::debug!(%peer, "too many connections");
                         continue;
                     };
                     let (tls, api, watcher) = (tls.clone(), api.clone(), graceful.watcher());
-                    tokio::spawn(async move {
-                        let held = Held::new((place, Counted::new(&api.registry.metrics.connections)));
-                        if let Err(error) = connection(stream, peer.ip(), held, tls, api, watcher).await {
+                    let permit = Arc::new(permit);
+                    let served = permit.clone();
+                    let task = tokio::spawn(async move {
+                        if let Err(error) = connection(stream, peer.ip(), permit, tls, api, watcher).await {
                             tracing::debug!(%peer, error, "a connection ended early");
                         }
                     });
+                    served.served_by(task.abort_handle());
                 }
                 Err(error) => {
                     // Out of file descriptors, most likely: others must go before new ones can come.
@@ -299,6 +313,10 @@ impl Server {
         drop(tokio::task::spawn_blocking(move || registry.close()).await);
         Ok(())
     }
+}
+
+fn fitted(config: LimitsConfig) -> LimitsConfig {
+    LimitsConfig { connections: limits::fit_connections_to_files(config.connections), ..config }
 }
 
 async fn listen_on(address: SocketAddr) -> Result<(TcpListener, SocketAddr), BindError> {
@@ -368,20 +386,21 @@ async fn renew(serving: Arc<Serving>, stop: CancellationToken) {
 async fn connection(
     stream: TcpStream,
     address: IpAddr,
-    held: Held,
+    permit: Arc<Permit>,
     tls: TlsAcceptor,
     api: Api,
     watcher: hyper_util::server::graceful::Watcher,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     // Watch events are small, and someone waits for each.
     stream.set_nodelay(true)?;
-    serve_line(Line::new(stream), address, held, tls, api, watcher).await
+    let line = Line::new(stream, api.limits.config.response_timeout);
+    serve_line(line, address, permit, tls, api, watcher).await
 }
 
 async fn serve_line<S>(
     line: Line<S>,
     address: IpAddr,
-    held: Held,
+    permit: Arc<Permit>,
     tls: TlsAcceptor,
     api: Api,
     watcher: hyper_util::server::graceful::Watcher,
@@ -396,20 +415,50 @@ where
             return failed?.map(drop).map_err(Into::into);
         }
     };
-    let stop = api.stop.clone();
     let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
-    let peer = Arc::new(certificate.and_then(|it| Peer::of(it)));
+    let peer = certificate.and_then(|it| Peer::of(it));
+    permit.finished_handshake(peer.is_some());
+    let streams_max = limits::streams_max(peer.as_ref().and_then(|it| it.user(Timestamp::now())));
+    let connection = permit.connection.clone();
+    let counted = Counted::new(&api.registry.metrics.connections);
+    let client = Arc::new(Client {
+        address,
+        connection: Some(connection),
+        held: Some(Held::new((permit, counted))),
+        peer,
+        is_in_process: false,
+    });
+    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    if is_http2 {
+        // Pings are answered, so what is not heard of is gone.
+        stream.get_mut().0.hear_within(limits::HEADER_TIMEOUT);
+    }
+    serve_http(stream, is_http2, streams_max, client, api, watcher).await
+}
+
+/// Serves the requests of a connection. The client has said already which protocol it speaks; if its first bytes had to tell, they
+/// might never come.
+async fn serve_http<S>(
+    stream: S,
+    is_http2: bool,
+    streams_max: u32,
+    client: Arc<Client>,
+    api: Api,
+    watcher: hyper_util::server::graceful::Watcher,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (stop, patience) = (api.stop.clone(), api.limits.config.response_timeout);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(address);
-        request.extensions_mut().insert(held.clone());
-        let (api, peer) = (api.clone(), peer.clone());
+        request.extensions_mut().insert(client.clone());
+        let (api, client) = (api.clone(), client.clone());
         async move {
-            let user = peer.as_ref().as_ref().and_then(|it| it.user(Timestamp::now()));
+            let user = client.peer.as_ref().and_then(|it| it.user(Timestamp::now()));
             Ok::<_, std::convert::Infallible>(api.answer(user, request).await)
         }
     });
-    // The client has said already which it speaks. If its first bytes had to tell, they might never come.
-    if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+    if !is_http2 {
         let mut http1 = http1::Builder::new();
         http1
             .timer(TokioTimer::new())
@@ -425,13 +474,12 @@ where
         }
         return connection.await.map_err(Into::into);
     }
-    // Pings are answered, so what is not heard of is gone.
-    stream.get_mut().0.hear_within(limits::HEADER_TIMEOUT);
-    let mut http2 = http2::Builder::new(TokioExecutor::new());
+    let mut http2 = http2::Builder::new(Streams { patience });
     http2
         .timer(TokioTimer::new())
-        .max_concurrent_streams(limits::STREAMS_MAX)
+        .max_concurrent_streams(streams_max)
         .max_header_list_size(limits::HEADER_BYTES_MAX as u32)
+        .max_send_buf_size(limits::STREAM_BUFFER_BYTES)
         .keep_alive_interval(limits::PING_EVERY)
         .keep_alive_timeout(limits::PING_TIMEOUT);
     watcher.watch(http2.serve_connection(TokioIo::new(stream), service)).await.map_err(Into::into)

@@ -1,38 +1,49 @@
-//! How much at once: connections, requests and watches. Whoever comes when it is full is told to come again.
+//! The limits and deadlines of the server, and what it holds at once: connections, requests, watches.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Connections in all. 5,000 nodes take one or two each; at some 50 kB of buffers, 10,000 are 500 MB at most.
+use crate::auth::User;
+use crate::connections::Connections;
+use crate::flow_control::{Bound, FlowControl, Lease, Usage, What, standing};
+
+/// 5,000 nodes take one or two connections each; at some 50 kB of buffers, 10,000 are 500 MB at most.
 const CONNECTIONS_MAX: usize = 10_000;
 
-/// Connections from one address. Generous, because many clients may stand behind one.
-const CONNECTIONS_OF_ADDRESS_MAX: usize = 4_000;
+/// File descriptors that connections leave for the store, logs, connections to agents and listeners.
+const FILES_RESERVED: usize = 200;
 
-/// Watches in all. 5,000 nodes hold some eight each; at some 4 kB, 50,000 are 200 MB.
+/// 5,000 nodes hold some eight watches each; at some 11 kB, 50,000 are 550 MB.
 const WATCHES_MAX: usize = 50_000;
+
+/// Watches that ordinary users leave for nodes and for Muster's own parts.
+const WATCHES_RESERVED: usize = 30_000;
+const WATCHES_OF_USER_MAX: usize = 5_000;
+const WATCHES_OF_NODE_MAX: usize = 200;
 
 /// What agents serve at once: logs that are followed, commands, connections that are forwarded. At two buffers of 16 kB and two
 /// TLS connections each, 2,000 are some 200 MB.
 const AGENT_STREAMS_MAX: usize = 2_000;
+const AGENT_STREAMS_OF_USER_MAX: usize = 500;
 
-/// Requests being worked on: as upstream's `--max-mutating-requests-inflight` and `--max-requests-inflight`.
-const WRITES_MAX: usize = 200;
-const READS_MAX: usize = 400;
+/// Request bodies that have not arrived completely.
+const BODIES_MAX: usize = 4_000;
+const BODIES_OF_USER_MAX: usize = 100;
 
-/// Requests that wait for their turn, first come first served: at a thousand answers a second the last one waits two
-/// seconds, and with 3 MiB bodies read only when it is their turn, they cost next to nothing.
-const WAITING_MAX: usize = 2_000;
+/// Bytes of request bodies above 64 KiB, and of responses that wait to be sent.
+const BYTES_MAX: usize = 512 << 20;
+const BYTES_OF_USER_MAX: usize = 64 << 20;
+const BYTES_RESERVED: usize = 64 << 20;
 
-/// None waits longer: its client is told to come again.
-const WAIT: Duration = Duration::from_secs(10);
+/// Streams on one HTTP/2 connection, as upstream; and for Muster's own parts and administrators, where one process may watch
+/// on behalf of thousands of simulated nodes.
+const STREAMS_MAX: u32 = 250;
+const STREAMS_OF_OWN_PARTS_MAX: u32 = 4_000;
 
-/// Streams on one HTTP/2 connection: a client of many parts may watch thousands of things over one.
-pub(crate) const STREAMS_MAX: u32 = 4_000;
+/// Response bytes that HTTP/2 buffers for one stream.
+pub(crate) const STREAM_BUFFER_BYTES: usize = 128 << 10;
 
 /// Headers of a request: a token of 8 KiB, many groups to impersonate, and a URL.
 pub(crate) const HEADERS_MAX: usize = 100;
@@ -44,102 +55,146 @@ pub(crate) const URL_BYTES_MAX: usize = 32 << 10;
 /// An HTTP/1 connection that sends no whole header for this long is closed, whether it is idle or slow.
 pub(crate) const HEADER_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// A body of 3 MiB over a slow line takes half of this.
-pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// An HTTP/2 connection whose peer does not answer is closed after the two together.
 pub(crate) const PING_EVERY: Duration = Duration::from_secs(30);
 pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// A watch ends after this at the latest, whatever its client asks for.
+pub(crate) const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(12 * 60 * 60);
+
+/// Limits and deadlines that flags of `muster server` and `muster up` set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimitsConfig {
+    /// Seats for requests that read. Upstream: `--max-requests-inflight`.
+    pub reads: usize,
+    /// Seats for requests that write. Upstream: `--max-mutating-requests-inflight`.
+    pub writes: usize,
+    /// How long a request waits for a seat.
+    pub queue_timeout: Duration,
+    /// How long a request takes at most, but for watches and streams; `Duration::MAX` for no limit. Upstream: `--request-timeout`.
+    pub request_timeout: Duration,
+    /// How long a request's body may pause.
+    pub body_timeout: Duration,
+    /// How long a client may leave a response unread.
+    pub response_timeout: Duration,
+    /// How often the credentials and rights behind a watch or stream are checked.
+    pub reauthorize_every: Duration,
+    pub watches: usize,
+    /// Connections at once, as far as the limit on open files allows.
+    pub connections: usize,
+}
+
+impl Default for LimitsConfig {
+    fn default() -> Self {
+        Self {
+            reads: 400,
+            writes: 200,
+            queue_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(10),
+            response_timeout: Duration::from_secs(60),
+            reauthorize_every: Duration::from_secs(60),
+            watches: WATCHES_MAX,
+            connections: CONNECTIONS_MAX,
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Limits {
-    connections: Arc<Connections>,
-    watches: Arc<Semaphore>,
-    agent_streams: Arc<Semaphore>,
-    writes: Arc<Semaphore>,
-    reads: Arc<Semaphore>,
-    waiting: Arc<Semaphore>,
-    wait: Duration,
-}
-
-#[derive(Debug, Default)]
-struct Connections {
-    by_address: Mutex<(usize, HashMap<IpAddr, usize>)>,
-}
-
-/// A place among the connections, kept for as long as it is there.
-#[derive(Debug)]
-pub(crate) struct Connected {
-    connections: Arc<Connections>,
-    address: IpAddr,
+    pub(crate) config: LimitsConfig,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) flow_control: Arc<FlowControl>,
+    pub(crate) usage: Arc<Usage>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self::new(WRITES_MAX, READS_MAX, WATCHES_MAX, WAITING_MAX, WAIT)
+        Self::new(LimitsConfig::default())
     }
 }
 
 impl Limits {
-    pub(crate) fn new(writes: usize, reads: usize, watches: usize, waiting: usize, wait: Duration) -> Self {
-        let places = |count| Arc::new(Semaphore::new(count));
+    pub(crate) fn new(config: LimitsConfig) -> Self {
+        let watches_reserved = WATCHES_RESERVED.min(config.watches / 2);
+        let bytes = Bound {
+            of_user: BYTES_OF_USER_MAX,
+            of_node: BYTES_OF_USER_MAX,
+            of_all: BYTES_MAX,
+            reserve: BYTES_RESERVED,
+        };
+        let bodies = Bound {
+            of_user: BODIES_OF_USER_MAX,
+            of_node: BODIES_OF_USER_MAX,
+            of_all: BODIES_MAX,
+            reserve: BODIES_MAX,
+        };
+        let watches = Bound {
+            of_user: WATCHES_OF_USER_MAX.min(config.watches),
+            of_node: WATCHES_OF_NODE_MAX.min(config.watches),
+            of_all: config.watches - watches_reserved,
+            reserve: watches_reserved,
+        };
+        let agent_streams = Bound {
+            of_user: AGENT_STREAMS_OF_USER_MAX,
+            of_node: AGENT_STREAMS_OF_USER_MAX,
+            of_all: AGENT_STREAMS_MAX - AGENT_STREAMS_OF_USER_MAX,
+            reserve: AGENT_STREAMS_OF_USER_MAX,
+        };
         Self {
-            connections: Arc::default(),
-            watches: places(watches),
-            agent_streams: places(AGENT_STREAMS_MAX),
-            writes: places(writes),
-            reads: places(reads),
-            waiting: places(waiting),
-            wait,
+            config,
+            connections: Arc::new(Connections::new(config.connections)),
+            flow_control: Arc::new(FlowControl::new(config.reads, config.writes, config.queue_timeout)),
+            usage: Arc::new(Usage::new([bodies, bytes, bytes, watches, agent_streams])),
         }
     }
 
-    /// Rule: a connection beyond the limit, of all or of its address, is closed at once.
-    pub(crate) fn connect(&self, address: IpAddr) -> Option<Connected> {
-        let mut taken = self.connections.by_address.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_address = taken.1.get(&address).copied().unwrap_or(0);
-        if CONNECTIONS_MAX <= taken.0 || CONNECTIONS_OF_ADDRESS_MAX <= of_address {
-            return None;
-        }
-        taken.0 += 1;
-        taken.1.insert(address, of_address + 1);
-        Some(Connected { connections: self.connections.clone(), address })
+    /// A permit for a watch, or `None` if the user or all users have too many.
+    pub(crate) fn watch(&self, user: &User) -> Option<Lease> {
+        self.usage.take(&user.name, standing(user), What::Watches, 1)
     }
 
-    /// Rule: reads and writes have so many places each; a request waits its turn for a while, behind those that came before
-    /// it, and is told to come again if too many wait already. `None` tells it so.
-    pub(crate) async fn enter(&self, is_read: bool) -> Option<OwnedSemaphorePermit> {
-        let places = if is_read { &self.reads } else { &self.writes };
-        if let Ok(place) = places.clone().try_acquire_owned() {
-            return Some(place);
-        }
-        let _waiting = self.waiting.clone().try_acquire_owned().ok()?;
-        let turn = tokio::time::timeout(self.wait, places.clone().acquire_owned()).await;
-        turn.ok()?.ok()
-    }
-
-    /// A place among the watches, or none.
-    pub(crate) fn watch(&self) -> Option<OwnedSemaphorePermit> {
-        self.watches.clone().try_acquire_owned().ok()
-    }
-
-    /// A place among what agents serve, or none.
-    pub(crate) fn agent_stream(&self) -> Option<OwnedSemaphorePermit> {
-        self.agent_streams.clone().try_acquire_owned().ok()
+    /// A permit for a stream that an agent serves.
+    pub(crate) fn agent_stream(&self, user: &User) -> Option<Lease> {
+        self.usage.take(&user.name, standing(user), What::AgentStreams, 1)
     }
 }
 
-impl Drop for Connected {
-    fn drop(&mut self) {
-        let mut taken = self.connections.by_address.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.0 -= 1;
-        if let Some(count) = taken.1.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                taken.1.remove(&self.address);
-            }
+/// Rule: an HTTP/2 connection has 250 streams, as upstream; those of Muster's own parts and of `system:masters` have 4,000.
+pub(crate) fn streams_max(peer: Option<&User>) -> u32 {
+    match peer.map(standing) {
+        Some(crate::flow_control::Standing::Trusted) => STREAMS_OF_OWN_PARTS_MAX,
+        _ => STREAMS_MAX,
+    }
+}
+
+/// Rule: the soft limit on open files is raised to the hard limit, and connections leave 200 descriptors free.
+/// Returns how many connections fit.
+pub(crate) fn fit_connections_to_files(wanted: usize) -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum || limit.maximum.is_none() {
+        // A process of a container runtime may not have this right; then the soft limit holds.
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            tracing::debug!(%error, "raise the limit on open files");
         }
     }
+    let files = getrlimit(Resource::Nofile)
+        .current
+        .map_or(usize::MAX, |it| usize::try_from(it).unwrap_or(usize::MAX));
+    let fit = connections_for(files).min(wanted);
+    if fit < wanted {
+        tracing::warn!(
+            files,
+            connections = fit,
+            "the limit on open files allows fewer connections: raise it with ulimit -n"
+        );
+    }
+    fit
+}
+
+fn connections_for(files: usize) -> usize {
+    files.saturating_sub(FILES_RESERVED).max(files / 2).max(1)
 }
 
 #[cfg(test)]
@@ -147,51 +202,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_address_does_not_take_every_connection() {
-        let limits = Limits::default();
-        let (one, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        let mut held: Vec<_> = std::iter::from_fn(|| limits.connect(one)).collect();
-        assert_eq!(held.len(), CONNECTIONS_OF_ADDRESS_MAX);
-        assert!(limits.connect(other).is_some());
-        held.pop();
-        assert!(limits.connect(one).is_some(), "a place that is left is free again");
+    fn connections_leave_files_for_the_rest() {
+        let fit: Vec<_> = [64, 256, 1024, 1 << 20].map(connections_for).into();
+        assert_eq!(fit, [32, 128, 824, (1 << 20) - 200]);
     }
 
     #[test]
-    fn all_addresses_together_have_a_limit() {
-        let limits = Limits::default();
-        let addresses = (0..=u8::MAX).cycle().map(|it| IpAddr::from([10, 0, 0, it]));
-        let held: Vec<_> = addresses.map_while(|it| limits.connect(it)).collect();
-        assert_eq!(held.len(), CONNECTIONS_MAX);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn requests_wait_their_turn_and_not_for_ever() {
-        let limits = Arc::new(Limits::new(1, 1, 1, 1, Duration::from_secs(10)));
-        let first = limits.enter(false).await.unwrap();
-        assert!(limits.enter(true).await.is_some(), "reads have places of their own");
-
-        let second = tokio::spawn({
-            let limits = limits.clone();
-            async move { limits.enter(false).await.is_some() }
-        });
-        tokio::task::yield_now().await;
-        assert!(limits.enter(false).await.is_none(), "too many wait");
-        drop(first);
-        assert!(second.await.unwrap(), "its turn came");
-
-        let held = limits.enter(false).await.unwrap();
-        assert!(limits.enter(false).await.is_none(), "its turn did not come in time");
-        drop(held);
-        assert!(limits.enter(false).await.is_some());
+    fn the_soft_limit_on_files_is_raised() {
+        assert!(1 <= fit_connections_to_files(10));
+        let limit = getrlimit(Resource::Nofile);
+        assert_eq!(limit.current, limit.maximum);
     }
 
     #[test]
-    fn watches_have_a_limit() {
-        let limits = Limits::new(1, 1, 1, 1, WAIT);
-        let one = limits.watch().unwrap();
-        assert!(limits.watch().is_none());
-        drop(one);
-        assert!(limits.watch().is_some());
+    fn watches_of_a_user_leave_watches_for_others() {
+        let limits = Limits::new(LimitsConfig { watches: 20, ..LimitsConfig::default() });
+        let watches = |user: &User| std::iter::from_fn(|| limits.watch(user)).collect::<Vec<_>>();
+        let flood = watches(&User::account("default", "default"));
+        assert_eq!(flood.len(), 10, "half of a small total is reserved");
+        assert!(limits.watch(&User::account("default", "other")).is_none());
+        assert!(limits.watch(&User::new("system:node:a", ["system:nodes"])).is_some());
+        assert!(limits.watch(&User::server()).is_some());
+        assert!(limits.watch(&User::new("system:muster-controller", ["system:authenticated"])).is_some());
     }
 }

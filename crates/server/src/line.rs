@@ -9,9 +9,6 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// A client that takes nothing of what it is sent for this long is gone, or as good as gone.
-pub(crate) const STALL_TIMEOUT: Duration = Duration::from_secs(60);
-
 #[derive(Debug)]
 pub(crate) struct Line<S> {
     stream: S,
@@ -20,8 +17,9 @@ pub(crate) struct Line<S> {
 }
 
 impl<S> Line<S> {
-    pub(crate) fn new(stream: S) -> Self {
-        Self { stream, sending: Stall::after(STALL_TIMEOUT), hearing: None }
+    /// A client that takes nothing of what it is sent for `patience` is cut off.
+    pub(crate) fn new(stream: S, patience: Duration) -> Self {
+        Self { stream, sending: Stall::after(patience), hearing: None }
     }
 
     /// From now on the line is also cut when nothing is heard for so long.

@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry as Collected;
 
+use crate::flow_control::{Class, FlowControl, Rejected};
 use crate::kinds::KINDS;
 use crate::registry::Registry;
 use crate::route::Route;
@@ -21,12 +22,21 @@ const LATENCY_S: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0
 /// From a tenth of a millisecond, which is memory, to a second, which is a disk in trouble.
 const COMMIT_S: [f64; 10] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
 
+/// Flows shown of reads, and of writes.
+const FLOWS_MAX: usize = 20;
+
 pub(crate) struct Metrics {
     collected: Collected,
     requests: Family<Request, Counter>,
     latency: Family<Kind, Histogram>,
     in_flight: Family<InFlight, Gauge>,
-    pub(crate) refused: Counter,
+    seats: Family<FlowLevel, Gauge>,
+    queued: Family<FlowLevel, Gauge>,
+    flow_seats: Family<Flow, Gauge>,
+    flow_queued: Family<Flow, Gauge>,
+    flow_rejections: Family<Rejection, Counter>,
+    flow_waits: Family<LevelName, Histogram>,
+    rejections: Family<Refused, Counter>,
     pub(crate) watches: Gauge,
     pub(crate) connections: Gauge,
     pub(crate) handshakes_failed: Counter,
@@ -66,6 +76,36 @@ struct InFlight {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LevelName {
+    priority_level: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FlowLevel {
+    priority_level: &'static str,
+    request_kind: &'static str,
+}
+
+/// Only the flows that use most are shown, so that user names make a bounded number of series.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Flow {
+    priority_level: &'static str,
+    request_kind: &'static str,
+    flow: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Rejection {
+    priority_level: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Refused {
+    limit: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Stored {
     group: &'static str,
     resource: &'static str,
@@ -93,12 +133,19 @@ pub(crate) struct PodSecurityExemption {
 impl Default for Metrics {
     fn default() -> Self {
         let new_latency: fn() -> Histogram = || Histogram::new(LATENCY_S);
+        let new_wait: fn() -> Histogram = || Histogram::new(LATENCY_S);
         let mut metrics = Self {
             collected: Collected::default(),
             requests: Family::default(),
             latency: Family::new_with_constructor(new_latency),
             in_flight: Family::default(),
-            refused: Counter::default(),
+            seats: Family::default(),
+            queued: Family::default(),
+            flow_seats: Family::default(),
+            flow_queued: Family::default(),
+            flow_rejections: Family::default(),
+            flow_waits: Family::new_with_constructor(new_wait),
+            rejections: Family::default(),
             watches: Gauge::default(),
             connections: Gauge::default(),
             handshakes_failed: Counter::default(),
@@ -121,10 +168,36 @@ impl Default for Metrics {
             "Requests being worked on",
             metrics.in_flight.clone(),
         );
+        all.register("apiserver_flowcontrol_current_executing_seats", "Seats in use", metrics.seats.clone());
+        all.register(
+            "apiserver_flowcontrol_current_inqueue_requests",
+            "Requests that wait for a seat",
+            metrics.queued.clone(),
+        );
+        all.register(
+            "apiserver_flowcontrol_rejected_requests",
+            "Requests rejected because no seat became free in time or the queue was full",
+            metrics.flow_rejections.clone(),
+        );
+        all.register(
+            "apiserver_flowcontrol_request_wait_duration_seconds",
+            "Time that queued requests waited for their seat",
+            metrics.flow_waits.clone(),
+        );
+        all.register(
+            "muster_flowcontrol_flow_seats",
+            "Seats in use, by the users that use or wait for most",
+            metrics.flow_seats.clone(),
+        );
+        all.register(
+            "muster_flowcontrol_flow_inqueue_requests",
+            "Requests that wait for a seat, by the users that use or wait for most",
+            metrics.flow_queued.clone(),
+        );
         all.register(
             "muster_requests_refused",
-            "Requests refused because too many were under way",
-            metrics.refused.clone(),
+            "Requests refused because their user or all users hold too many: seats, bodies, responses, watches, streams of agents",
+            metrics.rejections.clone(),
         );
         all.register(
             "apiserver_longrunning_requests",
@@ -196,9 +269,47 @@ impl Metrics {
         self.latency.get_or_create(kind).observe(took.as_secs_f64());
     }
 
-    pub(crate) fn in_flight(&self, is_read: bool) -> Gauge {
-        let request_kind = if is_read { "readOnly" } else { "mutating" };
-        self.in_flight.get_or_create_owned(&InFlight { request_kind })
+    /// A request was refused because of this limit.
+    pub(crate) fn rejected(&self, limit: &'static str) {
+        self.rejections.get_or_create(&Refused { limit }).inc();
+    }
+
+    pub(crate) fn flow_rejected(&self, class: Class<'_>, why: Rejected) {
+        let reason = match why {
+            Rejected::QueueFull => "queue-full",
+            Rejected::TimeOut => "time-out",
+        };
+        self.rejected("seats");
+        self.flow_rejections.get_or_create(&Rejection { priority_level: class.level_name(), reason }).inc();
+    }
+
+    pub(crate) fn flow_waited(&self, class: Class<'_>, waited: Duration) {
+        let level = LevelName { priority_level: class.level_name() };
+        self.flow_waits.get_or_create(&level).observe(waited.as_secs_f64());
+    }
+
+    fn show_flow_control(&self, flow_control: &FlowControl) {
+        let gauge = |it: usize| i64::try_from(it).unwrap_or(i64::MAX);
+        let kind = |is_read| if is_read { "readOnly" } else { "mutating" };
+        let mut in_flight = [0; 2];
+        for level in flow_control.levels() {
+            let labels = FlowLevel { priority_level: level.level, request_kind: kind(level.is_read) };
+            self.seats.get_or_create(&labels).set(gauge(level.seats));
+            self.queued.get_or_create(&labels).set(gauge(level.waiting));
+            in_flight[usize::from(level.is_read)] += level.seats;
+        }
+        self.flow_seats.clear();
+        self.flow_queued.clear();
+        for is_read in [false, true] {
+            let request_kind = kind(is_read);
+            let in_flight = gauge(in_flight[usize::from(is_read)]);
+            self.in_flight.get_or_create(&InFlight { request_kind }).set(in_flight);
+            for (priority_level, flow, seats, waiting) in flow_control.top_flows(is_read, FLOWS_MAX) {
+                let labels = Flow { priority_level, request_kind, flow };
+                self.flow_seats.get_or_create(&labels).set(gauge(seats));
+                self.flow_queued.get_or_create(&labels).set(gauge(waiting));
+            }
+        }
     }
 
     pub(crate) fn committed(&self, took: Duration) {
@@ -214,7 +325,8 @@ impl Metrics {
     }
 
     /// All of it, as text.
-    pub(crate) fn text(&self, registry: &Registry) -> String {
+    pub(crate) fn text(&self, registry: &Registry, flow_control: &FlowControl) -> String {
+        self.show_flow_control(flow_control);
         self.revision.set(i64::try_from(registry.revision()).unwrap_or(i64::MAX));
         for kind in KINDS {
             let stored = Stored { group: kind.group, resource: kind.plural };

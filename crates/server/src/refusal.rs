@@ -135,6 +135,11 @@ impl Refusal {
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "BadRequest", message)
     }
 
+    pub(crate) fn headers_too_large(bytes_max: usize) -> Self {
+        let message = format!("the headers of the request are larger than {bytes_max} bytes");
+        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "BadRequest", message)
+    }
+
     pub(crate) fn url_too_long(bytes_max: usize) -> Self {
         let message = format!("the URL of the request is longer than {bytes_max} bytes");
         Self::new(StatusCode::URI_TOO_LONG, "BadRequest", message)
@@ -231,6 +236,16 @@ impl Refusal {
         let message =
             "Timeout: request did not complete within requested timeout - context deadline exceeded";
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message)
+    }
+
+    /// The body of the request does not arrive, or too slowly.
+    pub(crate) fn body_timeout() -> Self {
+        let message = "the body of the request did not arrive in time";
+        Self::new(StatusCode::REQUEST_TIMEOUT, "Timeout", message)
+    }
+
+    pub(crate) fn panicked() -> Self {
+        Self::internal("this request caused the server to panic: see its log")
     }
 
     /// Too much is under way already.

@@ -1,5 +1,6 @@
 //! Watches: the changes of a kind, as one long answer.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,9 +10,10 @@ use futures::Stream;
 use jiff::Timestamp;
 use muster_store::{Change, Event, Record, Revision};
 use serde_json::json;
-use tokio::time::{Instant, MissedTickBehavior};
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+use crate::auth::Reauthorization;
 use crate::kinds::Kind;
 use crate::object;
 use crate::refusal::Refusal;
@@ -28,7 +30,7 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// Most events that are made ready at once, and how many bytes of them: of a watcher that is slow this much waits in
 /// memory, and no more than one event above it.
 const EVENTS_MAX: usize = 100;
-const BYTES_MAX: usize = 1 << 20;
+const BYTES_MAX: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Wanted {
@@ -39,6 +41,8 @@ pub(crate) struct Wanted {
     pub(crate) from: From,
     pub(crate) bookmarks: bool,
     pub(crate) timeout: Duration,
+    /// Checks again that the client may watch this.
+    pub(crate) reauthorization: Option<Reauthorization>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,11 +74,15 @@ struct Watcher {
     wanted: Wanted,
     prefix: String,
     head: Head,
-    stop: CancellationToken,
+    stop: Pin<Box<WaitForCancellationFutureOwned>>,
     deadline: Instant,
-    bookmarks: tokio::time::Interval,
+    /// When the next bookmark is due, and the last one before the end, if the client wants any.
+    bookmark_at: Option<Instant>,
+    goodbye_at: Option<Instant>,
+    reauthorize_at: Option<Instant>,
+    /// Fires at the earliest of these.
+    timer: Pin<Box<Sleep>>,
     is_bookmark_due: bool,
-    has_said_goodbye: bool,
     is_stopping: bool,
     has_told_columns: AtomicBool,
     progress: Progress,
@@ -96,8 +104,7 @@ enum Progress {
 impl Watcher {
     fn new(registry: Arc<Registry>, wanted: Wanted, stop: CancellationToken) -> Self {
         let now = Instant::now();
-        let mut bookmarks = tokio::time::interval_at(now + BOOKMARK_EVERY, BOOKMARK_EVERY);
-        bookmarks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let deadline = now + wanted.timeout;
         // A watch of one object looks at no other commits.
         let kind = wanted.kind;
         let namespace = wanted.namespace.as_deref().or_else(|| wanted.selector.exactly("metadata.namespace"));
@@ -108,13 +115,17 @@ impl Watcher {
         Self {
             head: registry.head_of_watch(kind, key.as_deref(), &wanted.selector),
             prefix: key.unwrap_or_else(|| kind.prefix(namespace)),
-            deadline: now + wanted.timeout,
+            deadline,
+            bookmark_at: wanted.bookmarks.then_some(now + BOOKMARK_EVERY),
+            goodbye_at: wanted
+                .bookmarks
+                .then(|| deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(deadline)),
+            reauthorize_at: wanted.reauthorization.as_ref().map(|it| it.first(now)),
+            timer: Box::pin(tokio::time::sleep_until(deadline)),
             registry,
             wanted,
-            stop,
-            bookmarks,
+            stop: Box::pin(stop.cancelled_owned()),
             is_bookmark_due: false,
-            has_said_goodbye: false,
             is_stopping: false,
             has_told_columns: AtomicBool::new(false),
             progress: Progress::Begin,
@@ -167,22 +178,46 @@ impl Watcher {
             if self.is_stopping {
                 return None;
             }
-            let goodbye = self.deadline.checked_sub(BOOKMARK_BEFORE_END).unwrap_or(self.deadline);
+            let due = [self.bookmark_at, self.goodbye_at, self.reauthorize_at].into_iter().flatten();
+            let due = due.fold(self.deadline, Instant::min);
+            if self.timer.deadline() != due {
+                self.timer.as_mut().reset(due);
+            }
             tokio::select! {
                 changed = self.head.changed() => changed?,
                 // What came before the end is still told.
-                () = self.stop.cancelled() => self.is_stopping = true,
-                () = tokio::time::sleep_until(self.deadline) => {
-                    self.progress = Progress::End;
-                    return None;
+                () = self.stop.as_mut() => self.is_stopping = true,
+                () = self.timer.as_mut() => {
+                    if let Some(end) = self.on_time(due) {
+                        self.progress = Progress::End;
+                        return end;
+                    }
                 }
-                () = tokio::time::sleep_until(goodbye), if self.wanted.bookmarks && !self.has_said_goodbye => {
-                    (self.has_said_goodbye, self.is_bookmark_due) = (true, true);
-                }
-                // Other kinds have moved on meanwhile, and nobody told us: the store is asked once more.
-                _ = self.bookmarks.tick(), if self.wanted.bookmarks => self.is_bookmark_due = true,
             }
         }
+    }
+
+    /// What is due at this time; `Some` if the watch ends, with its last words.
+    fn on_time(&mut self, now: Instant) -> Option<Option<Bytes>> {
+        if self.deadline <= now {
+            return Some(None);
+        }
+        if self.reauthorize_at.is_some_and(|at| at <= now)
+            && let Some(reauthorization) = &self.wanted.reauthorization
+        {
+            self.reauthorize_at = Some(reauthorization.next(now));
+            if let Err(refusal) = reauthorization.check(&self.registry, Timestamp::now()) {
+                return Some(Some(frame("ERROR", &object::bytes(&refusal.status()))));
+            }
+        }
+        if self.goodbye_at.is_some_and(|at| at <= now) {
+            (self.goodbye_at, self.is_bookmark_due) = (None, true);
+        }
+        // Other kinds have moved on meanwhile, and nobody told us: the store is asked once more.
+        if self.bookmark_at.is_some_and(|at| at <= now) {
+            (self.bookmark_at, self.is_bookmark_due) = (Some(now + BOOKMARK_EVERY), true);
+        }
+        None
     }
 
     fn begin(&mut self) {

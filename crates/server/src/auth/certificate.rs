@@ -20,6 +20,11 @@ impl Peer {
         Some(Self { user: user(der)?, until })
     }
 
+    #[cfg(test)]
+    pub(crate) fn of_user(user: User) -> Self {
+        Self { user, until: Timestamp::MAX }
+    }
+
     /// A connection may outlive the certificate that it began with.
     pub(crate) fn user(&self, now: Timestamp) -> Option<&User> {
         (now <= self.until).then_some(&self.user)

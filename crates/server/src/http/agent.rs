@@ -22,12 +22,14 @@ use super::reply::{TEXT, respond, with_body};
 use super::{Api, Asked, Response};
 use crate::admit::Cause;
 use crate::agents::{self, AgentError, Agents, Place};
-use crate::auth::{self, Deed, Resource};
+use crate::auth::{self, Deed, Reauthorization, Resource};
+use crate::connections::Client;
 use crate::headers;
 use crate::kinds::Kind;
 use crate::metrics::Counted;
 use crate::object::{self, is_set, list, str_at};
 use crate::refusal::Refusal;
+use crate::registry::Registry;
 use crate::route::{Part, Target};
 
 /// What an agent says of why it refuses.
@@ -80,7 +82,7 @@ impl Upgrade {
             return None;
         }
         let headers = of_upgrade(request.headers());
-        let held = request.extensions().get::<Held>().cloned();
+        let held = request.extensions().get::<Arc<Client>>().and_then(|it| it.held.clone());
         Some(Self { headers, becomes: hyper::upgrade::on(request), held })
     }
 
@@ -120,8 +122,10 @@ impl Api {
         what: &'static str,
         asked: &Asked,
     ) -> Result<Response, Refusal> {
+        let mut reauthorization = asked.reauthorization.clone();
         if matches!(what, "attach" | "exec" | "portforward") {
-            self.must_be_allowed_to_create(target, what, asked)?;
+            let create = self.must_be_allowed_to_create(target, what, asked)?;
+            reauthorization = reauthorization.map(|it| it.and(create));
         }
         let stored = object::parse(&self.registry.get(target)?);
         let errand = match (target.kind.plural, what) {
@@ -154,14 +158,14 @@ impl Api {
         if let Some(upgrade) = upgrade {
             upgrade.say(request.headers_mut());
         }
-        let room = self.room_of_agent()?;
+        let room = self.room_of_agent(asked)?;
         let unreachable = |error: AgentError| unreachable(target, &errand.node, &error);
         let answer = agents.ask(&place, request).await.map_err(unreachable)?;
         match (answer.status(), upgrade) {
             (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => {
-                self.splice(upgrade, answer, room).map_err(unreachable)
+                self.splice(upgrade, answer, room, reauthorization).map_err(unreachable)
             }
-            (StatusCode::OK, _) if what == "log" => Ok(self.pass_on(answer, TEXT, room)),
+            (StatusCode::OK, _) if what == "log" => Ok(self.pass_on(answer, TEXT, room, reauthorization)),
             (code, _) => {
                 let why = agents::whole(answer.into_body(), REFUSAL_BYTES_MAX).await.map_err(unreachable)?;
                 let mut why = String::from_utf8_lossy(&why).trim().to_owned();
@@ -190,9 +194,9 @@ impl Api {
     }
 
     /// A place among what agents serve.
-    pub(super) fn room_of_agent(&self) -> Result<Held, Refusal> {
-        let Some(room) = self.limits.agent_stream() else {
-            self.registry.metrics.refused.inc();
+    pub(super) fn room_of_agent(&self, asked: &Asked) -> Result<Held, Refusal> {
+        let Some(room) = self.limits.agent_stream(&asked.context.user) else {
+            self.registry.metrics.rejected("agent_stream");
             return Err(Refusal::too_many_requests(1));
         };
         Ok(Held::new((room, Counted::new(&self.registry.metrics.watches))))
@@ -212,7 +216,7 @@ impl Api {
         target: &Target,
         what: &'static str,
         asked: &Asked,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Deed, Refusal> {
         let on = Resource {
             version: target.kind.version.to_owned(),
             plural: target.kind.plural.to_owned(),
@@ -221,7 +225,9 @@ impl Api {
             name: target.name.clone(),
             ..Resource::default()
         };
-        auth::allow(&self.registry, &asked.context.user, &Deed::resource("create", on)).map(drop)
+        let create = Deed::resource("create", on);
+        auth::allow(&self.registry, &asked.context.user, &create)?;
+        Ok(create)
     }
 
     /// The two connections are one from now on, until either ends or the server stops.
@@ -230,6 +236,7 @@ impl Api {
         upgrade: &Upgrade,
         answer: hyper::Response<Incoming>,
         room: Held,
+        reauthorization: Option<Reauthorization>,
     ) -> Result<Response, AgentError> {
         let lower =
             |it: Option<&HeaderValue>| it.and_then(|it| it.to_str().ok()).map(str::to_ascii_lowercase);
@@ -239,6 +246,7 @@ impl Api {
         }
         let (of_client, of_agent) = (upgrade.becomes.clone(), hyper::upgrade::on(answer));
         let (stop, held) = (self.stop.clone(), (room, upgrade.held.clone()));
+        let denied = denied(reauthorization, self.registry.clone());
         tokio::spawn(async move {
             let _held = held;
             let splicing = async {
@@ -254,6 +262,7 @@ impl Api {
             };
             tokio::select! {
                 () = stop.cancelled() => {}
+                () = denied => {}
                 _ = splicing => {}
             }
         });
@@ -268,13 +277,24 @@ impl Api {
         answer: hyper::Response<Incoming>,
         media_type: &'static str,
         room: Held,
+        reauthorization: Option<Reauthorization>,
     ) -> Response {
         let frames = BodyStream::new(answer.into_body()).map(move |it| {
             let _room = &room;
             it.map_err(io::Error::other)
         });
-        let frames = frames.take_until(self.stop.clone().cancelled_owned());
+        let stopped = self.stop.clone().cancelled_owned();
+        let denied = Box::pin(denied(reauthorization, self.registry.clone()));
+        let frames = frames.take_until(futures::future::select(Box::pin(stopped), denied));
         with_body(StatusCode::OK, media_type, Either::Right(StreamBody::new(frames.boxed())))
+    }
+}
+
+/// Waits until the client is no longer authorized.
+async fn denied(reauthorization: Option<Reauthorization>, registry: Arc<Registry>) {
+    match reauthorization {
+        Some(it) => it.denied(registry).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,54 +1,63 @@
 //! The way in: who asks, whether they may, whether there is room, and what is told of it afterwards.
 
-use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::header::{ACCEPT, CONTENT_TYPE, IF_NONE_MATCH, USER_AGENT};
-use hyper::{HeaderMap, Method, Request};
+use futures::FutureExt as _;
+use http_body_util::Either;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, IF_NONE_MATCH, USER_AGENT};
+use hyper::{HeaderMap, Method, Request, StatusCode, Version};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::agent::Upgrade;
 use super::query::Query;
 use super::reply::{self, nothing_at, refusal};
-use super::{Api, Asked, BODY_BYTES_MAX, BoxError, Response};
+use super::{Api, Asked, BoxError, Response, SentResponse};
 use crate::audit::Told;
-use crate::auth::{self, Deed, Grant, User};
+use crate::auth::{self, Deed, Grant, Reauthorization, User};
+use crate::connections::{Client, RESPONSE_KIB_MAX};
 use crate::context::{AuditAnnotation, Context};
+use crate::flow_control::body::{Received, Sender, receive};
+use crate::flow_control::response::{self, Holds, Meter};
+use crate::flow_control::{self, Class, Seat, Standing, What};
 use crate::headers;
-use crate::limits::{BODY_TIMEOUT, HEADERS_MAX, Limits, URL_BYTES_MAX};
-use crate::metrics::{self, Counted};
+use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX, Limits, URL_BYTES_MAX};
+use crate::metrics;
 use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::route::{Part, Route};
 
 /// A request, and what becomes known of it on its way in.
-struct Visit {
+struct Visit<'a> {
     deed: Deed,
     kind: metrics::Kind,
     now: Timestamp,
+    client: Option<&'a Arc<Client>>,
     user: Option<User>,
     impersonated: Option<User>,
     grant: Option<Grant>,
     audit_annotations: Vec<AuditAnnotation>,
+    seat: Option<Seat>,
 }
+
+/// A response up to this size is not charged: it is bounded by the number of seats.
+const LARGE_RESPONSE_BYTES: usize = 64 << 10;
 
 impl Api {
     pub(crate) fn new(registry: Arc<Registry>, stop: CancellationToken) -> Self {
         Self { registry, limits: Arc::new(Limits::default()), audit: None, knower: None, agents: None, stop }
     }
 
-    /// `peer` is who the connection's certificate names. The address of the client is an extension of the request.
-    pub(crate) async fn answer<B>(&self, peer: Option<&User>, request: Request<B>) -> Response
+    /// `peer` is who the connection's certificate names. The [`Client`] is an extension of the request.
+    pub(crate) async fn answer<B>(&self, peer: Option<&User>, request: Request<B>) -> SentResponse
     where
         B: hyper::body::Body<Error: Into<BoxError>>,
     {
         let (now, started) = (Timestamp::now(), Instant::now());
         let uri = request.uri().clone();
-        let source = request.extensions().get::<IpAddr>().copied();
+        let client = request.extensions().get::<Arc<Client>>().cloned();
         let user_agent = headers::text(request.headers(), USER_AGENT).to_owned();
         let accept = headers::text(request.headers(), ACCEPT).to_owned();
         let is_head = request.method() == Method::HEAD;
@@ -61,23 +70,33 @@ impl Api {
             deed,
             kind,
             now,
+            client: client.as_ref(),
             user: None,
             impersonated: None,
             grant: None,
             audit_annotations: Vec::new(),
+            seat: None,
         };
-        // The parameters of what an agent serves are not ours.
-        let timeout =
-            if visit.kind.is_watch() || is_of_agent(route.as_ref()) { Ok(None) } else { query.timeout() };
-        let answered = match timeout {
+        let is_stream = visit.kind.is_watch() || is_of_agent(route.as_ref());
+        let answered = match self.deadline(is_stream, &query) {
             Err(refusal) => Err(refusal),
-            Ok(None) => self.let_in(peer, request, route, query, &mut visit).await,
-            Ok(Some(timeout)) => {
-                let answering = self.let_in(peer, request, route, query, &mut visit);
-                tokio::time::timeout(timeout, answering).await.unwrap_or_else(|_| Err(Refusal::timeout()))
+            Ok(deadline) => {
+                // A panic is answered, counted and audited like any other error.
+                let answering = AssertUnwindSafe(self.let_in(peer, request, route, query, &mut visit));
+                within(deadline, answering.catch_unwind())
+                    .await
+                    .unwrap_or_else(|refusal| Ok(Err(refusal)))
+                    .unwrap_or_else(|_| Err(Refusal::panicked()))
             }
         };
         let response = reply::negotiated(answered.unwrap_or_else(|it| refusal(&it)), &accept, is_head);
+        let (response, holds) = match self.hold(whole_bytes(&response), &mut visit).await {
+            Ok(holds) => (response, holds),
+            Err(it) => {
+                self.registry.metrics.rejected("response");
+                (refusal(&it), Holds::default())
+            }
+        };
 
         let code = response.status().as_u16();
         self.registry.metrics.answered(&visit.kind, code, started.elapsed());
@@ -88,7 +107,7 @@ impl Api {
                 uri: uri.path_and_query().map_or("", |it| it.as_str()),
                 user: visit.user.as_ref(),
                 impersonated: visit.impersonated.as_ref(),
-                source,
+                source: client.as_ref().map(|it| it.address),
                 user_agent: &user_agent,
                 code,
                 reason: visit.grant.as_ref().map(ToString::to_string),
@@ -98,52 +117,52 @@ impl Api {
             };
             audit.tell(&told, &self.registry.metrics);
         }
-        response
+        let is_on_wire = client.as_ref().is_some_and(|it| it.connection.is_some());
+        let patience = (!is_stream && is_on_wire).then_some(self.limits.config.response_timeout);
+        response.map(|body| response::Response::new(body, holds, is_on_wire, patience))
     }
 
-    /// Nothing of a body is read before it is known that the request may be made, and has its turn.
+    /// Rule: a request has `--request-timeout`, or less if its client says so; watches and what agents serve have none.
+    fn deadline(&self, is_stream: bool, query: &Query) -> Result<Option<Duration>, Refusal> {
+        if is_stream {
+            // The parameters of what an agent serves are not ours.
+            return Ok(None);
+        }
+        let limit = self.limits.config.request_timeout;
+        let deadline = query.timeout()?.map_or(limit, |it| it.min(limit));
+        Ok(Some(deadline).filter(|it| *it != Duration::MAX))
+    }
+
+    /// Rule: nothing of a body is read before the request is authorized, and no seat is taken before the body is read: a client
+    /// that does not send holds nothing that others need.
     async fn let_in<B>(
         &self,
         peer: Option<&User>,
         mut request: Request<B>,
         route: Option<Route>,
         query: Query,
-        visit: &mut Visit,
+        visit: &mut Visit<'_>,
     ) -> Result<Response, Refusal>
     where
         B: hyper::body::Body<Error: Into<BoxError>>,
     {
-        if request.uri().path_and_query().is_some_and(|it| URL_BYTES_MAX < it.as_str().len()) {
-            return Err(Refusal::url_too_long(URL_BYTES_MAX));
-        }
-        // HTTP/2 counts their bytes only.
-        if HEADERS_MAX < request.headers().len() {
-            return Err(Refusal::too_many_headers(HEADERS_MAX));
-        }
+        check_head(&request, visit.client.map(AsRef::as_ref))?;
         let Visit { deed, kind, now, .. } = visit;
         let user = visit.user.insert(auth::authenticate(&self.registry, peer, request.headers(), *now)?);
         let is_stranger = user.is_anonymous();
+        if let Some(connection) = visit.client.and_then(|it| it.connection.as_deref()) {
+            self.limits.connections.saw_request(connection, !is_stranger);
+        }
         let other = auth::impersonated(&self.registry, user, request.headers())?;
         let user = match other {
             Some(other) => visit.impersonated.insert(other),
             None => user,
         };
-        // A watch has a place of its own, and so has what an agent serves; health is asked most when there is no room.
-        let is_of_agent = is_of_agent(route.as_ref());
-        let is_exempt = kind.is_watch() || is_of_agent || matches!(route, Some(Route::Health(_)));
-        let _place = if is_exempt {
-            None
-        } else {
-            let Some(place) = self.limits.enter(kind.is_read()).await else {
-                self.registry.metrics.refused.inc();
-                return Err(Refusal::too_many_requests(1));
-            };
-            Some((place, Counted::new(&self.registry.metrics.in_flight(kind.is_read()))))
-        };
         let allow = if is_stranger { auth::allow_stranger } else { auth::allow };
         visit.grant = Some(allow(&self.registry, user, deed)?);
         let Some(route) = route else { return nothing_at(request.uri().path()) };
 
+        let is_of_agent = is_of_agent(Some(&route));
         let upgrade = Upgrade::of(&mut request);
         let (parts, body) = request.into_parts();
         let header = |name| headers::text(&parts.headers, name);
@@ -156,6 +175,25 @@ impl Api {
                 _ => "DeleteOptions",
             };
             return Err(Refusal::invalid_options(kind, &options.causes));
+        }
+        // What reads has no use for a body, unless it is for somebody behind a proxy.
+        let has_body = is_of_agent || !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let received = if has_body {
+            let sender = Sender {
+                user,
+                client: visit.client.map(AsRef::as_ref),
+                usage: &self.limits.usage,
+                patience: self.limits.config.body_timeout,
+            };
+            receive(body, sender).await.inspect_err(|it| self.count_rejection(it, "body"))?
+        } else {
+            drop(body);
+            Received::default()
+        };
+        // A watch has a permit of its own, and so has what an agent serves.
+        if !kind.is_watch() && !is_of_agent {
+            let class = flow_control::classify(user, deed, matches!(route, Route::Health(_)));
+            visit.seat = Some(self.seat(class, kind.is_read()).await?);
         }
         let asked = Asked {
             context: Context {
@@ -172,30 +210,112 @@ impl Api {
             view_wanted: header(ACCEPT).to_owned(),
             if_none_match: header(IF_NONE_MATCH).to_owned(),
             media_type: header(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned(),
-            source: parts.extensions.get().copied(),
+            source: visit.client.map(|it| it.address),
+            reauthorization: (kind.is_watch() || is_of_agent).then(|| {
+                let (client, every) = (visit.client, self.limits.config.reauthorize_every);
+                Reauthorization::new(peer, client, &parts.headers, deed, every)
+            }),
             headers: if is_of_agent { parts.headers.clone() } else { HeaderMap::new() },
-            body: whole(body).await?,
+            body: received.bytes.clone(),
         };
         let mut response = self.dispatch(route, &asked).await.unwrap_or_else(|it| refusal(&it));
         reply::warn(&mut response, asked.context.take_warnings());
         visit.audit_annotations = asked.context.take_audit_annotations();
         Ok(response)
     }
+
+    async fn seat(&self, class: Class<'_>, is_read: bool) -> Result<Seat, Refusal> {
+        let metrics = &self.registry.metrics;
+        match self.limits.flow_control.seat(class, is_read).await {
+            Ok((seat, None)) => Ok(seat),
+            Ok((seat, Some(waited))) => {
+                metrics.flow_waited(class, waited);
+                Ok(seat)
+            }
+            Err(why) => {
+                metrics.flow_rejected(class, why);
+                Err(Refusal::too_many_requests(1))
+            }
+        }
+    }
+
+    fn count_rejection(&self, refusal: &Refusal, what: &'static str) {
+        if refusal.code == StatusCode::TOO_MANY_REQUESTS {
+            self.registry.metrics.rejected(what);
+        }
+    }
+
+    /// Rule: a seat is kept until the response is sent. Large responses that wait to be sent are charged to their user, and wait for
+    /// others of the same connection. A client in this process takes a response at once, and is exempt.
+    /// `bytes` is the size of a response that is no stream.
+    async fn hold(&self, bytes: Option<usize>, visit: &mut Visit<'_>) -> Result<Holds, Refusal> {
+        let user = visit.impersonated.as_ref().or(visit.user.as_ref());
+        if visit.client.is_some_and(|it| it.is_in_process) {
+            visit.seat = None;
+            return Ok(Holds::default());
+        }
+        let mut holds = Holds { _seat: visit.seat.take(), ..Holds::default() };
+        let Some(user) = user else { return Ok(holds) };
+        let standing = flow_control::standing(user);
+        let usage = &self.limits.usage;
+        let Some(bytes) = bytes else {
+            holds.meter = Some(Meter { usage: usage.clone(), user: user.name.clone(), standing });
+            return Ok(holds);
+        };
+        if bytes <= LARGE_RESPONSE_BYTES || standing == Standing::Trusted {
+            return Ok(holds);
+        }
+        // What was written is written: its client is not to try again.
+        let is_read = visit.kind.is_read();
+        let too_many = || if is_read { Refusal::too_many_requests(1) } else { Refusal::timeout() };
+        holds.bytes =
+            Some(usage.take(&user.name, standing, What::ResponseBytes, bytes).ok_or_else(too_many)?);
+        if let Some(connection) = visit.client.and_then(|it| it.connection.as_ref()) {
+            let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(RESPONSE_KIB_MAX);
+            let acquiring = connection.response_kib.clone().acquire_many_owned(kib);
+            let acquired = tokio::time::timeout(self.limits.config.response_timeout, acquiring).await;
+            holds.kib_of_connection = Some(acquired.ok().and_then(Result::ok).ok_or_else(Refusal::timeout)?);
+        }
+        Ok(holds)
+    }
+}
+
+/// The size of a response that is no stream.
+fn whole_bytes(response: &Response) -> Option<usize> {
+    match response.body() {
+        Either::Left(whole) => usize::try_from(hyper::body::Body::size_hint(whole).lower()).ok(),
+        Either::Right(_) => None,
+    }
+}
+
+async fn within<F: Future>(deadline: Option<Duration>, answering: F) -> Result<F::Output, Refusal> {
+    match deadline {
+        None => Ok(answering.await),
+        Some(deadline) => tokio::time::timeout(deadline, answering).await.map_err(|_| Refusal::timeout()),
+    }
+}
+
+/// Rule: URL and headers are bounded, over HTTP/1 as over HTTP/2, and HTTP/1.1 names the host.
+fn check_head<B>(request: &Request<B>, client: Option<&Client>) -> Result<(), Refusal> {
+    if request.uri().path_and_query().is_some_and(|it| URL_BYTES_MAX < it.as_str().len()) {
+        return Err(Refusal::url_too_long(URL_BYTES_MAX));
+    }
+    let headers = request.headers();
+    if HEADERS_MAX < headers.len() {
+        return Err(Refusal::too_many_headers(HEADERS_MAX));
+    }
+    // As HTTP/2 counts them, which refuses larger ones itself.
+    let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum::<usize>();
+    if HEADER_BYTES_MAX < bytes {
+        return Err(Refusal::headers_too_large(HEADER_BYTES_MAX));
+    }
+    let is_on_wire = client.is_some_and(|it| it.connection.is_some());
+    if is_on_wire && request.version() == Version::HTTP_11 && !headers.contains_key(HOST) {
+        return Err(Refusal::bad_request("missing required Host header"));
+    }
+    Ok(())
 }
 
 fn is_of_agent(route: Option<&Route>) -> bool {
     matches!(route, Some(Route::Object(it)) if matches!(it.part, Part::Agent(_)))
-}
-
-async fn whole<B>(body: B) -> Result<Bytes, Refusal>
-where
-    B: hyper::body::Body<Error: Into<BoxError>>,
-{
-    let read = Limited::new(body, BODY_BYTES_MAX).collect();
-    match tokio::time::timeout(BODY_TIMEOUT, read).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Refusal::too_large(BODY_BYTES_MAX)),
-        Ok(Err(error)) => Err(Refusal::bad_request(format!("read the request's body: {error}"))),
-        Err(_) => Err(Refusal::bad_request("the request's body did not come in time")),
-    }
 }

@@ -109,9 +109,11 @@ impl Api {
         }
         let path = if path.is_empty() { "/" } else { path };
         let is_of_agent = way.at.is_empty();
+        let mut reauthorization = asked.reauthorization.clone();
         // Of the agent itself, a connection that becomes something else is a command in some pod.
         if is_of_agent && asked.upgrade.is_some() {
-            self.must_be_allowed_to_create(target, "proxy", asked)?;
+            let create = self.must_be_allowed_to_create(target, "proxy", asked)?;
+            reauthorization = reauthorization.map(|it| it.and(create));
         }
         // Who may ask an agent is not therefore let through to everybody behind it.
         if is_of_agent && PASSED_ON.iter().any(|it| path.starts_with(it)) {
@@ -124,7 +126,7 @@ impl Api {
             .map_err(|it| Refusal::bad_request(format!("ask node {:?}: {it}", way.node)))?;
         *request.headers_mut() = onward(asked, prefix, path);
         let (agents, place) = self.agent_of(&way.by, &way.stored, &way.node)?;
-        let room = self.room_of_agent()?;
+        let room = self.room_of_agent(asked)?;
         let answer = agents.ask_within(&place, request, PATIENCE).await;
         let answer = answer.map_err(|error| unreachable(&way.by, &way.node, &error))?;
 
@@ -144,7 +146,8 @@ impl Api {
                     "error trying to reach service: it becomes what nobody asked for",
                 ));
             };
-            return self.splice(upgrade, answer, room).map_err(|it| Refusal::unavailable(it.to_string()));
+            let spliced = self.splice(upgrade, answer, room, reauthorization);
+            return spliced.map_err(|it| Refusal::unavailable(it.to_string()));
         }
         let code = answer.status();
         let mut headers = end_to_end(answer.headers());
@@ -153,7 +156,7 @@ impl Api {
         {
             headers.insert(LOCATION, through);
         }
-        let mut response = self.pass_on(answer, TEXT, room);
+        let mut response = self.pass_on(answer, TEXT, room, reauthorization);
         if asked.method == Method::HEAD {
             *response.body_mut() = Either::Left(Full::default());
         }

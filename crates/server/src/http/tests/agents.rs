@@ -199,9 +199,8 @@ fn connect(bed: &Bed, user: User) -> tokio::io::DuplexStream {
     let (client, line) = tokio::io::duplex(4096);
     let api = bed.server.api.clone();
     tokio::spawn(async move {
-        let service = service_fn(move |mut request: Request<hyper::body::Incoming>| {
+        let service = service_fn(move |request: Request<hyper::body::Incoming>| {
             let (api, user) = (api.clone(), user.clone());
-            request.extensions_mut().insert(Held::new(()));
             async move { Ok::<_, std::convert::Infallible>(api.answer(Some(&user), request).await) }
         });
         let http1 = hyper::server::conn::http1::Builder::new();

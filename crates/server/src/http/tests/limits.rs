@@ -1,9 +1,11 @@
 //! What is too much, and who may come in.
 
 use expect_test::expect;
+use futures::FutureExt as _;
 
 use super::*;
-use crate::limits::{HEADERS_MAX, Limits, URL_BYTES_MAX};
+use crate::flow_control::{Class, FlowSize, Level, Seat};
+use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX, URL_BYTES_MAX};
 
 /// Code, `Retry-After` and message of the answer to a GET.
 async fn get(api: &Api, user: Option<&User>, path: &str) -> String {
@@ -16,44 +18,106 @@ async fn get(api: &Api, user: Option<&User>, path: &str) -> String {
     format!("{code} {after:?} {}", str_at(&body, "message"))
 }
 
-#[tokio::test]
-async fn whoever_comes_when_it_is_full_is_told_to_come_again() {
+fn limited(config: LimitsConfig) -> Arc<Limits> {
+    Arc::new(Limits::new(config))
+}
+
+/// Seats for everything that a user may have.
+async fn all_seats(api: &Api, user: &str, is_read: bool) -> Vec<Seat> {
+    let class = Class::Queued { level: Level::Workload, flow: user, size: FlowSize::Quarter };
+    let mut held = Vec::new();
+    while let Some(Ok((seat, _))) = api.limits.flow_control.seat(class, is_read).now_or_never() {
+        held.push(seat);
+    }
+    held
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_without_a_free_seat_gets_429_and_others_are_served() {
     let mut api = Server::new().await.api;
-    // One place for a read, none to wait for it, and none for a watch.
-    api.limits = Arc::new(Limits::new(1, 1, 0, 0, Duration::ZERO));
-    let place = api.limits.enter(true).await;
-    let admin = User::server();
-    let said = [
-        get(&api, Some(&admin), PODS).await,
-        get(&api, Some(&admin), "/readyz").await,
-        get(&api, Some(&admin), &format!("{PODS}?watch=true")).await,
-    ];
-    drop(place);
-    let then = get(&api, Some(&admin), PODS).await;
+    auth::make_default_roles(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    api.limits = limited(LimitsConfig { watches: 0, ..api.limits.config });
+    let account = User::account("default", "default");
+    let known = User { groups: vec!["system:authenticated".to_owned()], ..account };
+    let held = all_seats(&api, &known.name, true).await;
+    let other = User { name: "other".to_owned(), ..known.clone() };
+    let began = tokio::time::Instant::now();
+    let mut said = String::new();
+    for (user, path) in [
+        (&other, "/apis"),
+        (&User::server(), PODS),
+        (&known, "/readyz"),
+        (&User::server(), &format!("{PODS}?watch=true")),
+    ] {
+        writeln!(said, "{} {path} {}", user.name, get(&api, Some(user), path).await).unwrap();
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO, "nobody waits for the seats of another user");
+    writeln!(said, "{} /apis {}", known.name, get(&api, Some(&known), "/apis").await).unwrap();
+    assert_eq!(began.elapsed(), Duration::from_secs(10));
+    drop(held);
+    writeln!(said, "{} /apis {}", known.name, get(&api, Some(&known), "/apis").await).unwrap();
     expect![[r#"
-        429 Some("1") Too many requests, please try again later.
-        200 None 
-        429 Some("1") Too many requests, please try again later.
-        200 None "#]]
-    .assert_eq(&format!("{}\n{then}", said.join("\n")));
-    let text = api.registry.metrics.text(&api.registry);
-    assert!(text.contains("muster_requests_refused_total 2"), "{text}");
+        other /apis 200 None 
+        system:apiserver /api/v1/namespaces/default/pods 200 None 
+        system:serviceaccount:default:default /readyz 200 None 
+        system:apiserver /api/v1/namespaces/default/pods?watch=true 429 Some("1") Too many requests, please try again later.
+        system:serviceaccount:default:default /apis 429 Some("1") Too many requests, please try again later.
+        system:serviceaccount:default:default /apis 200 None 
+    "#]]
+    .assert_eq(&said);
+    let text = api.registry.metrics.text(&api.registry, &api.limits.flow_control);
+    for line in [
+        "muster_requests_refused_total{limit=\"seats\"} 1",
+        "muster_requests_refused_total{limit=\"watch\"} 1",
+        "apiserver_flowcontrol_rejected_requests_total{priority_level=\"workload\",reason=\"time-out\"} 1",
+        "apiserver_flowcontrol_current_executing_seats{priority_level=\"workload\",request_kind=\"readOnly\"} 0",
+    ] {
+        assert!(text.contains(line), "{line} is not in {text}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_show_the_users_that_use_most() {
+    let api = Server::new().await.api;
+    let mut held = all_seats(&api, "busy", false).await;
+    for at in 0..30 {
+        let class =
+            Class::Queued { level: Level::System, flow: &format!("u{at}"), size: FlowSize::Heartbeat };
+        held.push(api.limits.flow_control.seat(class, false).await.unwrap().0);
+    }
+    let text = api.registry.metrics.text(&api.registry, &api.limits.flow_control);
+    let flows: Vec<&str> =
+        text.lines().filter(|it| it.starts_with("muster_flowcontrol_flow_seats{")).collect();
+    let busy = "muster_flowcontrol_flow_seats{priority_level=\"workload\",request_kind=\"mutating\",flow=\"busy\"} 50";
+    assert!(flows.contains(&busy), "{flows:?}");
+    assert_eq!(flows.len(), 20, "user names make a bounded number of series");
+    assert!(text.contains("apiserver_current_inflight_requests{request_kind=\"mutating\"} 80"), "{text}");
+    drop(held);
+    let text = api.registry.metrics.text(&api.registry, &api.limits.flow_control);
+    assert!(!text.contains("flow=\"busy\""), "{text}");
 }
 
 #[tokio::test]
 async fn nothing_begins_when_the_clients_time_is_over() {
     let mut api = Server::new().await.api;
-    // One place for a write, which is taken, and room to wait for it.
-    api.limits = Arc::new(Limits::new(1, 1, 1, 1, Duration::from_secs(3600)));
-    let place = api.limits.enter(false).await;
+    auth::make_default_roles(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    api.limits =
+        limited(LimitsConfig { queue_timeout: Duration::from_secs(3600), ..LimitsConfig::default() });
+    let user = User::new("system:muster-simulated-nodes", ["system:authenticated"]);
+    let class = Class::Queued { level: Level::System, flow: &user.name, size: FlowSize::Level };
+    let mut held = Vec::new();
+    while let Some(Ok((seat, _))) = api.limits.flow_control.seat(class, false).now_or_never() {
+        held.push(seat);
+    }
     let create = async |timeout: &str| {
+        let node = json!({"metadata": {"name": "a"}});
         let request = Request::builder()
             .method("POST")
-            .uri(format!("{MAPS}?timeout={timeout}"))
+            .uri(format!("/api/v1/nodes?timeout={timeout}"))
             .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(map("a", "x").to_string())))
+            .body(Full::new(Bytes::from(node.to_string())))
             .unwrap();
-        let response = api.answer(Some(&User::server()), request).await;
+        let response = api.answer(Some(&user), request).await;
         let code = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -63,8 +127,8 @@ async fn nothing_begins_when_the_clients_time_is_over() {
     for timeout in ["soon", "5", "5x", "--1s", "1h1"] {
         write!(said, "\n{}", create(timeout).await).unwrap();
     }
-    drop(place);
-    assert_eq!(get(&api, Some(&User::server()), &format!("{MAPS}/a")).await.get(..3), Some("404"));
+    drop(held);
+    assert_eq!(get(&api, Some(&User::server()), "/api/v1/nodes/a").await.get(..3), Some("404"));
     for timeout in ["1h0m1.5s", "0s", "0", "-1s", ""] {
         write!(said, "\n{}", create(timeout).await).unwrap();
     }
@@ -76,10 +140,76 @@ async fn nothing_begins_when_the_clients_time_is_over() {
         400 invalid timeout specified in the request URL - time: invalid duration "--1s"
         400 invalid timeout specified in the request URL - time: missing unit in duration "1h1"
         201 
-        409 configmaps "a" already exists
-        409 configmaps "a" already exists
-        409 configmaps "a" already exists
-        409 configmaps "a" already exists"#]]
+        409 nodes "a" already exists
+        409 nodes "a" already exists
+        409 nodes "a" already exists
+        409 nodes "a" already exists"#]]
+    .assert_eq(&said);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_ends_at_its_deadline() {
+    let mut api = Server::new().await.api;
+    api.limits = limited(LimitsConfig::default());
+    api.knower = Some(Knower::new(|_, _| std::future::pending()));
+    let began = tokio::time::Instant::now();
+    let said = get(&api, Some(&User::server()), "/debug/explain").await;
+    assert_eq!((said.get(..3), began.elapsed().as_secs()), (Some("504"), 60));
+    // A client may ask for less, and not for more.
+    let said = get(&api, Some(&User::server()), "/debug/explain?timeout=5s").await;
+    assert_eq!((said.get(..3), began.elapsed().as_secs()), (Some("504"), 65));
+    let said = get(&api, Some(&User::server()), "/debug/explain?timeout=1h").await;
+    assert_eq!((said.get(..3), began.elapsed().as_secs()), (Some("504"), 125));
+}
+
+#[tokio::test]
+async fn a_panic_is_answered_counted_and_audited() {
+    let dir = crate::pki::tests::Dir::new();
+    let path = dir.0.join("audit");
+    let mut api = Server::new().await.api;
+    api.audit = Some(Arc::new(crate::audit::Audit::open(&path).unwrap()));
+    api.knower = Some(Knower::new(|_, _| async { panic!("expected by a test") }));
+    let said = get(&api, Some(&User::server()), "/debug/explain").await;
+    expect!["500 None Internal error occurred: this request caused the server to panic: see its log"]
+        .assert_eq(&said);
+    let text = api.registry.metrics.text(&api.registry, &api.limits.flow_control);
+    assert!(text.contains("code=\"500\"} 1"), "{text}");
+    assert_eq!(get(&api, Some(&User::server()), "/readyz").await, "200 None ");
+    drop(api);
+    let log = std::fs::read_to_string(path).unwrap();
+    let event: Value = serde_json::from_str(log.lines().next().unwrap()).unwrap();
+    assert_eq!(
+        (&event["responseStatus"]["code"], &event["requestURI"]),
+        (&json!(500), &json!("/debug/explain"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_watch_is_bounded() {
+    let api = Server::new().await.api;
+    let admin = User::server();
+    let mut said = String::new();
+    for timeout in ["abc", "1.5", "9223372036854775808"] {
+        let path = format!("{PODS}?watch=1&timeoutSeconds={timeout}");
+        writeln!(said, "{timeout}: {}", get(&api, Some(&admin), &path).await).unwrap();
+    }
+    for timeout in ["9223372036854775807", "-1", "0", "7"] {
+        let path = format!("{PODS}?watch=1&timeoutSeconds={timeout}");
+        let began = tokio::time::Instant::now();
+        let code = get(&api, Some(&admin), &path).await;
+        writeln!(said, "{timeout}: {code}after {} s", began.elapsed().as_secs()).unwrap();
+    }
+    writeln!(said, "list: {}", get(&api, Some(&admin), &format!("{PODS}?timeoutSeconds=abc")).await).unwrap();
+    expect![[r#"
+        abc: 400 None strconv.ParseInt: parsing "abc": invalid syntax
+        1.5: 400 None strconv.ParseInt: parsing "1.5": invalid syntax
+        9223372036854775808: 400 None strconv.ParseInt: parsing "9223372036854775808": invalid syntax
+        9223372036854775807: 200 None after 43200 s
+        -1: 200 None after 0 s
+        0: 200 None after 2700 s
+        7: 200 None after 7 s
+        list: 400 None strconv.ParseInt: parsing "abc": invalid syntax
+    "#]]
     .assert_eq(&said);
 }
 
@@ -105,12 +235,18 @@ async fn headers_are_counted() {
             .as_u16()
     };
     assert_eq!((code(HEADERS_MAX).await, code(HEADERS_MAX + 1).await), (200, 431));
+    let code = async |bytes: usize| {
+        let request =
+            Request::builder().uri(PODS).header("x", "a".repeat(bytes)).body(Full::new(Bytes::new()));
+        api.answer(Some(&User::server()), request.unwrap()).await.status().as_u16()
+    };
+    assert_eq!((code(HEADER_BYTES_MAX - 33).await, code(HEADER_BYTES_MAX).await), (200, 431));
 }
 
 #[tokio::test]
 async fn a_watch_has_its_place_until_it_ends() {
     let mut api = Server::new().await.api;
-    api.limits = Arc::new(Limits::new(1, 1, 1, 0, Duration::ZERO));
+    api.limits = limited(LimitsConfig { watches: 1, ..LimitsConfig::default() });
     let watch = async || {
         let request =
             Request::builder().uri(format!("{PODS}?watch=true")).body(Full::new(Bytes::new())).unwrap();

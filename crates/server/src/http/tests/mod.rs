@@ -3,6 +3,7 @@
 mod agents;
 mod applies;
 mod deletes;
+mod fairness;
 mod kept;
 mod kinds;
 mod limits;
@@ -25,6 +26,7 @@ use jiff::Timestamp;
 
 use super::*;
 use crate::auth::User;
+use crate::limits::LimitsConfig;
 use crate::standing;
 
 pub(super) struct Server {
@@ -39,7 +41,11 @@ impl Server {
     async fn with_history(history_max: usize) -> Self {
         let registry = Arc::new(Registry::new(history_max));
         standing::make_bare(&registry, "2026-01-01T00:00:00Z".parse().unwrap()).await.unwrap();
-        Self { api: Api::new(registry, CancellationToken::new()) }
+        let mut api = Api::new(registry, CancellationToken::new());
+        // The store has a thread of its own. A clock that stands still would go to a deadline while it works.
+        let config = LimitsConfig { request_timeout: Duration::MAX, ..LimitsConfig::default() };
+        api.limits = Arc::new(Limits::new(config));
+        Self { api }
     }
 
     async fn send(&self, method: &str, path: &str, media_type: &str, body: &str) -> (u16, Value) {
@@ -100,6 +106,36 @@ impl Server {
         }
         said
     }
+}
+
+/// Keeps a clock that is paused from going on by itself, until it is dropped.
+struct ClockStop(Option<(std::sync::mpsc::Sender<()>, tokio::task::JoinHandle<()>)>);
+
+impl ClockStop {
+    fn new() -> Self {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        // The clock stands still while there is a blocking task.
+        Self(Some((sender, tokio::task::spawn_blocking(move || receiver.recv().unwrap_or_default()))))
+    }
+
+    async fn end(mut self) {
+        if let Some((sender, task)) = self.0.take() {
+            drop(sender);
+            task.await.unwrap();
+        }
+    }
+}
+
+/// Waits for something that other tasks and threads do, without any time of the clock.
+async fn wait_until(is_so: impl Fn() -> bool) {
+    let stop = ClockStop::new();
+    let began = std::time::Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it never happens");
+        tokio::task::yield_now().await;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    stop.end().await;
 }
 
 const PODS: &str = "/api/v1/namespaces/default/pods";

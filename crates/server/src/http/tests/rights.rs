@@ -40,7 +40,7 @@ fn someone(name: &str, groups: &[&str]) -> User {
 }
 
 impl Server {
-    async fn answered(&self, user: Option<&User>, request: Request<Full<Bytes>>) -> Response {
+    async fn answered(&self, user: Option<&User>, request: Request<Full<Bytes>>) -> SentResponse {
         self.api.answer(user, request).await
     }
 

@@ -94,7 +94,7 @@ async fn refusals_are_upstreams() {
         &expect!["415 415: Unsupported Media Type"],
     );
     check(
-        server.send("POST", PODS, JSON, &" ".repeat(BODY_BYTES_MAX + 1)).await,
+        server.send("POST", PODS, JSON, &" ".repeat(crate::flow_control::body::BYTES_MAX + 1)).await,
         &expect![[r#"413 Request entity too large: limit is 3145728"#]],
     );
     check(

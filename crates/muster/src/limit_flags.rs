@@ -1,0 +1,76 @@
+//! Flags for the limits and deadlines of the API server.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+use muster_server::LimitsConfig;
+
+use crate::span;
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Limits of the API server")]
+pub(crate) struct LimitFlags {
+    /// Requests that read and are handled at once; others wait in the queue of their user
+    #[arg(long, value_name = "N", default_value = "400")]
+    max_requests_inflight: NonZeroUsize,
+    /// Requests that write and are handled at once; others wait in the queue of their user
+    #[arg(long, value_name = "N", default_value = "200")]
+    max_mutating_requests_inflight: NonZeroUsize,
+    /// Time a request waits in the queue before it is answered with 429
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span::parse)]
+    request_queue_timeout: Duration,
+    /// Time a request takes at most before it is answered with 504; watches, logs, exec and proxies are exempt
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span::parse)]
+    request_timeout: Duration,
+    /// Time without progress after which a request whose body is incomplete is answered with 408
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span::parse)]
+    request_body_timeout: Duration,
+    /// Time after which a response that the client does not read is dropped
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span::parse)]
+    response_timeout: Duration,
+    /// Interval at which the credentials and permissions of running watches, logs, exec and port-forwards are checked again
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span::parse)]
+    reauthorization_interval: Duration,
+    /// Watches at once; one user has at most a tenth of the default
+    #[arg(long, value_name = "N", default_value = "50000")]
+    max_watches: NonZeroUsize,
+    /// Connections at once, as far as the limit on open files allows
+    #[arg(long, value_name = "N", default_value = "10000")]
+    max_connections: NonZeroUsize,
+}
+
+impl LimitFlags {
+    pub(crate) fn config(&self) -> LimitsConfig {
+        LimitsConfig {
+            reads: self.max_requests_inflight.get(),
+            writes: self.max_mutating_requests_inflight.get(),
+            queue_timeout: self.request_queue_timeout,
+            request_timeout: self.request_timeout,
+            body_timeout: self.request_body_timeout,
+            response_timeout: self.response_timeout,
+            reauthorize_every: self.reauthorization_interval,
+            watches: self.max_watches.get(),
+            connections: self.max_connections.get(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        limits: LimitFlags,
+    }
+
+    #[test]
+    fn the_defaults_of_the_flags_are_those_of_the_server() {
+        let parsed = Command::parse_from(["muster"]);
+        assert_eq!(parsed.limits.config(), LimitsConfig::default());
+        assert!(Command::try_parse_from(["muster", "--request-timeout", "0s"]).is_err());
+    }
+}

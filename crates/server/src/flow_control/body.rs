@@ -1,0 +1,137 @@
+//! Reading a request's body: bounded in bytes, in time, and in how many of them a user and a connection have unfinished.
+
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::body::Body;
+use tokio::time::Instant;
+
+use super::usage::What;
+use super::{Client, Lease, Usage};
+use crate::auth::User;
+use crate::http::BoxError;
+use crate::refusal::Refusal;
+
+/// As upstream: a ConfigMap may hold 1 MiB, and travels as JSON with escapes.
+pub(crate) const BYTES_MAX: usize = 3 << 20;
+
+/// A body must arrive at this rate, on average and after the first seconds.
+const BYTES_PER_SECOND: u64 = 64 << 10;
+
+/// Bodies up to this size are not counted: they are bounded by the number of requests.
+const SMALL_BYTES: usize = 64 << 10;
+
+/// A body that arrived, and what its user is charged for it.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    pub(crate) bytes: Bytes,
+    _held: Option<(Lease, Option<tokio::sync::OwnedSemaphorePermit>)>,
+}
+
+/// Who sends a body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sender<'a> {
+    pub(crate) user: &'a User,
+    pub(crate) client: Option<&'a Client>,
+    pub(crate) usage: &'a std::sync::Arc<Usage>,
+    /// A body of which nothing arrives for this long is given up.
+    pub(crate) patience: Duration,
+}
+
+impl Sender<'_> {
+    /// Rule: a user and a connection have a bounded number of unfinished bodies.
+    fn begin(&self) -> Result<impl Sized + use<>, Refusal> {
+        let too_many = || Refusal::too_many_requests(1);
+        if super::standing(self.user) == super::Standing::Trusted {
+            return Ok(None);
+        }
+        let of_user = self.take(What::Bodies, 1).ok_or_else(too_many)?;
+        let connection = self.client.and_then(|it| it.connection.as_ref());
+        let of_connection = match connection {
+            Some(it) => Some(it.bodies.clone().try_acquire_owned().map_err(|_| too_many())?),
+            None => None,
+        };
+        Ok(Some((of_user, of_connection)))
+    }
+
+    /// Rule: the large bodies of a user, and of a connection, have a bounded size together.
+    fn charge(
+        &self,
+        bytes: usize,
+    ) -> Result<Option<(Lease, Option<tokio::sync::OwnedSemaphorePermit>)>, Refusal> {
+        let too_many = || Refusal::too_many_requests(1);
+        if super::standing(self.user) == super::Standing::Trusted {
+            return Ok(None);
+        }
+        let of_user = self.take(What::BodyBytes, bytes).ok_or_else(too_many)?;
+        let of_connection = match self.client.and_then(|it| it.connection.as_ref()) {
+            Some(it) => {
+                let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
+                Some(it.body_kib.clone().try_acquire_many_owned(kib).map_err(|_| too_many())?)
+            }
+            None => None,
+        };
+        Ok(Some((of_user, of_connection)))
+    }
+
+    fn take(&self, what: What, amount: usize) -> Option<Lease> {
+        self.usage.take(&self.user.name, super::standing(self.user), what, amount)
+    }
+}
+
+/// Rule: a body has at most 3 MiB. It must begin to arrive within the sender's patience and then keep to a minimum rate. What
+/// has arrived together with the header is taken without any accounting.
+pub(crate) async fn receive<B>(body: B, sender: Sender<'_>) -> Result<Received, Refusal>
+where
+    B: Body<Error: Into<BoxError>>,
+{
+    if body.is_end_stream() {
+        return Ok(Received::default());
+    }
+    let announced = body.size_hint().exact().map(|it| usize::try_from(it).unwrap_or(usize::MAX));
+    if announced.is_some_and(|it| BYTES_MAX < it) {
+        return Err(Refusal::too_large(BYTES_MAX));
+    }
+    let mut body = pin!(body);
+    let began = Instant::now();
+    let (mut first, mut rest) = (Bytes::new(), BytesMut::new());
+    let (mut unfinished, mut charged) = (None, None);
+    loop {
+        let received = first.len() + rest.len();
+        if SMALL_BYTES < received && charged.is_none() {
+            charged = Some(sender.charge(announced.unwrap_or(BYTES_MAX))?);
+        }
+        let mut next = pin!(body.frame());
+        let polled = futures::poll!(next.as_mut()).map_err(Into::<BoxError>::into);
+        let frame = match polled {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                if unfinished.is_none() {
+                    unfinished = Some(sender.begin()?);
+                }
+                let earned = Duration::from_millis(received as u64 * 1000 / BYTES_PER_SECOND);
+                let deadline = began + sender.patience + earned;
+                let frame = tokio::time::timeout_at(deadline, next).await;
+                frame.map_err(|_| Refusal::body_timeout())?.map(|it| it.map_err(Into::into))
+            }
+        };
+        let Some(frame) = frame else { break };
+        let failed = |error: BoxError| Refusal::bad_request(format!("read the request's body: {error}"));
+        let frame = frame.map_err(failed)?;
+        let Ok(mut data) = frame.into_data() else { continue };
+        let length = bytes::Buf::remaining(&data);
+        if BYTES_MAX < received + length {
+            return Err(Refusal::too_large(BYTES_MAX));
+        }
+        if received == 0 {
+            first = bytes::Buf::copy_to_bytes(&mut data, length);
+        } else {
+            bytes::BufMut::put(&mut rest, data);
+        }
+    }
+    let bytes = if rest.is_empty() { first } else { [&first[..], &rest[..]].concat().into() };
+    Ok(Received { bytes, _held: charged.flatten() })
+}

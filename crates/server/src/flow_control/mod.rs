@@ -1,0 +1,297 @@
+//! Fairness between clients, in the manner of Kubernetes' API Priority and Fairness.
+//!
+//! A request is classified by its user and action ([`classify`]). Exempt requests begin at once; all others take a seat of their
+//! priority level, or wait for one in the queue of their flow (`queue`). What a user holds beside seats (unfinished bodies, unsent
+//! responses, watches) is bounded in `usage`. `body` reads the request, `response` sends the answer.
+
+pub(crate) mod body;
+mod queue;
+pub(crate) mod response;
+mod usage;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use self::queue::{FlowId, FlowUse, Queue, Share, Ticket};
+pub(crate) use self::queue::{Level, Rejected};
+pub(crate) use self::usage::{Bound, Lease, Standing, Usage, What};
+use crate::auth::{Deed, MASTERS, On, User, account_of};
+use crate::connections::Client;
+
+/// Requests that wait for a seat, in all flows together.
+const WAITING_MAX: usize = 4_000;
+
+/// Requests that wait in one flow. Muster's own parts may each have as many as wait in all flows of users.
+const FLOW_WAITING_MAX: usize = 500;
+const SYSTEM_FLOW_WAITING_MAX: usize = 4_000;
+const ANONYMOUS_WAITING_MAX: usize = 50;
+
+/// Seats of a node for its heartbeats, and of a leader for its lease: one request at a time, and a retry of it.
+const HEARTBEAT_SEATS: usize = 4;
+
+/// How a request is treated when the server is busy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class<'a> {
+    Exempt,
+    Queued { level: Level, flow: &'a str, size: FlowSize },
+}
+
+impl Class<'_> {
+    pub(crate) fn level_name(self) -> &'static str {
+        match self {
+            Self::Exempt => "exempt",
+            Self::Queued { level, .. } => level.name(),
+        }
+    }
+}
+
+/// How many seats a flow may use at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FlowSize {
+    /// All that its level has.
+    Level,
+    /// A quarter of all seats.
+    Quarter,
+    Heartbeat,
+}
+
+/// Rule: `system:masters` and health checks are exempt. Muster's own parts, the heartbeats of nodes (their Lease and Node) and the
+/// leases of leaders in `kube-system` are of the level `system`; other authenticated users are of `workload`, each user one flow; the
+/// rest is `anonymous`.
+/// Upstream: the suggested FlowSchemas `exempt`, `probes`, `system-node-high`, `system-leader-election`, `global-default`, `catch-all`.
+pub(crate) fn classify<'a>(user: &'a User, action: &Deed, is_health: bool) -> Class<'a> {
+    if is_health || user.is_in(MASTERS) {
+        return Class::Exempt;
+    }
+    let queued = |level, size| Class::Queued { level, flow: &user.name, size };
+    if user.is_anonymous() {
+        return queued(Level::Anonymous, FlowSize::Level);
+    }
+    if is_own_part(&user.name) {
+        return queued(Level::System, FlowSize::Level);
+    }
+    if is_heartbeat(user, action) || is_leader_lease(user, action) {
+        return queued(Level::System, FlowSize::Heartbeat);
+    }
+    queued(Level::Workload, FlowSize::Quarter)
+}
+
+/// The parts of Muster that have certificates of the server, or run in its process.
+pub(crate) fn is_own_part(user_name: &str) -> bool {
+    user_name.starts_with("system:muster-")
+}
+
+/// The bounds that hold for what a user holds beside seats.
+pub(crate) fn standing(user: &User) -> Standing {
+    if user.is_in(MASTERS) || is_own_part(&user.name) {
+        Standing::Trusted
+    } else if user.node().is_some() {
+        Standing::Node
+    } else {
+        Standing::Ordinary
+    }
+}
+
+/// A node's own Lease, or its own Node object.
+fn is_heartbeat(user: &User, action: &Deed) -> bool {
+    let (Some(node), On::Resource(on)) = (user.node(), &action.on) else { return false };
+    if on.name != node && !on.name.is_empty() {
+        return false;
+    }
+    match (on.group.as_str(), on.plural.as_str()) {
+        // A create names the object in its body only; it is checked there to be the node's own.
+        ("coordination.k8s.io", "leases") => {
+            on.namespace == "kube-node-lease" && (on.name == node || action.verb == "create")
+        }
+        ("", "nodes") => {
+            matches!(on.part.as_str(), "" | "status") && (on.name == node || action.verb == "create")
+        }
+        _ => false,
+    }
+}
+
+fn is_leader_lease(user: &User, action: &Deed) -> bool {
+    let On::Resource(on) = &action.on else { return false };
+    (on.group.as_str(), on.plural.as_str(), on.namespace.as_str())
+        == ("coordination.k8s.io", "leases", "kube-system")
+        && matches!(action.verb.as_ref(), "get" | "create" | "update" | "patch")
+        && (matches!(user.name.as_str(), "system:kube-controller-manager" | "system:kube-scheduler")
+            || account_of(&user.name).is_some_and(|(namespace, _)| namespace == "kube-system"))
+}
+
+/// The seats of a server: one set for reads, one for writes.
+#[derive(Debug)]
+pub(crate) struct FlowControl {
+    reads: Seats,
+    writes: Seats,
+    wait: Duration,
+}
+
+#[derive(Debug)]
+struct Seats {
+    queue: Mutex<Queue<oneshot::Sender<Seat>>>,
+    quarter: usize,
+    exempt: AtomicUsize,
+}
+
+impl Seats {
+    fn new(seats: usize) -> Self {
+        let quarter = (seats / 4).max(1);
+        let of_anonymous = seats / 40;
+        let shares = [
+            Share {
+                reserved: seats / 4,
+                max: (seats * 4 / 5).max(1),
+                flow_queue_max: SYSTEM_FLOW_WAITING_MAX,
+            },
+            Share { reserved: seats / 8, max: (seats - seats / 4).max(1), flow_queue_max: FLOW_WAITING_MAX },
+            Share { reserved: of_anonymous, max: of_anonymous.max(1), flow_queue_max: ANONYMOUS_WAITING_MAX },
+        ];
+        Self {
+            queue: Mutex::new(Queue::new(seats, shares, WAITING_MAX)),
+            quarter,
+            exempt: AtomicUsize::new(0),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue<oneshot::Sender<Seat>>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seats_max(&self, size: FlowSize) -> usize {
+        match size {
+            FlowSize::Level => usize::MAX,
+            FlowSize::Quarter => self.quarter,
+            FlowSize::Heartbeat => HEARTBEAT_SEATS,
+        }
+    }
+}
+
+/// A seat; released on drop, which hands it to the next waiting request.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    control: Arc<FlowControl>,
+    is_read: bool,
+    /// `None` for an exempt request.
+    flow: Option<FlowId>,
+}
+
+/// Takes a waiting request out of its queue when its client gives up.
+struct WaitGuard<'a> {
+    seats: &'a Seats,
+    flow: FlowId,
+    ticket: Ticket,
+}
+
+/// What `/metrics` shows of one priority level.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct LevelUse {
+    pub(crate) level: &'static str,
+    pub(crate) is_read: bool,
+    pub(crate) seats: usize,
+    pub(crate) waiting: usize,
+}
+
+impl FlowControl {
+    pub(crate) fn new(reads: usize, writes: usize, wait: Duration) -> Self {
+        Self { reads: Seats::new(reads), writes: Seats::new(writes), wait }
+    }
+
+    fn seats(&self, is_read: bool) -> &Seats {
+        if is_read { &self.reads } else { &self.writes }
+    }
+
+    /// A seat, and how long the request waited for it if it did.
+    pub(crate) async fn seat(
+        self: &Arc<Self>,
+        class: Class<'_>,
+        is_read: bool,
+    ) -> Result<(Seat, Option<Duration>), Rejected> {
+        let seats = self.seats(is_read);
+        let Class::Queued { level, flow, size } = class else {
+            seats.exempt.fetch_add(1, Ordering::Relaxed);
+            return Ok((Seat { control: self.clone(), is_read, flow: None }, None));
+        };
+        let seats_max = seats.seats_max(size);
+        let (guard, seat) = {
+            let mut queue = seats.lock();
+            if let Some(flow) = queue.enter(level, flow, seats_max) {
+                return Ok((Seat { control: self.clone(), is_read, flow: Some(flow) }, None));
+            }
+            let (sender, receiver) = oneshot::channel();
+            let waiting = queue.wait(level, flow, seats_max, sender).map_err(|(why, _)| why)?;
+            drop(queue);
+            // Its receiver learns from the drop that it has no place any more.
+            drop(waiting.evicted);
+            (WaitGuard { seats, flow: waiting.flow, ticket: waiting.ticket }, receiver)
+        };
+        let began = Instant::now();
+        let granted = tokio::time::timeout(self.wait, seat).await;
+        drop(guard);
+        match granted {
+            Ok(Ok(seat)) => Ok((seat, Some(began.elapsed()))),
+            Ok(Err(_)) => Err(Rejected::QueueFull),
+            Err(_) => Err(Rejected::TimeOut),
+        }
+    }
+
+    pub(crate) fn levels(&self) -> Vec<LevelUse> {
+        let mut all = Vec::new();
+        for is_read in [true, false] {
+            let seats = self.seats(is_read);
+            let exempt = seats.exempt.load(Ordering::Relaxed);
+            all.push(LevelUse { level: "exempt", is_read, seats: exempt, waiting: 0 });
+            let queue = seats.lock();
+            all.extend(Level::ALL.map(|it| LevelUse {
+                level: it.name(),
+                is_read,
+                seats: queue.in_use(it),
+                waiting: queue.waiting(it),
+            }));
+        }
+        all
+    }
+
+    /// The flows that use most: their level and name, seats in use and waiting requests.
+    pub(crate) fn top_flows(&self, is_read: bool, max: usize) -> Vec<(&'static str, String, usize, usize)> {
+        let queue = self.seats(is_read).lock();
+        let mut flows: Vec<FlowUse<'_>> = queue.flows().collect();
+        flows.sort_unstable_by_key(|it| std::cmp::Reverse((it.waiting, it.seats)));
+        flows.truncate(max);
+        flows.iter().map(|it| (it.level.name(), it.name.to_owned(), it.seats, it.waiting)).collect()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let seats = self.control.seats(self.is_read);
+        let Some(flow) = self.flow else {
+            seats.exempt.fetch_sub(1, Ordering::Relaxed);
+            return;
+        };
+        let mut queue = seats.lock();
+        queue.leave(flow);
+        while let Some((flow, request)) = queue.next() {
+            let seat = Self { control: self.control.clone(), is_read: self.is_read, flow: Some(flow) };
+            // A client that gave up meanwhile drops the seat, which locks the queue.
+            drop(queue);
+            let _ = request.send(seat);
+            queue = seats.lock();
+        }
+    }
+}
+
+impl Drop for WaitGuard<'_> {
+    fn drop(&mut self) {
+        // The queue is unlocked before the sender is dropped, which may hold nothing but wakes its receiver.
+        let request = self.seats.lock().cancel(self.flow, self.ticket);
+        drop(request);
+    }
+}
+
+#[cfg(test)]
+mod tests;

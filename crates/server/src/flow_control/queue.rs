@@ -1,0 +1,344 @@
+//! Fair queuing: which waiting request gets the next seat. Pure: no clock, no task, no lock.
+//!
+//! Seats are shared by priority levels, each with a reserve and a maximum. Inside of a level a free seat goes to the flow with the
+//! fewest seats in use, and among those to the request that has waited longest.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// A group of flows that share a reserve of seats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Level {
+    /// Node heartbeats, leader leases, Muster's own controllers.
+    System,
+    /// Authenticated users.
+    Workload,
+    Anonymous,
+}
+
+impl Level {
+    pub(crate) const ALL: [Self; 3] = [Self::System, Self::Workload, Self::Anonymous];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::Workload => "workload",
+            Self::Anonymous => "anonymous",
+        }
+    }
+}
+
+/// What a level has of the seats, and of the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Seats that other levels leave free for it.
+    pub(crate) reserved: usize,
+    /// Seats that it uses at most.
+    pub(crate) max: usize,
+    /// Requests that wait in one of its flows at most.
+    pub(crate) flow_queue_max: usize,
+}
+
+/// Index of a flow; valid while the flow has a seat or a waiting request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FlowId(usize);
+
+/// Number of a waiting request; later requests have greater ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ticket(u64);
+
+/// Why a request is not queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Rejected {
+    /// Too many requests of the flow, or of all flows, wait already.
+    QueueFull,
+    /// No seat became free in time.
+    TimeOut,
+}
+
+/// The outcome of [`Queue::wait`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Waiting<T> {
+    pub(crate) flow: FlowId,
+    pub(crate) ticket: Ticket,
+    /// The last request of the longest queue, which made room for this one.
+    pub(crate) evicted: Option<T>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue<T> {
+    seats: usize,
+    in_use: usize,
+    levels: [LevelState; 3],
+    flows: Vec<Flow<T>>,
+    /// Slots of `flows` that no flow has.
+    vacant: Vec<usize>,
+    /// Flows without a seat and without a waiting request, kept for the next request of the same user.
+    idle: usize,
+    waiting: usize,
+    waiting_max: usize,
+    next_ticket: u64,
+}
+
+#[derive(Debug)]
+struct LevelState {
+    share: Share,
+    in_use: usize,
+    waiting: usize,
+    by_name: HashMap<Box<str>, usize>,
+    /// Flows that could take a seat: seats in use, ticket of the first waiting request, flow.
+    ready: BTreeSet<(usize, Ticket, FlowId)>,
+}
+
+#[derive(Debug)]
+struct Flow<T> {
+    level: Level,
+    name: Box<str>,
+    seats: usize,
+    seats_max: usize,
+    waiting: BTreeMap<Ticket, T>,
+}
+
+/// What `/metrics` shows of a flow.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FlowUse<'a> {
+    pub(crate) level: Level,
+    pub(crate) name: &'a str,
+    pub(crate) seats: usize,
+    pub(crate) waiting: usize,
+}
+
+/// Idle flows that are remembered: enough for the users of a large cluster, at some 150 bytes each.
+const IDLE_MAX: usize = 8_192;
+
+impl<T> Queue<T> {
+    /// The reserves together must not exceed the seats.
+    pub(crate) fn new(seats: usize, shares: [Share; 3], waiting_max: usize) -> Self {
+        debug_assert!(shares.iter().map(|it| it.reserved).sum::<usize>() <= seats);
+        let level = |share| LevelState {
+            share,
+            in_use: 0,
+            waiting: 0,
+            by_name: HashMap::new(),
+            ready: BTreeSet::new(),
+        };
+        Self {
+            seats,
+            in_use: 0,
+            levels: shares.map(level),
+            flows: Vec::new(),
+            vacant: Vec::new(),
+            idle: 0,
+            waiting: 0,
+            waiting_max,
+            next_ticket: 0,
+        }
+    }
+
+    /// Rule: a request gets a seat at once if its flow and its level are below their maximum and what remains covers the reserves
+    /// of the other levels; never before a waiting request of its own flow.
+    pub(crate) fn enter(&mut self, level: Level, name: &str, seats_max: usize) -> Option<FlowId> {
+        let id = self.flow(level, name, seats_max);
+        let flow = &self.flows[id.0];
+        if !flow.waiting.is_empty() || flow.seats_max <= flow.seats || !self.has_seat(level) {
+            return None;
+        }
+        self.seat(id);
+        Some(id)
+    }
+
+    /// Rule: a request waits in the queue of its flow, which is bounded; when all queues together are full, the last request of
+    /// the longest queue makes room, so that one flow cannot keep others out of the queue.
+    pub(crate) fn wait(
+        &mut self,
+        level: Level,
+        name: &str,
+        seats_max: usize,
+        request: T,
+    ) -> Result<Waiting<T>, (Rejected, T)> {
+        let id = self.flow(level, name, seats_max);
+        let length = self.flows[id.0].waiting.len();
+        if self.levels[level as usize].share.flow_queue_max <= length {
+            return Err((Rejected::QueueFull, request));
+        }
+        let mut evicted = None;
+        if self.waiting_max <= self.waiting {
+            let longest = self.flows.iter().enumerate().max_by_key(|(_, it)| it.waiting.len());
+            match longest.map(|(at, it)| (FlowId(at), it.waiting.len())) {
+                Some((longest, its_length)) if length + 1 < its_length => {
+                    let last = self.flows[longest.0].waiting.last_key_value().map(|(ticket, _)| *ticket);
+                    evicted = last.and_then(|ticket| self.cancel(longest, ticket));
+                }
+                _ => return Err((Rejected::QueueFull, request)),
+            }
+        }
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.unlist(id);
+        if self.is_idle(id) {
+            self.idle -= 1;
+        }
+        self.flows[id.0].waiting.insert(ticket, request);
+        self.waiting += 1;
+        self.levels[level as usize].waiting += 1;
+        self.list(id);
+        Ok(Waiting { flow: id, ticket, evicted })
+    }
+
+    /// Takes a request out of its queue. `None` if it has a seat already.
+    pub(crate) fn cancel(&mut self, id: FlowId, ticket: Ticket) -> Option<T> {
+        self.unlist(id);
+        let request = self.flows[id.0].waiting.remove(&ticket);
+        if request.is_some() {
+            self.waiting -= 1;
+            let level = self.flows[id.0].level;
+            self.levels[level as usize].waiting -= 1;
+            if self.is_idle(id) {
+                self.idle += 1;
+            }
+        }
+        self.list(id);
+        request
+    }
+
+    /// Gives a seat back. Call [`Queue::next`] until it returns `None` afterwards.
+    pub(crate) fn leave(&mut self, id: FlowId) {
+        self.unlist(id);
+        let flow = &mut self.flows[id.0];
+        flow.seats -= 1;
+        self.levels[flow.level as usize].in_use -= 1;
+        self.in_use -= 1;
+        if self.is_idle(id) {
+            self.idle += 1;
+        }
+        self.list(id);
+    }
+
+    /// Rule: a free seat goes to the first level, in the order system, workload, anonymous, that may take it; there to the flow
+    /// with the fewest seats in use, and among those to the request that has waited longest.
+    pub(crate) fn next(&mut self) -> Option<(FlowId, T)> {
+        if self.waiting == 0 {
+            return None;
+        }
+        for level in Level::ALL {
+            if !self.has_seat(level) {
+                continue;
+            }
+            let Some(&(_, ticket, id)) = self.levels[level as usize].ready.first() else { continue };
+            let request = self.cancel(id, ticket)?;
+            self.seat(id);
+            return Some((id, request));
+        }
+        None
+    }
+
+    pub(crate) fn in_use(&self, level: Level) -> usize {
+        self.levels[level as usize].in_use
+    }
+
+    pub(crate) fn waiting(&self, level: Level) -> usize {
+        self.levels[level as usize].waiting
+    }
+
+    /// Flows that have a seat or wait for one.
+    pub(crate) fn flows(&self) -> impl Iterator<Item = FlowUse<'_>> {
+        self.flows.iter().filter(|it| 0 < it.seats || !it.waiting.is_empty()).map(|it| FlowUse {
+            level: it.level,
+            name: &it.name,
+            seats: it.seats,
+            waiting: it.waiting.len(),
+        })
+    }
+
+    fn has_seat(&self, level: Level) -> bool {
+        let own = &self.levels[level as usize];
+        if own.share.max <= own.in_use {
+            return false;
+        }
+        if own.in_use < own.share.reserved {
+            return true;
+        }
+        let of_others = Level::ALL.into_iter().filter(|it| *it != level).map(|it| {
+            let other = &self.levels[it as usize];
+            other.share.reserved.saturating_sub(other.in_use)
+        });
+        of_others.sum::<usize>() < self.seats - self.in_use
+    }
+
+    fn seat(&mut self, id: FlowId) {
+        self.unlist(id);
+        if self.is_idle(id) {
+            self.idle -= 1;
+        }
+        let flow = &mut self.flows[id.0];
+        flow.seats += 1;
+        self.levels[flow.level as usize].in_use += 1;
+        self.in_use += 1;
+        self.list(id);
+    }
+
+    fn flow(&mut self, level: Level, name: &str, seats_max: usize) -> FlowId {
+        if let Some(&at) = self.levels[level as usize].by_name.get(name) {
+            return FlowId(at);
+        }
+        if IDLE_MAX <= self.idle {
+            self.forget_idle();
+        }
+        let flow = Flow { level, name: name.into(), seats: 0, seats_max, waiting: BTreeMap::new() };
+        let at = match self.vacant.pop() {
+            Some(at) => {
+                self.flows[at] = flow;
+                at
+            }
+            None => {
+                self.flows.push(flow);
+                self.flows.len() - 1
+            }
+        };
+        self.levels[level as usize].by_name.insert(name.into(), at);
+        self.idle += 1;
+        FlowId(at)
+    }
+
+    fn is_idle(&self, id: FlowId) -> bool {
+        let flow = &self.flows[id.0];
+        flow.seats == 0 && flow.waiting.is_empty()
+    }
+
+    fn forget_idle(&mut self) {
+        let flows = &mut self.flows;
+        for level in &mut self.levels {
+            level.by_name.retain(|_, at| {
+                let flow = &mut flows[*at];
+                let is_kept = 0 < flow.seats || !flow.waiting.is_empty();
+                if !is_kept {
+                    flow.name = Box::default();
+                    self.vacant.push(*at);
+                }
+                is_kept
+            });
+        }
+        self.idle = 0;
+    }
+
+    /// The flow's place in its level's order, if it could take a seat.
+    fn key(&self, id: FlowId) -> Option<(Level, (usize, Ticket, FlowId))> {
+        let flow = &self.flows[id.0];
+        let (first, _) = flow.waiting.first_key_value()?;
+        (flow.seats < flow.seats_max).then_some((flow.level, (flow.seats, *first, id)))
+    }
+
+    fn unlist(&mut self, id: FlowId) {
+        if let Some((level, key)) = self.key(id) {
+            self.levels[level as usize].ready.remove(&key);
+        }
+    }
+
+    fn list(&mut self, id: FlowId) {
+        if let Some((level, key)) = self.key(id) {
+            self.levels[level as usize].ready.insert(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! Sending a response: the seat is kept until it is sent, and a client that does not take it holds nothing for long.
+//!
+//! HTTP/1 sends one response at a time over a connection, which `line` closes when nothing moves on it. HTTP/2 has a window for each
+//! stream, which the client may leave at zero while the connection is alive: [`Streams`] resets such a stream.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use tokio::time::{Instant, Sleep};
+
+use super::{Lease, Seat, Standing, Usage, What};
+use crate::http::BoxError;
+
+/// A larger piece of a response is sent in chunks, so that HTTP/2 buffers no more than one of them for each stream.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// A piece up to this size is sent as it is.
+const SMALL_BYTES: usize = 4 << 10;
+
+/// The end of a larger piece is a chunk of its own: it is taken only when the client has taken all before it.
+const TAIL_BYTES: usize = 1 << 10;
+
+/// A client takes a response at this rate, on average and after the first minute; a watch or a log has no rate.
+const BYTES_PER_SECOND: u64 = 16 << 10;
+
+tokio::task_local! {
+    static STREAM: Arc<StreamState>;
+}
+
+/// How far the response on one HTTP/2 stream is.
+#[derive(Debug, Default)]
+struct StreamState {
+    is_sending: AtomicBool,
+    /// The source has nothing to send, as a watch without events.
+    is_idle: AtomicBool,
+    /// Frames that were handed to HTTP/2.
+    frames: AtomicU32,
+}
+
+/// What a response holds until it is sent.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    pub(crate) _seat: Option<Seat>,
+    pub(crate) bytes: Option<Lease>,
+    pub(crate) kib_of_connection: Option<tokio::sync::OwnedSemaphorePermit>,
+    /// Charges the large pieces of a stream to its user, as they come.
+    pub(crate) meter: Option<Meter>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Meter {
+    pub(crate) usage: Arc<Usage>,
+    pub(crate) user: String,
+    pub(crate) standing: Standing,
+}
+
+/// The body of a response.
+#[derive(Debug)]
+pub(crate) struct Response<B> {
+    body: B,
+    /// Of a piece that is sent in chunks.
+    rest: Bytes,
+    holds: Holds,
+    stream: Option<Arc<StreamState>>,
+    is_chunked: bool,
+    pace: Option<Pace>,
+}
+
+/// When a response that is not a stream must have been taken.
+#[derive(Debug)]
+struct Pace {
+    began: Instant,
+    patience: Duration,
+    taken: u64,
+}
+
+impl<B> Response<B> {
+    /// A response on the wire is sent in chunks. `patience` is how long a client may take for the first bytes; `None` for watches and
+    /// other streams.
+    pub(crate) fn new(body: B, holds: Holds, is_chunked: bool, patience: Option<Duration>) -> Self {
+        let stream = STREAM.try_with(Arc::clone).ok();
+        if let Some(stream) = &stream {
+            stream.is_sending.store(true, Ordering::Relaxed);
+        }
+        let pace = patience.map(|patience| Pace { began: Instant::now(), patience, taken: 0 });
+        Self { body, rest: Bytes::new(), holds, stream, is_chunked, pace }
+    }
+
+    fn chunk(&mut self) -> Bytes {
+        let length = match self.rest.len() {
+            length @ 0..=TAIL_BYTES => length,
+            length => CHUNK_BYTES.min(length - TAIL_BYTES),
+        };
+        self.rest.split_to(length)
+    }
+
+    fn is_idle(&self, is_idle: bool) {
+        if let Some(stream) = &self.stream {
+            stream.is_idle.store(is_idle, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<B> Body for Response<B>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let response = self.get_mut();
+        if let Some(stream) = &response.stream {
+            stream.frames.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(pace) = &response.pace
+            && 0 < pace.taken
+            && pace.patience + Duration::from_millis(pace.taken * 1000 / BYTES_PER_SECOND)
+                < pace.began.elapsed()
+        {
+            return Poll::Ready(Some(Err("the client takes the response too slowly".into())));
+        }
+        if response.rest.is_empty() {
+            // A panic ends this response and not the connection with all others on it.
+            let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut response.body).poll_frame(context)));
+            let Ok(polled) = polled else {
+                return Poll::Ready(Some(Err("the server panicked while it sent the response".into())));
+            };
+            let frame = match polled {
+                Poll::Pending => {
+                    response.is_idle(true);
+                    return Poll::Pending;
+                }
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(Some(frame)) => frame.map_err(Into::<BoxError>::into)?,
+            };
+            response.is_idle(false);
+            match frame.into_data() {
+                Ok(data) if response.is_chunked && SMALL_BYTES < data.len() => {
+                    if CHUNK_BYTES < data.len()
+                        && let Some(meter) = &response.holds.meter
+                    {
+                        let Meter { usage, user, standing } = meter;
+                        let lease = usage.take(user, *standing, What::ResponseBytes, data.len());
+                        let Some(lease) = lease else {
+                            return Poll::Ready(Some(Err("too much is unsent to this user".into())));
+                        };
+                        response.holds.bytes = Some(lease);
+                    }
+                    response.rest = data;
+                }
+                Ok(data) => {
+                    if let Some(pace) = &mut response.pace {
+                        pace.taken += data.len() as u64;
+                    }
+                    return Poll::Ready(Some(Ok(Frame::data(data))));
+                }
+                Err(other) => return Poll::Ready(Some(Ok(other))),
+            }
+        }
+        let chunk = response.chunk();
+        if response.rest.is_empty() && response.holds.meter.is_some() {
+            response.holds.bytes = None;
+        }
+        if let Some(pace) = &mut response.pace {
+            pace.taken += chunk.len() as u64;
+        }
+        Poll::Ready(Some(Ok(Frame::data(chunk))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (mut hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        if rest == 0 {
+            return hint;
+        }
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(hint.lower() + rest);
+        hint
+    }
+}
+
+/// Runs the streams of an HTTP/2 connection, each a task. A stream whose client takes nothing of its response for `patience` is
+/// reset, with all that it holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Streams {
+    pub(crate) patience: Duration,
+}
+
+impl<F> hyper::rt::Executor<F> for Streams
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    fn execute(&self, stream: F) {
+        let patience = self.patience;
+        tokio::spawn(async move {
+            let state = Arc::new(StreamState::default());
+            let mut stream = pin!(stream);
+            let mut stall = Stall { patience, seen: 0, ends: None };
+            poll_fn(|context| {
+                let polled = STREAM.sync_scope(state.clone(), || stream.as_mut().poll(context));
+                if polled.is_ready() { Poll::Ready(()) } else { stall.poll(&state, context) }
+            })
+            .await;
+        });
+    }
+}
+
+/// For how long a stream has had something to send and its client has not taken it.
+struct Stall {
+    patience: Duration,
+    seen: u32,
+    ends: Option<Pin<Box<Sleep>>>,
+}
+
+impl Stall {
+    fn poll(&mut self, state: &StreamState, context: &mut Context<'_>) -> Poll<()> {
+        if !state.is_sending.load(Ordering::Relaxed) || state.is_idle.load(Ordering::Relaxed) {
+            self.ends = None;
+            return Poll::Pending;
+        }
+        let frames = state.frames.load(Ordering::Relaxed);
+        match &mut self.ends {
+            Some(ends) if self.seen != frames => ends.as_mut().reset(Instant::now() + self.patience),
+            Some(_) => {}
+            None => self.ends = Some(Box::pin(tokio::time::sleep(self.patience))),
+        }
+        self.seen = frames;
+        match &mut self.ends {
+            Some(ends) => {
+                let ended = ends.as_mut().poll(context);
+                if ended.is_ready() {
+                    tracing::debug!("a client did not take its response: the stream is reset");
+                }
+                ended
+            }
+            None => Poll::Pending,
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What each user holds beside seats: unfinished request bodies, unsent responses, watches, streams of agents.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// Request bodies that have not arrived completely, by number.
+    Bodies,
+    /// Bytes of large request bodies, from the first byte to the end of the request.
+    BodyBytes,
+    /// Bytes of large responses that wait to be sent.
+    ResponseBytes,
+    Watches,
+    /// Logs, commands and forwarded connections that agents serve.
+    AgentStreams,
+}
+
+const KINDS: usize = 5;
+
+/// Bounds of one kind of use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bound {
+    pub(crate) of_user: usize,
+    pub(crate) of_node: usize,
+    /// Of all users together, but for the reserve.
+    pub(crate) of_all: usize,
+    /// Beyond `of_all`, for nodes and for Muster's own parts.
+    pub(crate) reserve: usize,
+}
+
+/// What a user may hold, which depends on who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Ordinary,
+    /// A node: a small share of its own, and the reserve.
+    Node,
+    /// Members of `system:masters` and Muster's own parts: no share of their own, and the reserve.
+    Trusted,
+}
+
+#[derive(Debug)]
+pub(crate) struct Usage {
+    bounds: [Bound; KINDS],
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// Only users that hold something.
+    by_user: HashMap<Arc<str>, [usize; KINDS]>,
+    all: [usize; KINDS],
+}
+
+/// An amount held by a user; given back on drop.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    usage: Arc<Usage>,
+    user: Arc<str>,
+    what: What,
+    amount: usize,
+}
+
+impl Usage {
+    /// One bound for each kind of use, in the order of [`What`].
+    pub(crate) fn new(bounds: [Bound; KINDS]) -> Self {
+        Self { bounds, held: Mutex::default() }
+    }
+
+    /// Rule: a user holds at most its own share, and all users together leave the reserve to nodes and Muster's own parts.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        user: &str,
+        standing: Standing,
+        what: What,
+        amount: usize,
+    ) -> Option<Lease> {
+        let bound = self.bounds[what as usize];
+        let (of_user, of_all) = match standing {
+            Standing::Ordinary => (bound.of_user, bound.of_all),
+            Standing::Node => (bound.of_node, bound.of_all + bound.reserve),
+            Standing::Trusted => (usize::MAX, bound.of_all + bound.reserve),
+        };
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if of_all < held.all[what as usize].saturating_add(amount) {
+            return None;
+        }
+        let user = match held.by_user.get_key_value(user) {
+            Some((name, own)) => {
+                if of_user < own[what as usize].saturating_add(amount) {
+                    return None;
+                }
+                name.clone()
+            }
+            None if of_user < amount => return None,
+            None => Arc::from(user),
+        };
+        held.all[what as usize] += amount;
+        held.by_user.entry(user.clone()).or_default()[what as usize] += amount;
+        drop(held);
+        Some(Lease { usage: self.clone(), user, what, amount })
+    }
+
+    /// What all users hold together.
+    pub(crate) fn all(&self, what: What) -> usize {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).all[what as usize]
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut held = self.usage.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.all[self.what as usize] -= self.amount;
+        if let Some(own) = held.by_user.get_mut(&self.user) {
+            own[self.what as usize] -= self.amount;
+            if *own == [0; KINDS] {
+                held.by_user.remove(&self.user);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage() -> Arc<Usage> {
+        Arc::new(Usage::new([Bound { of_user: 3, of_node: 2, of_all: 8, reserve: 4 }; KINDS]))
+    }
+
+    fn take(usage: &Arc<Usage>, user: &str, standing: Standing) -> Vec<Lease> {
+        std::iter::from_fn(|| usage.take(user, standing, What::Watches, 1)).collect()
+    }
+
+    #[test]
+    fn a_user_holds_its_share_and_no_more() {
+        let usage = usage();
+        let mut held = take(&usage, "a", Standing::Ordinary);
+        assert_eq!(held.len(), 3);
+        assert!(
+            usage.take("a", Standing::Ordinary, What::Bodies, 3).is_some(),
+            "each kind is bounded by itself"
+        );
+        held.pop();
+        assert!(usage.take("a", Standing::Ordinary, What::Watches, 2).is_none());
+        assert!(usage.take("a", Standing::Ordinary, What::Watches, 1).is_some());
+    }
+
+    #[test]
+    fn many_users_leave_the_reserve_to_nodes_and_own_parts() {
+        let usage = usage();
+        let held: Vec<_> =
+            ["a", "b", "c", "d"].iter().flat_map(|it| take(&usage, it, Standing::Ordinary)).collect();
+        assert_eq!(held.len(), 8);
+        let of_node = take(&usage, "system:node:n", Standing::Node);
+        assert_eq!(of_node.len(), 2);
+        assert_eq!(take(&usage, "system:muster-controller", Standing::Trusted).len(), 2);
+    }
+
+    #[test]
+    fn users_that_hold_nothing_are_forgotten() {
+        let usage = usage();
+        drop(take(&usage, "a", Standing::Ordinary));
+        let held = usage.held.lock().unwrap();
+        assert_eq!((held.by_user.len(), held.all), (0, [0; KINDS]));
+    }
+}

@@ -1,0 +1,396 @@
+//! Clients that hold what they can: open bodies, unread responses, watches. Others are served as if they were not there.
+//!
+//! Connections are pipes in memory. The clock stands still but when every task waits, and then goes to the next timer, so a test
+//! that takes no time of the clock has waited for nothing.
+
+use std::convert::Infallible;
+
+use futures::stream;
+use http_body_util::combinators::BoxBody;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::time::Instant;
+
+use super::*;
+use crate::auth::Peer;
+use crate::connections::Client;
+use crate::flow_control::What;
+
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+
+type Sent = BoxBody<Bytes, Infallible>;
+
+async fn api() -> Api {
+    let api = Server::with_history(1000).await.api;
+    auth::make_default_roles(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    api
+}
+
+fn account() -> User {
+    let mut user = User::account("default", "default");
+    user.groups.push("system:authenticated".to_owned());
+    user
+}
+
+fn node() -> User {
+    User::new("system:node:a", ["system:nodes", "system:authenticated"])
+}
+
+/// The client's end of a new connection.
+fn open(api: &Api, user: Option<User>, is_http2: bool) -> DuplexStream {
+    let (near, far) = tokio::io::duplex(256 << 10);
+    let address = [127, 0, 0, 1].into();
+    let permit = Arc::new(api.limits.connections.connect(address).unwrap());
+    permit.finished_handshake(user.is_some());
+    let client = Client {
+        address,
+        connection: Some(permit.connection.clone()),
+        held: Some(Held::new(permit)),
+        peer: user.clone().map(Peer::of_user),
+        is_in_process: false,
+    };
+    let streams_max = crate::limits::streams_max(user.as_ref());
+    let api = api.clone();
+    tokio::spawn(async move {
+        let graceful = GracefulShutdown::new();
+        let _ =
+            crate::serve_http(far, is_http2, streams_max, Arc::new(client), api, graceful.watcher()).await;
+    });
+    near
+}
+
+async fn connect(api: &Api, user: Option<User>, window: Option<u32>) -> SendRequest<Sent> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.timer(TokioTimer::new()).max_concurrent_reset_streams(1000).max_send_buf_size(64 << 10);
+    if let Some(window) = window {
+        builder.initial_stream_window_size(window);
+    }
+    let (sender, connection) = builder.handshake(TokioIo::new(open(api, user, true))).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// A body of which the first bytes come and then nothing.
+fn open_body() -> Sent {
+    let first = stream::iter([Ok(Frame::data(Bytes::from_static(b"{")))]);
+    BoxBody::new(StreamBody::new(first.chain(stream::pending()).boxed_sync()))
+}
+
+trait BoxedSync: Sized {
+    fn boxed_sync(self) -> SyncStream<Self> {
+        SyncStream(std::sync::Mutex::new(Box::pin(self)))
+    }
+}
+
+impl<S: futures::Stream> BoxedSync for S {}
+
+/// A stream that may be shared by threads, as a boxed body must be.
+struct SyncStream<S>(std::sync::Mutex<std::pin::Pin<Box<S>>>);
+
+impl<S: futures::Stream> futures::Stream for SyncStream<S> {
+    type Item = S::Item;
+
+    fn poll_next(
+        self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<S::Item>> {
+        self.get_mut().0.get_mut().unwrap().as_mut().poll_next(context)
+    }
+}
+
+fn whole(body: impl Into<Bytes>) -> Sent {
+    BoxBody::new(Full::new(body.into()))
+}
+
+fn request(method: &str, path: &str, body: Sent) -> Request<Sent> {
+    let uri = format!("https://localhost{path}");
+    Request::builder().method(method).uri(uri).header(CONTENT_TYPE, JSON).body(body).unwrap()
+}
+
+async fn code(client: &mut SendRequest<Sent>, method: &str, path: &str, body: Sent) -> u16 {
+    client.ready().await.unwrap();
+    let response = client.send_request(request(method, path, body)).await.unwrap();
+    let code = response.status().as_u16();
+    response.into_body().collect().await.unwrap();
+    code
+}
+
+/// An administrator and a node's heartbeat are served, and wait for nothing.
+async fn others_are_served(api: &Api) {
+    let stop = ClockStop::new();
+    let began = Instant::now();
+    let mut admin = connect(api, Some(User::server()), None).await;
+    let mut node = connect(api, Some(node()), None).await;
+    for round in 0..3 {
+        let map = map(&format!("m{}", api.registry.revision()), "x").to_string();
+        assert_eq!(code(&mut admin, "GET", PODS, whole("")).await, 200);
+        assert_eq!(code(&mut admin, "POST", MAPS, whole(map)).await, 201, "round {round}");
+        let lease = json!({"metadata": {"name": "a"}, "spec": {"holderIdentity": "a"}}).to_string();
+        let created = code(&mut node, "POST", LEASES, whole(lease)).await;
+        assert!(matches!(created, 201 | 409), "{created}");
+        let patch =
+            request("PATCH", &format!("{LEASES}/a"), whole(r#"{"spec":{"leaseDurationSeconds":40}}"#));
+        let (mut parts, body) = patch.into_parts();
+        parts.headers.insert(CONTENT_TYPE, "application/merge-patch+json".parse().unwrap());
+        let response = node.send_request(Request::from_parts(parts, body)).await.unwrap();
+        assert_eq!(response.status(), 200);
+    }
+    assert_eq!(began.elapsed(), Duration::ZERO, "nothing was queued");
+    stop.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_bodies_of_strangers_hold_nothing() {
+    let api = api().await;
+    let mut stranger = connect(&api, None, None).await;
+    let mut held = Vec::new();
+    for at in 0..450 {
+        let (method, path) = if at % 2 == 0 { ("GET", "/version") } else { ("POST", REVIEWS) };
+        stranger.ready().await.unwrap();
+        held.push(tokio::spawn(stranger.send_request(request(method, path, open_body()))));
+    }
+    others_are_served(&api).await;
+    assert_eq!(api.limits.usage.all(What::Bodies), 0, "no body of a stranger is read");
+    let codes: Vec<u16> = futures::future::join_all(held)
+        .await
+        .into_iter()
+        .map(|it| it.unwrap().unwrap().status().as_u16())
+        .collect();
+    assert!(codes.iter().all(|it| matches!(it, 200 | 401)), "{codes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_bodies_of_an_account_are_bounded_and_given_up() {
+    let api = api().await;
+    let mut clients = Vec::new();
+    for _ in 0..3 {
+        clients.push(connect(&api, Some(account()), None).await);
+    }
+    let mut held = Vec::new();
+    for at in 0..450 {
+        let client = &mut clients[at % 3];
+        client.ready().await.unwrap();
+        held.push(tokio::spawn(client.send_request(request("POST", REVIEWS, open_body()))));
+    }
+    let began = Instant::now();
+    // Those of one user are bounded.
+    wait_until(|| api.limits.usage.all(What::Bodies) == 100).await;
+    others_are_served(&api).await;
+    assert!(api.limits.flow_control.levels().iter().all(|it| it.waiting == 0));
+    let codes =
+        futures::future::join_all(held).await.into_iter().map(|it| it.unwrap().unwrap().status().as_u16());
+    let codes: Vec<u16> = codes.collect();
+    let count = |code| codes.iter().filter(|it| **it == code).count();
+    assert_eq!((count(429), count(408)), (350, 100));
+    assert_eq!((api.limits.usage.all(What::Bodies), began.elapsed().as_secs()), (0, 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_must_keep_to_a_rate() {
+    let api = api().await;
+    let mut client = connect(&api, Some(account()), None).await;
+    let took = async |client: &mut SendRequest<Sent>, chunk: usize, pause: Duration| {
+        let chunks = stream::unfold(0, move |sent| async move {
+            tokio::time::sleep(pause).await;
+            (sent < 1 << 20).then(|| (Ok(Frame::data(Bytes::from(vec![b' '; chunk]))), sent + chunk))
+        });
+        let began = Instant::now();
+        let body = BoxBody::new(StreamBody::new(chunks.boxed_sync()));
+        let code = code(client, "POST", REVIEWS, body).await;
+        (code, began.elapsed().as_secs())
+    };
+    // 64 KiB in a second is enough; 1 KiB is not, though something arrives all the time.
+    assert_eq!(took(&mut client, 64 << 10, Duration::from_millis(1000)).await, (400, 17));
+    assert_eq!(took(&mut client, 1 << 10, Duration::from_millis(1000)).await, (408, 10));
+    assert_eq!(api.limits.usage.all(What::BodyBytes), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_bodies_of_a_user_are_bounded_in_bytes() {
+    let api = api().await;
+    let mut held = Vec::new();
+    for _ in 0..40 {
+        let mut client = connect(&api, Some(account()), None).await;
+        let first = stream::iter([Ok(Frame::data(Bytes::from(vec![b' '; 100 << 10])))]);
+        let body = BoxBody::new(StreamBody::new(first.chain(stream::pending()).boxed_sync()));
+        client.ready().await.unwrap();
+        held.push((tokio::spawn(client.send_request(request("POST", REVIEWS, body))), client));
+    }
+    // Each may become 3 MiB.
+    wait_until(|| api.limits.usage.all(What::BodyBytes) == 21 * (3 << 20)).await;
+    others_are_served(&api).await;
+}
+
+/// A request whose response is large: the server sends the object back.
+fn large(name: &str) -> Request<Sent> {
+    let data = "x".repeat(900_000);
+    request("POST", MAPS, whole(json!({"metadata": {"name": name}, "data": {"k": data}}).to_string()))
+}
+
+async fn editor(api: &Api) -> User {
+    let rbac = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "metadata": {"name": "edit"},
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "edit"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
+    });
+    let context = Context::of_server("create", Timestamp::UNIX_EPOCH);
+    let kind = Kind::find(rbac, "v1", "clusterrolebindings").unwrap();
+    api.registry.create(&context, kind, None, binding).await.unwrap();
+    account()
+}
+
+#[tokio::test(start_paused = true)]
+async fn responses_that_are_not_read_are_dropped() {
+    let api = api().await;
+    let user = editor(&api).await;
+    for window in [0, 1] {
+        let mut client = connect(&api, Some(user.clone()), Some(window)).await;
+        let mut held = Vec::new();
+        for at in 0..30 {
+            client.ready().await.unwrap();
+            held.push(tokio::spawn(client.send_request(large(&format!("w{window}-{at}")))));
+        }
+        let began = Instant::now();
+        // A seat is kept until the response is sent.
+        wait_until(|| 30 * 900_000 <= api.limits.usage.all(What::ResponseBytes)).await;
+        let seats: usize = api.limits.flow_control.levels().iter().map(|it| it.seats).sum();
+        assert_eq!(seats, 30);
+        others_are_served(&api).await;
+        tokio::time::sleep(Duration::from_secs(61)).await;
+        assert_eq!(api.limits.usage.all(What::ResponseBytes), 0, "window {window}");
+        assert!(api.limits.flow_control.levels().iter().all(|it| (it.seats, it.waiting) == (0, 0)));
+        assert_eq!(began.elapsed().as_secs(), 61);
+        client.ready().await.unwrap();
+        let response = client.send_request(request("GET", "/api", whole(""))).await.unwrap();
+        assert_eq!(response.status(), 200, "the connection is still good");
+        drop(held);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_is_taken_too_slowly_is_dropped() {
+    let api = api().await;
+    let user = editor(&api).await;
+    let mut client = connect(&api, Some(user), Some(1024)).await;
+    let stop = ClockStop::new();
+    let response = client.send_request(large("slow")).await.unwrap();
+    assert_eq!(response.status(), 201);
+    stop.end().await;
+    let mut body = response.into_body();
+    let began = Instant::now();
+    while let Some(Ok(_)) = body.frame().await {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(began.elapsed() < Duration::from_secs(300), "it takes 1 KiB/s for 900 kB");
+    }
+    assert!((60..130).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    assert_eq!(api.limits.usage.all(What::ResponseBytes), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_not_read_is_dropped_and_a_quiet_one_is_not() {
+    let api = api().await;
+    let mut admin = connect(&api, Some(User::server()), None).await;
+    let mut blind = connect(&api, Some(User::server()), Some(0)).await;
+    let path = format!("{MAPS}?watch=1&timeoutSeconds=600");
+    let quiet = admin.send_request(request("GET", &path, whole(""))).await.unwrap();
+    let unread = blind.send_request(request("GET", &path, whole(""))).await.unwrap();
+    let watches = || api.registry.metrics.watches.get();
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(watches(), 2, "there was nothing to send");
+    assert_eq!(code(&mut admin, "POST", MAPS, whole(map("a", "x").to_string())).await, 201);
+    let mut quiet = quiet.into_body();
+    assert!(quiet.frame().await.unwrap().unwrap().is_data());
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(watches(), 1);
+    drop((unread, quiet));
+    wait_until(|| watches() == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_watches_leaves_watches_for_others() {
+    let mut api = api().await;
+    api.limits = Arc::new(Limits::new(LimitsConfig { watches: 2_000, ..api.limits.config }));
+    let user = editor(&api).await;
+    let path = format!("{PODS}?watch=1");
+    let (mut held, mut refused) = (Vec::new(), 0);
+    for _ in 0..6 {
+        let mut client = connect(&api, Some(user.clone()), None).await;
+        for _ in 0..200 {
+            client.ready().await.unwrap();
+            let response = client.send_request(request("GET", &path, whole(""))).await.unwrap();
+            match response.status().as_u16() {
+                200 => held.push(response),
+                429 => refused += 1,
+                code => panic!("{code}"),
+            }
+        }
+    }
+    assert_eq!((held.len(), refused), (1_000, 200), "half of the watches are reserved");
+    let mut admin = connect(&api, Some(User::server()), None).await;
+    admin.ready().await.unwrap();
+    assert_eq!(admin.send_request(request("GET", &path, whole(""))).await.unwrap().status(), 200);
+    let mut node = connect(&api, Some(node()), None).await;
+    let own = format!("/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Da");
+    assert_eq!(node.send_request(request("GET", &own, whole(""))).await.unwrap().status(), 200);
+    others_are_served(&api).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_of_a_user_has_250_streams_and_one_of_our_own_more() {
+    let own = User::new("system:muster-simulated-nodes", ["system:authenticated"]);
+    let counts: Vec<u32> = [None, Some(account()), Some(node()), Some(User::server()), Some(own)]
+        .iter()
+        .map(|it| crate::limits::streams_max(it.as_ref()))
+        .collect();
+    assert_eq!(counts, [250, 250, 250, 4_000, 4_000]);
+}
+
+/// What the server says to these bytes over HTTP/1.
+async fn say(api: &Api, bytes: &str) -> String {
+    let mut line = open(api, Some(User::server()), false);
+    line.write_all(bytes.as_bytes()).await.unwrap();
+    let mut said = vec![0; 4096];
+    let length = line.read(&mut said).await.unwrap();
+    String::from_utf8_lossy(&said[..length]).lines().next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn http1_requests_name_the_host_and_have_bounded_headers() {
+    let api = api().await;
+    assert_eq!(say(&api, "GET /version HTTP/1.1\r\nhost: x\r\n\r\n").await, "HTTP/1.1 200 OK");
+    assert_eq!(say(&api, "GET /version HTTP/1.1\r\n\r\n").await, "HTTP/1.1 400 Bad Request");
+    assert_eq!(say(&api, "GET /version HTTP/1.0\r\n\r\n").await, "HTTP/1.0 200 OK");
+    let long = format!("GET /version HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "a".repeat(70_000));
+    assert_eq!(say(&api, &long).await, "HTTP/1.1 431 Request Header Fields Too Large");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_when_its_rights_or_credentials_are_gone() {
+    let api = api().await;
+    let user = editor(&api).await;
+    let watch = async || {
+        let mut client = connect(&api, Some(user.clone()), None).await;
+        let path = format!("{PODS}?watch=1&timeoutSeconds=600");
+        client.send_request(request("GET", &path, whole(""))).await.unwrap().into_body()
+    };
+    let mut body = watch().await;
+    let began = Instant::now();
+    assert!(tokio::time::timeout(Duration::from_secs(200), body.frame()).await.is_err(), "it is allowed");
+    let target = Target {
+        kind: Kind::find("rbac.authorization.k8s.io", "v1", "clusterrolebindings").unwrap(),
+        namespace: None,
+        name: "edit".to_owned(),
+        part: Part::Whole,
+    };
+    let context = Context::of_server("delete", Timestamp::UNIX_EPOCH);
+    api.registry.delete(&context, &target, &DeleteOptions::default()).await.unwrap();
+    let last = body.collect().await.unwrap().to_bytes();
+    let event: Value = serde_json::from_slice(&last).unwrap();
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(403)));
+    assert!(began.elapsed().as_secs() <= 260, "{:?}", began.elapsed());
+    assert_eq!(api.registry.metrics.watches.get(), 0);
+}
