@@ -3,6 +3,7 @@
 mod read;
 mod scalar;
 
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::admit::Cause;
@@ -14,6 +15,8 @@ use crate::protobuf;
 use crate::refusal::Refusal;
 use crate::types::{self, Type};
 use read::Notes;
+
+pub(crate) use read::{VALUES_BYTES_MAX, values_bytes};
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const YAML: &str = "application/yaml";
@@ -65,9 +68,9 @@ pub(crate) fn object(
         (Err(_), Some(why)) if notes.is_kindless => return Err(unrecognized(expected, &kindless(why), body)),
         (Err(_), Some(why)) => {
             // The object may be of another kind altogether, and then that is what is wrong with it.
-            let said: Value = serde_json::from_slice(body).unwrap_or_default();
-            refuse_other_kind(expected, str_at(&said, "apiVersion"), str_at(&said, "kind"))?;
-            return Err(unfit(expected, &said, why));
+            let said = Said::of(body);
+            refuse_other_kind(expected, &said.api_version, &said.kind)?;
+            return Err(unfit(expected, &said.kind, why));
         }
         (Err(error), None) => return Err(unrecognized(expected, &kindless(&error), body)),
     };
@@ -75,7 +78,7 @@ pub(crate) fn object(
     match context.field_validation {
         FieldValidation::Strict if !notes.strict.is_empty() => {
             let why = format!("strict decoding error: {}", notes.strict.join(", "));
-            return Err(unfit(expected, &object, &why));
+            return Err(unfit(expected, str_at(&object, "kind"), &why));
         }
         FieldValidation::Strict | FieldValidation::Ignore => {}
         FieldValidation::Warn => notes.strict.into_iter().for_each(|it| context.warn(it)),
@@ -177,12 +180,19 @@ pub(crate) fn complain_of_yaml(context: &Context, twice: &[String]) -> Result<()
 fn yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     let mut from = serde_json::Deserializer::from_slice(body);
     let (read, notes) = read::untyped(&mut from);
-    if let Ok(value) = read.and_then(|it| from.end().map(|()| it)) {
-        return Ok((value, notes.strict));
+    match read.and_then(|it| from.end().map(|()| it)) {
+        Ok(value) => return Ok((value, notes.strict)),
+        Err(_) if notes.wrong.is_some() => return Err(notes.wrong.unwrap_or_default()),
+        Err(_) => {}
     }
     let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
-    let value = serde_saphyr::from_str(text).map_err(|error| error.to_string())?;
-    Ok((value, Vec::new()))
+    // The notes are of JSON alone: in YAML a field that is there twice is an error.
+    let read = serde_saphyr::with_deserializer_from_str(text, |from| {
+        let (read, notes) = read::untyped(from);
+        // Its own words for too many values say where it stopped reading.
+        if notes.wrong.is_some() { Ok(Err(notes.wrong.unwrap_or_default())) } else { read.map(Ok) }
+    });
+    Ok((read.map_err(|error| error.to_string())??, Vec::new()))
 }
 
 fn type_of(expected: Gvk<'_>) -> Result<&'static Type, Refusal> {
@@ -235,8 +245,32 @@ fn unregistered(kind: &str, api_version: &str) -> String {
     )
 }
 
-fn unfit(expected: Gvk<'_>, said: &Value, why: &str) -> Refusal {
-    let kind = Some(str_at(said, "kind")).filter(|it| !it.is_empty()).unwrap_or(expected.kind);
+/// What a body says of itself. Nothing else of it is kept.
+#[derive(Default)]
+struct Said {
+    api_version: String,
+    kind: String,
+}
+
+impl Said {
+    fn of(body: &[u8]) -> Self {
+        #[derive(Default, serde::Deserialize)]
+        struct Raw<'a> {
+            #[serde(borrow, rename = "apiVersion")]
+            api_version: Option<&'a RawValue>,
+            #[serde(borrow)]
+            kind: Option<&'a RawValue>,
+        }
+        let raw: Raw<'_> = serde_json::from_slice(body).unwrap_or_default();
+        let text = |it: Option<&RawValue>| {
+            it.and_then(|it| serde_json::from_str::<String>(it.get()).ok()).unwrap_or_default()
+        };
+        Self { api_version: text(raw.api_version), kind: text(raw.kind) }
+    }
+}
+
+fn unfit(expected: Gvk<'_>, kind: &str, why: &str) -> Refusal {
+    let kind = if kind.is_empty() { expected.kind } else { kind };
     let version = expected.version;
     Refusal::bad_request(format!(
         "{kind} in version {version:?} cannot be handled as a {}: {why}",
@@ -245,7 +279,7 @@ fn unfit(expected: Gvk<'_>, said: &Value, why: &str) -> Refusal {
 }
 
 fn unfit_patch(object: &Value, why: &str) -> Refusal {
-    let value = Value::from(object.to_string());
+    let value = Value::from(go::cut(object.to_string()));
     let message = format!("Invalid value: {value}: {why}");
     Refusal::invalid_patch(Cause { reason: "FieldValueInvalid", field: "patch".into(), message })
 }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::patch::go;
+
 /// One thing that is wrong with an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cause {
@@ -90,12 +92,12 @@ pub(crate) enum Bad<'a> {
 impl fmt::Display for Bad<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text(text) => write_quoted(f, text),
+            Self::Text(text) => write_quoted(f, &go::cut((*text).to_owned())),
             Self::Number(number) => write!(f, "{number}"),
             Self::Said(said) => write!(f, "{said}"),
             Self::Json(value) => {
                 // Go's encoder escapes what HTML would take for its own.
-                for part in value.to_string().chars() {
+                for part in go::cut(value.to_string()).chars() {
                     match part {
                         '<' | '>' | '&' => write!(f, "\\u{:04x}", u32::from(part))?,
                         other => write!(f, "{other}")?,

@@ -14,9 +14,20 @@ use crate::types::{Field, Presence, Shape, Type};
 /// Complaints past this many say nothing new. Upstream's number.
 const NOTES_MAX: usize = 100;
 
-/// Most objects that a body may hold. The largest that are real have some ten thousand, and a body of 3 MiB that is all
-/// `{},{}` would otherwise take half a gigabyte.
-const OBJECTS_MAX: usize = 200_000;
+/// Most memory that the values of a body may take, as estimated by the three sizes below: a body of 3 MiB that is all `{"":0}` would
+/// otherwise take 300 MiB. An object of 1.4 MiB with a field every 30 bytes and an object every 100 takes 13 MiB.
+pub(crate) const VALUES_BYTES_MAX: usize = 24 << 20;
+
+/// What serde_json keeps an object in has room for eleven entries at once.
+const OBJECT_BYTES: usize = 700;
+
+/// An entry's name, on the heap.
+const ENTRY_BYTES: usize = 48;
+
+/// A value of 32 bytes, twice while the list grows.
+const ITEM_BYTES: usize = 64;
+
+pub(super) const TOO_MANY: &str = "the body holds too many objects";
 
 /// What was wrong with the data besides their form.
 #[derive(Debug, Default)]
@@ -34,7 +45,8 @@ pub(super) fn typed<'de, D: Deserializer<'de>>(
     from: D,
     of: &'static Type,
 ) -> (Result<Value, D::Error>, Notes) {
-    let mut reader = Reader::default();
+    // Nobody owns fields of what is answered and not kept.
+    let mut reader = Reader { without_managers: short_name(of).ends_with("Review"), ..Reader::default() };
     let read = At { reader: &mut reader, shape: Shape::Object(of), go_type: None }.deserialize(from);
     (read, reader.notes)
 }
@@ -42,8 +54,19 @@ pub(super) fn typed<'de, D: Deserializer<'de>>(
 /// Reads any value and notes the fields that are there twice.
 pub(super) fn untyped<'de, D: Deserializer<'de>>(from: D) -> (Result<Value, D::Error>, Notes) {
     let mut reader = Reader::default();
-    let read = Free(&mut reader).deserialize(from);
+    let read = Free { reader: &mut reader, notes_twice: true }.deserialize(from);
     (read, reader.notes)
+}
+
+/// About what a value takes in memory, counted as a body is.
+pub(crate) fn values_bytes(value: &Value) -> usize {
+    match value {
+        Value::Array(items) => items.iter().map(|it| ITEM_BYTES + values_bytes(it)).sum(),
+        Value::Object(entries) => {
+            OBJECT_BYTES + entries.values().map(|it| ENTRY_BYTES + values_bytes(it)).sum::<usize>()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
 }
 
 #[derive(Default)]
@@ -51,7 +74,10 @@ struct Reader {
     path: Vec<Step>,
     /// The struct that Go would be filling.
     within: &'static str,
-    objects: usize,
+    /// What was read so far takes about this much.
+    bytes: usize,
+    /// Leave `metadata.managedFields` out, whatever it holds.
+    without_managers: bool,
     notes: Notes,
 }
 
@@ -62,6 +88,12 @@ enum Step {
 }
 
 impl Reader {
+    /// Rule: the values of one body take a bounded amount of memory, whatever they are: typed or not, in a patch or an object.
+    fn spend<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
+        self.bytes += bytes;
+        if self.bytes <= VALUES_BYTES_MAX { Ok(()) } else { Err(self.wrong(TOO_MANY)) }
+    }
+
     fn note(&mut self, what: &str, name: &str) {
         if self.notes.strict.len() == NOTES_MAX {
             return;
@@ -131,7 +163,9 @@ impl<'de> DeserializeSeed<'de> for At<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
         match self.shape {
-            Shape::Any | Shape::FieldsV1 => serde::Deserialize::deserialize(from),
+            Shape::Any | Shape::FieldsV1 => {
+                Free { reader: self.reader, notes_twice: false }.deserialize(from)
+            }
             _ => from.deserialize_any(self),
         }
     }
@@ -203,6 +237,7 @@ impl<'de> Visitor<'de> for At<'_> {
             let go_type = self.go_type.and_then(|it| it.strip_prefix("[]"));
             let item = seq.next_element_seed(At { reader: &mut *self.reader, shape: *items, go_type })?;
             self.reader.path.pop();
+            self.reader.spend(ITEM_BYTES)?;
             match item {
                 None => return Ok(Value::Array(list)),
                 Some(Value::Null) => list.push(zero(*items)),
@@ -222,10 +257,7 @@ impl<'de> Visitor<'de> for At<'_> {
 
 impl At<'_> {
     fn object<'de, A: MapAccess<'de>>(self, of: &'static Type, mut map: A) -> Result<Value, A::Error> {
-        self.reader.objects += 1;
-        if OBJECTS_MAX < self.reader.objects {
-            return Err(self.reader.wrong("the body holds too many objects"));
-        }
+        self.reader.spend(OBJECT_BYTES)?;
         let outer = std::mem::replace(&mut self.reader.within, short_name(of));
         let mut object = Map::new();
         let mut seen = Seen::default();
@@ -242,6 +274,10 @@ impl At<'_> {
             if seen.twice(at) {
                 self.reader.note("duplicate", field.name);
             }
+            if self.reader.without_managers && field.name == "managedFields" {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
             self.reader.path.push(Step::Field(field));
             let seed = At { reader: &mut *self.reader, shape: field.shape, go_type: field.go_type };
             let value = map.next_value_seed(seed)?;
@@ -254,6 +290,7 @@ impl At<'_> {
             }
         }
         self.reader.within = outer;
+        self.reader.spend(ENTRY_BYTES * object.len())?;
         fill(of, &mut object);
         Ok(Value::Object(object))
     }
@@ -262,7 +299,9 @@ impl At<'_> {
         let go_type = self.go_type.and_then(|it| it.strip_prefix("map[")?.split_once(']')).map(|(_, it)| it);
         let is_deep = matches!(values, Shape::Object(_) | Shape::List(..) | Shape::Map(..));
         let mut object = Map::new();
+        self.reader.spend(OBJECT_BYTES)?;
         while let Some(key) = map.next_key::<String>()? {
+            self.reader.spend(ENTRY_BYTES)?;
             if object.contains_key(&key) {
                 self.reader.note("duplicate", &key);
             }
@@ -342,7 +381,11 @@ impl Visitor<'_> for Name {
 }
 
 /// Any value.
-struct Free<'a>(&'a mut Reader);
+struct Free<'a> {
+    reader: &'a mut Reader,
+    /// Fields that are there twice are noted.
+    notes_twice: bool,
+}
 
 impl<'de> DeserializeSeed<'de> for Free<'_> {
     type Value = Value;
@@ -361,6 +404,14 @@ impl<'de> Visitor<'de> for Free<'_> {
 
     fn visit_unit<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        self.deserialize(from)
     }
 
     fn visit_bool<E>(self, it: bool) -> Result<Value, E> {
@@ -388,25 +439,30 @@ impl<'de> Visitor<'de> for Free<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let Self { reader, notes_twice } = self;
         let mut list = Vec::new();
         loop {
-            self.0.path.push(Step::Index(list.len()));
-            let item = seq.next_element_seed(Free(&mut *self.0))?;
-            self.0.path.pop();
+            reader.path.push(Step::Index(list.len()));
+            let item = seq.next_element_seed(Free { reader: &mut *reader, notes_twice })?;
+            reader.path.pop();
+            reader.spend(ITEM_BYTES)?;
             let Some(item) = item else { return Ok(Value::Array(list)) };
             list.push(item);
         }
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let Self { reader, notes_twice } = self;
         let mut object = Map::new();
+        reader.spend(OBJECT_BYTES)?;
         while let Some(key) = map.next_key::<String>()? {
-            if object.contains_key(&key) {
-                self.0.note("duplicate", &key);
+            reader.spend(ENTRY_BYTES)?;
+            if notes_twice && object.contains_key(&key) {
+                reader.note("duplicate", &key);
             }
-            self.0.path.push(Step::Key(key.clone()));
-            let value = map.next_value_seed(Free(&mut *self.0))?;
-            self.0.path.pop();
+            reader.path.push(Step::Key(key.clone()));
+            let value = map.next_value_seed(Free { reader: &mut *reader, notes_twice })?;
+            reader.path.pop();
             object.insert(key, value);
         }
         Ok(Value::Object(object))

@@ -1,6 +1,7 @@
 use expect_test::{Expect, expect};
 use jiff::Timestamp;
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 use crate::auth::User;
@@ -431,4 +432,63 @@ proptest! {
         let twice = patched(&context, kind, once.clone(), Vec::new()).map_err(|it| it.status());
         prop_assert_eq!(Ok(once), twice);
     }
+}
+
+/// A list of 3 MiB in JSON, of the smallest values of one sort.
+fn bomb(item: &str) -> String {
+    let items = (3 << 20) / (item.len() + 1);
+    format!("[{}]", vec![item; items].join(","))
+}
+
+#[test]
+fn no_body_takes_much_more_memory_than_its_bytes() {
+    let context = context(FieldValidation::Warn);
+    for item in [r#"{"":0}"#, "{}", "[0]", "[]", "0", r#"{"a":{}}"#] {
+        let list = bomb(item);
+        let too_many =
+            |told: String| assert!(told.contains(read::TOO_MANY), "{item}: {}", &told[..200.min(told.len())]);
+        // A raw extension, managed fields, and a list of a type.
+        let revision = Gvk { group: "apps", version: "v1", kind: "ControllerRevision" };
+        let body = format!(r#"{{"metadata":{{"name":"a"}},"revision":1,"data":{list}}}"#);
+        too_many(told(&context, object(&context, revision, JSON, body.as_bytes())));
+        too_many(told(&context, object(&context, revision, YAML, body.as_bytes())));
+        let body =
+            format!(r#"{{"metadata":{{"name":"a","managedFields":[{{"fieldsV1":{{"f:a":{list}}}}}]}}}}"#);
+        too_many(told(&context, object(&context, CONFIG_MAP, JSON, body.as_bytes())));
+        // Patches, before they meet an object, and what is applied.
+        too_many(patch(list.as_bytes()).unwrap_err());
+        too_many(applied(format!("{{\"data\":{list}}}").as_bytes()).unwrap_err().message().to_owned());
+        // What a patch made of an object.
+        let body: Value = serde_json::from_str(&list).unwrap();
+        let made = json!({"metadata": {"name": "a"}, "revision": 1, "data": body});
+        let refusal = patched(&context, revision, made, Vec::new()).unwrap_err();
+        assert!(refusal.message().contains(read::TOO_MANY));
+        assert!(refusal.message().len() < 4096, "what is quoted is cut");
+    }
+    // YAML that is not JSON.
+    let yaml = format!("data:\n{}", "- {a: }\n".repeat((3 << 20) / 8));
+    let refused = applied(yaml.as_bytes()).unwrap_err();
+    assert!(refused.message().len() < 4096, "{}", refused.message().len());
+}
+
+#[test]
+fn an_object_as_large_as_the_store_takes_is_read() {
+    let context = context(FieldValidation::Warn);
+    let container = r#"{"name":"c","env":[{"name":"A","value":"b"},{"name":"B","value":"c"}],"image":"registry.example/a:1"}"#;
+    let containers = vec![container; 1_400_000 / container.len()].join(",");
+    let body = format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"containers":[{containers}]}}}}"#);
+    object(&context, POD, JSON, body.as_bytes()).unwrap();
+    applied(body.as_bytes()).unwrap();
+}
+
+#[test]
+fn managed_fields_of_a_review_are_not_read() {
+    let context = context(FieldValidation::Warn);
+    let review = Gvk { group: "authorization.k8s.io", version: "v1", kind: "SelfSubjectAccessReview" };
+    let body = format!(
+        r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{{"f:a":{}}}}}]}},"spec":{{}}}}"#,
+        bomb(r#"{"":0}"#)
+    );
+    let read = object(&context, review, JSON, body.as_bytes()).unwrap();
+    assert!(read["metadata"].get("managedFields").is_none());
 }

@@ -2,31 +2,52 @@
 
 use serde_json::Value;
 
-/// `%v`
+/// Most of a quoted object that an error shows. The whole of it would be as long as a body, in an answer that others may cause.
+pub(crate) const QUOTED_BYTES_MAX: usize = 1024;
+
+/// Cuts what an error quotes.
+pub(crate) fn cut(mut text: String) -> String {
+    if QUOTED_BYTES_MAX < text.len() {
+        text.truncate(text.floor_char_boundary(QUOTED_BYTES_MAX));
+        text.push_str("...");
+    }
+    text
+}
+
+/// `%v`, cut.
 pub(crate) fn text(value: &Value) -> String {
+    cut(whole_text(value))
+}
+
+fn whole_text(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),
-        Value::Array(items) => format!("[{}]", items.iter().map(text).collect::<Vec<_>>().join(" ")),
+        Value::Array(items) => format!("[{}]", items.iter().map(whole_text).collect::<Vec<_>>().join(" ")),
         Value::Object(entries) => {
-            let entries: Vec<_> = entries.iter().map(|(name, it)| format!("{name}:{}", text(it))).collect();
+            let entries: Vec<_> =
+                entries.iter().map(|(name, it)| format!("{name}:{}", whole_text(it))).collect();
             format!("map[{}]", entries.join(" "))
         }
         Value::Bool(_) | Value::Number(_) => value.to_string(),
     }
 }
 
-/// `%#v`
+/// `%#v`, cut.
 pub(crate) fn syntax(value: &Value) -> String {
+    cut(whole_syntax(value))
+}
+
+fn whole_syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
         Value::String(text) => format!("{text:?}"),
         Value::Array(items) => {
-            format!("[]interface {{}}{{{}}}", items.iter().map(syntax).collect::<Vec<_>>().join(", "))
+            format!("[]interface {{}}{{{}}}", items.iter().map(whole_syntax).collect::<Vec<_>>().join(", "))
         }
         Value::Object(entries) => {
             let entries: Vec<_> =
-                entries.iter().map(|(name, it)| format!("{name:?}:{}", syntax(it))).collect();
+                entries.iter().map(|(name, it)| format!("{name:?}:{}", whole_syntax(it))).collect();
             format!("map[string]interface {{}}{{{}}}", entries.join(", "))
         }
         Value::Bool(_) | Value::Number(_) => value.to_string(),

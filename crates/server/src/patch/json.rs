@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::decode::{self, VALUES_BYTES_MAX};
+
 /// Upstream: `maxJSONPatchOperations`.
 pub(super) const OPERATIONS_MAX: usize = 10_000;
 
@@ -19,12 +21,14 @@ const DEPTH_MAX: usize = 1_000;
 pub(super) struct DoesNotApply;
 
 pub(super) fn apply(object: &mut Value, operations: &[Value]) -> Result<(), DoesNotApply> {
-    let mut limits = Limits { copied_bytes: 0, depth: 256 };
+    let mut limits = Limits { copied_bytes: 0, copied_values_bytes: 0, depth: 256 };
     operations.iter().try_for_each(|it| step(object, it, &mut limits))
 }
 
 struct Limits {
     copied_bytes: usize,
+    /// What the copies take in memory, which can be a hundred times as much.
+    copied_values_bytes: usize,
     depth: usize,
 }
 
@@ -36,7 +40,9 @@ impl Limits {
 
     fn copy(&mut self, value: &Value) -> Result<(), DoesNotApply> {
         self.copied_bytes += value.to_string().len();
-        if self.copied_bytes <= COPIED_BYTES_MAX { Ok(()) } else { Err(DoesNotApply) }
+        self.copied_values_bytes += decode::values_bytes(value);
+        let is_small = self.copied_bytes <= COPIED_BYTES_MAX && self.copied_values_bytes <= VALUES_BYTES_MAX;
+        if is_small { Ok(()) } else { Err(DoesNotApply) }
     }
 }
 
@@ -83,8 +89,9 @@ fn step(object: &mut Value, operation: &Value, limits: &mut Limits) -> Result<()
         }
         Some("copy") => {
             let (parent, key) = parent_of(object, text("from")?)?;
-            let copied = get(parent, &key)?.clone();
-            limits.copy(&copied)?;
+            let found = get(parent, &key)?;
+            limits.copy(found)?;
+            let copied = found.clone();
             limits.nest(path?)?;
             let (parent, key) = parent_of(object, path?)?;
             add(parent, &key, copied)

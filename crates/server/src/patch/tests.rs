@@ -1,5 +1,6 @@
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
 
@@ -406,4 +407,16 @@ proptest! {
         let _ = decode::applied(&bytes);
         let _ = decode::applied(patch.to_string().as_bytes());
     }
+}
+
+#[test]
+fn copies_of_small_values_are_bounded_by_the_memory_they_take() {
+    let list: Vec<Value> = vec![json!({"": 0}); 20_000];
+    let object = json!({"metadata": {"name": "a"}, "data": {"a": list}});
+    let copies: Vec<Value> =
+        (0..10).map(|it| json!({"op": "copy", "from": "/data/a", "path": format!("/data/b{it}")})).collect();
+    let body = Value::Array(copies).to_string();
+    let of = Gvk { group: "", version: "v1", kind: "ConfigMap" };
+    let refused = PatchType::Json.apply(of, &object, body.as_bytes()).unwrap_err();
+    assert_eq!(refused.status()["code"], 422);
 }
