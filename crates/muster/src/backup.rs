@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use anyhow::bail;
 
 use crate::data_dir::lock;
+use crate::encrypt;
 
 /// Copy the cluster's state to a file, also while a server serves it
 ///
-/// The copy is the state at one moment. It is checked before it gets its name, and holds all objects, Secrets too:
-/// only its owner may read it. Certificates and keys are other files of the data directory, and are not in it.
+/// The copy is the state at one moment. It is checked before it gets its name, and holds all objects, Secrets too, which are encrypted
+/// if they are in the data directory: only its owner may read it. Certificates and keys are other files of the data directory, and are
+/// not in it: the key file is needed to restore encrypted Secrets.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:
   muster backup --data-dir /var/lib/muster /backups/muster-$(date +%F).db")]
@@ -34,6 +36,9 @@ pub(crate) struct RestoreArgs {
     /// The data directory of the server
     #[arg(long, value_name = "DIR", default_value = ".muster")]
     data_dir: PathBuf,
+    /// The file with the keys, if Secrets are encrypted [default: DIR/encryption.key]
+    #[arg(long, value_name = "FILE")]
+    encryption_key_file: Option<PathBuf>,
     /// Restore although the data directory has a state already
     #[arg(long)]
     replace: bool,
@@ -59,7 +64,8 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
             args.data_dir.display()
         );
     }
-    let revision = muster_server::restore(&args.data_dir, &args.file)?;
+    let keys = encrypt::keys(&args.data_dir, args.encryption_key_file.as_deref())?;
+    let revision = muster_server::restore(&args.data_dir, &args.file, keys.as_ref())?;
     println!(
         "restored {} to {}; it goes on at revision {revision}: clients that watched before must list again",
         args.file.display(),

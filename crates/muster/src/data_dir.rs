@@ -1,28 +1,88 @@
 //! The data directory: whose it is, and that one process has it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use muster_agent::machine;
+use muster_files::Found;
 
 /// A directory that has one of these has been ours before.
-const OURS: [&str; 7] = ["lock", "muster.db", "ca.crt", "ca.key", "sa.key", "kubeconfig", "images"];
+const OURS: [&str; 10] = [
+    "lock",
+    "cluster",
+    "encryption.key",
+    "muster.db",
+    "muster.db-wal",
+    "ca.crt",
+    "ca.key",
+    "sa.key",
+    "kubeconfig",
+    "images",
+];
 
 /// A file system has it for itself.
 const NOBODYS: &str = "lost+found";
 
-/// Rule: one process has a data directory at a time, for two would write the same files; and it is empty or has been ours
-/// before, for what we put in it is not strewn among the files of others.
-pub(crate) fn lock(dir: &Path) -> anyhow::Result<File> {
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|error| cannot_use(dir, &error))?;
+/// How often it is checked that the lock file is still the one that is held.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// The lock on a data directory, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    file: File,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Comes back when the lock file was removed or replaced: from then on a second process could take the directory.
+    pub(crate) async fn lost(&self) -> anyhow::Error {
+        while self.is_held() {
+            tokio::time::sleep(CHECK_EVERY).await;
+        }
+        anyhow!(
+            "{} was removed or replaced while it was held, so this process ends: start it again",
+            self.path.display()
+        )
+    }
+
+    fn is_held(&self) -> bool {
+        let identity = |it: fs::Metadata| (it.dev(), it.ino());
+        match (self.file.metadata(), fs::metadata(&self.path)) {
+            (Ok(held), Ok(named)) => identity(held) == identity(named),
+            // What cannot be looked at is not known to be gone.
+            (_, Err(error)) => error.kind() != io::ErrorKind::NotFound,
+            (Err(_), Ok(_)) => true,
+        }
+    }
+}
+
+/// Rule: one process has a data directory at a time, for two would write the same files; it is empty or has been ours before, so
+/// that our files are not mixed with others; and only its owner, who runs the process, may read or write it.
+pub(crate) fn lock(dir: &Path) -> anyhow::Result<Lock> {
+    muster_files::create_private_dir(dir).map_err(|error| cannot_use(dir, &error))?;
     let entries = fs::read_dir(dir).map_err(|error| cannot_use(dir, &error))?;
     let names: Vec<_> = entries.flatten().map(|it| it.file_name()).filter(|it| it != NOBODYS).collect();
     if !names.is_empty() && !names.iter().any(|it| OURS.iter().any(|ours| it == ours)) {
         bail!("{} has files in it that are not muster's: choose another --data-dir", dir.display());
+    }
+    match muster_files::make_private_dir(dir).map_err(|error| cannot_use(dir, &error))? {
+        Found::Private => {}
+        Found::Repaired { mode } if mode & 0o022 != 0 => tracing::warn!(
+            dir = %dir.display(),
+            "others could write the data directory (mode {mode:04o}): its mode is 0700 now. Keys in it may have been exchanged"
+        ),
+        // What is in it was still readable by its owner only.
+        Found::Repaired { mode } => {
+            tracing::info!(dir = %dir.display(), "the mode of the data directory is 0700 now, it was {mode:04o}");
+        }
+        Found::Foreign { owner } => bail!(
+            "{} belongs to another user (UID {owner}), who could exchange its keys: change its owner, or choose another --data-dir",
+            dir.display()
+        ),
     }
     let mut file = open(dir).map_err(|error| cannot_use(dir, &error))?;
     match file.try_lock() {
@@ -39,7 +99,8 @@ pub(crate) fn lock(dir: &Path) -> anyhow::Result<File> {
     // For whoever comes while we run; nobody else reads it.
     let noted = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     noted.map_err(|error| cannot_use(dir, &error))?;
-    Ok(file)
+    muster_files::remove_temporary(dir).map_err(|error| cannot_use(dir, &error))?;
+    Ok(Lock { file, path: dir.join("lock") })
 }
 
 /// Clear up after a `muster up` that was killed
@@ -116,7 +177,7 @@ async fn clear(dir: &Path) -> anyhow::Result<()> {
 }
 
 fn open(dir: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(dir.join("lock"))
+    muster_files::open_private(&dir.join("lock"))
 }
 
 /// Which process has the lock, if it says so.

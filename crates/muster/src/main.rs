@@ -5,6 +5,7 @@ mod backup;
 mod cert;
 mod controller;
 mod data_dir;
+mod encrypt;
 mod explain;
 mod image;
 mod limit_flags;
@@ -55,6 +56,7 @@ enum Command {
     Plan(plan::Args),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
+    Encrypt(encrypt::Args),
     /// Client certificates: list and revoke them
     Cert(cert::Args),
     /// Tokens: make one for a new node, list and revoke them
@@ -103,6 +105,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Backup(args) => backup::backup(&args),
         Command::Restore(args) => backup::restore(&args),
         Command::Cert(args) => cert::run(args).await,
+        Command::Encrypt(args) => encrypt::run(&args),
         Command::Token(args) => token::run(args).await,
         Command::SimNodes(args) => sim_nodes::run(args).await,
         Command::SimNode(args) => sim_node::run(args).await,

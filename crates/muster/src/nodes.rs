@@ -61,7 +61,7 @@ impl Nodes {
         let mut token = None;
         if places.iter().any(|it| !join::is_member(&it.root().join("pki"))) {
             let made = token::create(administrator, TOKEN_TTL, "for the nodes of muster up").await?;
-            muster_server::write_private(&token_file, made.as_bytes())
+            muster_files::write_private(&token_file, made.as_bytes())
                 .with_context(|| format!("write {}", token_file.display()))?;
             token = Some(made);
         }

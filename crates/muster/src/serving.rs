@@ -1,20 +1,26 @@
 //! What every command that serves has in common: a data directory of its own, an address, and an end when asked.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::anyhow;
 use hyper::Request;
 use hyper::header::{HeaderValue, USER_AGENT};
 use muster_agent::machine::{Machine, NODES_MAX};
-use muster_server::{Server, Who, write_private};
+use muster_files::write_private;
+use muster_server::{Server, StoreOptions, Who};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::data_dir::lock;
+use crate::encrypt;
 use crate::limit_flags::LimitFlags;
 use crate::parts::{self, Choices, Parts};
 use crate::{pod_security, span};
+
+/// With less, what every cluster has and a few large objects would not fit.
+const STORE_BYTES_MIN: usize = 16 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serving {
@@ -39,6 +45,16 @@ pub(crate) struct Serving {
     /// How long the certificates of nodes, and others that are asked for, are good at most
     #[arg(long, value_name = "TIME", default_value = "365d", value_parser = span::parse)]
     cluster_signing_duration: Duration,
+    /// Begin an empty cluster where the database of the old one is lost or damaged: its nodes then end all pods
+    #[arg(long)]
+    new_cluster: bool,
+    /// Encrypt Secrets at rest with the first key of this file; `muster encrypt` makes one [default: DIR/encryption.key if it is there]
+    #[arg(long, value_name = "FILE")]
+    encryption_key_file: Option<PathBuf>,
+    /// Bytes that all objects may have together, as 512Mi or 2Gi; the last tenth is for nodes, leases, kube-system and system:masters,
+    /// and one namespace may use half
+    #[arg(long, value_name = "BYTES", default_value = "2Gi", value_parser = size)]
+    store_bytes_max: usize,
     /// How long service account tokens are good at most; without it, those that are bound to no object are good for a day
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     service_account_max_token_expiration: Option<Duration>,
@@ -59,6 +75,14 @@ impl Serving {
         &self.allow_external_ips
     }
 
+    /// Has a new data directory encrypt its Secrets, unless the command line names other keys.
+    pub(crate) fn encrypt_if_new(&self) -> anyhow::Result<()> {
+        match self.encryption_key_file {
+            Some(_) => Ok(()),
+            None => encrypt::keys_of_new(&self.data_dir),
+        }
+    }
+
     /// Does `start` and waits until a signal comes or something fails; says what is to come, and ends every part, at once if
     /// another signal comes. What is left to do then is done while nobody else can have the data directory.
     pub(crate) async fn run(
@@ -77,11 +101,14 @@ impl Serving {
             }
         };
 
-        let _lock = lock(&self.data_dir)?;
+        let lock = lock(&self.data_dir)?;
         let mut parts = Parts::default();
         let working = async {
             start(&mut parts).await?;
-            Err(parts.ended().await)
+            tokio::select! {
+                ended = parts.ended() => Err(ended),
+                lost = lock.lost() => Err(lost),
+            }
         };
         let ended = tokio::select! {
             () = asked() => Ok(()),
@@ -115,7 +142,12 @@ impl Serving {
     /// the nodes bring with them.
     pub(crate) async fn bind(&self, machine: Option<&Machine>) -> anyhow::Result<Server> {
         let nodes = machine.map(|it| it.address().into());
-        let mut server = Server::bind(self.listen, nodes, &self.data_dir).await?;
+        let options = StoreOptions {
+            new_cluster: self.new_cluster,
+            bytes_max: self.store_bytes_max,
+            keys: encrypt::keys(&self.data_dir, self.encryption_key_file.as_deref())?,
+        };
+        let mut server = Server::bind_with(self.listen, nodes, &self.data_dir, &options).await?;
         if let Some(path) = &self.audit_log {
             server.audit_to(path)?;
         }
@@ -130,9 +162,9 @@ impl Serving {
             Some(machine) => server.give_pod_ranges(&machine.pods(), u32::from(NODES_MAX) + 1),
             None => server.give_pod_ranges(&self.cluster_cidr, 0),
         };
-        given.map_err(|why| anyhow::anyhow!("choose another --cluster-cidr: {why}"))?;
+        given.map_err(|why| anyhow!("choose another --cluster-cidr: {why}"))?;
         let allowed = server.allow_external_ips(&self.allow_external_ips);
-        allowed.map_err(|why| anyhow::anyhow!("choose another --allow-external-ips: {why}"))?;
+        allowed.map_err(|why| anyhow!("choose another --allow-external-ips: {why}"))?;
         Ok(server)
     }
 
@@ -146,8 +178,19 @@ impl Serving {
     ) -> anyhow::Result<String> {
         let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("kubeconfig"));
         let path = std::path::absolute(&path)?;
-        write_private(&path, server.kubeconfig(Who::Admin)?.as_bytes())
-            .with_context(|| format!("choose another --kubeconfig: {} cannot be written", path.display()))?;
+        let written = write_private(&path, server.kubeconfig(Who::Admin)?.as_bytes());
+        written.map_err(|error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                anyhow!(
+                    "the disk is full: there is no room left to write {}. Make room, and try again",
+                    path.display()
+                )
+            }
+            _ => {
+                let what = format!("choose another --kubeconfig: {} cannot be written", path.display());
+                anyhow::Error::from(error).context(what)
+            }
+        })?;
         for it in parts::loops(without) {
             let (client, choices, stop) = (client(&server, it.who, it.name), self.choices, parts.stop());
             parts.keep(it.name, move || {
@@ -161,6 +204,17 @@ impl Serving {
         parts.serve(server);
         Ok(format!("export KUBECONFIG={}", shell_word(&path)))
     }
+}
+
+/// A number of bytes, with a binary suffix or none.
+fn size(text: &str) -> Result<usize, String> {
+    let units = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("", 0)];
+    let (number, shift) =
+        units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift))).unwrap_or((text, 0));
+    let bytes = number.parse::<usize>().ok().and_then(|it| it.checked_mul(1 << shift));
+    bytes
+        .filter(|it| STORE_BYTES_MIN <= *it)
+        .ok_or_else(|| "a number of bytes from 16Mi on, such as 512Mi or 2Gi".to_owned())
 }
 
 /// How it ends.

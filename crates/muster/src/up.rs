@@ -169,6 +169,7 @@ async fn clear(data_dir: &Path, grace: Duration) -> anyhow::Result<()> {
 
 async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Result<()> {
     let began = Timestamp::now();
+    args.serving.encrypt_if_new()?;
     let machine = match counts.real {
         0 => None,
         _ => {

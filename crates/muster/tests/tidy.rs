@@ -12,13 +12,14 @@ use std::path::Path;
 
 /// Our crates, and which of the others each one knows. ARCHITECTURE.md has the same table.
 const CRATES: &[(&str, &[&str])] = &[
-    ("agent", &["engine"]),
+    ("agent", &["engine", "files"]),
     ("control", &["engine"]),
     ("engine", &[]),
-    ("muster", &["agent", "control", "server"]),
-    ("server", &["engine", "store"]),
+    ("files", &[]),
+    ("muster", &["agent", "control", "files", "server"]),
+    ("server", &["engine", "files", "store"]),
     ("sim", &["engine", "store"]),
-    ("store", &[]),
+    ("store", &["files"]),
 ];
 
 #[test]

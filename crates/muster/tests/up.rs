@@ -131,6 +131,15 @@ fn whoever_cannot_begin_says_why_and_what_to_do() {
     fs::create_dir(at("keys")).unwrap();
     fs::write(at("keys/ca.crt"), "").unwrap();
     fs::write(at("keys/ca.key"), "no key").unwrap();
+    // What has certificates had a cluster.
+    fs::create_dir(at("lost")).unwrap();
+    fs::write(at("lost/ca.key"), "").unwrap();
+    fs::create_dir(at("half")).unwrap();
+    fs::write(at("half/ca.key"), "").unwrap();
+    for dir in ["keys", "half"] {
+        fs::write(at(dir).join("muster.db"), &good).unwrap();
+        fs::copy(at("good/encryption.key"), at(dir).join("encryption.key")).unwrap();
+    }
 
     let mut told = String::new();
     let mut check = |dir: &str, args: &[&str]| {
@@ -148,6 +157,8 @@ fn whoever_cannot_begin_says_why_and_what_to_do() {
     check("newer", &[]);
     check("damaged", &[]);
     check("keys", &[]);
+    check("lost", &[]);
+    check("half", &[]);
     check("new", &["--listen", &taken]);
     check("new", &["--listen", "192.0.2.1:0"]);
     check("new", &["--kubeconfig", "/nowhere/kubeconfig"]);
@@ -161,13 +172,17 @@ fn whoever_cannot_begin_says_why_and_what_to_do() {
 
         home : 1 muster: DIR/home has files in it that are not muster's: choose another --data-dir
 
-        foreign : 1 muster: the data file DIR/foreign/muster.db is damaged: it does not begin as an SQLite file does. Restore a backup with `muster restore`, or move the file and its -wal away to begin with an empty store
+        foreign : 1 muster: the data file DIR/foreign/muster.db is damaged: it does not begin as an SQLite file does. Restore a backup with `muster restore --replace`. Without one, --new-cluster begins an empty cluster: its nodes then end all pods
 
-        newer : 1 muster: the data file DIR/newer/muster.db is of format 999, and this version reads up to 1. Use the version of muster that wrote it, or a later one
+        newer : 1 muster: the data file DIR/newer/muster.db is of format 999, and this version reads up to 2. Use the version of muster that wrote it, or a later one
 
-        damaged : 1 muster: the data file DIR/damaged/muster.db is damaged: database disk image is malformed. Restore a backup with `muster restore`, or move the file and its -wal away to begin with an empty store
+        damaged : 1 muster: the data file DIR/damaged/muster.db is damaged: database disk image is malformed. Restore a backup with `muster restore --replace`. Without one, --new-cluster begins an empty cluster: its nodes then end all pods
 
         keys : 1 muster: set up the certificates: use the certificates in DIR/keys: if they are damaged, remove ca.crt and ca.key there: PEM error: malformedframing
+
+        lost : 1 muster: the data file DIR/lost/muster.db is missing, and this data directory had a cluster. Restore a backup with `muster restore --replace`, or put the file back. Without one, --new-cluster begins an empty cluster: its nodes then end all pods
+
+        half : 1 muster: set up the certificates: ca.crt is missing in DIR/half, and ca.key is there: put it back from a copy, or remove ca.key too, and new ones are made: every client and node then needs new credentials
 
         new --listen TAKEN: 1 muster: TAKEN is in use: is another server running? Choose another with --listen
 

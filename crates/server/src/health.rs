@@ -18,6 +18,8 @@ pub(crate) struct State {
     pub(crate) is_stopping: bool,
     /// Writes are possible.
     pub(crate) is_writable: bool,
+    /// Bytes that the store has, and that it may have.
+    pub(crate) store_bytes: (usize, usize),
 }
 
 /// Rule: the server is alive while it answers; it is ready while it can write and is not stopping.
@@ -46,6 +48,9 @@ pub(crate) fn answer(
     for (name, is_ok) in checks {
         let line = if excluded.contains(&name) {
             format!("[+]{name} excluded: ok")
+        } else if is_ok && name == "store" {
+            let (bytes, bytes_max) = state.store_bytes;
+            format!("[+]{name} ok: {bytes} of {bytes_max} bytes are used")
         } else if is_ok {
             format!("[+]{name} ok")
         } else {
@@ -79,7 +84,7 @@ pub(crate) fn metrics(state: State) -> String {
 
 /// The paths of all checks.
 pub(crate) fn paths() -> Vec<String> {
-    let well = State { is_stopping: false, is_writable: true };
+    let well = State { is_stopping: false, is_writable: true, store_bytes: (0, 0) };
     let of =
         |which: &str| checks(which, well).into_iter().map(|(name, _)| format!("/{which}/{name}")).collect();
     ["healthz", "livez", "readyz"]
@@ -114,9 +119,23 @@ mod tests {
 
     #[test]
     fn in_upstreams_words() {
-        let well = State { is_stopping: false, is_writable: true };
-        let full = State { is_stopping: true, is_writable: false };
+        let well = State { is_stopping: false, is_writable: true, store_bytes: (5, 10) };
+        let full = State { is_stopping: true, is_writable: false, store_bytes: (5, 10) };
         check("healthz", None, well, false, &expect!["200 ok"]);
+        check(
+            "readyz",
+            None,
+            well,
+            true,
+            &expect![[r#"
+            200 [+]ping ok
+            [+]log excluded: ok
+            [+]store ok: 5 of 10 bytes are used
+            [+]poststarthook/rbac/bootstrap-roles ok
+            [+]shutdown ok
+            readyz check passed
+        "#]],
+        );
         check(
             "livez",
             None,

@@ -297,7 +297,11 @@ impl Api {
 
     fn state(&self) -> State {
         let is_full = self.registry.is_full.load(Ordering::Relaxed);
-        State { is_stopping: self.stop.is_cancelled(), is_writable: !is_full }
+        State {
+            is_stopping: self.stop.is_cancelled(),
+            is_writable: !is_full,
+            store_bytes: self.registry.bytes(),
+        }
     }
 
     async fn object(&self, target: Target, asked: &Asked) -> Result<Response, Refusal> {

@@ -60,7 +60,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use jiff::{SignedDuration, Timestamp};
-use muster_store::{LogError, Sqlite};
+use muster_store::{Guard, LogError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -87,10 +87,13 @@ pub use crate::admission::{
     Level as PodSecurityLevel, LevelVersion as PodSecurityLevelVersion, PodSecurity,
     Version as PodSecurityVersion,
 };
-pub use crate::data::{DataError, backup, has_store, restore};
+pub use crate::data::{
+    DataError, STORE_BYTES_MAX, StoreOptions, backup, convert_secrets, has_store, restore,
+};
 pub use crate::door::{Door, DoorError};
 pub use crate::limits::LimitsConfig;
-pub use crate::pki::{PkiError, Who, certificate_serial, write_private};
+pub use crate::pki::{PkiError, Who, certificate_serial};
+pub use muster_store::{Keys, KeysError};
 
 /// A client that has not finished its TLS handshake by then is not one.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -151,23 +154,44 @@ pub struct Server {
     life_max: SignedDuration,
     /// The store says here that it can no longer be written.
     failure: oneshot::Receiver<DataError>,
+    /// Says when a file of the data directory was removed or replaced.
+    guard: Option<Guard>,
 }
 
 impl Server {
     /// The certificates and the store are kept in `data_dir`, which must exist and be no other server's. Nodes on this machine
     /// that have a network of their own reach it at `nodes`, on the same port.
     pub async fn bind(listen: SocketAddr, nodes: Option<IpAddr>, data_dir: &Path) -> Result<Self, BindError> {
+        Self::bind_with(listen, nodes, data_dir, &StoreOptions::default()).await
+    }
+
+    /// The same, with a store as `options` say.
+    pub async fn bind_with(
+        listen: SocketAddr,
+        nodes: Option<IpAddr>,
+        data_dir: &Path,
+        options: &StoreOptions,
+    ) -> Result<Self, BindError> {
         let (listener, address) = listen_on(listen).await?;
         let mut listeners = vec![listener];
         let to_nodes = nodes.map(|it| SocketAddr::new(it, address.port()));
         if let Some(to_nodes) = to_nodes.filter(|it| !address.ip().is_unspecified() && *it != address) {
             listeners.push(listen_on(to_nodes).await?.0);
         }
+        let log = data::open(data_dir, options)?;
+        let guard = log.guard();
         let pki = Arc::new(Pki::open(data_dir)?);
         let (failed, failure) = oneshot::channel();
         let on_failure = Box::new(move |error: &LogError| drop(failed.send(error.clone().into())));
-        let log = Sqlite::open(&data::file(data_dir)).map_err(DataError::from)?;
-        let mut registry = Registry::open(log, WINDOW, on_failure).map_err(DataError::from)?;
+        let mut registry =
+            Registry::open(log, WINDOW, options.limits(), on_failure).map_err(DataError::from)?;
+        for (key, bytes) in registry.oversized() {
+            tracing::warn!(
+                key,
+                bytes,
+                "an object is larger than the limit: it can be read and deleted, and may not grow"
+            );
+        }
         registry.access = Access::new(&pki)?;
         let now = Timestamp::now();
         let refused = |it: Refusal| BindError::Standing(it.message().to_owned());
@@ -178,7 +202,7 @@ impl Server {
         api.agents = Some(Arc::new(Agents::new(&pki)?));
         api.limits = Arc::new(Limits::new(fitted(LimitsConfig::default())));
         let life_max = auth::CERTIFICATE_LIFE;
-        Ok(Self { listeners, own, pki, api, doors: Doors::new(), life_max, failure })
+        Ok(Self { listeners, own, pki, api, doors: Doors::new(), life_max, failure, guard })
     }
 
     /// A kubeconfig for the administrator or a part of Muster. It stops working when the server's authority is replaced.
@@ -270,12 +294,15 @@ impl Server {
         let records = auth::keep_certificate_records(registry.clone(), self.pki.clone(), stop.clone());
         keepers.spawn("records of certificates", records);
         keepers.spawn("server's certificate", renew(serving, stop.clone()));
+        let (gone, mut is_gone) = oneshot::channel();
+        keepers.spawn("files of the data directory", data::keep_watch(self.guard, gone, stop.clone()));
         let graceful = Arc::new(GracefulShutdown::new());
         loop {
             let accepted = tokio::select! {
                 () = asked.cancelled() => break,
                 // Nobody may read on from a server that can no longer say what is durable.
                 Ok(error) = &mut failure => return Err(error.into()),
+                Ok(error) = &mut is_gone => return Err(error.into()),
                 // What would no longer be done would be missed only later, by somebody else.
                 what = keepers.ended() => return Err(ServeError::Keeper { what }),
                 accepted = accept(&self.listeners) => accepted,

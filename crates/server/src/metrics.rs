@@ -46,7 +46,13 @@ pub(crate) struct Metrics {
     objects: Family<Stored, Gauge>,
     pod_security_evaluations: Family<PodSecurityEvaluation, Counter>,
     pod_security_exemptions: Family<PodSecurityExemption, Counter>,
+    store_bytes: Gauge,
+    store_bytes_max: Gauge,
+    namespace_bytes: Family<Namespace, Gauge>,
 }
+
+/// Namespaces whose bytes are shown: the largest.
+const NAMESPACES_SHOWN: usize = 10;
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,6 +79,12 @@ pub(crate) struct Kind {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct InFlight {
     request_kind: &'static str,
+}
+
+/// Of those that hold most, so that their number is bounded.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Namespace {
+    namespace: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -155,6 +167,9 @@ impl Default for Metrics {
             objects: Family::default(),
             pod_security_evaluations: Family::default(),
             pod_security_exemptions: Family::default(),
+            store_bytes: Gauge::default(),
+            store_bytes_max: Gauge::default(),
+            namespace_bytes: Family::default(),
         };
         let all = &mut metrics.collected;
         all.register("apiserver_request", "Requests answered", metrics.requests.clone());
@@ -221,6 +236,17 @@ impl Default for Metrics {
             metrics.commits.clone(),
         );
         all.register("muster_store_revision", "Number of the last commit", metrics.revision.clone());
+        all.register("muster_store_bytes", "Bytes of all objects", metrics.store_bytes.clone());
+        all.register(
+            "muster_store_bytes_max",
+            "Bytes that all objects may have (--store-bytes-max)",
+            metrics.store_bytes_max.clone(),
+        );
+        all.register(
+            "muster_store_namespace_bytes",
+            "Bytes of the objects of the largest namespaces",
+            metrics.namespace_bytes.clone(),
+        );
         all.register("apiserver_storage_objects", "Objects stored", metrics.objects.clone());
         all.register(
             "pod_security_evaluations",
@@ -328,6 +354,14 @@ impl Metrics {
     pub(crate) fn text(&self, registry: &Registry, flow_control: &FlowControl) -> String {
         self.show_flow_control(flow_control);
         self.revision.set(i64::try_from(registry.revision()).unwrap_or(i64::MAX));
+        let (bytes, bytes_max) = registry.bytes();
+        self.store_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.store_bytes_max.set(i64::try_from(bytes_max).unwrap_or(i64::MAX));
+        self.namespace_bytes.clear();
+        for (namespace, bytes) in registry.largest_namespaces(NAMESPACES_SHOWN) {
+            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+            self.namespace_bytes.get_or_create(&Namespace { namespace }).set(bytes);
+        }
         for kind in KINDS {
             let stored = Stored { group: kind.group, resource: kind.plural };
             let count = i64::try_from(registry.count(kind)).unwrap_or(i64::MAX);

@@ -4,15 +4,15 @@
 mod sign;
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::{Span, Timestamp, tz::TimeZone};
+use muster_files::write_private;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -63,6 +63,11 @@ pub enum PkiError {
     Make(#[from] rcgen::Error),
     #[error("use the certificates in {path}: if they are damaged, remove {name}.crt and {name}.key there")]
     Use { path: PathBuf, name: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error(
+        "{name}.crt is missing in {path}, and {name}.key is there: put it back from a copy, or remove {name}.key too, and new ones \
+         are made: every client and node then needs new credentials"
+    )]
+    Missing { path: PathBuf, name: &'static str },
     #[error("use the key in {path}: if it is damaged, remove it, and all service account tokens with it")]
     TokenKey { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 }
@@ -290,7 +295,12 @@ impl Authority {
             // The key last: a half-made authority is made again.
             write_private(&key_path, key.serialize_pem().as_bytes()).map_err(failed(&key_path))?;
         }
-        let pem = fs::read_to_string(&path).map_err(failed(&path))?;
+        let pem = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(PkiError::Missing { path: dir.to_owned(), name });
+            }
+            read => read.map_err(failed(&path))?,
+        };
         let unusable = |source| PkiError::Use { path: dir.to_owned(), name, source: Box::new(source) };
         let issuer = Issuer::new(params, key_at(&key_path)?.map_err(unusable)?);
         Ok(Self { dir: dir.to_owned(), name, pem, issuer })
@@ -382,15 +392,6 @@ pub fn certificate_serial(pem: &[u8]) -> Option<String> {
     let der = CertificateDer::from_pem_slice(pem).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
     Some(auth::serial_of(certificate.raw_serial()))
-}
-
-/// Writes a file that only its owner may read, whole or not at all.
-pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
-    let new = path.with_added_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&new, path)
 }
 
 fn key_at(path: &Path) -> Result<Result<KeyPair, rcgen::Error>, PkiError> {

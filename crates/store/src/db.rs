@@ -12,12 +12,17 @@ use std::thread;
 use bytes::Bytes;
 
 use crate::store::written;
+use crate::usage::{namespace_of, weight};
 use crate::{
-    Change, Conflict, Event, Expect, Forget, Index, Log, LogError, Record, Revision, Row, Store, Window,
+    Change, Class, Conflict, Event, Expect, Forget, Index, Limits, Log, LogError, OverLimit, Record,
+    Revision, Row, Store, Window,
 };
 
 /// Most commits that share one sync: as many clients may wait for one answer of the disk.
 const BATCH_MAX: usize = 512;
+
+/// On a full disk, what keeps the cluster running may still grow by this much at a time: a longer number, another condition.
+const SMALL_GROWTH: isize = 1024;
 
 /// A handle; clones are the same store. The writer ends when the last one is dropped.
 #[derive(Clone)]
@@ -25,6 +30,7 @@ pub struct Db(Arc<Handle>);
 
 pub struct Options {
     pub window: Window,
+    pub limits: Limits,
     /// Commits that may wait for the writer; more are refused at once.
     pub queue_max: usize,
     /// Called with every batch once it is published, and before its writers are told.
@@ -43,6 +49,7 @@ pub struct Commit {
     pub expect: Expect,
     /// Another record that must still be the one that was written at this revision.
     pub within: Option<(String, Revision)>,
+    pub class: Class,
     pub write: Write,
 }
 
@@ -53,11 +60,11 @@ pub enum Write {
 }
 
 /// Gives the value its revision. The writer's thread calls it, and every other commit waits meanwhile: what
-/// takes long is done before.
-pub struct Make(Box<dyn FnOnce(Revision) -> Bytes + Send>);
+/// takes long is done before. It is called again if the commit was kept from the disk by others in its batch.
+pub struct Make(Box<dyn Fn(Revision) -> Bytes + Send>);
 
 impl Make {
-    pub fn new(make: impl FnOnce(Revision) -> Bytes + Send + 'static) -> Self {
+    pub fn new(make: impl Fn(Revision) -> Bytes + Send + 'static) -> Self {
         Self(Box::new(make))
     }
 }
@@ -73,9 +80,11 @@ impl fmt::Debug for Make {
 pub enum CommitError {
     #[error(transparent)]
     Conflict(#[from] Conflict),
+    #[error(transparent)]
+    OverLimit(#[from] OverLimit),
     #[error("too many writes wait for the disk already: try again later")]
     Crowded,
-    #[error("the disk is full: nothing can be written until there is room again; reads go on")]
+    #[error("the disk is full: nothing can be written until there is room again; reads and deletes go on")]
     Full,
     #[error("{why}: try again later")]
     NotNow { why: String },
@@ -131,7 +140,12 @@ impl Db {
             ended: Condvar::new(),
             forgotten: Mutex::new(forgotten),
         });
-        let writer = Writer { log: Box::new(log), shared: shared.clone(), on_commit: options.on_commit };
+        let writer = Writer {
+            log: Box::new(log),
+            shared: shared.clone(),
+            limits: options.limits,
+            on_commit: options.on_commit,
+        };
         let on_failure = options.on_failure;
         thread::Builder::new()
             .name("store".into())
@@ -263,6 +277,7 @@ impl Forgotten {
 struct Writer {
     log: Box<dyn Log>,
     shared: Arc<Shared>,
+    limits: Limits,
     on_commit: OnCommit,
 }
 
@@ -306,18 +321,23 @@ impl Writer {
 
     /// An error ends the writer.
     fn write(&mut self, batch: Vec<(Commit, Done)>) -> Result<(), LogError> {
-        let mut events: Vec<Arc<Event>> = Vec::with_capacity(batch.len());
-        let mut outcomes = Vec::with_capacity(batch.len());
-        {
-            let store = self.shared.read();
-            let mut pending = Pending { store: &store, changed: HashMap::new(), revision: store.revision() };
-            for (commit, done) in batch {
-                let outcome = pending.add(commit);
-                events.extend(outcome.iter().cloned());
-                outcomes.push((done, outcome));
+        let (mut commits, dones): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+        let has_reserve = self.log.has_reserve();
+        let mut outcomes = self.prepare(&mut commits, |_| true, has_reserve);
+        let mut written = self.append_all(&outcomes);
+        // Rule: on a full disk deletes go on: they use the room that is set aside for them, and nothing else in their batch does.
+        let may_retry = |error: &Result<(), LogError>| matches!(error, Err(LogError::Full));
+        if may_retry(&written) && commits.iter().any(Commit::is_removal) {
+            for (commit, outcome) in commits.iter_mut().zip(&outcomes) {
+                commit.restore(outcome);
+            }
+            outcomes = self.prepare(&mut commits, Commit::is_removal, false);
+            written = self.append_all(&outcomes);
+            while may_retry(&written) && self.log.release_reserve() {
+                written = self.append_all(&outcomes);
             }
         }
-        let written = if events.is_empty() { Ok(()) } else { self.append(&events) };
+        let outcomes = dones.into_iter().zip(outcomes);
         if let Err(error) = written {
             let refusal = match &error {
                 LogError::Full => CommitError::Full,
@@ -325,9 +345,11 @@ impl Writer {
                 _ => End::Failed(error.clone()).refusal(),
             };
             // Also to those who were refused: perhaps because of a commit that now did not happen.
-            outcomes.into_iter().for_each(|(done, _)| done(Err(refusal.clone())));
+            outcomes.for_each(|(done, _)| done(Err(refusal.clone())));
             return if error.is_passing() { Ok(()) } else { Err(error) };
         }
+        let (dones, outcomes): (Vec<_>, Vec<_>) = outcomes.unzip();
+        let events = events_of(&outcomes);
         if !events.is_empty() {
             self.shared.publish(|store, forgotten| {
                 events.iter().for_each(|it| store.apply(it.clone()));
@@ -335,13 +357,38 @@ impl Writer {
             });
             (self.on_commit)(&events);
         }
-        for (done, outcome) in outcomes {
-            done(outcome.map_err(CommitError::from));
+        for (done, outcome) in dones.into_iter().zip(outcomes) {
+            done(outcome);
         }
         match self.log.rest() {
             Err(error) if !error.is_passing() => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// What becomes of each commit if those that `may` are written; the others find the disk full.
+    fn prepare(
+        &self,
+        commits: &mut [Commit],
+        may: impl Fn(&Commit) -> bool,
+        has_reserve: bool,
+    ) -> Vec<Result<Arc<Event>, CommitError>> {
+        let store = self.shared.read();
+        let mut pending = Pending {
+            store: &store,
+            limits: self.limits,
+            has_reserve,
+            bytes: store.usage().bytes(),
+            namespaces: HashMap::new(),
+            changed: HashMap::new(),
+            revision: store.revision(),
+        };
+        commits.iter_mut().map(|it| if may(it) { pending.add(it) } else { Err(CommitError::Full) }).collect()
+    }
+
+    fn append_all(&mut self, outcomes: &[Result<Arc<Event>, CommitError>]) -> Result<(), LogError> {
+        let events = events_of(outcomes);
+        if events.is_empty() { Ok(()) } else { self.append(&events) }
     }
 
     fn append(&mut self, events: &[Arc<Event>]) -> Result<(), LogError> {
@@ -387,25 +434,52 @@ impl Drop for Ended {
     }
 }
 
+fn events_of(outcomes: &[Result<Arc<Event>, CommitError>]) -> Vec<Arc<Event>> {
+    outcomes.iter().flatten().cloned().collect()
+}
+
+impl Commit {
+    fn is_removal(&self) -> bool {
+        self.class == Class::Removal || matches!(self.write, Write::Delete { .. })
+    }
+
+    /// Takes back what [`Pending::add`] took of it.
+    fn restore(&mut self, outcome: &Result<Arc<Event>, CommitError>) {
+        if let (Write::Put { index, .. }, Ok(event)) = (&mut self.write, outcome)
+            && let Change::Put { now, .. } = &event.change
+        {
+            *index = now.index.clone();
+        }
+    }
+}
+
 /// The state as it will be when the commits so far are published.
 struct Pending<'a> {
     store: &'a Store,
+    limits: Limits,
+    has_reserve: bool,
+    /// What the store will hold, and each namespace that changes.
+    bytes: usize,
+    namespaces: HashMap<Box<str>, usize>,
     changed: HashMap<Arc<str>, Option<Arc<Record>>>,
     revision: Revision,
 }
 
 impl Pending<'_> {
-    fn add(&mut self, commit: Commit) -> Result<Arc<Event>, Conflict> {
+    fn add(&mut self, commit: &mut Commit) -> Result<Arc<Event>, CommitError> {
         if let Some((key, revision)) = &commit.within {
             Expect::At(*revision).check(self.get(key).as_ref())?;
         }
         let before = self.get(&commit.key);
         commit.expect.check(before.as_ref())?;
         let revision = self.revision + 1;
-        let (key, now, change) = match commit.write {
+        let (key, now, change) = match &mut commit.write {
             Write::Put { index, expires_s, make } => {
                 let value = (make.0)(revision);
-                let now = written(&commit.key, before.as_ref(), revision, value, index, expires_s);
+                let growth = growth(&commit.key, &value, before.as_deref());
+                self.check_room(&commit.key, commit.class, growth)?;
+                let index = std::mem::take(index);
+                let now = written(&commit.key, before.as_ref(), revision, value, index, *expires_s);
                 (now.key.clone(), Some(now.clone()), Change::Put { now, before })
             }
             Write::Delete { make } => {
@@ -414,8 +488,38 @@ impl Pending<'_> {
             }
         };
         self.revision = revision;
+        self.count(&key, now.as_deref(), change.before());
         self.changed.insert(key.clone(), now);
         Ok(Event::new(revision, key, change))
+    }
+
+    fn check_room(&self, key: &str, class: Class, growth: isize) -> Result<(), CommitError> {
+        let is_small = class == Class::System && growth <= SMALL_GROWTH;
+        if 0 < growth && !self.has_reserve && !is_small && class != Class::Removal {
+            return Err(CommitError::Full);
+        }
+        if self.limits == Limits::NONE {
+            return Ok(());
+        }
+        let namespace = namespace_of(key).map(|it| (it, self.of_namespace(it)));
+        Ok(self.limits.check(class, growth, self.bytes, namespace)?)
+    }
+
+    fn count(&mut self, key: &str, now: Option<&Record>, before: Option<&Arc<Record>>) {
+        if self.limits == Limits::NONE {
+            return;
+        }
+        let (more, less) = (now.map_or(0, weight), before.map_or(0, |it| weight(it)));
+        self.bytes = self.bytes + more - less;
+        if let Some(namespace) = namespace_of(key) {
+            let bytes = self.of_namespace(namespace) + more - less;
+            self.namespaces.insert(namespace.into(), bytes);
+        }
+    }
+
+    fn of_namespace(&self, namespace: &str) -> usize {
+        let pending = self.namespaces.get(namespace).copied();
+        pending.unwrap_or_else(|| self.store.usage().of_namespace(namespace))
     }
 
     fn get(&self, key: &str) -> Option<Arc<Record>> {
@@ -424,6 +528,12 @@ impl Pending<'_> {
             None => self.store.get(key).cloned(),
         }
     }
+}
+
+/// By how much a record becomes larger.
+fn growth(key: &str, value: &Bytes, before: Option<&Record>) -> isize {
+    let (now, before) = (key.len() + value.len(), before.map_or(0, weight));
+    isize::try_from(now).unwrap_or(isize::MAX) - isize::try_from(before).unwrap_or(isize::MAX)
 }
 
 /// The store as the log says, with no history beyond the window. What does not fit together is damage that the log itself did not see.

@@ -11,8 +11,10 @@
 mod db;
 mod index;
 mod log;
+mod marker;
 mod sqlite;
 mod store;
+mod usage;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -22,8 +24,9 @@ use bytes::Bytes;
 pub use crate::db::{Commit, CommitError, Db, Make, OnCommit, OnFailure, Options, Write};
 pub use crate::index::Index;
 pub use crate::log::{Each, Forget, Log, LogError, Row, Volatile};
-pub use crate::sqlite::{Sqlite, backup, restore};
+pub use crate::sqlite::{Directory, Guard, Keys, KeysError, Opened, Sqlite, backup, convert, restore};
 pub use crate::store::{Store, Window};
+pub use crate::usage::{Class, Limits, OverLimit, Usage};
 
 /// The number of a commit. The store before its first commit is at [`Store::FIRST`].
 pub type Revision = u64;
@@ -108,6 +111,15 @@ pub enum Change {
     },
 }
 
+impl Change {
+    pub(crate) fn before(&self) -> Option<&Arc<Record>> {
+        match self {
+            Self::Put { before, .. } => before.as_ref(),
+            Self::Delete { before, .. } => Some(before),
+        }
+    }
+}
+
 impl Event {
     pub(crate) fn new(revision: Revision, key: Arc<str>, change: Change) -> Arc<Self> {
         Arc::new(Self { revision, key, change, frames: Default::default() })
@@ -122,10 +134,7 @@ impl Event {
     }
 
     pub fn before(&self) -> Option<&Arc<Record>> {
-        match &self.change {
-            Change::Put { before, .. } => before.as_ref(),
-            Change::Delete { before, .. } => Some(before),
-        }
+        self.change.before()
     }
 }
 

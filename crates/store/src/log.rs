@@ -19,6 +19,16 @@ pub trait Log: Send {
     /// [`LogError::Failed`], that nobody knows.
     fn append(&mut self, batch: &[Arc<Event>], forget: Option<&Forget>) -> Result<(), LogError>;
 
+    /// Whether there is room on the disk for more than deletes. It may set room aside for those.
+    fn has_reserve(&mut self) -> bool {
+        true
+    }
+
+    /// Makes room for a delete that found none; `false` if there is no more to be made.
+    fn release_reserve(&mut self) -> bool {
+        false
+    }
+
     /// A moment in which no commit waits for this one: for what has to be done now and then.
     fn rest(&mut self) -> Result<(), LogError> {
         Ok(())
@@ -63,6 +73,31 @@ pub enum LogError {
     Foreign { path: PathBuf },
     #[error("{} is there already", path.display())]
     Exists { path: PathBuf },
+    /// There was a cluster, and its database is not there: a new one would be another cluster.
+    #[error("the data file {} is {what}, and this data directory had a cluster", path.display())]
+    Lost { path: PathBuf, what: &'static str },
+    #[error(
+        "the data file {} ends at revision {found}, and revision {expected} had been written: its -wal file is missing or was \
+         cut short, or an older copy was put in its place",
+        path.display()
+    )]
+    Behind { path: PathBuf, found: Revision, expected: Revision },
+    #[error(
+        "the data file {} is of another cluster ({}) than its data directory ({expected})",
+        path.display(),
+        found.as_deref().unwrap_or("without a UID")
+    )]
+    OtherCluster { path: PathBuf, found: Option<String>, expected: String },
+    #[error("{} does not say which cluster the data directory is of", path.display())]
+    Marker { path: PathBuf },
+    /// A new cluster was asked for.
+    #[error("{} has a cluster", path.display())]
+    HasCluster { path: PathBuf },
+    #[error("the Secrets in {} are encrypted with key {id}, which is not there", path.display())]
+    NoKey { path: PathBuf, id: String },
+    /// No later start would find what is written now.
+    #[error("{} was removed or replaced while it was in use", path.display())]
+    Gone { path: PathBuf },
     #[error("the thread that writes: {why}")]
     Writer { why: String },
     #[error("{}: {why}", path.display())]

@@ -3,21 +3,33 @@
 //! A commit is one row, and the table is append-only but for rows that are forgotten: see [`Log`]. There is no
 //! index by key, for the state is served from memory; whoever looks into the file by hand has the view `object`.
 
+mod cluster;
+mod convert;
+mod reserve;
+mod seal;
 mod wal;
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params};
+use muster_files::{create_private, sync_parent};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, params};
 
 use crate::db::Db;
 use crate::log::Each;
+use crate::marker::Note;
 use crate::{Change, Event, Forget, Index, Log, LogError, Revision, Row, Store};
+
+use self::reserve::Reserve;
+use self::seal::Unopened;
+
+pub use self::cluster::{Directory, Guard, Opened};
+pub use self::convert::convert;
+pub use self::seal::{Keys, KeysError};
 
 /// Says whose file it is: "MSTR".
 const APPLICATION: i64 = 0x4d53_5452;
@@ -25,9 +37,15 @@ const APPLICATION: i64 = 0x4d53_5452;
 /// Goes up when an older program could no longer read the file.
 const FORMAT: i64 = 1;
 
+/// Values of Secrets are encrypted.
+const FORMAT_SEALED: i64 = 2;
+
 /// How much may stand in the write-ahead log before it is copied into the file. Twice of it is read again after
 /// a crash, which takes some 50 ms, and a copy is short enough to wait for.
 const WAL_BYTES_MAX: usize = 8 << 20;
+
+/// SQLite's own default.
+const PAGE_BYTES: usize = 4096;
 
 /// A copy that was kept from finishing, by a backup that reads, is tried again after so much more.
 const WAL_BYTES_RETRY: usize = 1 << 20;
@@ -65,39 +83,39 @@ pub struct Sqlite {
     path: PathBuf,
     /// About what the write-ahead log holds.
     wal_bytes: usize,
+    /// Of a database in a data directory.
+    guard: Option<Guard>,
+    reserve: Option<Reserve>,
+    sealing: Sealing,
+}
+
+/// What becomes of values that are Secrets.
+#[derive(Debug)]
+enum Sealing {
+    /// Values are read and written as stored: in clear text, or sealed when a backup is copied.
+    Raw,
+    Keys(Keys),
 }
 
 impl Sqlite {
-    /// Makes the file if there is none; then only its owner may read it.
-    pub fn open(path: &Path) -> Result<Self, LogError> {
-        let path = std::path::absolute(path).map_err(|it| failed(path, &it))?;
-        make_private(&path).map_err(|it| failed(&path, &it))?;
-        if wal::is_damaged(&beside(&path, "-wal")).map_err(|it| failed(&path, &it))? {
-            let why = "in its write-ahead log there are commits that can no longer be read";
-            return Err(damaged(&path, why));
-        }
-        let mut log = Self::existing(path)?;
-        log.prepare().map_err(|it| log.explain(&it))?;
-        Ok(log)
-    }
-
     /// Refuses what is not ours, without changing anything.
     fn existing(path: PathBuf) -> Result<Self, LogError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&path, flags).map_err(|it| explain(&path, &it))?;
-        let log = Self { connection, path, wal_bytes: 0 };
+        let log = Self { connection, path, wal_bytes: 0, guard: None, reserve: None, sealing: Sealing::Raw };
         let of_file = || -> rusqlite::Result<(i64, i64, i64)> {
             log.connection.busy_timeout(LOCK_TIMEOUT)?;
             Ok((log.number("application_id")?, log.number("user_version")?, log.number("page_count")?))
         };
         match of_file().map_err(|it| log.explain(&it))? {
-            (0, 0, 0) | (APPLICATION, FORMAT, _) => Ok(log),
-            (APPLICATION, found, _) => Err(LogError::Newer { path: log.path, found, known: FORMAT }),
+            (0, 0, 0) | (APPLICATION, FORMAT | FORMAT_SEALED, _) => Ok(log),
+            (APPLICATION, found, _) => Err(LogError::Newer { path: log.path, found, known: FORMAT_SEALED }),
             _ => Err(LogError::Foreign { path: log.path }),
         }
     }
 
-    fn prepare(&mut self) -> rusqlite::Result<()> {
+    /// Makes the tables, if there are none.
+    fn create(&mut self) -> rusqlite::Result<()> {
         let connection = &mut self.connection;
         // The tables come first: a crash leaves either no page at all, or a file that says whose it is.
         if connection.pragma_query_value(None, "user_version", |it| it.get::<_, i64>(0))? == 0 {
@@ -108,6 +126,12 @@ impl Sqlite {
             transaction.pragma_update(None, "user_version", FORMAT)?;
             transaction.commit()?;
         }
+        Ok(())
+    }
+
+    fn prepare(&mut self) -> rusqlite::Result<()> {
+        self.create()?;
+        let connection = &mut self.connection;
         // Each commit is synced before it is told. The write-ahead log is copied by `rest`, when nobody waits.
         connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "full")?;
@@ -143,13 +167,77 @@ impl Sqlite {
         explain(&self.path, error)
     }
 
-    fn insert(&mut self, batch: &[Arc<Event>], forget: Option<&Forget>) -> rusqlite::Result<()> {
+    /// The values of the batch that are sealed, by their place in it.
+    fn sealed(&self, batch: &[Arc<Event>]) -> Result<Vec<Option<Vec<u8>>>, LogError> {
+        let Sealing::Keys(keys) = &self.sealing else { return Ok(Vec::new()) };
+        let seal = |it: &Arc<Event>| keys.seal(&it.key, it.revision, it.value());
+        let sealed: Result<_, String> = batch.iter().map(seal).collect();
+        sealed.map_err(|why| LogError::Failed { path: self.path.clone(), why })
+    }
+
+    /// The value of a row, if it is sealed and the keys are there.
+    fn opened(&self, stored: &Stored<'_>) -> Result<Option<Vec<u8>>, LogError> {
+        let Sealing::Keys(keys) = &self.sealing else { return Ok(None) };
+        keys.open(stored.key, stored.revision.unsigned_abs(), stored.value).map_err(|why| match why {
+            Unopened::NoKey(id) => LogError::NoKey { path: self.path.clone(), id },
+            Unopened::Changed => {
+                let why = format!(
+                    "the Secret at revision {} is not the one that was written there",
+                    stored.revision
+                );
+                damaged(&self.path, &why)
+            }
+        })
+    }
+
+    /// The ID of the key that seals, if any does.
+    fn writing_key(&self) -> Result<Option<String>, LogError> {
+        if self.number("user_version").map_err(|it| self.explain(&it))? != FORMAT_SEALED {
+            return Ok(None);
+        }
+        let id = self.connection.query_row("SELECT key FROM encryption", [], |it| it.get(0));
+        id.map(Some).map_err(|it| self.explain(&it))
+    }
+
+    /// Rule: a database with encrypted Secrets is opened with their keys only; with keys, Secrets are encrypted from now on.
+    fn unlock(&mut self, keys: Option<&Keys>) -> Result<(), LogError> {
+        let id = self.writing_key()?;
+        let Some(keys) = keys else {
+            return match id {
+                None => Ok(()),
+                Some(id) => Err(LogError::NoKey { path: self.path.clone(), id }),
+            };
+        };
+        if let Some(id) = id.as_ref().filter(|it| !keys.has(it)) {
+            return Err(LogError::NoKey { path: self.path.clone(), id: id.clone() });
+        }
+        if id.as_deref() != Some(keys.id()) {
+            let mut set = || -> rusqlite::Result<()> {
+                let transaction = self.connection.transaction()?;
+                set_writing_key(&transaction, Some(keys.id()))?;
+                transaction.commit()
+            };
+            set().map_err(|it| explain(&self.path, &it))?;
+        }
+        self.sealing = Sealing::Keys(keys.clone());
+        Ok(())
+    }
+
+    fn insert(
+        &mut self,
+        batch: &[Arc<Event>],
+        sealed: &[Option<Vec<u8>>],
+        forget: Option<&Forget>,
+    ) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
         {
             let mut insert =
                 transaction.prepare_cached("INSERT INTO version VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
-            for event in batch {
-                let stored = Stored::of(event);
+            for (at, event) in batch.iter().enumerate() {
+                let mut stored = Stored::of(event);
+                if let Some(Some(sealed)) = sealed.get(at) {
+                    stored.value = sealed;
+                }
                 insert.execute(params![
                     stored.revision,
                     stored.key,
@@ -200,24 +288,54 @@ impl Log for Sqlite {
                 let why = format!("the commit at revision {} is not as it was written", stored.revision);
                 return Err(damaged(&self.path, &why));
             }
-            each(stored.row()).map_err(|why| damaged(&self.path, &why))?;
+            let mut row = stored.row();
+            if let Some(opened) = self.opened(&stored)? {
+                row.value = opened.into();
+            }
+            each(row).map_err(|why| damaged(&self.path, &why))?;
         }
         Ok(())
     }
 
     fn append(&mut self, batch: &[Arc<Event>], forget: Option<&Forget>) -> Result<(), LogError> {
-        let mut inserted = self.insert(batch, forget);
+        if let Some(guard) = &self.guard
+            && let Err(error) = guard.check_data_file()
+        {
+            // Whatever lies there now under the name of the write-ahead log is not ours to remove.
+            self.set_keep_wal(true)?;
+            return Err(error);
+        }
+        let sealed = self.sealed(batch)?;
+        let mut inserted = self.insert(batch, &sealed, forget);
         if inserted.as_ref().is_err_and(|it| it.sqlite_error_code() == Some(ErrorCode::DiskFull)) {
-            // Once it is copied, the write-ahead log begins anew in the room it has: enough to delete something.
+            // Once it is copied, the write-ahead log is written from its start again, in the room it has.
             self.checkpoint()?;
-            inserted = self.insert(batch, forget);
+            inserted = self.insert(batch, &sealed, forget);
         }
         inserted.map_err(|it| self.explain(&it))?;
+        if let (Some(guard), Some(last)) = (&self.guard, batch.last()) {
+            guard.advance(last.revision);
+        }
         // What is written is whole pages: those of the values, and a few around them.
-        let page = 4096;
+        let page = PAGE_BYTES;
         let around = 4 * page + forget.map_or(0, |it| it.rows.len() * page);
         self.wal_bytes += around + batch.iter().map(|it| it.value().len() + page / 2).sum::<usize>();
         Ok(())
+    }
+
+    /// Once room was given back, there is none but what the file itself has free.
+    fn has_reserve(&mut self) -> bool {
+        let Some(reserve) = &mut self.reserve else { return true };
+        if reserve.is_whole() {
+            return true;
+        }
+        let bytes = reserve.bytes();
+        let free = || Some(u64::try_from(self.number("freelist_count").ok()?).ok()? * PAGE_BYTES as u64);
+        free().is_some_and(|it| bytes <= it)
+    }
+
+    fn release_reserve(&mut self) -> bool {
+        self.reserve.as_mut().is_some_and(Reserve::release)
     }
 
     fn rest(&mut self) -> Result<(), LogError> {
@@ -330,8 +448,8 @@ pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
 /// Rule: a restored store goes on far after its backup and after what it replaces, and its history begins there:
 /// whoever has seen what came after the backup is told to list again, instead of waiting for revisions that mean something else now.
 ///
-/// Whatever stands in the place of `to` is kept beside it.
-pub fn restore(from: &Path, to: &Path) -> Result<Revision, LogError> {
+/// The database that `to` names is kept beside it. `marker` is that of the data directory, which is of the backup's cluster from now on.
+pub fn restore(from: &Path, to: &Path, marker: &Path, keys: Option<&Keys>) -> Result<Revision, LogError> {
     let from = std::path::absolute(from).map_err(|it| failed(from, &it))?;
     let to = std::path::absolute(to).map_err(|it| failed(to, &it))?;
     // The backup itself is only read: what has to change changes in the copy.
@@ -347,14 +465,19 @@ pub fn restore(from: &Path, to: &Path) -> Result<Revision, LogError> {
         LogError::Damaged { why, .. } => LogError::Damaged { path: from.clone(), why },
         LogError::Newer { found, known, .. } => LogError::Newer { path: from.clone(), found, known },
         LogError::Foreign { .. } => LogError::Foreign { path: from.clone() },
+        LogError::NoKey { id, .. } => LogError::NoKey { path: from.clone(), id },
         other => other,
     };
     let mut log = Sqlite::existing(partial.clone()).map_err(at_source)?;
+    if log.writing_key()?.is_some() {
+        log.unlock(keys).map_err(at_source)?;
+    }
     let backed_up = Db::check(&mut log).map_err(at_source)?.revision();
     // Closed cleanly, a file has no log beside it, and one rename is enough. One that cannot be opened cannot be
     // closed either: it is put aside with its log.
     let replaced = to.exists().then(|| Sqlite::open(&to).ok()?.last_revision()).flatten().unwrap_or(0);
-    let revision = backed_up.max(replaced) + RESTORED_AHEAD;
+    let noted = Note::read(marker).ok().flatten().map_or(0, |it| it.revision);
+    let revision = backed_up.max(replaced).max(noted) + RESTORED_AHEAD;
     let mut jump = || {
         let transaction = log.connection.transaction()?;
         transaction.execute_batch(
@@ -365,38 +488,66 @@ pub fn restore(from: &Path, to: &Path) -> Result<Revision, LogError> {
         transaction.commit()
     };
     jump().map_err(|it| explain(&partial, &it))?;
-    drop(log);
-    let put_aside = || {
-        let aside = beside(&to, ".replaced");
-        for end in COMPANIONS.into_iter().chain([""]) {
-            match fs::rename(beside(&to, end), beside(&aside, end)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => remove(&beside(&aside, end))?,
-                other => other?,
-            }
-        }
-        publish(&partial, &to)
+    let uid = match log.cluster_uid()? {
+        Some(uid) => uid,
+        None => log.set_cluster_uid()?,
     };
-    put_aside().map_err(|it| failed(&to, &it))?;
+    drop(log);
+    // The database keeps its name until the new one takes it: killed at any moment, one of the two is there. The marker is last; if
+    // it still is of another cluster, or its revision too high, the next start says that a restore is due.
+    let replace = || {
+        put_aside_but(&to, true)?;
+        publish(&partial, &to)?;
+        Note { uid, revision }.write(marker)
+    };
+    replace().map_err(|it| failed(&to, &it))?;
     Ok(revision)
+}
+
+/// Puts a database aside, with all that belongs to it, as `.replaced`. What was there under that name is gone.
+fn put_aside(path: &Path) -> io::Result<()> {
+    put_aside_but(path, false)
+}
+
+/// `stays`: the database itself keeps its name too.
+fn put_aside_but(path: &Path, stays: bool) -> io::Result<()> {
+    let aside = beside(path, ".replaced");
+    for end in COMPANIONS.into_iter().chain([""]) {
+        remove(&beside(&aside, end))?;
+        let (from, to) = (beside(path, end), beside(&aside, end));
+        let moved = if stays && end.is_empty() { fs::hard_link(from, to) } else { fs::rename(from, to) };
+        match moved {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            other => other?,
+        }
+    }
+    sync_parent(path)
+}
+
+/// Says in the file which key seals; without one it is a file that older versions read.
+fn set_writing_key(transaction: &Transaction<'_>, id: Option<&str>) -> rusqlite::Result<()> {
+    transaction.execute_batch(
+        "CREATE TABLE IF NOT EXISTS encryption (key TEXT NOT NULL) STRICT; DELETE FROM encryption;",
+    )?;
+    if let Some(id) = id {
+        transaction.execute("INSERT INTO encryption VALUES (?1)", [id])?;
+    }
+    transaction.pragma_update(None, "user_version", if id.is_some() { FORMAT_SEALED } else { FORMAT })
 }
 
 /// Gives a finished file its name. Afterwards it is there, whatever happens.
 fn publish(partial: &Path, to: &Path) -> io::Result<()> {
     File::open(partial)?.sync_all()?;
     fs::rename(partial, to)?;
-    sync_folder_of(to)
+    sync_parent(to)
 }
 
 fn make_private(path: &Path) -> io::Result<()> {
-    match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
-        Ok(_) => sync_folder_of(path),
+    match create_private(path) {
+        Ok(_) => sync_parent(path),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
     }
-}
-
-fn sync_folder_of(path: &Path) -> io::Result<()> {
-    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
 /// An empty file, with nothing beside it that SQLite would take for its log.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{Change, Compacted, Conflict, Event, Expect, Index, Record, Revision};
+use crate::{Change, Compacted, Conflict, Event, Expect, Index, Record, Revision, Usage};
 
 #[derive(Debug)]
 pub struct Store {
@@ -17,6 +17,7 @@ pub struct Store {
     history: VecDeque<Arc<Event>>,
     /// The same commits once more, kind by kind: a watch of one kind does not walk over those of others.
     kinds: BTreeMap<Box<str>, Kind>,
+    usage: Usage,
     window: Window,
     /// What the history weighs.
     bytes: usize,
@@ -58,6 +59,7 @@ impl Store {
             expiring: BTreeSet::new(),
             history: VecDeque::new(),
             kinds: BTreeMap::new(),
+            usage: Usage::default(),
             window,
             bytes: 0,
             floor,
@@ -73,6 +75,11 @@ impl Store {
     /// The history begins after this revision.
     pub fn floor(&self) -> Revision {
         self.floor
+    }
+
+    /// How much the records are, in bytes.
+    pub fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     pub fn get(&self, key: &str) -> Option<&Arc<Record>> {
@@ -176,7 +183,9 @@ impl Store {
         match &event.change {
             Change::Put { now, .. } => self.place(now.clone()),
             Change::Delete { before, .. } => {
-                self.state.remove(&before.key);
+                if let Some(removed) = self.state.remove(&before.key) {
+                    self.usage.remove(&removed);
+                }
                 self.unschedule(before);
             }
         }
@@ -201,10 +210,12 @@ impl Store {
             self.expiring.insert((at, record.key.clone()));
         }
         let expires_s = record.expires_s;
-        if let Some(before) = self.state.insert(record.key.clone(), record)
-            && before.expires_s != expires_s
-        {
-            self.unschedule(&before);
+        self.usage.add(&record);
+        if let Some(before) = self.state.insert(record.key.clone(), record) {
+            self.usage.remove(&before);
+            if before.expires_s != expires_s {
+                self.unschedule(&before);
+            }
         }
     }
 

@@ -1,9 +1,6 @@
 //! Certificates and keys as files: one file for both, so that they never belong to different ones.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::Write as _;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -58,17 +55,10 @@ impl Certificate {
 }
 
 pub(super) fn make_dir(path: &Path) -> Result<(), JoinError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed(path))
+    muster_files::create_private_dir(path).map_err(failed(path))?;
+    muster_files::remove_temporary(path).map_err(failed(path))
 }
 
-/// Writes a file that only its owner may read, whole or not at all.
 pub(crate) fn write(path: &Path, content: &str) -> Result<(), JoinError> {
-    let new = path.with_added_extension("new");
-    let written = || {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(content.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, path)
-    };
-    written().map_err(failed(path))
+    muster_files::write_private(path, content.as_bytes()).map_err(failed(path))
 }

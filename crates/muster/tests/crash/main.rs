@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::{StreamExt as _, future};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -136,7 +137,117 @@ async fn a_backup_is_restored_and_watchers_list_again() {
     fs::write(&data, bytes).unwrap();
     let (is_up, said) = run("server", &dir, &[Path::new("--listen"), Path::new("127.0.0.1:0")]);
     assert!(!is_up && said.starts_with("muster: the data file DIR/muster.db is damaged: "), "{said}");
-    assert!(said.contains("Restore a backup with `muster restore`"), "{said}");
+    assert!(said.contains("Restore a backup with `muster restore --replace`"), "{said}");
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+#[tokio::test]
+async fn a_lost_database_is_not_a_new_cluster() {
+    let dir = fresh_dir("lost");
+    let listen = [Path::new("--listen"), Path::new("127.0.0.1:0")];
+    let server = Server::start(&dir);
+    let cluster = server.cluster_uid().await;
+    Clients::default().put(&server.maps().await, "key-a", None).await.unwrap();
+    drop(server);
+
+    // After a kill -9 the last writes are in the log alone: without it they are missed.
+    let (wal, aside) = (dir.join("muster.db-wal"), dir.join("aside"));
+    fs::rename(&wal, &aside).unwrap();
+    let (is_up, said) = run("server", &dir, &listen);
+    assert!(!is_up && said.contains("its -wal file is missing or was cut short"), "{said}");
+    fs::rename(&aside, &wal).unwrap();
+    let server = Server::start(&dir);
+    assert_eq!(server.cluster_uid().await, cluster);
+    server.stop();
+
+    let data = dir.join("muster.db");
+    for is_empty in [false, true] {
+        fs::rename(&data, &aside).unwrap();
+        if is_empty {
+            fs::write(&data, "").unwrap();
+        }
+        let (is_up, said) = run("server", &dir, &listen);
+        assert!(!is_up && said.contains("and this data directory had a cluster"), "{said}");
+        fs::rename(&aside, &data).unwrap();
+    }
+
+    // It is still there, and asked for there is a new cluster.
+    let (is_up, said) = run("server", &dir, &[Path::new("--new-cluster"), listen[0], listen[1]]);
+    assert!(!is_up && said.contains("DIR/muster.db has a cluster"), "{said}");
+    fs::remove_file(&data).unwrap();
+    let server = Server::start_with(&dir, &["--new-cluster"]);
+    assert_ne!(server.cluster_uid().await, cluster);
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+#[tokio::test]
+async fn a_server_ends_when_its_files_are_taken_away() {
+    for (name, expected) in [
+        ("muster.db", "muster.db was removed or replaced while it was in use"),
+        ("cluster", "cluster was removed or replaced while it was in use"),
+        ("lock", "lock was removed or replaced while it was held"),
+    ] {
+        let dir = fresh_dir(&format!("gone-{name}"));
+        let mut server = Server::start(&dir);
+        fs::rename(dir.join(name), dir.join("aside")).unwrap();
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut server.child.stderr.take().unwrap(), &mut said).unwrap();
+        assert_eq!(server.child.wait().unwrap().code(), Some(1), "{said}");
+        assert!(said.contains(expected), "{said}");
+        // Put back, everything is as it was.
+        fs::rename(dir.join("aside"), dir.join(name)).unwrap();
+        drop(server);
+        Server::start(&dir).stop();
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_killed_encryption_leaves_the_data_as_it_was_or_encrypted() {
+    let dir = fresh_dir("encrypt");
+    let is_found = |file: &Path| {
+        let content = fs::read(file).unwrap_or_default();
+        content.windows(6).any(|it| it == b"aHVudG")
+    };
+    let server = Server::start(&dir);
+    let secrets: Api<Secret> = Api::namespaced(server.client().await, "default");
+    for it in 0..50 {
+        let secret = Secret {
+            metadata: ObjectMeta { name: Some(format!("s-{it}")), ..ObjectMeta::default() },
+            data: Some([("password".to_owned(), ByteString(b"hunter2 ".repeat(2000)))].into()),
+            ..Secret::default()
+        };
+        secrets.create(&PostParams::default(), &secret).await.unwrap();
+    }
+    server.stop();
+    let data = dir.join("muster.db");
+    assert!(is_found(&data));
+    for round in 0..20 {
+        let args = [["--rotate"], ["--decrypt"]][round % 2];
+        let mut muster = Command::new(env!("CARGO_BIN_EXE_muster"));
+        let muster = muster.arg("encrypt").arg("--data-dir").arg(&dir).args(args);
+        let mut child = muster.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        tokio::time::sleep(Duration::from_millis(random() % 60)).await;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let server = Server::start(&dir);
+        let secrets: Api<Secret> = Api::namespaced(server.client().await, "default");
+        let found = secrets.list(&ListParams::default()).await.unwrap();
+        let whole =
+            found.iter().filter(|it| it.data.as_ref().is_some_and(|it| it["password"].0.len() == 16_000));
+        assert_eq!(whole.count(), 50, "round {round}");
+        server.stop();
+    }
+    let (is_done, said) = run("encrypt", &dir, &[]);
+    assert!(is_done, "{said}");
+    assert!(!is_found(&data) && !dir.join("muster.db-wal").exists(), "nothing is left in clear");
+    let server = Server::start(&dir);
+    drop(server);
+    assert!(!is_found(&dir.join("muster.db-wal")));
+    let key = dir.join("encryption.key");
+    fs::rename(&key, dir.join("aside")).unwrap();
+    let (is_up, said) = run("server", &dir, &[Path::new("--listen"), Path::new("127.0.0.1:0")]);
+    assert!(!is_up && said.contains("are encrypted with key "), "{said}");
     fs::remove_dir_all(&dir).unwrap();
 }
 
@@ -371,10 +482,16 @@ struct Server {
 
 impl Server {
     fn start(dir: &Path) -> Self {
+        Self::start_with(dir, &[])
+    }
+
+    fn start_with(dir: &Path, args: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_muster"))
             .args(["server", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(dir)
+            .args(args)
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let mut line = String::new();
@@ -392,10 +509,20 @@ impl Server {
     }
 
     async fn maps(&self) -> Api<ConfigMap> {
+        Api::namespaced(self.client().await, "default")
+    }
+
+    /// As nodes know a cluster.
+    async fn cluster_uid(&self) -> String {
+        let namespaces: Api<Namespace> = Api::all(self.client().await);
+        namespaces.get("kube-system").await.unwrap().uid().unwrap()
+    }
+
+    async fn client(&self) -> Client {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).unwrap();
         let config =
             kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        Api::namespaced(Client::try_from(config).unwrap(), "default")
+        Client::try_from(config).unwrap()
     }
 }
 

@@ -102,6 +102,7 @@ impl Usage {
     }
 
     /// What all users hold together.
+    #[cfg(test)]
     pub(crate) fn all(&self, what: What) -> usize {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).all[what as usize]
     }

@@ -4,20 +4,32 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use muster_store::{CommitError, Expect, Make, Revision, Write};
+use muster_store::{Class, CommitError, Expect, Make, Revision, Write};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::Registry;
+use crate::auth::MASTERS;
 use crate::context::Context;
 use crate::refusal::Refusal;
 use crate::route::Target;
+
+/// Most bytes of an object as it is stored. Upstream: etcd takes requests of 1.5 MiB, and an object is most of one.
+pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
+
+/// What a resourceVersion takes at most: a number of 64 bits.
+const VERSION_BYTES_MAX: usize = 20;
+
+/// Namespaces of the cluster itself.
+const SYSTEM_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
 
 /// What a commit leaves under a key.
 pub(super) enum Commit<'a> {
     /// A new object, in a namespace that must not have changed since.
     New(&'a Value, Option<(String, Revision)>),
     Put(&'a Value),
+    /// The object with the mark that it is being deleted.
+    Mark(&'a Value),
     Delete {
         last: &'a Value,
     },
@@ -33,22 +45,24 @@ impl Registry {
         commit: Commit<'_>,
     ) -> Result<Option<Bytes>, Refusal> {
         let kind = target.kind.stored();
-        let put = |object: &Value| {
+        let put = |object: &Value, draft: Draft| {
             let now_s = u64::try_from(context.now.as_second()).unwrap_or(0);
             Write::Put {
                 index: kind.index(object),
                 expires_s: kind.lifetime_s.map(|it| now_s + it),
-                make: Draft::of(object).make(),
+                make: draft.make(),
             }
         };
-        let (write, within) = match commit {
-            Commit::New(object, within) => (put(object), within),
-            Commit::Put(object) => (put(object), None),
-            Commit::Delete { last } => (Write::Delete { make: Draft::of(last).make() }, None),
+        let class = class_of(context, target);
+        let (write, within, class) = match commit {
+            Commit::New(object, within) => (put(object, self.small(target, object)?), within, class),
+            Commit::Put(object) => (put(object, self.small(target, object)?), None, class),
+            Commit::Mark(object) => (put(object, Draft::of(object)), None, Class::Removal),
+            Commit::Delete { last } => (Write::Delete { make: Draft::of(last).make() }, None, Class::Removal),
         };
         let begun = Instant::now();
         let (done, outcome) = oneshot::channel();
-        let commit = muster_store::Commit { key: target.key(), expect, within, write };
+        let commit = muster_store::Commit { key: target.key(), expect, within, class, write };
         // Whoever asked may be gone when it is done, which changes nothing.
         self.db.commit(commit, move |it| drop(done.send(it)));
         let outcome = outcome.await;
@@ -59,11 +73,47 @@ impl Registry {
                 Ok(Some(event.value().clone()))
             }
             Ok(Err(CommitError::Conflict(_))) => Ok(None),
+            Ok(Err(CommitError::OverLimit(over))) => {
+                Err(Refusal::forbidden(target.kind, &target.name, &over.to_string()))
+            }
             Ok(Err(CommitError::Crowded)) => Err(Refusal::too_many_requests(1)),
             Ok(Err(error)) => Err(Refusal::internal(&error.to_string())),
             Err(_) => Err(Refusal::internal("the store has ended")),
         }
     }
+
+    /// Rule: an object of more than 1.4 MiB is not stored; one that is there already, from before there was a limit, may become smaller,
+    /// stay as it is, and be deleted.
+    fn small(&self, target: &Target, object: &Value) -> Result<Draft, Refusal> {
+        let draft = Draft::of(object);
+        let bytes = draft.bytes();
+        if OBJECT_BYTES_MAX < bytes {
+            let stored = self.store().get(&target.key()).map_or(0, |it| it.value.len() + VERSION_BYTES_MAX);
+            if stored < bytes {
+                let (resource, name) = (target.kind.resource(), &target.name);
+                let why = format!(
+                    "{resource} \"{name}\" would be stored with {bytes} bytes, limit is {OBJECT_BYTES_MAX}"
+                );
+                return Err(Refusal::entity_too_large(&why));
+            }
+        }
+        Ok(draft)
+    }
+
+    /// The objects that are larger than what is stored today, with their sizes.
+    pub(crate) fn oversized(&self) -> Vec<(String, usize)> {
+        let store = self.store();
+        let large = store.list("").filter(|it| OBJECT_BYTES_MAX < it.value.len());
+        large.map(|it| (it.key.to_string(), it.value.len())).collect()
+    }
+}
+
+/// Rule: the reserved part of the store is for nodes, leases, the namespaces of the cluster itself and `system:masters`.
+fn class_of(context: &Context, target: &Target) -> Class {
+    let is_of_cluster = matches!(target.kind.plural, "nodes" | "leases")
+        || target.namespace.as_deref().is_some_and(|it| SYSTEM_NAMESPACES.contains(&it));
+    let is_of_user = || context.user.is_in(MASTERS) || context.user.node().is_some();
+    if is_of_cluster || is_of_user() { Class::System } else { Class::Ordinary }
 }
 
 /// An object in JSON but for its resourceVersion, which is known only when everything else is done: the thread that
@@ -96,6 +146,11 @@ impl Draft {
         Self { before, after }
     }
 
+    /// How many bytes it will have.
+    fn bytes(&self) -> usize {
+        self.before.len() + VERSION_BYTES_MAX + self.after.len()
+    }
+
     fn make(self) -> Make {
         Make::new(move |revision: Revision| {
             // As long as it is, to the byte: it stays in memory.
@@ -112,9 +167,15 @@ fn write_field(text: &mut Vec<u8>, (name, value): (&String, &Value)) {
 
 #[cfg(test)]
 mod tests {
+    use jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
+    use crate::auth::User;
+    use crate::kinds::Kind;
+    use crate::registry::DeleteOptions;
+    use crate::route::Part;
+    use crate::standing;
 
     #[test]
     fn a_draft_is_the_object_with_its_version() {
@@ -131,5 +192,132 @@ mod tests {
         );
         check(json!({"metadata": {}}));
         check(json!({}));
+    }
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    async fn registry(bytes_max: usize) -> Registry {
+        let window = muster_store::Window { events_max: 100, bytes_max: usize::MAX };
+        let limits = muster_store::Limits::of(bytes_max);
+        let registry = Registry::open(muster_store::Volatile, window, limits, Box::new(|_| ())).unwrap();
+        standing::make_bare(&registry, NOW).await.unwrap();
+        registry
+    }
+
+    fn context(groups: &[&str]) -> Context {
+        Context::new(User::new("someone", groups.iter().copied()), "create", NOW)
+    }
+
+    fn maps() -> &'static Kind {
+        Kind::find("", "v1", "configmaps").unwrap()
+    }
+
+    fn map(name: &str, bytes: usize) -> Value {
+        json!({"metadata": {"name": name}, "data": {"x": "y".repeat(bytes)}})
+    }
+
+    fn target(name: &str) -> Target {
+        Target { kind: maps(), namespace: Some("default".into()), name: name.into(), part: Part::Whole }
+    }
+
+    fn said<T>(outcome: Result<T, Refusal>) -> String {
+        match outcome {
+            Ok(_) => "ok".to_owned(),
+            Err(refusal) => {
+                let status = refusal.status();
+                let text = |it: &str| status[it].as_str().unwrap_or_default().to_owned();
+                format!("{} {}: {}", status["code"], text("reason"), text("message"))
+            }
+        }
+    }
+
+    /// Many keys without values: validation bounds the values alone.
+    fn keys(bytes: usize) -> Value {
+        (0..bytes / 206).map(|it| (format!("{it:0200}"), json!(""))).collect::<serde_json::Map<_, _>>().into()
+    }
+
+    #[tokio::test]
+    async fn an_object_has_a_largest_size_and_one_that_has_more_may_only_shrink() {
+        let registry = registry(64 << 20).await;
+        let tenant = context(&[]);
+        let create = async |bytes| {
+            let object = json!({"metadata": {"name": "large"}, "data": keys(bytes)});
+            said(registry.create(&tenant, maps(), Some("default"), object).await)
+        };
+        let refused = create(OBJECT_BYTES_MAX).await;
+        assert!(
+            refused.starts_with("413 RequestEntityTooLarge: Request entity too large: configmaps \"large\" would be stored with "),
+            "{refused}"
+        );
+        assert_eq!(create(OBJECT_BYTES_MAX / 4).await, "ok");
+        let grow = async |name: &'static str, bytes: usize| {
+            let change = |old: &Value| {
+                let mut new = old.clone();
+                new["data"] = keys(bytes);
+                Ok(new)
+            };
+            said(registry.update(&tenant, &target(name), change).await)
+        };
+        let revision = registry.revision();
+        assert!(grow("large", OBJECT_BYTES_MAX).await.starts_with("413 "));
+        assert_eq!(registry.revision(), revision, "nothing is written");
+
+        // As an earlier version stored it.
+        let mut old = json!({"metadata": {"name": "older"}, "data": keys(2 * OBJECT_BYTES_MAX)});
+        old["apiVersion"] = json!("v1");
+        old["kind"] = json!("ConfigMap");
+        old["metadata"]["namespace"] = json!("default");
+        old["metadata"]["uid"] = json!("00000000-0000-0000-0000-000000000001");
+        let (done, stored) = oneshot::channel();
+        let write = Write::Put { index: maps().index(&old), expires_s: None, make: Draft::of(&old).make() };
+        let commit = muster_store::Commit {
+            key: target("older").key(),
+            expect: Expect::Absent,
+            within: None,
+            class: Class::System,
+            write,
+        };
+        registry.db.commit(commit, move |it| drop(done.send(it)));
+        stored.await.unwrap().unwrap();
+        assert_eq!(registry.oversized().iter().map(|it| &*it.0).collect::<Vec<_>>(), [target("older").key()]);
+        assert!(registry.get(&target("older")).is_ok());
+        assert!(grow("older", 3 * OBJECT_BYTES_MAX).await.starts_with("413 "));
+        assert_eq!(grow("older", 2 * OBJECT_BYTES_MAX - 10_000).await, "ok");
+        assert_eq!(said(registry.delete(&tenant, &target("older"), &DeleteOptions::default()).await), "ok");
+    }
+
+    #[tokio::test]
+    async fn a_full_store_refuses_growth_and_takes_deletes() {
+        let registry = registry(1 << 20).await;
+        let create = async |groups: &[&str], namespace: &str, name: &str, bytes: usize| {
+            said(registry.create(&context(groups), maps(), Some(namespace), map(name, bytes)).await)
+        };
+        assert_eq!(create(&[], "default", "a", 400 << 10).await, "ok");
+        let refused = create(&[], "default", "b", 200 << 10).await;
+        assert!(
+            refused.starts_with(
+                "403 Forbidden: configmaps \"b\" is forbidden: exceeded store limit of namespace default"
+            ),
+            "{refused}"
+        );
+        assert_eq!(create(&[MASTERS], "default", "b", 500 << 10).await, "ok");
+        let refused = create(&[], "default", "c", 100 << 10).await;
+        assert!(
+            refused.starts_with("403 Forbidden: configmaps \"c\" is forbidden: exceeded store limit: "),
+            "{refused}"
+        );
+        // The last tenth is for the cluster itself.
+        assert_eq!(create(&[], "kube-system", "c", 90 << 10).await, "ok");
+        assert!(create(&[MASTERS], "default", "d", 90 << 10).await.starts_with("403 "));
+        let (bytes, bytes_max) = registry.bytes();
+        assert!(bytes <= bytes_max, "{bytes} of {bytes_max}");
+        assert_eq!(registry.largest_namespaces(1)[0].0, "default");
+        let limits = crate::limits::Limits::default();
+        let text = registry.metrics.text(&registry, &limits.flow_control);
+        assert!(text.contains(&format!("muster_store_bytes {bytes}")), "{text}");
+        assert!(text.contains("muster_store_namespace_bytes{namespace=\"default\"}"), "{text}");
+        let deleted = registry.delete(&context(&[]), &target("b"), &DeleteOptions::default()).await;
+        assert_eq!(said(deleted), "ok");
+        assert_eq!(create(&[], "default", "e", 50 << 10).await, "ok");
     }
 }

@@ -104,7 +104,7 @@ impl Registry {
                 Deleted::Marked { now: object::bytes(&object) }
             }));
         }
-        let commit = if is_gone { Commit::Delete { last: &object } } else { Commit::Put(&object) };
+        let commit = if is_gone { Commit::Delete { last: &object } } else { Commit::Mark(&object) };
         let Some(now) = self.commit(context, target, Expect::At(record.modified), commit).await? else {
             return Ok(None);
         };

@@ -19,7 +19,7 @@ use std::sync::{Arc, RwLockReadGuard};
 
 use bytes::Bytes;
 use muster_store::{
-    Compacted, Db, Event, Log, LogError, OnFailure, Options, Record, Revision, Store, Window,
+    Compacted, Db, Event, Limits, Log, LogError, OnFailure, Options, Record, Revision, Store, Window,
 };
 use serde_json::Value;
 use tokio::sync::watch;
@@ -54,6 +54,8 @@ const QUEUE_MAX: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Registry {
     db: Db,
+    /// The store may have this many bytes.
+    bytes_max: usize,
     heads: Arc<Heads>,
     pub(crate) memory: admission::Memory,
     /// Who may do what.
@@ -67,15 +69,17 @@ impl Registry {
     pub(crate) fn open(
         log: impl Log + 'static,
         window: Window,
+        limits: Limits,
         on_failure: OnFailure,
     ) -> Result<Self, LogError> {
         let heads = Arc::new(Heads::new());
         let awake = heads.clone();
         let on_commit = Box::new(move |batch: &[Arc<Event>]| awake.advance(batch));
-        let db = Db::open(log, Options { window, queue_max: QUEUE_MAX, on_commit, on_failure })?;
+        let db = Db::open(log, Options { window, limits, queue_max: QUEUE_MAX, on_commit, on_failure })?;
         heads.begin(db.read().revision());
         Ok(Self {
             db,
+            bytes_max: limits.bytes_max,
             heads,
             memory: admission::Memory::default(),
             access: Access::default(),
@@ -87,7 +91,7 @@ impl Registry {
     #[cfg(test)]
     pub(crate) fn new(history_max: usize) -> Self {
         let window = Window { events_max: history_max, bytes_max: usize::MAX };
-        Self::open(muster_store::Volatile, window, Box::new(|_| ())).expect("nothing is read")
+        Self::open(muster_store::Volatile, window, Limits::NONE, Box::new(|_| ())).expect("nothing is read")
     }
 
     /// Comes back when everything is in the file, and no one writes it any more.
@@ -102,6 +106,17 @@ impl Registry {
     /// The object as it is stored, if there is one.
     pub(crate) fn peek(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Option<Bytes> {
         Some(self.store().get(&kind.key(namespace, name))?.value.clone())
+    }
+
+    /// How many bytes the store has, and how many it may have.
+    pub(crate) fn bytes(&self) -> (usize, usize) {
+        (self.store().usage().bytes(), self.bytes_max)
+    }
+
+    /// The namespaces with most bytes.
+    pub(crate) fn largest_namespaces(&self, count: usize) -> Vec<(String, usize)> {
+        let store = self.store();
+        store.usage().largest(count).into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect()
     }
 
     pub(crate) fn revision(&self) -> Revision {

@@ -14,19 +14,31 @@ type Outcome = Result<Arc<Event>, CommitError>;
 const WIDE: Window = Window { events_max: usize::MAX, bytes_max: usize::MAX };
 
 fn options(window: Window) -> Options {
-    Options { window, queue_max: 100, on_commit: Box::new(|_| ()), on_failure: Box::new(|_| ()) }
+    Options {
+        window,
+        limits: Limits::NONE,
+        queue_max: 100,
+        on_commit: Box::new(|_| ()),
+        on_failure: Box::new(|_| ()),
+    }
 }
 
 fn put(key: &str, expect: Expect) -> Commit {
     let name = key.to_owned();
     let make = Make::new(move |revision| Bytes::from(format!("{name}@{revision}")));
     let index = Index::new([("key", key)], []);
-    Commit { key: key.into(), expect, within: None, write: Write::Put { index, expires_s: None, make } }
+    Commit {
+        key: key.into(),
+        expect,
+        within: None,
+        class: Class::default(),
+        write: Write::Put { index, expires_s: None, make },
+    }
 }
 
 fn delete(key: &str, expect: Expect) -> Commit {
     let make = Make::new(|revision| Bytes::from(format!("gone@{revision}")));
-    Commit { key: key.into(), expect, within: None, write: Write::Delete { make } }
+    Commit { key: key.into(), expect, within: None, class: Class::default(), write: Write::Delete { make } }
 }
 
 /// Hands the commits over at once, and gives their outcomes in the order in which they came.
@@ -278,7 +290,10 @@ fn a_panic_of_the_writer_leaves_nobody_waiting() {
     let make = Make::new(|_| panic!("on purpose"));
     let write = Write::Delete { make };
     commit(&db, put("a", Expect::Any)).unwrap();
-    let outcome = commit_all(&db, vec![Commit { key: "a".into(), expect: Expect::Any, within: None, write }]);
+    let outcome = commit_all(
+        &db,
+        vec![Commit { key: "a".into(), expect: Expect::Any, within: None, class: Class::default(), write }],
+    );
     assert!(outcome.recv().is_err());
     db.close();
     let why = "the thread that writes: it panicked".into();
@@ -291,7 +306,11 @@ fn records_expire_in_order_and_live_on_when_written_anew() {
     let with = |key: &str, expires_s| {
         let make = Make::new(|_| Bytes::new());
         let write = Write::Put { index: Index::default(), expires_s, make };
-        commit(&db, Commit { key: key.into(), expect: Expect::Any, within: None, write }).unwrap();
+        commit(
+            &db,
+            Commit { key: key.into(), expect: Expect::Any, within: None, class: Class::default(), write },
+        )
+        .unwrap();
     };
     let expired = |now_s| db.read().expired(now_s).map(|it| it.key.to_string()).collect::<Vec<_>>().join(" ");
     with("late", Some(30));
@@ -391,4 +410,127 @@ proptest! {
 pub(crate) fn replay(model: &mut Store, event: &Arc<Event>) {
     assert_eq!(event.before(), model.get(&event.key), "each commit follows on the one before");
     model.apply(event.clone());
+}
+
+/// A disk with room for so many commits, and with room set aside for so many more.
+#[derive(Clone)]
+struct Small(Arc<Mutex<(usize, usize)>>);
+
+impl Log for Small {
+    fn floor(&mut self) -> Result<Revision, LogError> {
+        Ok(Store::FIRST)
+    }
+
+    fn load(&mut self, _: Each<'_>) -> Result<(), LogError> {
+        Ok(())
+    }
+
+    fn append(&mut self, batch: &[Arc<Event>], _: Option<&Forget>) -> Result<(), LogError> {
+        let mut room = self.0.lock().unwrap();
+        room.0 = room.0.checked_sub(batch.len()).ok_or(LogError::Full)?;
+        Ok(())
+    }
+
+    fn has_reserve(&mut self) -> bool {
+        self.0.lock().unwrap().1 == 4
+    }
+
+    fn release_reserve(&mut self) -> bool {
+        let mut room = self.0.lock().unwrap();
+        let has_more = 0 < room.1;
+        if has_more {
+            *room = (room.0 + 1, room.1 - 1);
+        }
+        has_more
+    }
+}
+
+#[test]
+fn on_a_full_disk_deletes_go_on_and_nothing_else_uses_their_room() {
+    let disk = Small(Arc::new(Mutex::new((3, 4))));
+    let db = Db::open(disk.clone(), options(WIDE)).unwrap();
+    for key in ["k/a", "k/b", "k/c"] {
+        commit(&db, put(key, Expect::Absent)).unwrap();
+    }
+    assert_eq!(commit(&db, put("k/d", Expect::Absent)).unwrap_err(), CommitError::Full);
+    let marked = Commit { class: Class::Removal, ..put("k/b", Expect::Any) };
+    let outcomes = commit_all(&db, vec![put("k/d", Expect::Absent), delete("k/a", Expect::Any), marked]);
+    let said: Vec<_> = outcomes.iter().take(3).map(|it| it.map(|it| it.revision)).collect();
+    // They may have come in one batch or in several.
+    assert_eq!(said, [Err(CommitError::Full), Ok(5), Ok(6)]);
+    assert_eq!(db.read().get("k/b").unwrap().index.label("key"), Some("k/b"), "labels are kept on the way");
+    assert_eq!(
+        commit(&db, put("k/d", Expect::Absent)).unwrap_err(),
+        CommitError::Full,
+        "not in the room for deletes"
+    );
+    commit(&db, delete("k/b", Expect::Any)).unwrap();
+    commit(&db, delete("k/c", Expect::Any)).unwrap();
+    assert_eq!(*disk.0.lock().unwrap(), (0, 0));
+    // When there is room again, everything goes on.
+    *disk.0.lock().unwrap() = (10, 4);
+    commit(&db, put("k/d", Expect::Absent)).unwrap();
+}
+
+#[test]
+fn a_store_at_its_limit_takes_what_does_not_make_it_larger() {
+    let of = |key: &str, bytes: usize, class: Class| {
+        let make = Make::new(move |_| Bytes::from(vec![b'x'; bytes]));
+        let write = Write::Put { index: Index::default(), expires_s: None, make };
+        Commit { key: key.into(), expect: Expect::Any, within: None, class, write }
+    };
+    let limits = Limits::of(1000);
+    let db = Db::open(Volatile, Options { limits, ..options(WIDE) }).unwrap();
+    let over = |it: Outcome| match it {
+        Err(CommitError::OverLimit(it)) => it.to_string(),
+        other => panic!("{other:?}"),
+    };
+    commit(&db, of("maps/a/1", 400, Class::Ordinary)).unwrap();
+    // One namespace has half at most, and all together have nine tenths.
+    expect!["exceeded store limit of namespace a: 408 of 500 bytes are used: delete something first"]
+        .assert_eq(&over(commit(&db, of("maps/a/2", 85, Class::Ordinary))));
+    commit(&db, of("maps/b/1", 450, Class::Ordinary)).unwrap();
+    expect!["exceeded store limit: 866 of 900 bytes are used: delete something first"]
+        .assert_eq(&over(commit(&db, of("maps/c/1", 40, Class::Ordinary))));
+    // The last tenth is for what keeps the cluster running.
+    commit(&db, of("nodes//n", 100, Class::System)).unwrap();
+    over(commit(&db, of("nodes//m", 100, Class::System)));
+    // What stays as large, becomes smaller or goes is never refused, nor is a mark that something goes.
+    commit(&db, of("maps/b/1", 450, Class::Ordinary)).unwrap();
+    commit(&db, of("maps/b/1", 460, Class::Removal)).unwrap();
+    over(commit(&db, of("maps/b/1", 461, Class::Ordinary)));
+    commit(&db, of("maps/b/1", 10, Class::Ordinary)).unwrap();
+    commit(&db, delete("maps/a/1", Expect::Any)).unwrap();
+    // Two in one batch see each other.
+    let both =
+        commit_all(&db, vec![of("maps/d/1", 400, Class::Ordinary), of("maps/d/2", 100, Class::Ordinary)]);
+    let both: Vec<bool> = both.iter().take(2).map(|it| it.is_ok()).collect();
+    assert_eq!(both, [true, false]);
+}
+
+proptest! {
+    #[test]
+    fn what_is_used_is_what_a_recount_finds(
+        steps in prop::collection::vec((0..4_u8, 0..3_u8, 0..50_usize, prop::bool::weighted(0.7)), 1..60),
+    ) {
+        let db = Db::open(Volatile, Options { limits: Limits::of(600), ..options(WIDE) }).unwrap();
+        let mut commits = Vec::new();
+        for (name, namespace, bytes, is_put) in steps {
+            let key = if namespace == 0 { format!("nodes//{name}") } else { format!("maps/{namespace}/{name}") };
+            commits.push(if is_put {
+                let make = Make::new(move |_| Bytes::from(vec![b'x'; bytes]));
+                let write = Write::Put { index: Index::default(), expires_s: None, make };
+                Commit { key, expect: Expect::Any, within: None, class: Class::Ordinary, write }
+            } else {
+                delete(&key, Expect::Any)
+            });
+        }
+        let count = commits.len();
+        commit_all(&db, commits).iter().take(count).for_each(drop);
+        let store = db.read();
+        let mut recounted = crate::Usage::default();
+        store.list("").for_each(|it| recounted.add(it));
+        prop_assert_eq!(store.usage(), &recounted);
+        prop_assert!(store.usage().bytes() <= 540);
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Commit, CommitError, Expect, Make, Options, Record, Window, Write};
+use crate::{Class, Commit, CommitError, Expect, Limits, Make, Options, Record, Window, Write};
 
 /// A folder of its own for each test, gone when the test has passed.
 struct Folder(PathBuf);
@@ -38,14 +38,17 @@ impl Drop for Folder {
 fn open(path: &Path, events_max: usize) -> Result<Db, LogError> {
     let window = Window { events_max, bytes_max: usize::MAX };
     let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
-    Db::open(Sqlite::open(path)?, Options { window, queue_max: 1000, on_commit, on_failure })
+    Db::open(
+        Sqlite::open(path)?,
+        Options { window, limits: Limits::NONE, queue_max: 1000, on_commit, on_failure },
+    )
 }
 
 fn put(key: &str, value: String) -> Commit {
     let index = Index::new([("key", key), ("app", "web")], [("spec.nodeName", "n1")]);
     let make = Make::new(move |revision| Bytes::from(format!("{value}@{revision}")));
     let write = Write::Put { index, expires_s: Some(value_len(key)), make };
-    Commit { key: key.into(), expect: Expect::Any, within: None, write }
+    Commit { key: key.into(), expect: Expect::Any, within: None, class: Class::default(), write }
 }
 
 fn value_len(key: &str) -> u64 {
@@ -54,7 +57,13 @@ fn value_len(key: &str) -> u64 {
 
 fn delete(key: &str) -> Commit {
     let make = Make::new(|revision| Bytes::from(format!("gone@{revision}")));
-    Commit { key: key.into(), expect: Expect::Any, within: None, write: Write::Delete { make } }
+    Commit {
+        key: key.into(),
+        expect: Expect::Any,
+        within: None,
+        class: Class::default(),
+        write: Write::Delete { make },
+    }
 }
 
 fn commit(db: &Db, commits: Vec<Commit>) -> Vec<Result<Arc<Event>, CommitError>> {
@@ -223,10 +232,10 @@ fn what_cannot_be_opened_says_why() {
     assert_eq!(error(&folder.file("other")), "other is not a data file of this program");
 
     open(&folder.file("newer"), 10).unwrap().close();
-    Connection::open(folder.file("newer")).unwrap().pragma_update(None, "user_version", 2).unwrap();
+    Connection::open(folder.file("newer")).unwrap().pragma_update(None, "user_version", 3).unwrap();
     assert_eq!(
         error(&folder.file("newer")),
-        "the data file newer is of format 2, and this version reads up to 1"
+        "the data file newer is of format 3, and this version reads up to 2"
     );
 
     let db = open(&folder.file("gap"), 10).unwrap();
@@ -301,7 +310,7 @@ fn a_restored_store_tells_everyone_to_list_again() {
     for left in ["a-journal", "a.partial-journal", "a.partial-wal"] {
         fs::write(folder.file(left), "left behind").unwrap();
     }
-    restore(&folder.file("backup"), &folder.file("a")).unwrap();
+    restore(&folder.file("backup"), &folder.file("a"), &folder.file("cluster"), None).unwrap();
     assert!(!folder.file("a-journal").exists() && !folder.file("a.partial-journal").exists());
     let db = open(&folder.file("a"), 1000).unwrap();
     let (revision, records, _) = everything(&db, 0);
@@ -315,13 +324,318 @@ fn a_restored_store_tells_everyone_to_list_again() {
     assert_eq!(replaced.read().revision(), newest);
 
     // Once more from the same backup: what was given out since the first time is not given out again either.
-    let again = restore(&folder.file("backup"), &folder.file("a")).unwrap();
+    let again = restore(&folder.file("backup"), &folder.file("a"), &folder.file("cluster"), None).unwrap();
     assert_eq!(again, revision + 1 + RESTORED_AHEAD);
 
     fs::write(folder.file("cut"), &fs::read(folder.file("backup")).unwrap()[..5000]).unwrap();
-    let refused = restore(&folder.file("cut"), &folder.file("a")).unwrap_err();
+    let refused = restore(&folder.file("cut"), &folder.file("a"), &folder.file("cluster"), None).unwrap_err();
     assert!(matches!(refused, LogError::Damaged { .. }), "{refused}");
-    let refused = restore(&folder.file("nowhere"), &folder.file("a")).unwrap_err();
+    let refused =
+        restore(&folder.file("nowhere"), &folder.file("a"), &folder.file("cluster"), None).unwrap_err();
     assert!(matches!(refused, LogError::Failed { .. }), "{refused}");
     assert_eq!(open(&folder.file("a"), 1000).unwrap().read().revision(), again);
+}
+
+fn directory(folder: &Folder) -> Directory {
+    Directory { marker: folder.file("cluster"), had_cluster: false, new_cluster: false }
+}
+
+fn open_in(folder: &Folder, directory: &Directory) -> Result<Db, LogError> {
+    let window = Window { events_max: 1000, bytes_max: usize::MAX };
+    let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
+    let Opened { log, .. } = Sqlite::open_in(&folder.file("a"), directory, None)?;
+    Db::open(log, Options { window, limits: Limits::NONE, queue_max: 1000, on_commit, on_failure })
+}
+
+/// A folder as `kill -9` leaves it: a database, its write-ahead log and its marker. And what the marker's database holds.
+fn killed(commits: usize) -> (Folder, Everything) {
+    let (running, left) = (Folder::new(), Folder::new());
+    let db = open_in(&running, &directory(&running)).unwrap();
+    for it in 0..commits {
+        commit(&db, vec![put(&format!("k/{it}"), "value ".repeat(100))]);
+    }
+    for name in ["a", "a-wal", "cluster"] {
+        fs::copy(running.file(name), left.file(name)).unwrap();
+    }
+    (left, everything(&db, 1))
+}
+
+#[test]
+fn a_killed_server_goes_on_with_its_cluster() {
+    let (folder, told) = killed(20);
+    let Opened { log, is_adopted, .. } =
+        Sqlite::open_in(&folder.file("a"), &directory(&folder), None).unwrap();
+    let uid = log.cluster_uid().unwrap();
+    assert!(uid.is_some() && !is_adopted);
+    drop(log);
+    assert_eq!(everything(&open_in(&folder, &directory(&folder)).unwrap(), 1), told);
+    let other = killed(1).0;
+    let other = Sqlite::open_in(&other.file("a"), &directory(&other), None).unwrap().log;
+    assert_ne!(other.cluster_uid().unwrap(), uid, "another cluster has another UID");
+}
+
+#[test]
+fn a_lost_empty_or_foreign_database_is_refused_and_nothing_is_changed() {
+    let check = |expected: &str, break_it: &dyn Fn(&Folder)| {
+        let (folder, _) = killed(20);
+        break_it(&folder);
+        let files = || {
+            let mut files: Vec<_> = fs::read_dir(&folder.0)
+                .unwrap()
+                .map(|it| it.unwrap().path())
+                .filter(|it| {
+                    it.extension().is_none_or(|it| it != "db-shm") && !it.to_str().unwrap().ends_with("-shm")
+                })
+                .map(|it| (it.clone(), fs::read(it).unwrap()))
+                .filter(|it| !it.1.is_empty())
+                .collect();
+            files.sort();
+            files
+        };
+        let before = files();
+        let error = open_in(&folder, &directory(&folder)).expect_err(expected);
+        assert!(folder.without(&error).contains(expected), "{error}");
+        assert!(before == files(), "{expected}: a file has changed");
+
+        // Asked for, there is a new cluster, and what was there is kept.
+        let asked = Directory { new_cluster: true, ..directory(&folder) };
+        let db = open_in(&folder, &asked).unwrap();
+        assert_eq!(db.read().list("").count(), 0);
+        commit(&db, vec![put("k/new", String::new())]);
+        db.close();
+        let again = open_in(&folder, &asked).expect_err("asked for once more");
+        assert!(matches!(again, LogError::HasCluster { .. }), "{again}");
+        assert_eq!(open_in(&folder, &directory(&folder)).unwrap().read().list("").count(), 1);
+    };
+    check("the data file a is missing", &|it| fs::remove_file(it.file("a")).unwrap());
+    check("the data file a is empty", &|it| fs::write(it.file("a"), "").unwrap());
+    check("its -wal file is missing or was cut short", &|it| fs::remove_file(it.file("a-wal")).unwrap());
+    check("its -wal file is missing or was cut short", &|it| {
+        let wal = fs::OpenOptions::new().write(true).open(it.file("a-wal")).unwrap();
+        wal.set_len(wal.metadata().unwrap().len() / 2).unwrap();
+    });
+    check("its -wal file is missing or was cut short", &|it| fs::write(it.file("a-wal"), "").unwrap());
+    check("the data file a is of another cluster", &|it| {
+        let (other, _) = killed(40);
+        for name in ["a", "a-wal"] {
+            fs::copy(other.file(name), it.file(name)).unwrap();
+        }
+    });
+    check("does not say which cluster", &|it| fs::write(it.file("cluster"), "muster").unwrap());
+}
+
+#[test]
+fn the_last_commit_is_missed_too() {
+    let (folder, _) = killed(3);
+    let wal = fs::OpenOptions::new().write(true).open(folder.file("a-wal")).unwrap();
+    wal.set_len(wal.metadata().unwrap().len() - 1).unwrap();
+    let error = open_in(&folder, &directory(&folder)).expect_err("a commit that was answered is gone");
+    assert!(matches!(error, LogError::Behind { found: 3, expected: 4, .. }), "{error}");
+    // What is left can be kept: as a backup that is restored.
+    backup(&folder.file("a"), &folder.file("backup")).unwrap();
+    restore(&folder.file("backup"), &folder.file("a"), &folder.file("cluster"), None).unwrap();
+    let db = open_in(&folder, &directory(&folder)).unwrap();
+    assert_eq!(db.read().list("").count(), 2);
+    assert!(RESTORED_AHEAD < db.read().revision());
+}
+
+#[test]
+fn a_directory_without_a_marker_is_adopted_if_it_has_a_database() {
+    let folder = Folder::new();
+    let had_cluster = Directory { had_cluster: true, ..directory(&folder) };
+    let error = open_in(&folder, &had_cluster).expect_err("it had a cluster");
+    assert!(matches!(error, LogError::Lost { .. }), "{error}");
+    // As an earlier version made it.
+    let db = open(&folder.file("a"), 10).unwrap();
+    commit(&db, vec![put("k/1", String::new())]);
+    db.close();
+    let Opened { log, is_adopted, .. } = Sqlite::open_in(&folder.file("a"), &had_cluster, None).unwrap();
+    let uid = log.cluster_uid().unwrap();
+    assert!(is_adopted && uid.is_some());
+    drop(log);
+    let Opened { log, is_adopted, .. } = Sqlite::open_in(&folder.file("a"), &had_cluster, None).unwrap();
+    assert!(!is_adopted && log.cluster_uid().unwrap() == uid);
+}
+
+#[test]
+fn a_backup_of_another_cluster_comes_in_by_restore_alone() {
+    let (folder, _) = killed(3);
+    let (other, _) = killed(5);
+    backup(&other.file("a"), &folder.file("backup")).unwrap();
+    restore(&folder.file("backup"), &folder.file("a"), &folder.file("cluster"), None).unwrap();
+    let log = Sqlite::open_in(&folder.file("a"), &directory(&folder), None).unwrap().log;
+    let theirs = Sqlite::open_in(&other.file("a"), &directory(&other), None).unwrap().log;
+    assert_eq!(log.cluster_uid().unwrap(), theirs.cluster_uid().unwrap(), "the UID is in the backup");
+    drop(log);
+    assert_eq!(open_in(&folder, &directory(&folder)).unwrap().read().list("").count(), 5);
+    // An older state of the same cluster, copied by hand, is missed too.
+    fs::copy(folder.file("backup"), folder.file("a")).unwrap();
+    let error = open_in(&folder, &directory(&folder)).expect_err("it is behind");
+    assert!(matches!(error, LogError::Behind { .. }), "{error}");
+}
+
+#[test]
+fn a_database_that_is_removed_or_replaced_under_a_running_server_takes_no_more_writes() {
+    for is_replaced in [false, true] {
+        let folder = Folder::new();
+        let log = Sqlite::open_in(&folder.file("a"), &directory(&folder), None).unwrap().log;
+        let guard = log.guard().unwrap();
+        let window = Window { events_max: 10, bytes_max: usize::MAX };
+        let (said, failed) = mpsc::channel();
+        let on_failure = Box::new(move |error: &LogError| said.send(error.clone()).unwrap());
+        let db = Db::open(
+            log,
+            Options { window, limits: Limits::NONE, queue_max: 10, on_commit: Box::new(|_| ()), on_failure },
+        )
+        .unwrap();
+        commit(&db, vec![put("k/1", String::new())]);
+        assert_eq!(guard.check(), Ok(()));
+        fs::rename(folder.file("a"), folder.file("moved")).unwrap();
+        if is_replaced {
+            fs::copy(folder.file("moved"), folder.file("a")).unwrap();
+        }
+        let gone = LogError::Gone { path: folder.file("a") };
+        assert_eq!(guard.check(), Err(gone.clone()));
+        let refused = commit(&db, vec![put("k/2", String::new())]).remove(0);
+        assert!(matches!(refused, Err(CommitError::Failed { .. })), "{refused:?}");
+        assert_eq!(failed.recv().unwrap(), gone);
+    }
+}
+
+/// A database with Secrets in all sorts of states, and what it holds.
+fn with_secrets(folder: &Folder, keys: Option<&Keys>) -> Everything {
+    let log = Sqlite::open_in(&folder.file("a"), &directory(folder), keys).unwrap().log;
+    let window = Window { events_max: 1000, bytes_max: usize::MAX };
+    let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
+    let options = Options { window, limits: Limits::NONE, queue_max: 1000, on_commit, on_failure };
+    let db = Db::open(log, options).unwrap();
+    for it in 0..30 {
+        let value = format!("{{\"password\":\"hunter-{it}-{}\"}}", "x".repeat(it * 300));
+        commit(
+            &db,
+            vec![
+                put(&format!("secrets/default/{}", it % 7), value),
+                put("maps/default/plain", "{\"in\":\"clear\"}".into()),
+            ],
+        );
+    }
+    commit(&db, vec![delete("secrets/default/0")]);
+    let told = everything(&db, 1);
+    db.close();
+    told
+}
+
+/// Whether the bytes are in any file of the folder, but for those that are named so.
+fn is_found(folder: &Folder, text: &str, but: &str) -> bool {
+    fs::read_dir(&folder.0).unwrap().map(|it| it.unwrap().path()).any(|it| {
+        it.file_name() != Some(but.as_ref())
+            && fs::read(&it).unwrap().windows(text.len()).any(|it| it == text.as_bytes())
+    })
+}
+
+fn read_all(folder: &Folder, keys: Option<&Keys>) -> Result<Everything, LogError> {
+    let log = Sqlite::open_in(&folder.file("a"), &directory(folder), keys)?.log;
+    let window = Window { events_max: 1000, bytes_max: usize::MAX };
+    let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
+    let db = Db::open(log, Options { window, limits: Limits::NONE, queue_max: 1000, on_commit, on_failure })?;
+    let told = everything(&db, 1);
+    db.close();
+    Ok(told)
+}
+
+#[test]
+fn secrets_are_encrypted_in_the_file_and_in_backups_and_nothing_else_is() {
+    let folder = Folder::new();
+    let keys = Keys::add_to(None, &folder.file("keys")).unwrap();
+    let told = with_secrets(&folder, Some(&keys));
+    assert!(!is_found(&folder, "hunter", ""), "no Secret is in clear");
+    assert!(is_found(&folder, "\"in\":\"clear\"", ""), "other objects are");
+    assert_eq!(read_all(&folder, Some(&keys)).unwrap(), told);
+
+    let refused = read_all(&folder, None).unwrap_err();
+    assert_eq!(refused, LogError::NoKey { path: folder.file("a"), id: keys.id().to_owned() });
+    let others = Keys::add_to(None, &folder.file("others")).unwrap();
+    assert_eq!(read_all(&folder, Some(&others)).unwrap_err(), refused);
+
+    // A backup needs no key, a restore does.
+    backup(&folder.file("a"), &folder.file("backup")).unwrap();
+    assert!(!is_found(&folder, "hunter", ""));
+    let elsewhere = Folder::new();
+    let restored =
+        |keys| restore(&folder.file("backup"), &elsewhere.file("a"), &elsewhere.file("cluster"), keys);
+    assert!(matches!(restored(None), Err(LogError::NoKey { .. })));
+    assert!(matches!(restored(Some(&others)), Err(LogError::NoKey { .. })));
+    restored(Some(&keys)).unwrap();
+    assert_eq!(read_all(&elsewhere, Some(&keys)).unwrap().1, told.1);
+}
+
+#[test]
+fn a_sealed_secret_cannot_take_the_place_of_another() {
+    let folder = Folder::new();
+    let keys = Keys::add_to(None, &folder.file("keys")).unwrap();
+    with_secrets(&folder, Some(&keys));
+    let file = Connection::open(folder.file("a")).unwrap();
+    let value = |at: i64| {
+        file.query_row("SELECT value FROM version WHERE revision = ?1", [at], |it| it.get::<_, Vec<u8>>(0))
+            .unwrap()
+    };
+    let theirs = value(2);
+    let changed = {
+        let log = Sqlite::existing(folder.file("a")).unwrap();
+        let mut select = log.connection.prepare("SELECT revision, key, is_gone, created, expires_s, sum, selectable, value FROM version WHERE revision = 4").unwrap();
+        let mut rows = select.query([]).unwrap();
+        let row = rows.next().unwrap().unwrap();
+        let mut stored = Stored::read(row).unwrap();
+        stored.value = &theirs;
+        stored.sum()
+    };
+    file.execute("UPDATE version SET value = ?1, sum = ?2 WHERE revision = 4", params![theirs, changed])
+        .unwrap();
+    drop(file);
+    let error = read_all(&folder, Some(&keys)).unwrap_err();
+    assert!(error.to_string().contains("the Secret at revision 4 is not the one"), "{error}");
+}
+
+#[test]
+fn a_database_is_encrypted_rotated_and_decrypted_again() {
+    let folder = Folder::new();
+    let told = with_secrets(&folder, None);
+    assert!(is_found(&folder, "hunter", ""));
+    let uid = |folder: &Folder| Sqlite::existing(folder.file("a")).unwrap().cluster_uid().unwrap();
+    let before = uid(&folder);
+    let first = Keys::add_to(None, &folder.file("keys")).unwrap();
+    let change = |read: Option<&Keys>, write: Option<&Keys>| {
+        convert(&folder.file("a"), &directory(&folder), read, write).unwrap()
+    };
+    assert!(0 < change(None, Some(&first)));
+    assert!(!is_found(&folder, "hunter", ""), "no row, page or log holds what was in clear");
+    assert_eq!(read_all(&folder, Some(&first)).unwrap(), told);
+
+    let both = Keys::add_to(Some(&first), &folder.file("keys")).unwrap();
+    change(Some(&both), Some(&both));
+    assert_eq!(read_all(&folder, Some(&both)).unwrap(), told);
+    assert!(matches!(read_all(&folder, Some(&first)), Err(LogError::NoKey { .. })));
+    assert!(!is_found(&folder, first.id(), "keys"), "nothing is left that the old key opens");
+
+    change(Some(&both), None);
+    assert_eq!(read_all(&folder, None).unwrap(), told);
+    assert_eq!(uid(&folder), before);
+    let log = Sqlite::existing(folder.file("a")).unwrap();
+    assert_eq!(log.number("user_version").unwrap(), FORMAT, "older versions read it again");
+}
+
+#[test]
+fn with_keys_what_is_in_clear_is_read_and_counted() {
+    let folder = Folder::new();
+    let told = with_secrets(&folder, None);
+    let keys = Keys::add_to(None, &folder.file("keys")).unwrap();
+    let opened = Sqlite::open_in(&folder.file("a"), &directory(&folder), Some(&keys)).unwrap();
+    assert_eq!(opened.clear_secrets, 30);
+    assert_eq!(
+        opened.log.number("user_version").unwrap(),
+        FORMAT_SEALED,
+        "older versions refuse it from now on"
+    );
+    drop(opened);
+    assert_eq!(read_all(&folder, Some(&keys)).unwrap(), told);
 }

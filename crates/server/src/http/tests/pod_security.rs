@@ -283,7 +283,7 @@ async fn defaults_and_exemptions_are_those_of_the_flags() {
           Warning: "existing pods in namespace 'default' violate the new PodSecurity enforce level 'restricted:latest'"
           Warning: "by-ann: privileged, allowPrivilegeEscalation != false, unrestricted capabilities, runAsNonRoot != true, seccompProfile"
     "#]].assert_eq(&said);
-    let metrics = server.api.registry.metrics.text(&server.api.registry);
+    let metrics = server.api.registry.metrics.text(&server.api.registry, &server.api.limits.flow_control);
     let lines: Vec<_> = metrics.lines().filter(|it| it.starts_with("pod_security")).collect();
     let mut lines: Vec<_> = lines.into_iter().map(str::to_owned).collect();
     lines.sort();

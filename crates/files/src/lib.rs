@@ -1,0 +1,238 @@
+//! Private files: what only their owner may read, written whole or not at all.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+/// Read and written by the owner alone.
+const FILE_MODE: u32 = 0o600;
+const DIR_MODE: u32 = 0o700;
+
+/// How the names of temporary files end.
+const TEMPORARY: &str = ".tmp";
+
+/// How earlier versions called theirs, which were not random.
+const TEMPORARY_BEFORE: &str = ".new";
+
+/// Rule: a private file is created under a random name with O_EXCL, O_NOFOLLOW and mode 0600, synced, and only then renamed to its
+/// name. A file or a symbolic link that somebody else put there is replaced, never opened.
+pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+    let temporary = path.with_file_name(temporary_name(name));
+    let written = || {
+        let mut file = create_private(&temporary)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    if let Err(error) = written() {
+        // Nothing half-written stays behind, unless it is not ours: O_EXCL found it there.
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            let _ = fs::remove_file(&temporary);
+        }
+        return Err(error);
+    }
+    sync_parent(path)
+}
+
+/// Creates a file that must not exist yet, with mode 0600.
+pub fn create_private(path: &Path) -> io::Result<File> {
+    let file = private().create_new(true).open(path)?;
+    // The umask may only have taken bits away: the owner's are needed.
+    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    Ok(file)
+}
+
+/// Opens a file for reading and writing, or creates it; its mode is 0600 afterwards. A symbolic link is refused.
+pub fn open_private(path: &Path) -> io::Result<File> {
+    let file = private().create(true).truncate(false).open(path)?;
+    if file.metadata()?.permissions().mode() & 0o777 != FILE_MODE {
+        file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    }
+    Ok(file)
+}
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).expect("a flag of open(2) is an int");
+    options.read(true).write(true).mode(FILE_MODE).custom_flags(no_follow);
+    options
+}
+
+/// What was found of a directory that is to be private.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    Private,
+    /// Others could read or write it: this was its mode, which is 0700 now.
+    Repaired {
+        mode: u32,
+    },
+    /// It belongs to this user, who could exchange every file in it.
+    Foreign {
+        owner: u32,
+    },
+}
+
+/// Creates a directory, and those above it, with mode 0700.
+pub fn create_private_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(DIR_MODE).create(path)
+}
+
+/// Rule: a data directory belongs to the user that the process runs as, and only that user may read or write it: a loose mode is
+/// set to 0700, a foreign owner is reported and nothing is changed.
+pub fn make_private_dir(path: &Path) -> io::Result<Found> {
+    let found = fs::metadata(path)?;
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Ok(Found::Foreign { owner: found.uid() });
+    }
+    let mode = found.mode() & 0o777;
+    if mode & 0o077 == 0 {
+        return Ok(Found::Private);
+    }
+    fs::set_permissions(path, Permissions::from_mode(DIR_MODE))?;
+    Ok(Found::Repaired { mode })
+}
+
+/// Removes the temporary files that a process left in a directory when it was killed. No other process may be writing there.
+pub fn remove_temporary(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if is_temporary(&name, dir) && entry.file_type()?.is_file() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn temporary_name(name: &OsStr) -> PathBuf {
+    let mut temporary = OsStr::new(".").to_owned();
+    temporary.push(name);
+    temporary.push(format!(".{:016x}{TEMPORARY}", RandomState::new().hash_one(std::process::id())));
+    temporary.into()
+}
+
+fn is_temporary(name: &OsStr, dir: &Path) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    if let Some(of) = name.strip_suffix(TEMPORARY_BEFORE) {
+        // A `ca.key.new` is ours only beside a `ca.key`, or as the kubeconfig that a full disk kept from being written.
+        return dir.join(of).exists() || of == "kubeconfig";
+    }
+    let random = name.strip_prefix('.').and_then(|it| it.strip_suffix(TEMPORARY));
+    let random = random.and_then(|it| it.rsplit_once('.')).map(|(_, random)| random);
+    random.is_some_and(|it| it.len() == 16 && it.bytes().all(|it| it.is_ascii_hexdigit()))
+}
+
+/// Makes the names in the directory of `path` durable.
+pub fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// A folder of its own for each test, removed when the test has passed.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new() -> Self {
+            static NEXT: AtomicU32 = AtomicU32::new(0);
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("muster-files-{}-{number}", std::process::id()));
+            create_private_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let mut names: Vec<_> = fs::read_dir(&self.0)
+                .unwrap()
+                .map(|it| it.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_file_that_was_put_there_before_is_replaced_and_not_opened() {
+        let folder = Folder::new();
+        let (path, victim) = (folder.0.join("kubeconfig"), folder.0.join("victim"));
+        for planted in ["kubeconfig", "kubeconfig.new"] {
+            fs::write(folder.0.join(planted), "planted").unwrap();
+            fs::set_permissions(folder.0.join(planted), Permissions::from_mode(0o666)).unwrap();
+        }
+        let mut reader = File::open(folder.0.join("kubeconfig.new")).unwrap();
+        write_private(&path, b"secret").unwrap();
+        assert_eq!((fs::read(&path).unwrap(), mode(&path)), (b"secret".to_vec(), 0o600));
+        let read = io::read_to_string(&mut reader).unwrap();
+        assert_eq!(read, "planted", "the file that was planted never holds the secret");
+
+        fs::write(&victim, "as it was").unwrap();
+        fs::remove_file(&path).unwrap();
+        symlink(&victim, &path).unwrap();
+        write_private(&path, b"secret").unwrap();
+        assert_eq!(fs::read(&victim).unwrap(), b"as it was");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+        assert_eq!(folder.names(), ["kubeconfig", "kubeconfig.new", "victim"], "no temporary file stays");
+    }
+
+    #[test]
+    fn a_symbolic_link_is_not_opened_and_loose_modes_are_repaired() {
+        let folder = Folder::new();
+        let lock = folder.0.join("lock");
+        fs::write(folder.0.join("victim"), "").unwrap();
+        symlink(folder.0.join("victim"), &lock).unwrap();
+        open_private(&lock).unwrap_err();
+        create_private(&lock).unwrap_err();
+        fs::remove_file(&lock).unwrap();
+        fs::write(&lock, "17").unwrap();
+        fs::set_permissions(&lock, Permissions::from_mode(0o666)).unwrap();
+        open_private(&lock).unwrap();
+        assert_eq!((fs::read(&lock).unwrap(), mode(&lock)), (b"17".to_vec(), 0o600));
+
+        fs::set_permissions(&folder.0, Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(make_private_dir(&folder.0).unwrap(), Found::Repaired { mode: 0o777 });
+        assert_eq!((make_private_dir(&folder.0).unwrap(), mode(&folder.0)), (Found::Private, 0o700));
+    }
+
+    #[test]
+    fn a_failed_write_leaves_nothing_and_what_a_killed_process_left_is_removed() {
+        let folder = Folder::new();
+        fs::create_dir(folder.0.join("taken")).unwrap();
+        write_private(&folder.0.join("taken"), b"a directory is in the way").unwrap_err();
+        assert_eq!(folder.names(), ["taken"]);
+
+        for name in [
+            "ca.key",
+            "ca.key.new",
+            ".ca.key.0123456789abcdef.tmp",
+            ".other.tmp",
+            "notes.new",
+            "kubeconfig.new",
+        ] {
+            fs::write(folder.0.join(name), "").unwrap();
+        }
+        remove_temporary(&folder.0).unwrap();
+        assert_eq!(folder.names(), [".other.tmp", "ca.key", "notes.new", "taken"]);
+    }
+}

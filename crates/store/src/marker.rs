@@ -1,0 +1,124 @@
+//! The cluster marker: a small file beside the database that says which cluster the data directory holds, and how far it has come.
+//!
+//! It is written after each batch of commits and never synced, so it costs no wait. It survives the end of the process, and after a
+//! loss of power it may be behind; it is never ahead of what is durable. So a database that is behind its marker has lost commits.
+
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::{LogError, Revision};
+
+const TITLE: &str = "muster cluster 1\nuid ";
+const BEFORE_REVISION: &str = "\nrevision ";
+const UID_LEN: usize = 36;
+const DIGITS: usize = 20;
+const REVISION_AT: usize = TITLE.len() + UID_LEN + BEFORE_REVISION.len();
+const LEN: usize = REVISION_AT + DIGITS + 1;
+
+/// What a marker says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) uid: String,
+    /// The database has had at least this revision.
+    pub(crate) revision: Revision,
+}
+
+impl Note {
+    /// Nothing if there is no marker. `Err` with [`io::ErrorKind::InvalidData`] if it is not one.
+    pub(crate) fn read(path: &Path) -> io::Result<Option<Self>> {
+        match fs::read(path) {
+            Ok(content) => Self::parse(&content).ok_or(io::ErrorKind::InvalidData.into()).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> io::Result<()> {
+        muster_files::write_private(path, self.text().as_bytes())
+    }
+
+    fn text(&self) -> String {
+        let Self { uid, revision } = self;
+        format!("{TITLE}{uid}{BEFORE_REVISION}{revision:0DIGITS$}\n")
+    }
+
+    fn parse(content: &[u8]) -> Option<Self> {
+        let text = str::from_utf8(content).ok().filter(|it| it.len() == LEN)?;
+        let (uid, revision) = text.strip_prefix(TITLE)?.strip_suffix('\n')?.split_once(BEFORE_REVISION)?;
+        let is_digits = revision.bytes().all(|it| it.is_ascii_digit());
+        (uid.len() == UID_LEN && is_digits)
+            .then_some(Self { uid: uid.to_owned(), revision: revision.parse().ok()? })
+    }
+}
+
+/// The marker of a database that is open.
+#[derive(Debug)]
+pub(crate) struct Marker {
+    file: File,
+    identity: Identity,
+    path: PathBuf,
+}
+
+impl Marker {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = muster_files::open_private(path)?;
+        let identity = Identity::of(&file.metadata()?);
+        Ok(Self { file, identity, path: path.to_owned() })
+    }
+
+    /// Called once `revision` is durable. If it fails the marker stays behind, which is allowed.
+    pub(crate) fn advance(&self, revision: Revision) {
+        let _ = self.file.write_all_at(format!("{revision:0DIGITS$}").as_bytes(), REVISION_AT as u64);
+    }
+
+    pub(crate) fn check(&self) -> Result<(), LogError> {
+        self.identity.check(&self.path)
+    }
+}
+
+/// Which file it is, whatever its name: device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity(u64, u64);
+
+impl Identity {
+    pub(crate) fn of(metadata: &Metadata) -> Self {
+        Self(metadata.dev(), metadata.ino())
+    }
+
+    /// Whether `path` still names this file.
+    pub(crate) fn check(self, path: &Path) -> Result<(), LogError> {
+        match fs::metadata(path) {
+            Ok(found) if Self::of(&found) == self => Ok(()),
+            // What cannot be looked at is not known to be gone.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Ok(()),
+            _ => Err(LogError::Gone { path: path.to_owned() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marker_is_read_as_it_was_written_and_nothing_else_is_one() {
+        let note = Note { uid: "0b6c1a5e-9a53-4a0b-8d1e-2f6f6d3c1b9a".into(), revision: 42 };
+        assert_eq!(note.text().len(), LEN);
+        assert_eq!(Note::parse(note.text().as_bytes()), Some(note.clone()));
+        for broken in ["", &note.text()[1..], &note.text().replace("42", "4x"), &format!("{}x", note.text())]
+        {
+            assert_eq!(Note::parse(broken.as_bytes()), None, "{broken:?}");
+        }
+        let path = std::env::temp_dir().join(format!("muster-marker-{}", std::process::id()));
+        note.write(&path).unwrap();
+        let marker = Marker::open(&path).unwrap();
+        marker.advance(u64::MAX);
+        assert_eq!(Note::read(&path).unwrap(), Some(Note { revision: u64::MAX, ..note }));
+        assert_eq!(marker.check(), Ok(()));
+        fs::remove_file(&path).unwrap();
+        assert_eq!(marker.check(), Err(LogError::Gone { path: path.clone() }));
+        assert_eq!(Note::read(&path).unwrap(), None);
+    }
+}

@@ -1,0 +1,262 @@
+//! Which cluster a database is of, and whether all of it is there.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{OptionalExtension as _, Transaction};
+use uuid::Uuid;
+
+use super::reserve::Reserve;
+use super::seal::Keys;
+use super::{COMPANIONS, Sqlite, beside, failed, put_aside, wal};
+use crate::db::Db;
+use crate::marker::{Identity, Marker, Note};
+use crate::{LogError, Revision, Store};
+
+/// The data directory around a database.
+#[derive(Debug, Clone)]
+pub struct Directory {
+    /// The file that says which cluster it is.
+    pub marker: PathBuf,
+    /// Other files in it show that it had a cluster.
+    pub had_cluster: bool,
+    /// Begin a new cluster where the old one cannot be opened; the old files are kept beside the new ones.
+    pub new_cluster: bool,
+}
+
+/// A database that was opened.
+#[derive(Debug)]
+pub struct Opened {
+    pub log: Sqlite,
+    /// It had no marker before.
+    pub is_adopted: bool,
+    /// Rows of Secrets that are in clear although there are keys: they were written before.
+    pub clear_secrets: usize,
+}
+
+/// A database and its marker while both are open. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Guard(Arc<Guarded>);
+
+#[derive(Debug)]
+struct Guarded {
+    path: PathBuf,
+    /// SQLite keeps the file open, so no other one gets this identity. It is not opened here: closing it would end SQLite's locks.
+    file: Identity,
+    marker: Marker,
+}
+
+impl Guard {
+    fn open(path: &Path, marker: &Path) -> io::Result<Self> {
+        let file = Identity::of(&fs::metadata(path)?);
+        Ok(Self(Arc::new(Guarded { path: path.to_owned(), file, marker: Marker::open(marker)? })))
+    }
+
+    pub(super) fn advance(&self, revision: Revision) {
+        self.0.marker.advance(revision);
+    }
+
+    /// Rule: a server whose data file or marker was removed or replaced ends: no later start would find what it writes.
+    pub fn check(&self) -> Result<(), LogError> {
+        self.check_data_file()?;
+        self.0.marker.check()
+    }
+
+    pub(super) fn check_data_file(&self) -> Result<(), LogError> {
+        self.0.file.check(&self.0.path)
+    }
+}
+
+impl Sqlite {
+    /// Rule: a data directory that had a cluster is never taken for a new one. A database that is missing, empty, of another cluster
+    /// or behind what was written to it is refused, and nothing is changed. One without a marker is adopted.
+    pub fn open_in(path: &Path, directory: &Directory, keys: Option<&Keys>) -> Result<Opened, LogError> {
+        let path = std::path::absolute(path).map_err(|it| failed(path, &it))?;
+        let open = || {
+            if directory.new_cluster {
+                make_way(&path, directory)?;
+            }
+            let (mut log, is_adopted) = Self::open_checked(&path, directory)?;
+            log.unlock(keys)?;
+            let clear_secrets = if keys.is_some() { log.clear_secrets()? } else { 0 };
+            Ok(Opened { log, is_adopted, clear_secrets })
+        };
+        open().map_err(|error| match error {
+            // SQLite says no more than `disk I/O error` of a file beside its own that found no room.
+            LogError::Failed { .. } if is_full(&path) => LogError::Full,
+            other => other,
+        })
+    }
+
+    fn clear_secrets(&self) -> Result<usize, LogError> {
+        let count = "SELECT count(*) FROM version WHERE key >= 'secrets/' AND key < 'secrets0' AND substr(value, 1, 1) = x'7b'";
+        let count = self.connection.query_row(count, [], |it| it.get::<_, i64>(0));
+        Ok(usize::try_from(count.map_err(|it| self.explain(&it))?).unwrap_or(0))
+    }
+
+    pub(super) fn open_checked(path: &Path, directory: &Directory) -> Result<(Self, bool), LogError> {
+        let noted = Note::read(&directory.marker).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => LogError::Marker { path: directory.marker.clone() },
+            _ => failed(&directory.marker, &error),
+        })?;
+        let len = |path: &Path| match fs::metadata(path) {
+            Ok(found) => Ok(Some(found.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(path, &error)),
+        };
+        let found = len(path)?;
+        if found.unwrap_or(0) == 0 {
+            let has_log = 0 < len(&beside(path, "-wal"))?.unwrap_or(0);
+            let had_cluster = directory.had_cluster && !directory.new_cluster;
+            if noted.is_some() || had_cluster || has_log {
+                let what = if found.is_none() { "missing" } else { "empty" };
+                return Err(LogError::Lost { path: path.to_owned(), what });
+            }
+        }
+        // What a conversion or a restore left that was killed.
+        for end in COMPANIONS.into_iter().chain([""]) {
+            let partial = beside(&beside(path, ".partial"), end);
+            super::remove(&partial).map_err(|it| failed(&partial, &it))?;
+        }
+        let mut log = Self::open_file(path)?;
+        if let Some(noted) = &noted {
+            // What is left of a write-ahead log stays as it is until the database is known to be whole.
+            log.keep_wal()?;
+            log.check_against(noted)?;
+        }
+        log.prepare().map_err(|it| log.explain(&it))?;
+        let uid = match log.cluster_uid()? {
+            Some(uid) => uid,
+            None => log.set_cluster_uid()?,
+        };
+        if noted.is_none() {
+            let revision = log.last_revision().unwrap_or(0);
+            let write = Note { uid, revision }.write(&directory.marker);
+            write.map_err(|it| failed(&directory.marker, &it))?;
+        } else {
+            log.release_wal()?;
+        }
+        log.guard = Some(Guard::open(path, &directory.marker).map_err(|it| failed(path, &it))?);
+        log.reserve = Reserve::open(path).ok();
+        let is_adopted = noted.is_none() && 0 < found.unwrap_or(0);
+        Ok((log, is_adopted))
+    }
+
+    fn check_against(&self, noted: &Note) -> Result<(), LogError> {
+        let found = self.cluster_uid()?;
+        if found.as_ref() != Some(&noted.uid) {
+            let expected = noted.uid.clone();
+            return Err(LogError::OtherCluster { path: self.path.clone(), found, expected });
+        }
+        match self.last_revision() {
+            Some(found) if found < noted.revision => {
+                Err(LogError::Behind { path: self.path.clone(), found, expected: noted.revision })
+            }
+            // What cannot say how far it is will be found damaged.
+            _ => Ok(()),
+        }
+    }
+
+    /// The UID that the database has had since it was made or adopted; backups and what is restored from them have the same.
+    pub(super) fn cluster_uid(&self) -> Result<Option<String>, LogError> {
+        let has_table = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'cluster'";
+        let has_table = self.connection.query_row(has_table, [], |it| it.get::<_, i64>(0));
+        if has_table.map_err(|it| self.explain(&it))? == 0 {
+            return Ok(None);
+        }
+        let uid = self.connection.query_row("SELECT uid FROM cluster", [], |it| it.get(0));
+        uid.optional().map_err(|it| self.explain(&it))
+    }
+
+    pub(super) fn set_cluster_uid(&mut self) -> Result<String, LogError> {
+        let uid = Uuid::new_v4().to_string();
+        let set = |log: &mut Self| -> rusqlite::Result<()> {
+            let transaction = log.connection.transaction()?;
+            insert_uid(&transaction, &uid)?;
+            transaction.commit()
+        };
+        set(self).map_err(|it| self.explain(&it))?;
+        // It is in the file itself, and not lost with the write-ahead log.
+        self.checkpoint()?;
+        Ok(uid)
+    }
+
+    fn keep_wal(&self) -> Result<(), LogError> {
+        self.set_keep_wal(true)
+    }
+
+    fn release_wal(&self) -> Result<(), LogError> {
+        self.set_keep_wal(false)
+    }
+
+    /// Whether the write-ahead log stays where it is when the database is closed.
+    pub(super) fn set_keep_wal(&self, is_kept: bool) -> Result<(), LogError> {
+        let set = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, is_kept);
+        set.map(drop).map_err(|it| self.explain(&it))
+    }
+
+    /// Creates the file if there is none, and refuses a write-ahead log that is damaged.
+    fn open_file(path: &Path) -> Result<Self, LogError> {
+        super::make_private(path).map_err(|it| failed(path, &it))?;
+        if wal::is_damaged(&beside(path, "-wal")).map_err(|it| failed(path, &it))? {
+            let why = "in its write-ahead log there are commits that can no longer be read";
+            return Err(super::damaged(path, why));
+        }
+        Self::existing(path.to_owned())
+    }
+
+    /// Watches over the files of an open data directory.
+    pub fn guard(&self) -> Option<Guard> {
+        self.guard.clone()
+    }
+
+    /// A database on its own, without a data directory around it.
+    pub fn open(path: &Path) -> Result<Self, LogError> {
+        let path = std::path::absolute(path).map_err(|it| failed(path, &it))?;
+        let mut log = Self::open_file(&path)?;
+        log.prepare().map_err(|it| log.explain(&it))?;
+        Ok(log)
+    }
+}
+
+pub(super) fn insert_uid(transaction: &Transaction<'_>, uid: &str) -> rusqlite::Result<()> {
+    transaction.execute_batch("CREATE TABLE IF NOT EXISTS cluster (uid TEXT NOT NULL) STRICT")?;
+    transaction.execute("INSERT INTO cluster VALUES (?1)", [uid]).map(drop)
+}
+
+/// Whether the file system has no room for a page.
+fn is_full(path: &Path) -> bool {
+    let free = |it: rustix::fs::StatVfs| it.f_bavail.saturating_mul(it.f_frsize) < 64 << 10;
+    path.parent().is_some_and(|it| rustix::fs::statvfs(it).is_ok_and(free))
+}
+
+/// For a new cluster: puts a database aside that cannot be opened, and refuses if there is a sound one.
+fn make_way(path: &Path, directory: &Directory) -> Result<(), LogError> {
+    let asked = Directory { new_cluster: false, ..directory.clone() };
+    let opened = Sqlite::open_checked(path, &asked).and_then(|(mut log, _)| {
+        log.keep_wal()?;
+        let revision = Db::check(&mut log)?.revision();
+        log.release_wal()?;
+        Ok(revision)
+    });
+    match opened {
+        Ok(Store::FIRST) => return Ok(()),
+        Ok(_) => return Err(LogError::HasCluster { path: path.to_owned() }),
+        Err(
+            LogError::Lost { .. }
+            | LogError::Behind { .. }
+            | LogError::OtherCluster { .. }
+            | LogError::Marker { .. }
+            | LogError::Damaged { .. },
+        ) => {}
+        Err(other) => return Err(other),
+    }
+    let make = || {
+        put_aside(path)?;
+        super::remove(&directory.marker)
+    };
+    make().map_err(|it| failed(path, &it))
+}

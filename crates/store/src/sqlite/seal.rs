@@ -1,0 +1,266 @@
+//! Encryption at rest: values of Secrets are sealed with AES-256-GCM before they are written, and opened when they are read.
+//!
+//! Each value has a key of its own, derived from the key in the file and 96 random bits, and a random nonce of 96 bits more: so values
+//! need not be counted to keep nonces from meeting. What is authenticated beside the value is its key in the store and its revision:
+//! no value can be put in the place of another one, or of an older one.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::hmac;
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use crate::Revision;
+
+/// What is sealed: the kind, with its slash.
+const SEALED_KIND: &str = "secrets/";
+
+/// Begins a sealed value. What is not sealed is JSON and begins with a brace.
+const MAGIC: &[u8] = b"\0muster:aes-256-gcm:1:";
+
+const KEY_BYTES: usize = 32;
+const SALT_BYTES: usize = 12;
+const NONCE_BYTES: usize = 12;
+
+/// Keys that one file may have: rotation adds one at a time, and old ones are removed when no backup needs them.
+const KEYS_MAX: usize = 64;
+
+const TITLE: &str = "# Keys for Secrets at rest: the first one writes, all of them read. Keep a copy: without it Secrets are lost.\n";
+
+/// The keys of a key file, in its order. Clones are the same.
+#[derive(Clone)]
+pub struct Keys(Arc<Vec<Key>>);
+
+struct Key {
+    id: String,
+    secret: [u8; KEY_BYTES],
+}
+
+/// Never the keys themselves.
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|it| &it.id)).finish()
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    #[error("read the encryption keys in {}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("write the encryption keys to {}", path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("line {line} of {} is not a key: each line is an ID and 32 bytes in base64", path.display())]
+    Line { path: PathBuf, line: usize },
+    #[error("{} has no keys, or more than {KEYS_MAX}", path.display())]
+    Count { path: PathBuf },
+    #[error("others may read {}: make its mode 0600, and rotate the keys if somebody may have", path.display())]
+    Loose { path: PathBuf },
+    #[error("the system has no random numbers")]
+    Random,
+}
+
+impl Keys {
+    /// Reads a key file. Others than its owner must not be able to.
+    pub fn read(path: &Path) -> Result<Self, KeysError> {
+        use std::os::unix::fs::MetadataExt as _;
+        let failed = |source| KeysError::Read { path: path.to_owned(), source };
+        if std::fs::metadata(path).map_err(failed)?.mode() & 0o077 != 0 {
+            return Err(KeysError::Loose { path: path.to_owned() });
+        }
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let mut keys: Vec<Key> = Vec::new();
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let wrong = || KeysError::Line { path: path.to_owned(), line: at + 1 };
+            let (id, secret) = line.split_once(' ').ok_or_else(wrong)?;
+            let is_id = |it: &str| {
+                (1..=64).contains(&it.len()) && it.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
+            };
+            let secret: [u8; KEY_BYTES] =
+                BASE64.decode(secret.trim()).ok().and_then(|it| it.try_into().ok()).ok_or_else(wrong)?;
+            if !is_id(id) || keys.iter().any(|it| it.id == id) {
+                return Err(wrong());
+            }
+            keys.push(Key { id: id.to_owned(), secret });
+        }
+        if keys.is_empty() || KEYS_MAX < keys.len() {
+            return Err(KeysError::Count { path: path.to_owned() });
+        }
+        Ok(Self(Arc::new(keys)))
+    }
+
+    /// Writes a key file with a new key before those that `self` has.
+    pub fn add_to(kept: Option<&Self>, path: &Path) -> Result<Self, KeysError> {
+        let mut random = [0; KEY_BYTES + 4];
+        SystemRandom::new().fill(&mut random).map_err(|_| KeysError::Random)?;
+        let (secret, id) = random.split_at(KEY_BYTES);
+        let id: String = id.iter().map(|it| format!("{it:02x}")).collect();
+        let mut text = format!("{TITLE}{id} {}\n", BASE64.encode(secret));
+        for key in kept.iter().flat_map(|it| it.0.iter()) {
+            text.push_str(&format!("{} {}\n", key.id, BASE64.encode(key.secret)));
+        }
+        let written = muster_files::write_private(path, text.as_bytes());
+        written.map_err(|source| KeysError::Write { path: path.to_owned(), source })?;
+        Self::read(path)
+    }
+
+    /// The ID of the key that writes.
+    pub fn id(&self) -> &str {
+        &self.0[0].id
+    }
+
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.0.iter().any(|it| it.id == id)
+    }
+
+    /// The value as it is written, if it is one that is sealed.
+    pub(super) fn seal(
+        &self,
+        key: &str,
+        revision: Revision,
+        value: &[u8],
+    ) -> Result<Option<Vec<u8>>, String> {
+        if !is_secret(key) {
+            return Ok(None);
+        }
+        let writer = &self.0[0];
+        let mut random = [0; SALT_BYTES + NONCE_BYTES];
+        SystemRandom::new().fill(&mut random).map_err(|_| "the system has no random numbers".to_owned())?;
+        let mut sealed =
+            Vec::with_capacity(MAGIC.len() + writer.id.len() + 1 + random.len() + value.len() + 16);
+        sealed.extend_from_slice(MAGIC);
+        sealed.extend_from_slice(writer.id.as_bytes());
+        sealed.push(b':');
+        sealed.extend_from_slice(&random);
+        let mut content = value.to_vec();
+        let (salt, nonce) = random.split_at(SALT_BYTES);
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| "a nonce has 12 bytes".to_owned())?;
+        let tag = writer.derived(salt).seal_in_place_separate_tag(nonce, aad(key, revision), &mut content);
+        let tag = tag.map_err(|_| "a value could not be encrypted".to_owned())?;
+        sealed.extend_from_slice(&content);
+        sealed.extend_from_slice(tag.as_ref());
+        Ok(Some(sealed))
+    }
+
+    /// The value as it was before it was sealed; nothing if it was not. `Err` says why it cannot be opened.
+    pub(super) fn open(
+        &self,
+        key: &str,
+        revision: Revision,
+        value: &[u8],
+    ) -> Result<Option<Vec<u8>>, Unopened> {
+        let Some((id, rest)) = parts(value) else { return Ok(None) };
+        let reader = self.0.iter().find(|it| it.id == id).ok_or_else(|| Unopened::NoKey(id.to_owned()))?;
+        let (random, content) = rest.split_at_checked(SALT_BYTES + NONCE_BYTES).ok_or(Unopened::Changed)?;
+        let (salt, nonce) = random.split_at(SALT_BYTES);
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| Unopened::Changed)?;
+        let mut content = content.to_vec();
+        let opened = reader.derived(salt).open_in_place(nonce, aad(key, revision), &mut content);
+        let len = opened.map_err(|_| Unopened::Changed)?.len();
+        content.truncate(len);
+        Ok(Some(content))
+    }
+}
+
+/// Why a sealed value cannot be opened.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unopened {
+    NoKey(String),
+    /// It is not what was written under this name at this revision.
+    Changed,
+}
+
+pub(super) fn is_secret(key: &str) -> bool {
+    key.starts_with(SEALED_KIND)
+}
+
+/// Whether the value is sealed.
+#[cfg(test)]
+fn is_sealed(value: &[u8]) -> bool {
+    parts(value).is_some()
+}
+
+/// The ID of the key, and what follows it.
+fn parts(value: &[u8]) -> Option<(&str, &[u8])> {
+    let rest = value.strip_prefix(MAGIC)?;
+    let end = rest.iter().position(|it| *it == b':')?;
+    Some((str::from_utf8(&rest[..end]).ok()?, &rest[end + 1..]))
+}
+
+fn aad(key: &str, revision: Revision) -> Aad<Vec<u8>> {
+    Aad::from([&revision.to_le_bytes()[..], key.as_bytes()].concat())
+}
+
+impl Key {
+    /// The key of one value. Upstream: the same idea as KMS v2's derived data keys.
+    fn derived(&self, salt: &[u8]) -> LessSafeKey {
+        let derived = hmac::sign(
+            &hmac::Key::new(hmac::HMAC_SHA256, &self.secret),
+            &[b"muster secret value 1 ", salt].concat(),
+        );
+        let key = UnboundKey::new(&AES_256_GCM, derived.as_ref())
+            .expect("SHA-256 gives as many bytes as the key has");
+        LessSafeKey::new(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("muster-keys-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn a_sealed_value_opens_under_its_own_name_and_revision_alone() {
+        let file = path("seal");
+        let keys = Keys::add_to(None, &file).unwrap();
+        let (key, value) = ("secrets/default/a", b"{\"data\":{}}");
+        let sealed = keys.seal(key, 7, value).unwrap().unwrap();
+        assert!(is_sealed(&sealed) && !is_sealed(value));
+        assert!(!sealed.windows(4).any(|it| it == b"data"));
+        assert_ne!(keys.seal(key, 7, value).unwrap().unwrap(), sealed, "no two are alike");
+        assert_eq!(keys.open(key, 7, &sealed), Ok(Some(value.to_vec())));
+        assert_eq!(keys.open(key, 7, value), Ok(None), "what is not sealed is read as it is");
+        assert_eq!(keys.open("secrets/default/b", 7, &sealed), Err(Unopened::Changed));
+        assert_eq!(keys.open(key, 8, &sealed), Err(Unopened::Changed));
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[at] ^= 1;
+            assert_ne!(keys.open(key, 7, &changed).ok().flatten().as_deref(), Some(&value[..]), "byte {at}");
+        }
+        assert_eq!(keys.seal("configmaps/default/a", 7, value), Ok(None), "only Secrets are sealed");
+        std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn a_key_file_is_rotated_and_read_by_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let file = path("rotate");
+        let old = Keys::add_to(None, &file).unwrap();
+        let sealed = old.seal("secrets/a/b", 1, b"x").unwrap().unwrap();
+        let new = Keys::add_to(Some(&old), &file).unwrap();
+        assert_ne!(new.id(), old.id());
+        assert_eq!(new.open("secrets/a/b", 1, &sealed), Ok(Some(b"x".to_vec())));
+        let theirs = new.seal("secrets/a/b", 1, b"x").unwrap().unwrap();
+        assert_eq!(old.open("secrets/a/b", 1, &theirs), Err(Unopened::NoKey(new.id().to_owned())));
+        assert!(!format!("{new:?}").contains(&BASE64.encode(new.0[0].secret)));
+
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(Keys::read(&file), Err(KeysError::Loose { .. })));
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        for wrong in ["", "# none\n", "a", "a YQ==\n"] {
+            std::fs::write(&file, wrong).unwrap();
+            assert!(Keys::read(&file).is_err(), "{wrong:?}");
+        }
+        std::fs::remove_file(file).unwrap();
+    }
+}

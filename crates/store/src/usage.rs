@@ -1,0 +1,149 @@
+//! How much a store holds, and how much it may.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::Record;
+
+/// Bytes of all records, and of those of each namespace: keys and values, as they are in memory and in backups. It is kept up to date
+/// with every commit, and is exact.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Usage {
+    bytes: usize,
+    namespaces: HashMap<Box<str>, usize>,
+}
+
+impl Usage {
+    /// Of everything.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn of_namespace(&self, namespace: &str) -> usize {
+        self.namespaces.get(namespace).copied().unwrap_or(0)
+    }
+
+    /// The namespaces that hold most, the largest first.
+    pub fn largest(&self, count: usize) -> Vec<(&str, usize)> {
+        let mut all: Vec<_> = self.namespaces.iter().map(|(name, bytes)| (&**name, *bytes)).collect();
+        all.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+        all.truncate(count);
+        all
+    }
+
+    pub(crate) fn add(&mut self, record: &Record) {
+        let bytes = weight(record);
+        self.bytes += bytes;
+        let Some(namespace) = namespace_of(&record.key) else { return };
+        match self.namespaces.get_mut(namespace) {
+            Some(held) => *held += bytes,
+            None => drop(self.namespaces.insert(namespace.into(), bytes)),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, record: &Record) {
+        let bytes = weight(record);
+        self.bytes -= bytes;
+        let Some(namespace) = namespace_of(&record.key) else { return };
+        let held = self.namespaces.get_mut(namespace).expect("what is removed was added");
+        *held -= bytes;
+        if *held == 0 {
+            self.namespaces.remove(namespace);
+        }
+    }
+}
+
+/// What a record counts.
+pub(crate) fn weight(record: &Record) -> usize {
+    record.key.len() + record.value.len()
+}
+
+/// The middle part of a key, if it has three.
+pub(crate) fn namespace_of(key: &str) -> Option<&str> {
+    let (namespace, _) = key.split_once('/')?.1.split_once('/')?;
+    (!namespace.is_empty()).then_some(namespace)
+}
+
+/// How much a store may hold. What is there already stays, however much it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub bytes_max: usize,
+    /// Of these, what only [`Class::System`] may use.
+    pub reserved_bytes: usize,
+    /// One namespace, except by [`Class::System`].
+    pub namespace_bytes_max: usize,
+}
+
+impl Limits {
+    pub const NONE: Self = Self { bytes_max: usize::MAX, reserved_bytes: 0, namespace_bytes_max: usize::MAX };
+
+    /// The last tenth is reserved, and one namespace may use half.
+    pub fn of(bytes_max: usize) -> Self {
+        Self { bytes_max, reserved_bytes: bytes_max / 10, namespace_bytes_max: bytes_max / 2 }
+    }
+
+    /// Rule: a write that makes the store larger is refused at its limits; one that does not, or removes something, never is.
+    pub(crate) fn check(
+        self,
+        class: Class,
+        growth: isize,
+        bytes: usize,
+        namespace: Option<(&str, usize)>,
+    ) -> Result<(), OverLimit> {
+        let growth = usize::try_from(growth).unwrap_or(0);
+        if growth == 0 || class == Class::Removal {
+            return Ok(());
+        }
+        let bytes_max = match class {
+            Class::System | Class::Removal => self.bytes_max,
+            Class::Ordinary => self.bytes_max - self.reserved_bytes,
+        };
+        if bytes_max < bytes.saturating_add(growth) {
+            return Err(OverLimit { namespace: None, bytes, bytes_max });
+        }
+        match namespace {
+            Some((namespace, bytes))
+                if class == Class::Ordinary && self.namespace_bytes_max < bytes.saturating_add(growth) =>
+            {
+                let namespace = Some(namespace.to_owned());
+                Err(OverLimit { namespace, bytes, bytes_max: self.namespace_bytes_max })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What a write is for, which decides what room it may use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Class {
+    #[default]
+    Ordinary,
+    /// What keeps the cluster running: it may use the reserved part.
+    System,
+    /// It deletes something, or marks it as being deleted: it is never refused for want of room, as long as the disk has any.
+    Removal,
+}
+
+/// The store, or a namespace of it, may not grow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OverLimit {
+    /// Nothing if it is the whole store.
+    pub namespace: Option<String>,
+    pub bytes: usize,
+    pub bytes_max: usize,
+}
+
+impl fmt::Display for OverLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { namespace, bytes, bytes_max } = self;
+        match namespace {
+            None => write!(f, "exceeded store limit: {bytes} of {bytes_max} bytes are used")?,
+            Some(name) => {
+                write!(f, "exceeded store limit of namespace {name}: {bytes} of {bytes_max} bytes are used")?;
+            }
+        }
+        f.write_str(": delete something first")
+    }
+}
+
+impl std::error::Error for OverLimit {}
