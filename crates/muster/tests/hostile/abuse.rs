@@ -1,0 +1,658 @@
+//! The abuses, each a function that any identity can commit. An abuse ends by itself, or is ended when its time is up.
+//!
+//! An abuse counts the answers it gets. It reports `broken:` only where the server did what it must never do: panic (a connection
+//! that ends in the middle of an ordinary request, or 500), serve a request with rights that the identity does not have, or
+//! store what is over a limit.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::StatusCode;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::connection::{Credential, Failure, Http2, token};
+use crate::identity::{Attacker, TEAM, VAULT};
+
+pub(crate) type Abuse = fn(Attacker, Outcome) -> BoxFuture<'static, Result<(), Failure>>;
+
+pub(crate) const ABUSES: &[(&str, Abuse)] = &[
+    ("open bodies", |it, outcome| Box::pin(open_bodies(it, outcome))),
+    ("zero HTTP/2 window", |it, outcome| Box::pin(zero_window(it, outcome))),
+    ("watch flood", |it, outcome| Box::pin(watch_flood(it, outcome))),
+    ("request flood", |it, outcome| Box::pin(request_flood(it, outcome))),
+    ("JSON bombs", |it, outcome| Box::pin(json_bombs(it, outcome))),
+    ("YAML bombs", |it, outcome| Box::pin(yaml_bombs(it, outcome))),
+    ("patch bombs", |it, outcome| Box::pin(patch_bombs(it, outcome))),
+    ("growing object", |it, outcome| Box::pin(growing_object(it, outcome))),
+    ("filling the store", |it, outcome| Box::pin(fill_store(it, outcome))),
+    ("slow reads", |it, outcome| Box::pin(slow_reads(it, outcome))),
+    ("slow bodies", |it, outcome| Box::pin(slow_bodies(it, outcome))),
+    ("slow headers", |it, outcome| Box::pin(slow_headers(it, outcome))),
+    ("connection flood", |it, outcome| Box::pin(connection_flood(it, outcome))),
+    ("rapid reset", |it, outcome| Box::pin(rapid_reset(it, outcome))),
+    ("header bytes above 0x7f", |it, outcome| Box::pin(header_bytes(it, outcome))),
+    ("stale credentials", |it, outcome| Box::pin(stale_credentials(it, outcome))),
+    ("foreign subresources", |it, outcome| Box::pin(foreign_subresources(it, outcome))),
+    ("selector and path tricks", |it, outcome| Box::pin(path_tricks(it, outcome))),
+];
+
+/// Streams or connections that one abuse holds open at once: more than a client may have, and few enough for this machine.
+const HELD: usize = 450;
+
+/// Size of one large body.
+const LARGE: usize = 3 << 20;
+
+/// How often each answer came.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outcome(Arc<Mutex<BTreeMap<String, u64>>>);
+
+impl Outcome {
+    fn count(&self, what: impl Into<String>) {
+        *self.0.lock().expect("no panic").entry(what.into()).or_default() += 1;
+    }
+
+    fn broken(&self, what: impl fmt::Display) {
+        self.count(format!("broken: {what}"));
+    }
+
+    /// Counts an answer. An ordinary request is answered, and never with a panic.
+    fn answer(&self, answered: &Result<(StatusCode, Bytes), Failure>) {
+        match answered {
+            Ok((StatusCode::INTERNAL_SERVER_ERROR, body)) => {
+                let start: String = String::from_utf8_lossy(body).chars().take(300).collect();
+                self.broken(format!("500: {start}"));
+            }
+            Ok((status, _)) => self.count(status.as_str()),
+            Err(_) => self.count("closed"),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = self.0.lock().expect("no panic");
+        let counts: Vec<String> = counts.iter().map(|(what, count)| format!("{what} × {count}")).collect();
+        f.write_str(&counts.join(", "))
+    }
+}
+
+impl Attacker {
+    async fn http2(&self) -> Result<Http2, Failure> {
+        self.endpoint.http2(&self.credential, 1 << 20).await
+    }
+
+    /// A path that this identity may write to, with a body that is accepted; anonymous clients have none.
+    fn own_write(&self) -> (&'static str, &'static str) {
+        match self.name {
+            "editor" => ("POST", "/api/v1/namespaces/team/configmaps"),
+            "anonymous" => ("GET", "/version"),
+            _ => ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"),
+        }
+    }
+}
+
+/// Streams whose request bodies never end.
+async fn open_bodies(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let mut connection = attacker.http2().await?;
+    let (method, path) = attacker.own_write();
+    let mut held = Vec::new();
+    for _ in 0..HELD {
+        let Ok(sender) = connection.sender.clone().ready().await else { break };
+        connection.sender = sender;
+        let request = connection.request(method, path).body(())?;
+        let Ok((response, mut stream)) = connection.sender.send_request(request, false) else { break };
+        let _ = stream.send_data(Bytes::from_static(b"{"), false);
+        outcome.count("opened");
+        let outcome = outcome.clone();
+        held.push((
+            stream,
+            tokio::spawn(async move {
+                match response.await {
+                    Ok(response) => outcome.count(response.status().as_str()),
+                    Err(_) => outcome.count("reset"),
+                }
+            }),
+        ));
+    }
+    std::future::pending::<()>().await;
+    Ok(())
+}
+
+/// Large responses over a connection that accepts no data.
+async fn zero_window(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let mut connection = attacker.endpoint.http2(&attacker.credential, 0).await?;
+    let mut held = Vec::new();
+    let review = json!({"spec": {"resourceAttributes": {"verb": "x".repeat(200_000), "resource": "pods"}}})
+        .to_string();
+    for index in 0..HELD {
+        let Ok(sender) = connection.sender.clone().ready().await else { break };
+        connection.sender = sender;
+        // A list, a document of half a megabyte, and an object that is echoed.
+        let (method, path, body) = match index % 3 {
+            0 => ("GET", "/openapi/v2", Bytes::new()),
+            1 => ("GET", "/api/v1/nodes", Bytes::new()),
+            _ => (
+                "POST",
+                "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+                Bytes::from(review.clone()),
+            ),
+        };
+        let request = connection.request(method, path).body(())?;
+        let Ok((response, mut stream)) = connection.sender.send_request(request, body.is_empty()) else {
+            break;
+        };
+        if !body.is_empty() {
+            stream.reserve_capacity(body.len());
+            let _ = stream.send_data(body, true);
+        }
+        let outcome = outcome.clone();
+        held.push(tokio::spawn(async move {
+            match response.await {
+                // The body stays unread for as long as it is held.
+                Ok(response) => {
+                    outcome.count(response.status().as_str());
+                    let body = response.into_body();
+                    tokio::time::sleep(Duration::from_secs(600)).await;
+                    drop(body);
+                }
+                Err(_) => outcome.count("reset"),
+            }
+        }));
+    }
+    std::future::pending::<()>().await;
+    Ok(())
+}
+
+/// As many watches as the server takes, over ten connections.
+async fn watch_flood(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let path = match attacker.name {
+        "editor" => "/api/v1/namespaces/team/configmaps?watch=1",
+        "node" => "/api/v1/services?watch=1",
+        _ => "/api/v1/pods?watch=1",
+    };
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        let mut connection = attacker.http2().await?;
+        for _ in 0..HELD {
+            let Ok(Ok(sender)) =
+                tokio::time::timeout(Duration::from_secs(1), connection.sender.clone().ready()).await
+            else {
+                break;
+            };
+            connection.sender = sender;
+            let request = connection.request("GET", path).body(())?;
+            let Ok((response, _)) = connection.sender.send_request(request, true) else { break };
+            let outcome = outcome.clone();
+            held.push(tokio::spawn(async move {
+                if let Ok(response) = response.await {
+                    outcome.count(response.status().as_str());
+                    let body = response.into_body();
+                    tokio::time::sleep(Duration::from_secs(600)).await;
+                    drop(body);
+                }
+            }));
+        }
+        held.push(tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            drop(connection);
+        }));
+    }
+    std::future::pending::<()>().await;
+    Ok(())
+}
+
+/// 64 requests in flight, one after the other.
+async fn request_flood(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let mut workers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (attacker, outcome) = (attacker.clone(), outcome.clone());
+        workers.spawn(async move {
+            let Ok(connection) = attacker.http2().await else { return };
+            let mut senders = tokio::task::JoinSet::new();
+            let connection = Arc::new(connection);
+            for _ in 0..8 {
+                let (connection, outcome) = (connection.clone(), outcome.clone());
+                senders.spawn(async move {
+                    for _ in 0..200 {
+                        let Ok(mut sender) = connection.sender.clone().ready().await else { return };
+                        let request = connection.request("GET", "/api/v1/namespaces/team/configmaps?limit=5");
+                        let Ok(request) = request.body(()) else { return };
+                        let Ok((response, _)) = sender.send_request(request, true) else { return };
+                        let Ok(response) = response.await else { return };
+                        outcome.count(response.status().as_str());
+                        let mut body = response.into_body();
+                        while let Some(Ok(piece)) = body.data().await {
+                            let _ = body.flow_control().release_capacity(piece.len());
+                        }
+                    }
+                });
+            }
+            while senders.join_next().await.is_some() {}
+        });
+    }
+    while workers.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// Bodies of many small objects, where few were expected.
+async fn json_bombs(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let many = "{\"\":0},".repeat(LARGE / 7 - 100);
+    let many = many.trim_end_matches(',');
+    let reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let deep = format!("{}{}", "{\"a\":".repeat(100_000), "}".repeat(100_000));
+    let bodies = [
+        ("POST", reviews, format!("{{\"metadata\":{{\"managedFields\":[{many}]}},\"spec\":{{}}}}")),
+        ("POST", reviews, format!("{{\"spec\":{{\"extra\":{{\"a\":[{many}]}}}}}}")),
+        ("POST", reviews, deep),
+        (
+            "POST",
+            "/api/v1/namespaces/team/configmaps",
+            format!("{{\"metadata\":{{\"name\":\"bomb\"}},\"unknown\":[{many}]}}"),
+        ),
+        (
+            "POST",
+            "/apis/apps/v1/namespaces/team/controllerrevisions",
+            format!("{{\"metadata\":{{\"name\":\"bomb\"}},\"revision\":1,\"data\":{{\"a\":[{many}]}}}}"),
+        ),
+    ];
+    for _ in 0..4 {
+        let mut connection = attacker.http2().await?;
+        for (method, path, body) in &bodies {
+            let request = connection.request(method, path).body(())?;
+            let answered = connection.send(request, Bytes::from(body.clone())).await;
+            outcome.answer(&answered);
+            if answered.is_err() {
+                connection = attacker.http2().await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Anchors that expand to billions of values, and deep nesting.
+async fn yaml_bombs(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let mut laughs = "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
+    for level in 1..10 {
+        let previous = vec![format!("*a{}", level - 1); 10].join(",");
+        laughs += &format!("a{level}: &a{level} [{previous}]\n");
+    }
+    let deep = format!("a: {}{}", "[".repeat(50_000), "]".repeat(50_000));
+    for _ in 0..5 {
+        let mut connection = attacker.http2().await?;
+        for body in [&laughs, &deep] {
+            for (method, path, media_type) in [
+                ("POST", "/api/v1/namespaces/team/configmaps", "application/yaml"),
+                ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "application/yaml"),
+                (
+                    "PATCH",
+                    "/api/v1/namespaces/team/configmaps/yaml?fieldManager=x",
+                    "application/apply-patch+yaml",
+                ),
+            ] {
+                let mut request = connection.request(method, path).body(())?;
+                request.headers_mut().insert("content-type", media_type.parse()?);
+                let answered = connection.send(request, Bytes::from(body.clone())).await;
+                outcome.answer(&answered);
+                if answered.is_err() {
+                    connection = attacker.http2().await?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Patches that double a value with every operation, or have very many operations.
+async fn patch_bombs(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let mut connection = attacker.http2().await?;
+    let made = json!({"metadata": {"name": "patched"}, "data": {"a": "x".repeat(1_000)}}).to_string();
+    let request = connection.request("POST", "/api/v1/namespaces/team/configmaps").body(())?;
+    outcome.answer(&connection.send(request, Bytes::from(made)).await);
+    let doubled: Vec<_> = (0..40)
+        .map(|it| json!({"op": "copy", "from": "/data", "path": format!("/metadata/annotations/d{it}")}))
+        .collect();
+    let copies: Vec<_> = (0..9_999)
+        .map(|it| json!({"op": "copy", "from": "/data/a", "path": format!("/data/b{it}")}))
+        .collect();
+    let tests: Vec<_> = (0..40_000).map(|_| json!({"op": "test", "path": "/data/a", "value": "y"})).collect();
+    let merge =
+        format!("{{\"metadata\":{{\"managedFields\":[{}{{}}]}}}}", "{\"\":0},".repeat(LARGE / 7 - 100));
+    for (media_type, body) in [
+        ("application/json-patch+json", serde_json::to_string(&doubled)?),
+        ("application/json-patch+json", serde_json::to_string(&copies)?),
+        ("application/json-patch+json", serde_json::to_string(&tests)?),
+        ("application/merge-patch+json", merge.clone()),
+        ("application/strategic-merge-patch+json", merge.clone()),
+        ("application/apply-patch+yaml", merge),
+    ] {
+        let path = "/api/v1/namespaces/team/configmaps/patched?fieldManager=x";
+        let mut request = connection.request("PATCH", path).body(())?;
+        request.headers_mut().insert("content-type", media_type.parse()?);
+        let answered = connection.send(request, Bytes::from(body)).await;
+        outcome.answer(&answered);
+        if answered.is_err() {
+            connection = attacker.http2().await?;
+        }
+    }
+    Ok(())
+}
+
+/// One object that grows with every patch. No response may show an object above the limit.
+async fn growing_object(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    /// 1.4 MiB, and what a response adds.
+    const STORED_MAX: usize = (14 << 20) / 10 + 10_000;
+    let mut connection = attacker.http2().await?;
+    let made = json!({"metadata": {"name": "grown"}}).to_string();
+    let request = connection.request("POST", "/api/v1/namespaces/team/configmaps").body(())?;
+    outcome.answer(&connection.send(request, Bytes::from(made)).await);
+    for index in 0..12 {
+        let patch = json!([{"op": "add", "path": if index == 0 { "/data" } else { "/data/next" },
+            "value": if index == 0 { json!({"a": ""}) } else { json!("x".repeat(300_000)) }}, 
+            {"op": "add", "path": format!("/data/k{index}"), "value": "x".repeat(300_000)}]);
+        let mut request = connection.request("PATCH", "/api/v1/namespaces/team/configmaps/grown").body(())?;
+        request.headers_mut().insert("content-type", "application/json-patch+json".parse()?);
+        let answered = connection.send(request, Bytes::from(patch.to_string())).await;
+        outcome.answer(&answered);
+        if let Ok((status, body)) = &answered
+            && status.is_success()
+            && STORED_MAX < body.len()
+        {
+            outcome.broken(format!("an object of {} bytes was stored", body.len()));
+        }
+    }
+    Ok(())
+}
+
+/// Objects of a megabyte until the server stores no more.
+async fn fill_store(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let mut connection = attacker.http2().await?;
+    let mut stored = 0;
+    for index in 0..150 {
+        let body =
+            json!({"metadata": {"name": format!("fill-{index}")}, "data": {"a": "x".repeat(1_000_000)}});
+        let request = connection.request("POST", "/api/v1/namespaces/team/configmaps").body(())?;
+        let answered = connection.send(request, Bytes::from(body.to_string())).await;
+        outcome.answer(&answered);
+        stored += usize::from(matches!(&answered, Ok((StatusCode::CREATED, _))));
+        if answered.is_err() {
+            connection = attacker.http2().await?;
+        }
+    }
+    if 64 < stored {
+        outcome.broken(format!("{stored} MB were stored, more than half of the store's limit"));
+    }
+    Ok(())
+}
+
+/// Responses that are read one byte at a time over HTTP/1.
+async fn slow_reads(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let authorization =
+        token(&attacker.credential).map_or_else(String::new, |it| format!("authorization: Bearer {it}\r\n"));
+    let mut readers = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let Ok(mut stream) = attacker.endpoint.tls(&attacker.credential, b"http/1.1").await else {
+            outcome.count("closed");
+            continue;
+        };
+        let request = format!("GET /openapi/v2 HTTP/1.1\r\nhost: localhost\r\n{authorization}\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let outcome = outcome.clone();
+        readers.spawn(async move {
+            let mut byte = [0];
+            while let Ok(1) = stream.read(&mut byte).await {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            outcome.count("ended");
+        });
+    }
+    while readers.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// Bodies that come one byte at a time over HTTP/1.
+async fn slow_bodies(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let authorization =
+        token(&attacker.credential).map_or_else(String::new, |it| format!("authorization: Bearer {it}\r\n"));
+    let mut writers = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let Ok(mut stream) = attacker.endpoint.tls(&attacker.credential, b"http/1.1").await else {
+            outcome.count("closed");
+            continue;
+        };
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100000\r\n{authorization}\r\n"
+        );
+        stream.write_all(request.as_bytes()).await?;
+        let outcome = outcome.clone();
+        writers.spawn(async move {
+            while stream.write_all(b" ").await.is_ok() && stream.flush().await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            outcome.count("ended");
+        });
+    }
+    while writers.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// Request heads that never end.
+async fn slow_headers(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let mut writers = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let Ok(mut stream) = attacker.endpoint.tls(&attacker.credential, b"http/1.1").await else {
+            outcome.count("closed");
+            continue;
+        };
+        stream.write_all(b"GET /version HTTP/1.1\r\nhost: localhost\r\nx: ").await?;
+        let outcome = outcome.clone();
+        writers.spawn(async move {
+            while stream.write_all(b"x").await.is_ok() && stream.flush().await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            outcome.count("ended");
+        });
+    }
+    while writers.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// Connections that do nothing: half of them before the TLS handshake, half of them after it.
+async fn connection_flood(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let (mut plain, mut encrypted) = (Vec::new(), Vec::new());
+    for _ in 0..HELD {
+        match attacker.endpoint.tcp().await {
+            Ok(stream) => plain.push(stream),
+            Err(_) => outcome.count("refused"),
+        }
+        let handshake = attacker.endpoint.tls(&attacker.credential, b"h2");
+        match tokio::time::timeout(Duration::from_secs(2), handshake).await {
+            Ok(Ok(stream)) => encrypted.push(stream),
+            _ => outcome.count("no handshake"),
+        }
+        outcome.count("tried");
+    }
+    std::future::pending::<()>().await;
+    Ok(())
+}
+
+/// Streams that are reset as soon as they are open.
+async fn rapid_reset(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    for _ in 0..10 {
+        let mut connection = attacker.http2().await?;
+        for _ in 0..500 {
+            let Ok(sender) = connection.sender.clone().ready().await else { break };
+            connection.sender = sender;
+            let request = connection.request("GET", "/api/v1/nodes").body(())?;
+            let Ok((_, mut stream)) = connection.sender.send_request(request, true) else {
+                outcome.count("connection closed");
+                break;
+            };
+            stream.send_reset(h2::Reason::CANCEL);
+            outcome.count("reset");
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that are no ASCII, in every header that the server reads. No identity has more rights with them than without.
+async fn header_bytes(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let headers = [
+        "impersonate-user",
+        "impersonate-group",
+        "impersonate-uid",
+        "impersonate-extra-scopes",
+        "authorization",
+        "accept",
+        "content-type",
+        "if-none-match",
+        "user-agent",
+        "x-remote-user",
+        "x-remote-group",
+        "kubectl-command",
+    ];
+    for header in headers {
+        let mut connection = attacker.http2().await?;
+        for byte in (0x80..=0xff_u8).step_by(9) {
+            let value = http::HeaderValue::from_bytes(&[b'j', byte, b'r', b'g'])?;
+            let path = format!("/api/v1/namespaces/{VAULT}/secrets/payroll");
+            let mut request = connection.request("GET", &path).body(())?;
+            request.headers_mut().insert(header, value);
+            let answered = connection.send(request, Bytes::new()).await;
+            outcome.answer(&answered);
+            if matches!(&answered, Ok((status, _)) if status.is_success()) {
+                outcome.broken(format!("a secret was served for a {header} with the byte {byte:#x}"));
+            }
+            if answered.is_err() {
+                connection = attacker.http2().await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Credentials that are no longer good, or never were: each request is refused with 401.
+async fn stale_credentials(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    for _ in 0..20 {
+        for credential in attacker.stale.iter() {
+            let mut connection = attacker.endpoint.http2(credential, 1 << 20).await?;
+            for _ in 0..20 {
+                let request = connection.request("GET", "/version").body(())?;
+                let answered = connection.send(request, Bytes::new()).await;
+                outcome.answer(&answered);
+                if matches!(&answered, Ok((status, _)) if *status != StatusCode::UNAUTHORIZED) {
+                    outcome.broken("a stale credential was accepted");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Subresources of objects of others, and of objects that only controllers write.
+async fn foreign_subresources(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let mut connection = attacker.http2().await?;
+    let pod = format!("/api/v1/namespaces/{VAULT}/pods/ledger");
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "ledger", "namespace": VAULT}});
+    let binding = json!({"metadata": {"name": "ledger"}, "target": {"kind": "Node", "name": "hostile-node"}});
+    let status = json!({"status": {"phase": "Failed"}});
+    let condition = json!({"status": {"conditions": [{"type": "Approved", "status": "True"}]}});
+    for _ in 0..20 {
+        for (method, path, body) in [
+            ("POST", format!("{pod}/eviction"), &eviction),
+            ("POST", format!("{pod}/binding"), &binding),
+            ("PATCH", format!("{pod}/status"), &status),
+            ("PATCH", format!("{pod}/ephemeralcontainers"), &status),
+            ("POST", format!("{pod}/exec?command=sh"), &json!({})),
+            ("GET", format!("{pod}/log"), &json!({})),
+            (
+                "POST",
+                format!("/api/v1/namespaces/{VAULT}/serviceaccounts/default/token"),
+                &json!({"spec": {}}),
+            ),
+            ("PATCH", format!("/api/v1/namespaces/{VAULT}/status"), &status),
+            (
+                "PUT",
+                format!("/api/v1/namespaces/{VAULT}/finalize"),
+                &json!({"metadata": {"name": VAULT}, "spec": {}}),
+            ),
+            ("PATCH", "/api/v1/nodes/sim-1/status".to_owned(), &status),
+            ("PATCH", format!("{requests}/good-node/approval"), &condition),
+            ("PATCH", format!("{requests}/good-node/status"), &condition),
+            (
+                "PATCH",
+                "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/good-node".to_owned(),
+                &json!({"spec": {"holderIdentity": "hostile-node"}}),
+            ),
+        ] {
+            let mut request = connection.request(method, &path).body(())?;
+            if method == "PATCH" {
+                request.headers_mut().insert("content-type", "application/merge-patch+json".parse()?);
+            }
+            let body = if method == "GET" { Bytes::new() } else { Bytes::from(body.to_string()) };
+            let answered = connection.send(request, body).await;
+            outcome.answer(&answered);
+            if matches!(&answered, Ok((status, _)) if status.is_success()) {
+                outcome.broken(format!("{method} {path} was served"));
+            }
+            if answered.is_err() {
+                connection = attacker.http2().await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Selectors, paths and parameters that are read in more than one way. None leads into a namespace without rights.
+async fn path_tricks(attacker: Attacker, outcome: Outcome) -> Result<(), Failure> {
+    let long = format!("/api/v1/namespaces/{TEAM}/pods?labelSelector={}", "a%3Db,".repeat(5_000));
+    let many = format!("/api/v1/namespaces/{TEAM}/pods?labelSelector=a%20in%20({})", "x,".repeat(10_000));
+    let paths = [
+        format!("/api/v1/namespaces/{TEAM}/../{VAULT}/secrets/payroll"),
+        format!("/api/v1/namespaces/{TEAM}%2f..%2f{VAULT}/secrets/payroll"),
+        format!("/api/v1/namespaces/{TEAM}/secrets/..%2f..%2f{VAULT}%2fsecrets%2fpayroll"),
+        format!("/api/v1//namespaces/{VAULT}/secrets/payroll"),
+        format!("/API/V1/namespaces/{VAULT}/secrets/payroll"),
+        format!("/api/v1/namespaces/{VAULT}/secrets/payroll/"),
+        format!("/api/v1/namespaces/{VAULT}/secrets/payroll%00"),
+        format!("/api/v1/watch/namespaces/{VAULT}/secrets/payroll"),
+        format!("/api/v1/namespaces/{VAULT}/secrets?watch=T&timeoutSeconds=1"),
+        format!("/api/v1/namespaces/{VAULT}/secrets?watch=1&timeoutSeconds=9223372036854775807"),
+        format!("/api/v1/namespaces/{TEAM}/secrets?fieldSelector=metadata.namespace%3D{VAULT}&watch=0"),
+        format!("/api/v1/secrets?fieldSelector=metadata.namespace%3D{TEAM}"),
+        format!("/api/v1/namespaces/{TEAM}/configmaps?continue=AAAA&limit=-1"),
+        "/api/v1/pods?fieldSelector=spec.nodeName%3D".to_owned(),
+        long,
+        many,
+    ];
+    for _ in 0..10 {
+        for path in &paths {
+            let mut connection = attacker.http2().await?;
+            let Ok(request) = connection.request("GET", path).body(()) else { continue };
+            let answered = connection.send(request, Bytes::new()).await;
+            outcome.answer(&answered);
+            if matches!(&answered, Ok((_, body)) if contains(body, b"aHVudGVyMg") || contains(body, b"hunter2"))
+            {
+                outcome.broken(format!("{path} shows a secret"));
+            }
+        }
+    }
+    for line in
+        ["GET /version HTTP/1.1\r\n\r\n", "GET version HTTP/1.1\r\nhost: a\r\n\r\n", "\x16\x03\x01\r\n\r\n"]
+    {
+        let answer = attacker.endpoint.http1(&Credential::None, line.as_bytes()).await?;
+        let status: String = String::from_utf8_lossy(&answer).chars().skip(9).take(3).collect();
+        outcome.count(if status.is_empty() { "closed".to_owned() } else { status });
+    }
+    Ok(())
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|it| it == part)
+}

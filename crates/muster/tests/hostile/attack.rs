@@ -1,0 +1,97 @@
+//! One attack: `muster up`, four hostile identities that commit every abuse of `abuse` at once, and `neighbor` beside them as an
+//! administrator and as a node. None of the neighbors' requests may be refused or queued, every node must stay Ready, and the
+//! server's memory is bounded.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::abuse::{ABUSES, Outcome};
+use crate::connection::Endpoint;
+use crate::identity::Identities;
+use crate::neighbor::{self, Report};
+
+/// How long each abuse goes on. An abuse may end earlier.
+const ABUSE: Duration = Duration::from_secs(40);
+
+/// How long all of them may take together.
+const ABUSE_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// What came of an attack.
+pub(crate) struct Attacked {
+    /// Answers, by abuse and identity.
+    pub(crate) outcomes: BTreeMap<(&'static str, &'static str), String>,
+    pub(crate) report: Report,
+}
+
+pub(crate) fn run(dir: &Path) -> Attacked {
+    let server = Server::start(dir);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(attack(&dir.join("kubeconfig"), &server))
+}
+
+async fn attack(kubeconfig: &Path, server: &Server) -> Attacked {
+    let identities = Identities::make(kubeconfig, &Endpoint::of(kubeconfig)).await;
+    let stop = CancellationToken::new();
+    let neighbors = neighbor::start(kubeconfig, &identities, server.0.id(), stop.clone()).await;
+
+    let mut attacks = tokio::task::JoinSet::new();
+    for attacker in identities.hostile() {
+        for (name, abuse) in ABUSES {
+            let attacker = attacker.clone();
+            attacks.spawn(async move {
+                // What an abuse has counted is kept when its time is up.
+                let outcome = Outcome::default();
+                let _ = tokio::time::timeout(ABUSE, abuse(attacker.clone(), outcome.clone())).await;
+                ((*name, attacker.name), outcome.to_string())
+            });
+        }
+    }
+    let mut outcomes = BTreeMap::new();
+    let all = async {
+        while let Some(ended) = attacks.join_next().await {
+            outcomes.extend([ended.expect("an abuse does not panic")]);
+        }
+    };
+    tokio::time::timeout(ABUSE_TIMEOUT, all).await.expect("the abuses end in time");
+    stop.cancel();
+    let report = neighbors.end().await;
+    identities.check_nothing_was_changed().await;
+    Attacked { outcomes, report }
+}
+
+/// `muster up` with a small store.
+struct Server(Child);
+
+impl Server {
+    fn start(dir: &Path) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+        command.args([
+            "up",
+            "--listen",
+            "127.0.0.1:0",
+            "--sim-nodes",
+            "5",
+            "--store-bytes-max",
+            "64Mi",
+            "--data-dir",
+        ]);
+        let mut child = command.arg(dir).stdout(Stdio::piped()).spawn().expect("muster starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("it is piped");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        assert!(line.starts_with("ready: "), "muster prints: {line}");
+        Self(child)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

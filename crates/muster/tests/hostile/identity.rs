@@ -1,0 +1,200 @@
+//! The identities that take part: four hostile ones, a node that only does its work, and objects that no hostile one may touch.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+
+use crate::connection::{Credential, Endpoint};
+
+/// Namespace in which one hostile identity has the role `edit`.
+pub(crate) const TEAM: &str = "team";
+
+/// Namespace in which no hostile identity has rights.
+pub(crate) const VAULT: &str = "vault";
+
+/// Name of the node that only does its work.
+pub(crate) const GOOD_NODE: &str = "good-node";
+
+#[derive(Debug, Clone)]
+pub(crate) struct Attacker {
+    pub(crate) name: &'static str,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) credential: Credential,
+    /// Tokens that were good once: of a deleted account, of a deleted Secret, and one with a changed signature.
+    pub(crate) stale: Arc<Vec<Credential>>,
+}
+
+pub(crate) struct Identities {
+    admin: Client,
+    hostile: Vec<Attacker>,
+    pub(crate) node: Credential,
+    vault_before: Value,
+}
+
+impl Identities {
+    pub(crate) async fn make(kubeconfig: &Path, endpoint: &Endpoint) -> Self {
+        let admin = admin(kubeconfig).await;
+        for namespace in [TEAM, VAULT] {
+            let body = json!({"metadata": {"name": namespace}});
+            call(&admin, "POST", "/api/v1/namespaces", Some(body)).await.expect("a namespace");
+        }
+        make_vault(&admin).await;
+        let editor = service_account(&admin, TEAM, "builder").await;
+        let binding = json!({
+            "metadata": {"name": "builder"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+            "subjects": [{"kind": "ServiceAccount", "name": "builder", "namespace": TEAM}],
+        });
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{TEAM}/rolebindings");
+        call(&admin, "POST", &path, Some(binding)).await.expect("a role binding");
+
+        let gone = service_account(&admin, TEAM, "gone").await;
+        call(&admin, "DELETE", &format!("/api/v1/namespaces/{TEAM}/serviceaccounts/gone"), None)
+            .await
+            .expect("the account is deleted");
+        let mut forged = editor.clone();
+        forged.replace_range(forged.len() - 8.., "AAAAAAAA");
+        let stale = Arc::new(vec![Credential::Token(gone), Credential::Token(forged)]);
+
+        let attacker = |name, credential| Attacker {
+            name,
+            endpoint: endpoint.clone(),
+            credential,
+            stale: stale.clone(),
+        };
+        let default = token(&admin, "default", "default").await;
+        let hostile = vec![
+            attacker("anonymous", Credential::None),
+            attacker("service account", Credential::Token(default)),
+            attacker("editor", Credential::Token(editor)),
+            attacker("node", node_certificate(&admin, "hostile-node").await),
+        ];
+        let node = node_certificate(&admin, GOOD_NODE).await;
+        let vault_before = vault(&admin).await;
+        Self { admin, hostile, node, vault_before }
+    }
+
+    pub(crate) fn hostile(&self) -> impl Iterator<Item = &Attacker> {
+        self.hostile.iter()
+    }
+
+    /// The namespace that no hostile identity has rights in is byte for byte as it was.
+    pub(crate) async fn check_nothing_was_changed(&self) {
+        assert_eq!(vault(&self.admin).await, self.vault_before);
+    }
+}
+
+pub(crate) async fn admin(kubeconfig: &Path) -> Client {
+    client(Kubeconfig::read_from(kubeconfig).expect("a kubeconfig")).await
+}
+
+/// A well-behaved client with this credential.
+pub(crate) async fn with_certificate(endpoint: &Endpoint, credential: &Credential) -> Client {
+    let Credential::Certificate { certificate_pem, key_pem } = credential else { panic!("no certificate") };
+    let kubeconfig = json!({
+        "clusters": [{"name": "it", "cluster": {
+            "server": endpoint.url, "certificate-authority-data": BASE64.encode(&endpoint.ca_pem)}}],
+        "users": [{"name": "it", "user": {
+            "client-certificate-data": BASE64.encode(certificate_pem), "client-key-data": BASE64.encode(key_pem)}}],
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "current-context": "it",
+    });
+    client(serde_json::from_value(kubeconfig).expect("a kubeconfig")).await
+}
+
+async fn client(kubeconfig: Kubeconfig) -> Client {
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    Client::try_from(config.expect("a configuration")).expect("a client")
+}
+
+pub(crate) async fn call(
+    client: &Client,
+    method: &str,
+    path: &str,
+    body: Option<Value>,
+) -> kube::Result<Value> {
+    let media_type = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let body = body.map_or_else(Vec::new, |it| it.to_string().into_bytes());
+    let request = http::Request::builder().method(method).uri(path).header("content-type", media_type);
+    client.request(request.body(body).expect("a request")).await
+}
+
+async fn make_vault(admin: &Client) {
+    let secret = json!({"metadata": {"name": "payroll"}, "stringData": {"password": "hunter2"}});
+    let pod = json!({
+        "metadata": {"name": "ledger"},
+        "spec": {
+            "schedulerName": "none",
+            "containers": [{"name": "c", "image": "app:1", "envFrom": [{"secretRef": {"name": "payroll"}}]}],
+        },
+    });
+    let budget = json!({
+        "metadata": {"name": "ledger"},
+        "spec": {"minAvailable": 0, "selector": {"matchLabels": {"app": "ledger"}}},
+    });
+    for (path, body) in [
+        (format!("/api/v1/namespaces/{VAULT}/secrets"), secret),
+        (format!("/api/v1/namespaces/{VAULT}/pods"), pod),
+        (format!("/apis/policy/v1/namespaces/{VAULT}/poddisruptionbudgets"), budget),
+    ] {
+        call(admin, "POST", &path, Some(body)).await.expect("an object in the vault");
+    }
+    // The scheduler and the disruption controller have written what they write.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+}
+
+async fn vault(admin: &Client) -> Value {
+    let mut all = Vec::new();
+    for path in ["/api/v1/namespaces/vault/secrets", "/api/v1/namespaces/vault/pods"] {
+        all.push(call(admin, "GET", path, None).await.expect("a list")["items"].take());
+    }
+    Value::Array(all)
+}
+
+async fn service_account(admin: &Client, namespace: &str, name: &str) -> String {
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+    call(admin, "POST", &path, Some(json!({"metadata": {"name": name}}))).await.expect("a service account");
+    token(admin, namespace, name).await
+}
+
+async fn token(admin: &Client, namespace: &str, name: &str) -> String {
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+    let answer = call(admin, "POST", &path, Some(json!({"spec": {}}))).await.expect("a token");
+    answer["status"]["token"].as_str().expect("a token").to_owned()
+}
+
+/// The client certificate of a node.
+async fn node_certificate(admin: &Client, node: &str) -> Credential {
+    const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
+    params.distinguished_name.push(rcgen::DnType::CommonName, format!("system:node:{node}"));
+    let request = params.serialize_request(&key).and_then(|it| it.pem()).expect("a signing request");
+    let body = json!({
+        "metadata": {"name": node},
+        "spec": {
+            "request": BASE64.encode(request),
+            "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+            "usages": ["client auth", "digital signature"],
+        },
+    });
+    // An administrator's request for a node is approved automatically.
+    call(admin, "POST", REQUESTS, Some(body)).await.expect("a signing request");
+    for _ in 0..100 {
+        let made =
+            call(admin, "GET", &format!("{REQUESTS}/{node}"), None).await.expect("the signing request");
+        if let Some(certificate) = made["status"]["certificate"].as_str() {
+            let certificate_pem =
+                String::from_utf8(BASE64.decode(certificate).expect("base64")).expect("PEM");
+            return Credential::Certificate { certificate_pem, key_pem: key.serialize_pem() };
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the signing request of {node} was not signed within 10 s");
+}
