@@ -22,6 +22,8 @@ pub(super) struct Input {
     path: Path,
     query: Vec<(String, String)>,
     accept: &'static str,
+    /// Further headers, with values that need not be text.
+    headers: Vec<(&'static str, Vec<u8>)>,
     body: (&'static str, Vec<u8>),
 }
 
@@ -46,20 +48,26 @@ impl fmt::Debug for Input {
             self.method,
             self.uri(false).unwrap_or_default(),
             self.accept
-        )
+        )?;
+        for (name, value) in &self.headers {
+            write!(f, " {name}={}", value.escape_ascii())?;
+        }
+        Ok(())
     }
 }
 
 impl Input {
     /// Nothing if HTTP itself does not let it be said.
     pub(super) fn request(&self, in_open: bool) -> Option<Request<Full<Bytes>>> {
-        Request::builder()
+        let mut request = Request::builder()
             .method(self.method)
             .uri(self.uri(in_open)?)
             .header(ACCEPT, self.accept)
-            .header(CONTENT_TYPE, self.body.0)
-            .body(Full::new(Bytes::from(self.body.1.clone())))
-            .ok()
+            .header(CONTENT_TYPE, self.body.0);
+        for (name, value) in &self.headers {
+            request = request.header(*name, value.as_slice());
+        }
+        request.body(Full::new(Bytes::from(self.body.1.clone()))).ok()
     }
 
     fn uri(&self, in_open: bool) -> Option<String> {
@@ -107,8 +115,86 @@ pub(super) fn request(
         path,
         query,
         accept,
+        headers: Vec::new(),
         body,
     })
+}
+
+/// Requests with arbitrary bytes in every header that the server reads.
+pub(super) fn with_headers() -> impl Strategy<Value = Input> {
+    (request(path(), query(), body()), vec(header(), 1..6))
+        .prop_map(|(input, headers)| Input { headers, ..input })
+}
+
+fn header() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
+    let names = select(vec![
+        "accept",
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "host",
+        "if-none-match",
+        "impersonate-extra-authentication.kubernetes.io%2fpod-name",
+        "impersonate-extra-scopes",
+        "impersonate-group",
+        "impersonate-uid",
+        "impersonate-user",
+        "origin",
+        "sec-websocket-key",
+        "sec-websocket-protocol",
+        "sec-websocket-version",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+        "user-agent",
+        "x-forwarded-for",
+        "x-remote-extra-scopes",
+        "x-remote-group",
+        "x-remote-user",
+        "x-stream-protocol-version",
+    ]);
+    let known = select(vec![
+        "kubernetes-admin",
+        "system:masters",
+        "system:admin",
+        "system:node:n",
+        "system:nodes",
+        "system:serviceaccount:b:default",
+        "system:anonymous",
+        "guest",
+        "Bearer eyJhbGciOiJub25lIn0.e30.",
+        "Bearer abcdef.0123456789abcdef",
+        "Basic Z3Vlc3Q6Z3Vlc3Q=",
+        "websocket",
+        "SPDY/3.1",
+        "v5.channel.k8s.io",
+        "base64url.bearer.authorization.k8s.io.Z3Vlc3Q",
+        "identity",
+        "gzip",
+        "chunked",
+        "100-continue",
+    ]);
+    let values = prop_oneof![
+        4 => known.prop_map(|it| it.as_bytes().to_vec()),
+        // A known value with one byte changed, mostly to one that is no ASCII.
+        4 => (known_bytes(), any::<prop::sample::Index>(), 0x80..=0xff_u8).prop_map(|(mut value, at, byte)| {
+            let at = at.index(value.len());
+            value[at] = byte;
+            value
+        }),
+        2 => vec(0x20..=0xff_u8, 0..40),
+        1 => "\\PC{0,20}".prop_map(String::into_bytes),
+    ];
+    (names, values)
+}
+
+fn known_bytes() -> impl Strategy<Value = Vec<u8>> {
+    select(vec!["kubernetes-admin", "system:masters", "j\u{f6}rg", "Bearer abc", "guest"])
+        .prop_map(|it| it.as_bytes().to_vec())
 }
 
 /// Lists, watches and deletes of what was chosen, for these are what read selectors and pages.

@@ -5,6 +5,7 @@
 //!
 //! `MUSTER_FUZZ=N` sends N requests of each sort instead of a few.
 
+mod frames;
 mod inputs;
 
 use std::pin::pin;
@@ -89,6 +90,11 @@ fn any_protobuf() {
     check(inputs::request(inputs::path(), inputs::query(), inputs::protobuf()));
 }
 
+#[test]
+fn any_headers() {
+    check(inputs::with_headers());
+}
+
 /// If a guest were let in everywhere, what is asked and what is looked at would show it.
 #[test]
 fn a_leak_is_noticed() {
@@ -104,9 +110,26 @@ fn a_leak_is_noticed() {
 }
 
 fn check(input: impl Strategy<Value = Input>) {
-    let inputs =
-        std::env::var("MUSTER_FUZZ").map_or(INPUTS, |it| it.parse().expect("MUSTER_FUZZ is a number"));
-    run(Rights::Proper, inputs, input).unwrap_or_else(|why| panic!("{why}"));
+    run(Rights::Proper, inputs_wanted(), input).unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// Inputs of each sort.
+fn inputs_wanted() -> u32 {
+    std::env::var("MUSTER_FUZZ").map_or(INPUTS, |it| it.parse().expect("MUSTER_FUZZ is a number"))
+}
+
+/// Runs this many cases, and keeps the seeds of those that fail.
+fn runner(cases: u32) -> TestRunner {
+    TestRunner::new(config(cases))
+}
+
+fn config(cases: u32) -> Config {
+    Config {
+        cases,
+        failure_persistence: Some(Box::new(FileFailurePersistence::SourceParallel("proptest-regressions"))),
+        source_file: Some(file!()),
+        ..Config::default()
+    }
 }
 
 /// Where the guest is at home.
@@ -124,12 +147,7 @@ fn run<S: Strategy<Value = Input>>(
     input: S,
 ) -> Result<(), TestError<(bool, Vec<Input>)>> {
     let per_case = if inputs <= INPUTS { INPUTS_PER_CASE } else { INPUTS_PER_LONG_CASE };
-    let config = Config {
-        cases: inputs.div_ceil(per_case / 2),
-        failure_persistence: Some(Box::new(FileFailurePersistence::SourceParallel("proptest-regressions"))),
-        source_file: Some(file!()),
-        ..Config::default()
-    };
+    let config = config(inputs.div_ceil(per_case / 2));
     let mut runner = match rights {
         Rights::Proper => TestRunner::new(config),
         // The same every time, for it must be found; and one that is found is enough.

@@ -11,6 +11,7 @@ use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
@@ -41,6 +42,15 @@ fn node() -> User {
 
 /// The client's end of a new connection.
 fn open(api: &Api, user: Option<User>, is_http2: bool) -> DuplexStream {
+    serve(api, user, is_http2).0
+}
+
+/// The client's end of a new connection, and the task that serves it.
+pub(in crate::http) fn serve(
+    api: &Api,
+    user: Option<User>,
+    is_http2: bool,
+) -> (DuplexStream, JoinHandle<()>) {
     let (near, far) = tokio::io::duplex(256 << 10);
     let address = [127, 0, 0, 1].into();
     let permit = Arc::new(api.limits.connections.connect(address).unwrap());
@@ -54,12 +64,12 @@ fn open(api: &Api, user: Option<User>, is_http2: bool) -> DuplexStream {
     };
     let streams_max = crate::limits::streams_max(user.as_ref());
     let api = api.clone();
-    tokio::spawn(async move {
+    let serving = tokio::spawn(async move {
         let graceful = GracefulShutdown::new();
         let _ =
             crate::serve_http(far, is_http2, streams_max, Arc::new(client), api, graceful.watcher()).await;
     });
-    near
+    (near, serving)
 }
 
 async fn connect(api: &Api, user: Option<User>, window: Option<u32>) -> SendRequest<Sent> {
@@ -334,7 +344,7 @@ async fn a_flood_of_watches_leaves_watches_for_others() {
     admin.ready().await.unwrap();
     assert_eq!(admin.send_request(request("GET", &path, whole(""))).await.unwrap().status(), 200);
     let mut node = connect(&api, Some(node()), None).await;
-    let own = format!("/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Da");
+    let own = "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Da".to_string();
     assert_eq!(node.send_request(request("GET", &own, whole(""))).await.unwrap().status(), 200);
     others_are_served(&api).await;
 }

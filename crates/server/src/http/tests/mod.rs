@@ -3,7 +3,7 @@
 mod agents;
 mod applies;
 mod deletes;
-mod fairness;
+pub(super) mod fairness;
 mod kept;
 mod kinds;
 mod limits;

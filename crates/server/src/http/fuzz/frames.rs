@@ -1,0 +1,174 @@
+//! Arbitrary HTTP/2 frames, as a client without credentials sends them: no panic, no hang, and nothing that is stored.
+//!
+//! A connection begins as it should. What follows are frames that are nearly right: of any type, with flags, stream numbers and
+//! lengths that fit or do not, header blocks of known and of random bytes, and some of it cut off.
+
+use std::pin::pin;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::super::tests::fairness;
+use super::{MARK, Rights, World, in_no_time, inputs_wanted, runner};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Frames of one connection.
+const FRAMES_MAX: usize = 24;
+
+#[derive(Debug, Clone)]
+struct Frame {
+    kind: u8,
+    flags: u8,
+    stream: u32,
+    payload: Vec<u8>,
+    /// Added to the length that the frame states.
+    lie: i8,
+}
+
+#[test]
+fn any_framing() {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    // One server for all connections: no request without credentials changes what is stored.
+    let world = runtime.block_on(World::new(Rights::Proper));
+    let before = runtime.block_on(world.closed());
+    let connections = inputs_wanted().div_ceil(FRAMES_MAX as u32 / 2);
+    let ran = runner(connections).run(&vec(frame(), 1..=FRAMES_MAX), |frames| {
+        runtime.block_on(async {
+            let answer = connection(&world, &bytes(&frames)).await?;
+            prop_assert!(
+                !answer.windows(MARK.len()).any(|it| it == MARK.as_bytes()),
+                "a response shows the mark"
+            );
+            Ok(())
+        })
+    });
+    ran.unwrap_or_else(|why| panic!("{why}"));
+    assert_eq!(before, runtime.block_on(world.closed()), "what is closed was changed");
+}
+
+/// What the server answers to these bytes, until it closes the connection.
+async fn connection(world: &World, bytes: &[u8]) -> Result<Vec<u8>, TestCaseError> {
+    let (client, serving) = fairness::serve(&world.server.api, None, true);
+    let talking = pin!(async move {
+        let (mut reading, mut writing) = tokio::io::split(client);
+        let mut answer = Vec::new();
+        let write = async {
+            // The server may close the connection before it has read everything.
+            let _ = writing.write_all(bytes).await;
+            let _ = writing.shutdown().await;
+        };
+        tokio::join!(write, reading.read_to_end(&mut answer)).1.ok();
+        answer
+    });
+    let Some(answer) = in_no_time(talking).await else {
+        return Err(TestCaseError::fail("the connection hangs"));
+    };
+    match in_no_time(pin!(serving)).await {
+        Some(Ok(())) => Ok(answer),
+        Some(Err(panicked)) => Err(TestCaseError::fail(format!("the connection panicked: {panicked}"))),
+        None => Err(TestCaseError::fail("the connection does not end")),
+    }
+}
+
+fn bytes(frames: &[Frame]) -> Vec<u8> {
+    let mut bytes = PREFACE.to_vec();
+    let settings = Frame { kind: 4, flags: 0, stream: 0, payload: Vec::new(), lie: 0 };
+    for frame in std::iter::once(&settings).chain(frames) {
+        let length = frame.payload.len().saturating_add_signed(isize::from(frame.lie));
+        bytes.extend_from_slice(&(length as u32).to_be_bytes()[1..]);
+        bytes.extend_from_slice(&[frame.kind, frame.flags]);
+        bytes.extend_from_slice(&frame.stream.to_be_bytes());
+        bytes.extend_from_slice(&frame.payload);
+    }
+    bytes
+}
+
+fn frame() -> impl Strategy<Value = Frame> {
+    let streams = prop_oneof![8 => (0..8_u32).prop_map(|it| it * 2 + 1), 1 => 0..6_u32, 1 => any::<u32>()];
+    let lies = prop_oneof![30 => Just(0_i8), 1 => any::<i8>()];
+    let kinds = prop_oneof![
+        // HEADERS that make a request, with and without its end.
+        6 => (headers(), select(vec![0x4_u8, 0x5])).prop_map(|(payload, flags)| (1, flags, payload)),
+        2 => (body(), select(vec![0_u8, 1])).prop_map(|(payload, flags)| (0, flags, payload)),
+        1 => vec(any::<u8>(), 4).prop_map(|payload| (3, 0, payload)),
+        1 => settings().prop_map(|payload| (4, 0, payload)),
+        1 => vec(any::<u8>(), 4).prop_map(|payload| (8, 0, payload)),
+        1 => (headers(), any::<u8>()).prop_map(|(payload, flags)| (9, flags, payload)),
+        1 => vec(any::<u8>(), 8).prop_map(|payload| (6, 0, payload)),
+        2 => (any::<u8>(), any::<u8>(), vec(any::<u8>(), 0..60)),
+    ];
+    (kinds, streams, lies).prop_map(|((kind, flags, payload), stream, lie)| Frame {
+        kind,
+        flags,
+        stream,
+        payload,
+        lie,
+    })
+}
+
+/// A block of header fields without indexing or compression, and some of random bytes.
+fn headers() -> impl Strategy<Value = Vec<u8>> {
+    let methods = select(vec!["GET", "POST", "HEAD", "PATCH", "DELETE", "CONNECT", "get", ""]);
+    let paths = select(vec![
+        "/version",
+        "/healthz",
+        "/api/v1/namespaces/b/secrets/s",
+        "/api/v1/namespaces/a/secrets?watch=1",
+        "/apis",
+        "*",
+        "",
+        "//",
+        "/openapi/v2",
+    ]);
+    let further = (
+        select(vec![
+            "impersonate-user",
+            "authorization",
+            "content-length",
+            "te",
+            "connection",
+            ":path",
+            "Host",
+            "",
+        ]),
+        vec(any::<u8>(), 0..20),
+    );
+    let request = (methods, paths, vec(further, 0..4)).prop_map(|(method, path, further)| {
+        let mut block = Vec::new();
+        let mut field = |name: &[u8], value: &[u8]| {
+            block.push(0);
+            for text in [name, value] {
+                block.push(text.len() as u8);
+                block.extend_from_slice(text);
+            }
+        };
+        field(b":method", method.as_bytes());
+        field(b":scheme", b"https");
+        field(b":authority", b"localhost");
+        field(b":path", path.as_bytes());
+        for (name, value) in further {
+            field(name.as_bytes(), &value);
+        }
+        block
+    });
+    prop_oneof![8 => request, 1 => vec(any::<u8>(), 0..80)]
+}
+
+fn body() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![Just(Vec::new()), Just(b"{}".to_vec()), vec(any::<u8>(), 0..200)]
+}
+
+/// Identifiers and values, mostly known ones with values at their bounds.
+fn settings() -> impl Strategy<Value = Vec<u8>> {
+    let setting = (0..10_u16, select(vec![0_u32, 1, 100, 16_384, 1 << 24, u32::MAX >> 1, u32::MAX]));
+    vec(setting, 0..6).prop_map(|settings| {
+        settings
+            .iter()
+            .flat_map(|(id, value)| [&id.to_be_bytes()[..], &value.to_be_bytes()].concat())
+            .collect()
+    })
+}
