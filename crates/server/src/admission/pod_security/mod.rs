@@ -252,7 +252,7 @@ fn policy_of(registry: &Registry, settings: &PodSecurity, attempt: Attempt<'_>) 
 fn is_exempt(registry: &Registry, settings: &PodSecurity, context: &Context, attempt: Attempt<'_>) -> bool {
     let why = if settings.exempt_namespaces.iter().any(|it| it == attempt.namespace()) {
         "namespace"
-    } else if settings.exempt_users.iter().any(|it| *it == context.user.name) {
+    } else if settings.exempt_users.contains(&context.user.name) {
         "user"
     } else {
         return false;

@@ -24,13 +24,14 @@ const YAML: &str = "application/yaml";
 #[tokio::test]
 async fn objects_lists_and_refusals_come_in_yaml() {
     let server = Server::new().await;
-    let made = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: y\ndata:\n  k: 'yes'\n  n: '012'\n";
-    let (code, _) = server.send("POST", MAPS, YAML, made).await;
-    assert_eq!(code, 201);
-    let (code, media_type, _, body) = server.raw("GET", &format!("{MAPS}/y"), YAML).await;
+    let made =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: settings\ndata:\n  k: 'yes'\n  n: '012'\n";
+    let (code, answer) = server.send("POST", MAPS, YAML, made).await;
+    assert_eq!(code, 201, "{answer}");
+    let (code, media_type, _, body) = server.raw("GET", &format!("{MAPS}/settings"), YAML).await;
     assert_eq!((code, &*media_type), (200, YAML));
     let read: Value = serde_saphyr::from_str(&body).unwrap();
-    assert_eq!(read, server.get(&format!("{MAPS}/y")).await.1);
+    assert_eq!(read, server.get(&format!("{MAPS}/settings")).await.1);
 
     for path in [
         MAPS,
