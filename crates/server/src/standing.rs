@@ -92,6 +92,7 @@ pub(crate) async fn keep(registry: Arc<Registry>, server: Server, stop: Cancella
     let mut seen = registry.revision();
     // What happened while no one looked is not known, so everything is looked at once.
     let mut to_count: BTreeSet<String> = all_namespaces(&registry);
+    let mut unseen = to_count.clone();
     let mut tokens: BTreeSet<token_secrets::Place> = token_secrets::all(&registry, None).collect();
     let own_keys: Vec<String> = own(&server)
         .chain([dns()])
@@ -112,7 +113,7 @@ pub(crate) async fn keep(registry: Arc<Registry>, server: Server, stop: Cancella
         }
         heads.mark_unchanged();
         let mut is_own_gone = true;
-        let (to_furnish, revision) = match registry.since("", seen) {
+        let (mut to_furnish, revision) = match registry.since("", seen) {
             Ok((events, revision)) => {
                 for event in &events {
                     tokens.extend(with_tokens(&registry, event));
@@ -130,6 +131,7 @@ pub(crate) async fn keep(registry: Arc<Registry>, server: Server, stop: Cancella
             }
         };
         seen = revision;
+        to_furnish.append(&mut unseen);
         if is_own_gone {
             make_own(&Standing { registry: &registry, server: &server, now: Timestamp::now() }).await;
         }
