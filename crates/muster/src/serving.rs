@@ -45,7 +45,8 @@ pub(crate) struct Serving {
     /// How long the certificates of nodes, and others that are asked for, are good at most
     #[arg(long, value_name = "TIME", default_value = "365d", value_parser = span::parse)]
     cluster_signing_duration: Duration,
-    /// Begin an empty cluster where the database of the old one is lost or damaged: its nodes then end all pods
+    /// Begin an empty cluster where the database of the old one is lost or damaged. Nodes of `muster up` then end all pods; other
+    /// nodes keep theirs, and join the new cluster once the file `cluster` in their --root is removed
     #[arg(long)]
     new_cluster: bool,
     /// Encrypt Secrets at rest with the first key of this file; `muster encrypt` makes one [default: DIR/encryption.key if it is there]
@@ -69,6 +70,10 @@ pub(crate) struct Serving {
 impl Serving {
     pub(crate) fn data_dir(&self) -> &Path {
         &self.data_dir
+    }
+
+    pub(crate) fn is_new_cluster(&self) -> bool {
+        self.new_cluster
     }
 
     pub(crate) fn allow_external_ips(&self) -> &[String] {

@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt as _};
 use muster_agent::machine::{self, Machine};
-use muster_agent::node::host;
+use muster_agent::node::{Membership, host};
 use muster_agent::sim;
 use muster_control::{Controller, Inquiries, Options};
 use muster_server::Who;
@@ -215,6 +215,13 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
                 flags.push(format!("--allow-external-ips={}", args.serving.allow_external_ips().join(",")));
             }
             flags.extend(args.agent_flags.iter().cloned());
+            if args.serving.is_new_cluster() {
+                for index in 1..=counts.real {
+                    let root = machine.place(index).root();
+                    Membership::forget(&root)
+                        .with_context(|| format!("forget the old cluster in {}", root.display()))?;
+                }
+            }
             Some(Nodes::start(machine, counts.real, port, dir, &flags, &administrator, parts).await?)
         }
         None => None,

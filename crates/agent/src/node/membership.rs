@@ -50,6 +50,14 @@ impl Membership {
         }
     }
 
+    /// Removes the record of a node that is to obey a new cluster: it then joins the one that it finds.
+    pub fn forget(root: &Path) -> io::Result<()> {
+        match std::fs::remove_file(root.join(FILE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Asks the API server for the UID of the cluster. Whether it is the cluster that the node joined.
     pub async fn confirm(&self) -> bool {
         let _one = self.asking.lock().await;
