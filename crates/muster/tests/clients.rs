@@ -266,7 +266,8 @@ fn pythons_kubernetes_29() {
 
 #[test]
 fn pythons_kubernetes_36() {
-    pythons_client("kubernetes-36", "ApiException True");
+    // It fails on the refusal itself: it decodes a body that a refused WebSocket does not have.
+    pythons_client("kubernetes-36", "AttributeError ");
 }
 
 #[test]

@@ -66,7 +66,8 @@ fn a_new_server_at_the_same_address_removes_no_container() {
     let address = join[1].strip_prefix("https://").unwrap();
     let other = dir.join("other");
     copy_certificates(&dir, &other);
-    let mut command = muster(&["server", "--listen", address, "--data-dir"]);
+    // Certificates without a database are otherwise taken for a cluster whose database is lost.
+    let mut command = muster(&["server", "--new-cluster", "--listen", address, "--data-dir"]);
     let replaced = running.spawn(command.arg(&other).stdout(Stdio::null()));
     let condition = || {
         let path = r#"jsonpath={.items[*].status.conditions[?(@.type=="Ready")].message}"#;

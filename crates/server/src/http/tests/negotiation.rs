@@ -51,7 +51,19 @@ async fn objects_lists_and_refusals_come_in_yaml() {
     assert_eq!((&*media_type, &read["kind"]), (YAML, &json!("Table")));
     let (code, media_type, _, body) = server.raw("GET", &format!("{MAPS}/none"), YAML).await;
     assert_eq!((code, &*media_type), (404, YAML));
-    expect![[r#""#]].assert_eq(&body);
+    expect![[r#"
+        apiVersion: v1
+        code: 404
+        details:
+          kind: configmaps
+          name: none
+        kind: Status
+        message: configmaps "none" not found
+        metadata: {}
+        reason: NotFound
+        status: Failure
+    "#]]
+    .assert_eq(&body);
     // What is no API object, and what comes in events, does not.
     let (_, media_type, ..) = server.raw("GET", "/version", YAML).await;
     assert_eq!(media_type, JSON);
