@@ -36,6 +36,8 @@ bench: ## The numbers of PROMISES.md; fails where one is broken
 	cargo bench --package muster --bench controller -- --check
 	cargo bench --package muster --bench up -- --check
 	cargo bench --package muster --bench node -- --check
+	cargo bench --package muster --bench hostile
+	cargo bench --package muster-server --bench requests
 
 sim: ## Simulated worlds: SEEDS=n of them, or one with SEED=n and its trace
 	cargo sim $(if $(SEED),$(SEED),--seeds $(SEEDS))
