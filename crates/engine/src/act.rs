@@ -126,6 +126,8 @@ pub enum Creates {
     Refused(Text),
     /// The API server fails, which may be over soon.
     Failed(Text),
+    /// The namespace is being deleted: no pod is created there any more, whatever else is said of one.
+    NamespaceTerminates,
 }
 
 impl Creates {
@@ -135,11 +137,11 @@ impl Creates {
         match refusal {
             Refusal::Forbidden(_) | Refusal::Invalid(_) | Refusal::NotFound => Self::Refused(reason(refusal)),
             Refusal::Server(_) => Self::Failed(reason(refusal)),
+            Refusal::NamespaceTerminating => Self::NamespaceTerminates,
             Refusal::AlreadyExists
             | Refusal::Conflict
             | Refusal::TooManyRequests { .. }
-            | Refusal::NoAnswer
-            | Refusal::NamespaceTerminating => Self::Unknown,
+            | Refusal::NoAnswer => Self::Unknown,
         }
     }
 }
