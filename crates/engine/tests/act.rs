@@ -853,7 +853,7 @@ fn a_server_that_fails_once_does_not_degrade_a_set() {
         });
         scene.now = at(60 * round);
     }
-    // The sixth failure in a row is told.
+    // The condition reports the sixth failure in a row.
     let told = [["AsExpected:"; 6].as_slice(), &["FailedCreate:"; 2]].concat();
     assert_eq!(said, told);
 }

@@ -350,7 +350,7 @@ async fn keep_sandbox_image(runtime: Arc<Cri>, stop: CancellationToken) {
                     SANDBOX_IMAGE_EVERY
                 }
                 Err(error) => {
-                    // A runtime that is not up yet is told of elsewhere.
+                    // A runtime that is not up yet is reported elsewhere.
                     if !std::mem::replace(&mut is_told, true) {
                         let error = format!("{:#}", anyhow::Error::from(error));
                         tracing::warn!(

@@ -180,7 +180,7 @@ proptest! {
             }
             check(&queue, &seated, &waiting)?;
         }
-        // Whoever holds the seats, once they are released everything that waits is served.
+        // Once all seats are released, every waiting request is served.
         let mut served = 0;
         let expected = waiting.len();
         while let Some((id, ..)) = seated.pop() {

@@ -175,7 +175,7 @@ async fn a_name_with_letters_beyond_ascii_is_impersonated_and_audited() {
     assert_eq!(names, [json!("jörg"), Value::Null]);
 }
 
-/// Whoever asks, and for whatever: a request that is refused writes nothing.
+/// A refused request writes nothing, for any user and any request.
 #[tokio::test]
 async fn a_request_that_is_refused_changes_nothing() {
     let server = samples::server().await;
