@@ -126,8 +126,8 @@ pub enum Creates {
     Refused(Text),
     /// The API server fails, which may be over soon.
     Failed(Text),
-    /// The namespace is being deleted: no pod is created there any more, whatever else is said of one.
-    NamespaceTerminates,
+    /// The namespace is being deleted: no pod can be created in it again, so later refusals add nothing.
+    NamespaceTerminating,
 }
 
 impl Creates {
@@ -137,7 +137,7 @@ impl Creates {
         match refusal {
             Refusal::Forbidden(_) | Refusal::Invalid(_) | Refusal::NotFound => Self::Refused(reason(refusal)),
             Refusal::Server(_) => Self::Failed(reason(refusal)),
-            Refusal::NamespaceTerminating => Self::NamespaceTerminates,
+            Refusal::NamespaceTerminating => Self::NamespaceTerminating,
             Refusal::AlreadyExists
             | Refusal::Conflict
             | Refusal::TooManyRequests { .. }
@@ -474,6 +474,7 @@ impl Act {
             (Call::CreatePod { .. }, Refusal::NoAnswer | Refusal::Server(_)) => self.report.doubt = true,
             (Call::CreatePod { .. }, Refusal::NamespaceTerminating) => {
                 self.batch_failed = true;
+                self.report.creates = Creates::of(refusal);
                 if mutant::is("X13") {
                     self.report.wrote.push((Kind::Pods, u64::MAX));
                 }

@@ -838,6 +838,24 @@ fn a_restarted_controller_keeps_the_reason_until_it_has_tried() {
 }
 
 #[test]
+fn a_terminating_namespace_does_not_degrade_a_set() {
+    let mut scene = Scene::of("set d\nrev d-1\nnode a");
+    let mut round = |refusal: Refusal, now: i64| {
+        let plan = scene.look();
+        scene.act(plan, |call| match call {
+            Call::CreatePod { .. } => refused(refusal.clone()),
+            call => ok(call),
+        });
+        scene.now = at(now);
+        degraded(&scene.look())
+    };
+    assert!(round(quota(), 100).starts_with("True FailedCreate"));
+    let well = "False AsExpected: no pod fails or is misplaced";
+    assert_eq!(round(Refusal::NamespaceTerminating, 200), well, "the reason is outdated");
+    assert_eq!(round(quota(), 300), well, "no pod can be created, whatever is refused first");
+}
+
+#[test]
 fn a_server_that_fails_once_does_not_degrade_a_set() {
     let mut scene = Scene::of("set d\nrev d-1\nnode a");
     let mut said = Vec::new();

@@ -882,7 +882,7 @@ impl Memory {
         match &report.creates {
             Creates::Unknown => {}
             Creates::Failed(_) if self.failures < FAILURES_TOLD => {}
-            Creates::Refused(_) | Creates::Failed(_) if self.creates == Creates::NamespaceTerminates => {}
+            Creates::Refused(_) | Creates::Failed(_) if self.creates == Creates::NamespaceTerminating => {}
             creates => self.creates = creates.clone(),
         }
         match report.retry {

@@ -198,7 +198,7 @@ const CANNOT_BE_CREATED: &str = "pods cannot be created: ";
 pub(crate) fn refused_creates(set: &Set, creates: &Creates) -> Option<String> {
     match creates {
         Creates::Refused(reason) | Creates::Failed(reason) => Some(format!("{CANNOT_BE_CREATED}{reason}")),
-        Creates::WentWell | Creates::NamespaceTerminates => None,
+        Creates::WentWell | Creates::NamespaceTerminating => None,
         Creates::Unknown => {
             let is_told =
                 |it: &&Condition| it.kind == ConditionType::Degraded && &*it.reason == FAILED_CREATE;

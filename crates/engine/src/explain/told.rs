@@ -52,7 +52,7 @@ impl Controller {
             .collect();
         let creates = match &known.creates {
             Creates::Unknown => Value::Null,
-            Creates::WentWell | Creates::NamespaceTerminates => json!({"refused": null}),
+            Creates::WentWell | Creates::NamespaceTerminating => json!({"refused": null}),
             Creates::Refused(reason) => json!({"refused": reason}),
             Creates::Failed(reason) => json!({"failed": reason}),
         };
