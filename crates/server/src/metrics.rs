@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry as Collected;
 
-use crate::flow_control::{Class, FlowControl, Rejected};
+use crate::flow_control::{Class, FlowControl, FlowUse, Rejected};
 use crate::kinds::KINDS;
 use crate::registry::Registry;
 use crate::route::Route;
@@ -34,6 +34,8 @@ pub(crate) struct Metrics {
     queued: Family<FlowLevel, Gauge>,
     flow_seats: Family<Flow, Gauge>,
     flow_queued: Family<Flow, Gauge>,
+    flow_queued_total: Family<Flow, Counter>,
+    flow_rejected_total: Family<Flow, Counter>,
     flow_rejections: Family<Rejection, Counter>,
     flow_waits: Family<LevelName, Histogram>,
     rejections: Family<Refused, Counter>,
@@ -155,6 +157,8 @@ impl Default for Metrics {
             queued: Family::default(),
             flow_seats: Family::default(),
             flow_queued: Family::default(),
+            flow_queued_total: Family::default(),
+            flow_rejected_total: Family::default(),
             flow_rejections: Family::default(),
             flow_waits: Family::new_with_constructor(new_wait),
             rejections: Family::default(),
@@ -208,6 +212,16 @@ impl Default for Metrics {
             "muster_flowcontrol_flow_inqueue_requests",
             "Requests that wait for a seat, by the users that use or wait for most",
             metrics.flow_queued.clone(),
+        );
+        all.register(
+            "muster_flowcontrol_flow_queued_requests",
+            "Requests that had to wait for a seat, by user",
+            metrics.flow_queued_total.clone(),
+        );
+        all.register(
+            "muster_flowcontrol_flow_rejected_requests",
+            "Requests rejected because no seat became free in time or the queue was full, by user",
+            metrics.flow_rejected_total.clone(),
         );
         all.register(
             "muster_requests_refused",
@@ -326,15 +340,27 @@ impl Metrics {
         }
         self.flow_seats.clear();
         self.flow_queued.clear();
+        self.flow_queued_total.clear();
+        self.flow_rejected_total.clear();
         for is_read in [false, true] {
             let request_kind = kind(is_read);
             let in_flight = gauge(in_flight[usize::from(is_read)]);
             self.in_flight.get_or_create(&InFlight { request_kind }).set(in_flight);
-            for (priority_level, flow, seats, waiting) in flow_control.top_flows(is_read, FLOWS_MAX) {
-                let labels = Flow { priority_level, request_kind, flow };
-                self.flow_seats.get_or_create(&labels).set(gauge(seats));
-                self.flow_queued.get_or_create(&labels).set(gauge(waiting));
-            }
+            let labels = |flow: &FlowUse<'_>| Flow {
+                priority_level: flow.level.name(),
+                request_kind,
+                flow: flow.name.to_owned(),
+            };
+            let show_use = |flow: &FlowUse<'_>| {
+                self.flow_seats.get_or_create(&labels(flow)).set(gauge(flow.seats));
+                self.flow_queued.get_or_create(&labels(flow)).set(gauge(flow.waiting));
+            };
+            flow_control.show_top_flows(is_read, FLOWS_MAX, |it| (it.waiting, it.seats), show_use);
+            let show_counts = |flow: &FlowUse<'_>| {
+                self.flow_queued_total.get_or_create(&labels(flow)).inc_by(flow.queued);
+                self.flow_rejected_total.get_or_create(&labels(flow)).inc_by(flow.rejected);
+            };
+            flow_control.show_top_flows(is_read, FLOWS_MAX, |it| (it.rejected, it.queued), show_counts);
         }
     }
 

@@ -31,7 +31,7 @@ pub(crate) struct Report {
     not_ready: Vec<String>,
     observations: usize,
     resident_mib: u64,
-    rejected: Vec<String>,
+    not_served_at_once: Vec<String>,
 }
 
 pub(crate) async fn start(
@@ -58,16 +58,29 @@ impl Neighbors {
         let request = http::Request::get("/metrics").body(Vec::new()).expect("a request");
         let metrics = self.admin.request_text(request).await.expect("metrics");
         let mut report = self.report.lock().expect("no panic").clone();
-        report.rejected = rejections(&metrics);
+        report.not_served_at_once = not_served_at_once(&metrics);
         report
     }
 }
 
-/// Rejected requests of the priority levels that are never rejected: lines of the metrics with a count above zero.
-fn rejections(metrics: &str) -> Vec<String> {
-    let rejected = metrics.lines().filter(|it| it.contains("rejected_requests_total{"));
-    let protected = rejected.filter(|it| it.contains("\"exempt\"") || it.contains("\"system\""));
-    protected.filter(|it| !it.ends_with(" 0")).map(str::to_owned).collect()
+/// Requests of the neighbors that were rejected or queued: lines of the metrics with a count above zero. Nothing else has the
+/// administrator's priority level; a hostile node may have to wait in the nodes'.
+fn not_served_at_once(metrics: &str) -> Vec<String> {
+    const LEVEL_COUNTS: [&str; 2] = [
+        "apiserver_flowcontrol_rejected_requests_total{",
+        "apiserver_flowcontrol_request_wait_duration_seconds_count{",
+    ];
+    const FLOW_COUNTS: [&str; 2] = [
+        "muster_flowcontrol_flow_rejected_requests_total{",
+        "muster_flowcontrol_flow_queued_requests_total{",
+    ];
+    let flow = format!("flow=\"system:node:{GOOD_NODE}\"");
+    let is_neighbor = |line: &&str| {
+        let is_one_of = |counts: [&str; 2]| counts.iter().any(|it| line.starts_with(it));
+        (is_one_of(LEVEL_COUNTS) && line.contains("\"exempt\""))
+            || (is_one_of(FLOW_COUNTS) && line.contains(&flow))
+    };
+    metrics.lines().filter(is_neighbor).filter(|it| !it.ends_with(" 0")).map(str::to_owned).collect()
 }
 
 async fn register(node: &Client) {
@@ -185,7 +198,7 @@ impl Report {
     pub(crate) fn complaints(&self, resident_mib_max: u64) -> Vec<String> {
         let mut complaints = self.failures.clone();
         complaints.extend(self.not_ready.iter().map(|it| format!("node {it} was not Ready")));
-        complaints.extend(self.rejected.iter().map(|it| format!("rejected: {it}")));
+        complaints.extend(self.not_served_at_once.iter().map(|it| format!("rejected or queued: {it}")));
         if resident_mib_max < self.resident_mib {
             complaints.push(format!("{} MiB resident, at most {resident_mib_max}", self.resident_mib));
         }

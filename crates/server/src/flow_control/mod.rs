@@ -16,8 +16,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use self::queue::{FlowId, FlowUse, Queue, Share, Ticket};
-pub(crate) use self::queue::{Level, Rejected};
+use self::queue::{FlowId, Queue, Share, Ticket};
+pub(crate) use self::queue::{FlowUse, Level, Rejected};
 pub(crate) use self::usage::{Bound, Lease, Standing, Usage, What};
 use crate::auth::{Deed, MASTERS, On, User, account_of};
 use crate::connections::Client;
@@ -217,6 +217,21 @@ impl FlowControl {
             return Ok((Seat { control: self.clone(), is_read, flow: None }, None));
         };
         let seats_max = seats.seats_max(size);
+        let granted = self.queued_seat(is_read, level, flow, seats_max).await;
+        if granted.is_err() {
+            seats.lock().count_rejection(level, flow, seats_max);
+        }
+        granted
+    }
+
+    async fn queued_seat(
+        self: &Arc<Self>,
+        is_read: bool,
+        level: Level,
+        flow: &str,
+        seats_max: usize,
+    ) -> Result<(Seat, Option<Duration>), Rejected> {
+        let seats = self.seats(is_read);
         let (guard, seat) = {
             let mut queue = seats.lock();
             if let Some(flow) = queue.enter(level, flow, seats_max) {
@@ -256,13 +271,18 @@ impl FlowControl {
         all
     }
 
-    /// The flows that use most: their level and name, seats in use and waiting requests.
-    pub(crate) fn top_flows(&self, is_read: bool, max: usize) -> Vec<(&'static str, String, usize, usize)> {
+    /// Calls `show` with the flows of the greatest `rank`, except those of rank zero.
+    pub(crate) fn show_top_flows<R: Ord + Default>(
+        &self,
+        is_read: bool,
+        max: usize,
+        rank: impl Fn(&FlowUse<'_>) -> R,
+        show: impl FnMut(&FlowUse<'_>),
+    ) {
         let queue = self.seats(is_read).lock();
-        let mut flows: Vec<FlowUse<'_>> = queue.flows().collect();
-        flows.sort_unstable_by_key(|it| std::cmp::Reverse((it.waiting, it.seats)));
-        flows.truncate(max);
-        flows.iter().map(|it| (it.level.name(), it.name.to_owned(), it.seats, it.waiting)).collect()
+        let mut flows: Vec<FlowUse<'_>> = queue.flows().filter(|it| rank(it) != R::default()).collect();
+        flows.sort_unstable_by_key(|it| std::cmp::Reverse(rank(it)));
+        flows.iter().take(max).for_each(show);
     }
 }
 

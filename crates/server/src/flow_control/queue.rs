@@ -96,6 +96,9 @@ struct Flow<T> {
     seats: usize,
     seats_max: usize,
     waiting: BTreeMap<Ticket, T>,
+    /// Requests that were queued, and that were rejected, since the flow was created.
+    queued: u64,
+    rejected: u64,
 }
 
 /// What `/metrics` shows of a flow.
@@ -105,6 +108,8 @@ pub(crate) struct FlowUse<'a> {
     pub(crate) name: &'a str,
     pub(crate) seats: usize,
     pub(crate) waiting: usize,
+    pub(crate) queued: u64,
+    pub(crate) rejected: u64,
 }
 
 /// Idle flows that are remembered: enough for the users of a large cluster, at some 150 bytes each.
@@ -178,6 +183,7 @@ impl<T> Queue<T> {
             self.idle -= 1;
         }
         self.flows[id.0].waiting.insert(ticket, request);
+        self.flows[id.0].queued += 1;
         self.waiting += 1;
         self.levels[level as usize].waiting += 1;
         self.list(id);
@@ -231,6 +237,12 @@ impl<T> Queue<T> {
         None
     }
 
+    /// Counts a request of this flow that got no seat.
+    pub(crate) fn count_rejection(&mut self, level: Level, name: &str, seats_max: usize) {
+        let id = self.flow(level, name, seats_max);
+        self.flows[id.0].rejected += 1;
+    }
+
     pub(crate) fn in_use(&self, level: Level) -> usize {
         self.levels[level as usize].in_use
     }
@@ -239,13 +251,16 @@ impl<T> Queue<T> {
         self.levels[level as usize].waiting
     }
 
-    /// Flows that have a seat or wait for one.
+    /// Flows that have a seat, or had to wait for one.
     pub(crate) fn flows(&self) -> impl Iterator<Item = FlowUse<'_>> {
-        self.flows.iter().filter(|it| 0 < it.seats || !it.waiting.is_empty()).map(|it| FlowUse {
+        let is_shown = |it: &&Flow<T>| 0 < it.seats || 0 < it.queued || 0 < it.rejected;
+        self.flows.iter().filter(is_shown).map(|it| FlowUse {
             level: it.level,
             name: &it.name,
             seats: it.seats,
             waiting: it.waiting.len(),
+            queued: it.queued,
+            rejected: it.rejected,
         })
     }
 
@@ -283,7 +298,15 @@ impl<T> Queue<T> {
         if IDLE_MAX <= self.idle {
             self.forget_idle();
         }
-        let flow = Flow { level, name: name.into(), seats: 0, seats_max, waiting: BTreeMap::new() };
+        let flow = Flow {
+            level,
+            name: name.into(),
+            seats: 0,
+            seats_max,
+            waiting: BTreeMap::new(),
+            queued: 0,
+            rejected: 0,
+        };
         let at = match self.vacant.pop() {
             Some(at) => {
                 self.flows[at] = flow;
@@ -312,6 +335,7 @@ impl<T> Queue<T> {
                 let is_kept = 0 < flow.seats || !flow.waiting.is_empty();
                 if !is_kept {
                     flow.name = Box::default();
+                    (flow.queued, flow.rejected) = (0, 0);
                     self.vacant.push(*at);
                 }
                 is_kept

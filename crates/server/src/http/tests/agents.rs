@@ -13,8 +13,8 @@ use crate::pki::Pki;
 use crate::pki::tests::Dir;
 
 /// A server, and one agent that listens for real. What it says is for the test to say.
-struct Bed {
-    server: Server,
+pub(super) struct Bed {
+    pub(super) server: Server,
     agent: TcpListener,
     tls: TlsAcceptor,
     _dir: Dir,
@@ -22,7 +22,7 @@ struct Bed {
 
 impl Bed {
     /// The agent's certificate is for this user.
-    async fn new(who: &str, group: &str) -> Self {
+    pub(super) async fn new(who: &str, group: &str) -> Self {
         let dir = Dir::new();
         let pki = Pki::open(&dir.0).unwrap();
         let tls = TlsAcceptor::from(Arc::new(crate::pki::tests::agent(&pki, who, group)));
@@ -41,7 +41,7 @@ impl Bed {
         Self { server, agent, tls, _dir: dir }
     }
 
-    async fn accept(&self) -> TlsStream<TcpStream> {
+    pub(super) async fn accept(&self) -> TlsStream<TcpStream> {
         let (stream, _) = self.agent.accept().await.unwrap();
         self.tls.accept(stream).await.unwrap()
     }
@@ -77,7 +77,7 @@ impl Bed {
     }
 }
 
-async fn head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
+pub(super) async fn head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.unwrap());
@@ -85,7 +85,7 @@ async fn head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
     String::from_utf8(head).unwrap()
 }
 
-const LOG: &str = "/api/v1/namespaces/default/pods/p/log";
+pub(super) const LOG: &str = "/api/v1/namespaces/default/pods/p/log";
 
 #[tokio::test]
 async fn a_log_is_asked_of_the_agent_of_the_pods_node() {
@@ -195,7 +195,7 @@ async fn an_agent_that_answers_with_anything_else_is_cut_off() {
 }
 
 /// A client's connection, which the server answers on behalf of this user.
-fn connect(bed: &Bed, user: User) -> tokio::io::DuplexStream {
+pub(super) fn connect(bed: &Bed, user: User) -> tokio::io::DuplexStream {
     let (client, line) = tokio::io::duplex(4096);
     let api = bed.server.api.clone();
     tokio::spawn(async move {

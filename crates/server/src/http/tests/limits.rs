@@ -70,6 +70,10 @@ async fn a_user_without_a_free_seat_gets_429_and_others_are_served() {
         "muster_requests_refused_total{limit=\"seats\"} 1",
         "muster_requests_refused_total{limit=\"watch\"} 1",
         "apiserver_flowcontrol_rejected_requests_total{priority_level=\"workload\",reason=\"time-out\"} 1",
+        "muster_flowcontrol_flow_queued_requests_total{priority_level=\"workload\",request_kind=\"readOnly\",\
+         flow=\"system:serviceaccount:default:default\"} 2",
+        "muster_flowcontrol_flow_rejected_requests_total{priority_level=\"workload\",request_kind=\"readOnly\",\
+         flow=\"system:serviceaccount:default:default\"} 1",
         "apiserver_flowcontrol_current_executing_seats{priority_level=\"workload\",request_kind=\"readOnly\"} 0",
     ] {
         assert!(text.contains(line), "{line} is not in {text}");
@@ -94,7 +98,15 @@ async fn metrics_show_the_users_that_use_most() {
     assert!(text.contains("apiserver_current_inflight_requests{request_kind=\"mutating\"} 80"), "{text}");
     drop(held);
     let text = api.registry.metrics.text(&api.registry, &api.limits.flow_control);
-    assert!(!text.contains("flow=\"busy\""), "{text}");
+    assert!(!text.contains("muster_flowcontrol_flow_seats{"), "{text}");
+    let counts: Vec<&str> = text.lines().filter(|it| it.contains("flow=\"busy\"")).collect();
+    assert_eq!(
+        counts,
+        [
+            "muster_flowcontrol_flow_queued_requests_total{priority_level=\"workload\",request_kind=\"mutating\",flow=\"busy\"} 1",
+            "muster_flowcontrol_flow_rejected_requests_total{priority_level=\"workload\",request_kind=\"mutating\",flow=\"busy\"} 0",
+        ]
+    );
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ mod pod_security;
 mod reads;
 mod rights;
 pub(super) mod samples;
+mod streams;
 mod watches;
 mod writes;
 

@@ -1,0 +1,130 @@
+//! Watches and streams of agents end when their client is no longer authorized.
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+use tokio_rustls::server::TlsStream;
+
+use super::agents::{Bed, LOG, connect, head};
+use super::*;
+
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+const REAUTHORIZE_EVERY: Duration = Duration::from_millis(100);
+
+/// A server that authorizes streams again and again, and a user who may use pods as long as the RoleBinding `uses` exists.
+async fn bed() -> (Bed, User) {
+    let mut bed = Bed::new("system:node:n", "system:nodes").await;
+    let config = LimitsConfig { reauthorize_every: REAUTHORIZE_EVERY, ..bed.server.api.limits.config };
+    bed.server.api.limits = Arc::new(Limits::new(config));
+    let verbs = ["get", "list", "watch", "create"];
+    let resources = ["pods", "pods/log", "pods/exec", "pods/attach", "pods/portforward"];
+    let role = json!({
+        "metadata": {"name": "uses"},
+        "rules": [{"apiGroups": [""], "resources": resources, "verbs": verbs}],
+    });
+    assert_eq!(bed.server.json("POST", &format!("{RBAC}/roles"), role).await.0, 201);
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "metadata": {"name": "uses"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "uses"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "developer"}],
+    });
+    assert_eq!(bed.server.json("POST", &format!("{RBAC}/rolebindings"), binding).await.0, 201);
+    (bed, User::new("developer", ["system:authenticated"]))
+}
+
+/// A stream that the client has open, and the agent's end of it, which says nothing more.
+struct Stream {
+    name: &'static str,
+    client: DuplexStream,
+    _agent: Option<TlsStream<tokio::net::TcpStream>>,
+}
+
+impl Stream {
+    /// `answer` is what the agent says, if the server asks one. The stream is open once the client has read a byte of the body.
+    async fn open(bed: &Bed, user: &User, name: &'static str, request: &str, answer: Option<&str>) -> Self {
+        let mut client = connect(bed, user.clone());
+        client.write_all(request.as_bytes()).await.unwrap();
+        let agent = match answer {
+            None => None,
+            Some(answer) => {
+                let mut agent = bed.accept().await;
+                head(&mut agent).await;
+                agent.write_all(answer.as_bytes()).await.unwrap();
+                Some(agent)
+            }
+        };
+        let answered = head(&mut client).await;
+        let code = answered.split(' ').nth(1).unwrap();
+        assert!(matches!(code, "200" | "101"), "{name}: {answered}");
+        client.read_u8().await.unwrap();
+        Self { name, client, _agent: agent }
+    }
+
+    async fn open_all(bed: &Bed, user: &User) -> Vec<Self> {
+        let get = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        let upgrade = |what: &str| {
+            format!(
+                "POST /api/v1/namespaces/default/pods/p/{what} HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\n\
+                 upgrade: SPDY/3.1\r\n\r\n"
+            )
+        };
+        let chunk = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n";
+        let switched =
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: SPDY/3.1\r\n\r\nhello";
+        let mut streams = Vec::new();
+        for (name, request, answer) in [
+            ("watch", get(&format!("{PODS}?watch=1")), None),
+            ("log", get(&format!("{LOG}?follow=true")), Some(chunk)),
+            ("exec", upgrade("exec?command=sh&stdin=1"), Some(switched)),
+            ("attach", upgrade("attach?stdout=1"), Some(switched)),
+            ("portforward", upgrade("portforward"), Some(switched)),
+        ] {
+            streams.push(Self::open(bed, user, name, &request, answer).await);
+        }
+        streams
+    }
+
+    /// What the client reads until the stream ends.
+    async fn end(mut self) -> String {
+        let mut said = Vec::new();
+        let mut bytes = [0; 4096];
+        loop {
+            let read = tokio::time::timeout(Duration::from_secs(30), self.client.read(&mut bytes)).await;
+            match read.unwrap_or_else(|_| panic!("{} does not end", self.name)) {
+                Ok(0) | Err(_) => return String::from_utf8_lossy(&said).into_owned(),
+                Ok(read) => said.extend_from_slice(&bytes[..read]),
+            }
+            // A connection stays open behind a body that has ended.
+            if said.ends_with(b"\r\n0\r\n\r\n") {
+                return String::from_utf8_lossy(&said).into_owned();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_stays_open_while_its_client_is_authorized() {
+    let (bed, user) = bed().await;
+    let mut streams = Stream::open_all(&bed, &user).await;
+    tokio::time::sleep(REAUTHORIZE_EVERY * 4).await;
+    assert_eq!(bed.server.api.registry.metrics.watches.get(), 5);
+    for stream in &mut streams {
+        // Of what it said before, the first byte was read. Nothing but that may follow.
+        let mut bytes = [0; 4096];
+        let read = tokio::time::timeout(REAUTHORIZE_EVERY, stream.client.read(&mut bytes)).await;
+        assert!(!matches!(read, Ok(Ok(0) | Err(_))), "{} has ended", stream.name);
+    }
+}
+
+#[tokio::test]
+async fn every_stream_ends_when_the_role_binding_is_deleted() {
+    let (bed, user) = bed().await;
+    let streams = Stream::open_all(&bed, &user).await;
+    assert_eq!(bed.server.json("DELETE", &format!("{RBAC}/rolebindings/uses"), json!({})).await.0, 200);
+    for stream in streams {
+        let name = stream.name;
+        let said = stream.end().await;
+        // A watch can say why; the others carry what the agent sends.
+        assert_eq!(said.contains("\"code\":403"), name == "watch", "{name}: {said}");
+    }
+    wait_until(|| bed.server.api.registry.metrics.watches.get() == 0).await;
+}
