@@ -401,6 +401,7 @@ async fn slow_reads(attacker: Attacker, outcome: Outcome) -> Result<(), Failure>
         };
         let request = format!("GET /openapi/v2 HTTP/1.1\r\nhost: localhost\r\n{authorization}\r\n");
         stream.write_all(request.as_bytes()).await?;
+        outcome.count("opened");
         let outcome = outcome.clone();
         readers.spawn(async move {
             let mut byte = [0];
@@ -450,6 +451,7 @@ async fn slow_headers(attacker: Attacker, outcome: Outcome) -> Result<(), Failur
             continue;
         };
         stream.write_all(b"GET /version HTTP/1.1\r\nhost: localhost\r\nx: ").await?;
+        outcome.count("opened");
         let outcome = outcome.clone();
         writers.spawn(async move {
             while stream.write_all(b"x").await.is_ok() && stream.flush().await.is_ok() {
