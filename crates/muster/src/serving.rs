@@ -46,7 +46,7 @@ pub(crate) struct Serving {
     #[arg(long, value_name = "TIME", default_value = "365d", value_parser = span::parse)]
     cluster_signing_duration: Duration,
     /// Begin an empty cluster where the database of the old one is lost or damaged. Nodes of `muster up` then end all pods; other
-    /// nodes keep theirs, and join the new cluster once the file `cluster` in their --root is removed
+    /// nodes keep theirs, and join the new cluster once the file `cluster` in their --root is removed and the agent is restarted
     #[arg(long)]
     new_cluster: bool,
     /// Encrypt Secrets at rest with the first key of this file; `muster encrypt` makes one [default: DIR/encryption.key if it is there]

@@ -135,7 +135,7 @@ fn whoever_cannot_begin_says_why_and_what_to_do() {
     fs::create_dir(at("lost")).unwrap();
     fs::write(at("lost/ca.key"), "").unwrap();
     fs::create_dir(at("half")).unwrap();
-    fs::write(at("half/ca.key"), "").unwrap();
+    fs::write(at("half/ca.crt"), "").unwrap();
     for dir in ["keys", "half"] {
         fs::write(at(dir).join("muster.db"), &good).unwrap();
         fs::copy(at("good/encryption.key"), at(dir).join("encryption.key")).unwrap();
@@ -182,7 +182,7 @@ fn whoever_cannot_begin_says_why_and_what_to_do() {
 
         lost : 1 muster: the data file DIR/lost/muster.db is missing, and this data directory had a cluster. Restore a backup with `muster restore --replace`, or put the file back. Without one, --new-cluster begins an empty cluster: its nodes then end all pods
 
-        half : 1 muster: set up the certificates: ca.crt is missing in DIR/half, and ca.key is there: put it back from a copy, or remove ca.key too, and new ones are made: every client and node then needs new credentials
+        half : 1 muster: set up the certificates: ca.key is missing in DIR/half, and ca.crt is there: put the key back from a copy, or remove ca.crt too, and a new CA is made: every client and node then needs new credentials
 
         new --listen TAKEN: 1 muster: TAKEN is in use: is another server running? Choose another with --listen
 

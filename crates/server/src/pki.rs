@@ -64,10 +64,10 @@ pub enum PkiError {
     #[error("use the certificates in {path}: if they are damaged, remove {name}.crt and {name}.key there")]
     Use { path: PathBuf, name: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
     #[error(
-        "{name}.crt is missing in {path}, and {name}.key is there: put it back from a copy, or remove {name}.key too, and new ones \
-         are made: every client and node then needs new credentials"
+        "{name}.key is missing in {path}, and {name}.crt is there: put the key back from a copy, or remove {name}.crt too, and a \
+         new CA is made: every client and node then needs new credentials"
     )]
-    Missing { path: PathBuf, name: &'static str },
+    KeyMissing { path: PathBuf, name: &'static str },
     #[error("use the key in {path}: if it is damaged, remove it, and all service account tokens with it")]
     TokenKey { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 }
@@ -285,24 +285,26 @@ current-context: muster
 
 impl Authority {
     /// Opens the authority of that name in `dir`, or makes one there.
+    /// Rule: the key is the authority, and is written first. A certificate without its key is refused; for a key without its
+    /// certificate a new one is made, which verifies the same signatures.
     fn open(dir: &Path, name: &'static str, common_name: &str) -> Result<Self, PkiError> {
         let params = ca_params(common_name)?;
         let (path, key_path) = (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
-        if !fs::exists(&key_path).map_err(failed(&key_path))? {
+        let exists = |path: &Path| fs::exists(path).map_err(failed(path));
+        if !exists(&key_path)? {
+            if exists(&path)? {
+                return Err(PkiError::KeyMissing { path: dir.to_owned(), name });
+            }
             let key = KeyPair::generate()?;
-            let certificate = params.self_signed(&key)?;
-            write_private(&path, certificate.pem().as_bytes()).map_err(failed(&path))?;
-            // The key last: a half-made authority is made again.
             write_private(&key_path, key.serialize_pem().as_bytes()).map_err(failed(&key_path))?;
         }
-        let pem = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(PkiError::Missing { path: dir.to_owned(), name });
-            }
-            read => read.map_err(failed(&path))?,
-        };
         let unusable = |source| PkiError::Use { path: dir.to_owned(), name, source: Box::new(source) };
-        let issuer = Issuer::new(params, key_at(&key_path)?.map_err(unusable)?);
+        let key = key_at(&key_path)?.map_err(unusable)?;
+        if !exists(&path)? {
+            write_private(&path, params.self_signed(&key)?.pem().as_bytes()).map_err(failed(&path))?;
+        }
+        let pem = fs::read_to_string(&path).map_err(failed(&path))?;
+        let issuer = Issuer::new(params, key);
         Ok(Self { dir: dir.to_owned(), name, pem, issuer })
     }
 

@@ -232,8 +232,16 @@ impl Lifecycle {
         Self { settings, ..Self::default() }
     }
 
+    /// Rule: when the clock was set back, what lies in its future happened now: no grace and no toleration becomes longer.
     fn awake(&mut self, now: Time) {
-        self.rearm |= self.listening.awake(self.settings.grace, now);
+        if !self.listening.awake(self.settings.grace, now) {
+            return;
+        }
+        self.rearm = true;
+        for member in self.nodes.values_mut() {
+            member.heard = member.heard.min(now);
+            member.noticed.values_mut().for_each(|it| *it = (*it).min(now));
+        }
     }
 
     /// A node was marked as lost, or the write was refused.

@@ -56,6 +56,10 @@ impl Outcome {
         *self.0.lock().expect("no panic").entry(what.into()).or_default() += 1;
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().expect("no panic").is_empty()
+    }
+
     fn broken(&self, what: impl fmt::Display) {
         self.count(format!("broken: {what}"));
     }
@@ -430,6 +434,7 @@ async fn slow_bodies(attacker: Attacker, outcome: Outcome) -> Result<(), Failure
             "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100000\r\n{authorization}\r\n"
         );
         stream.write_all(request.as_bytes()).await?;
+        outcome.count("opened");
         let outcome = outcome.clone();
         writers.spawn(async move {
             while stream.write_all(b" ").await.is_ok() && stream.flush().await.is_ok() {

@@ -10,7 +10,7 @@ use muster_agent::machine::Place;
 use muster_agent::runtime::{Cri, Runtime as _, v1::ContainerState};
 use serde_json::{Value, json};
 
-use crate::bed::IMAGE;
+use crate::bed::{IMAGE, daemon_set};
 use crate::deaths::{kill, kill_in_cgroup};
 use crate::join::{Running, agent, control, how_to_join, kubectl, machines, ready_nodes, serve, until};
 
@@ -30,7 +30,7 @@ fn a_node_goes_on_alone() {
     write_static_pod(place, "early");
     let agent = flags.start(&mut running, place);
     until(&running, "it is Ready", || ready_nodes(&dir) == r#""node-1""#);
-    fs::write(dir.join("set.json"), set().to_string()).unwrap();
+    fs::write(dir.join("set.json"), daemon_set(&["sh", "-c", SCRIPT]).to_string()).unwrap();
     kubectl(&dir, &["apply", "-f", dir.join("set.json").to_str().unwrap()]);
     until(&running, "both run", || has(place, &["app 0", "early 0"]));
     until(&running, "both are known", || {
@@ -220,24 +220,6 @@ fn write_static_pod(place: &Place, name: &str) {
         },
     });
     fs::write(place.static_pods().join(format!("{name}.yaml")), pod.to_string()).unwrap();
-}
-
-fn set() -> Value {
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "app"},
-        "spec": {
-            "selector": {"matchLabels": {"app": "app"}},
-            "template": {
-                "metadata": {"labels": {"app": "app"}},
-                "spec": {
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [{"name": "app", "image": IMAGE, "command": ["sh", "-c", SCRIPT]}],
-                },
-            },
-        },
-    })
 }
 
 /// Those that run, as the runtime has them: name, how often each was begun again, and which it is.

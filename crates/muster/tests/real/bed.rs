@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use muster_agent::machine::{self, Machine, Place};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../bed/mod.rs"]
@@ -24,6 +24,25 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// What the image of busybox is called.
 pub(crate) const IMAGE: &str = "busybox:1.36";
+
+/// The DaemonSet `app`, whose one container runs this command.
+pub(crate) fn daemon_set(command: &[&str]) -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "app"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "app"}},
+            "template": {
+                "metadata": {"labels": {"app": "app"}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{"name": "app", "image": IMAGE, "command": command}],
+                },
+            },
+        },
+    })
+}
 
 /// One archive for all clusters, made when the first wants it.
 static ARCHIVE: OnceLock<PathBuf> = OnceLock::new();

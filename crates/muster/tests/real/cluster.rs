@@ -6,32 +6,11 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::json;
-
-use crate::bed::{IMAGE, muster};
+use crate::bed::{daemon_set, muster};
 use crate::join::{agent, control, how_to_join, kubectl, machines, ready_nodes, serve, until};
 
 /// Much longer than a node takes to remove containers of pods that the API server does not know.
 const LONG_ENOUGH: Duration = Duration::from_secs(25);
-
-fn set() -> String {
-    json!({
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "app"},
-        "spec": {
-            "selector": {"matchLabels": {"app": "app"}},
-            "template": {
-                "metadata": {"labels": {"app": "app"}},
-                "spec": {
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [{"name": "app", "image": IMAGE, "command": ["sleep", "3600"]}],
-                },
-            },
-        },
-    })
-    .to_string()
-}
 
 /// The files of a data directory without its database: another cluster with the same certificates.
 fn copy_certificates(from: &Path, to: &Path) {
@@ -54,7 +33,7 @@ fn a_new_server_at_the_same_address_removes_no_container() {
     let join: Vec<&str> = join.iter().map(String::as_str).collect();
     let first = running.spawn(agent(place, &join).stdout(Stdio::null()));
     until(&running, "the node is Ready", || ready_nodes(&dir) == r#""node-1""#);
-    fs::write(dir.join("set.json"), set()).unwrap();
+    fs::write(dir.join("set.json"), daemon_set(&["sleep", "3600"]).to_string()).unwrap();
     kubectl(&dir, &["apply", "-f", dir.join("set.json").to_str().unwrap()]);
     let rolled = || kubectl(&dir, &["rollout", "status", "ds/app", "--timeout=5s"]).0;
     until(&running, "the set runs", rolled);
@@ -100,7 +79,7 @@ fn a_new_server_at_the_same_address_removes_no_container() {
 #[test]
 fn an_emptied_database_removes_no_container() {
     let Some(mut cluster) = crate::bed::Cluster::up("emptied", 1) else { return };
-    cluster.apply(&set());
+    cluster.apply(&daemon_set(&["sleep", "3600"]).to_string());
     cluster.ready_pods("app=app", 1);
     let shims = cluster.place(1).shim_pids();
     assert!(!shims.is_empty());

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use muster_agent::image;
 use muster_agent::machine::{self, Machine, Place};
 use muster_agent::runtime::{Cri, Runtime as _};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::bed::{IMAGE, PATIENCE, archive, cannot, muster, wait_for};
+use crate::bed::{PATIENCE, archive, cannot, daemon_set, muster, wait_for};
 
 /// What runs for the test, which ends with it.
 pub(crate) struct Running {
@@ -224,21 +224,7 @@ fn machines_join_with_a_token() {
     assert!(said.contains(&places[0].address().to_string()), "{said}");
     assert!(!twin.join("pki/client.pem").exists());
 
-    let set = json!({
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {"name": "app"},
-        "spec": {
-            "selector": {"matchLabels": {"app": "app"}},
-            "template": {
-                "metadata": {"labels": {"app": "app"}},
-                "spec": {
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [{"name": "app", "image": IMAGE, "command": ["sleep", "3600"]}],
-                },
-            },
-        },
-    });
+    let set = daemon_set(&["sleep", "3600"]);
     fs::write(dir.join("set.json"), set.to_string()).unwrap();
     kubectl(&dir, &["apply", "-f", dir.join("set.json").to_str().unwrap()]);
     let rolled = || kubectl(&dir, &["rollout", "status", "ds/app", "--timeout=5s"]).0;

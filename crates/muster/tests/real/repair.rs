@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_agent::machine::{self, Place};
 use serde_json::{Value, json};
 
-use crate::bed::{Cluster, IMAGE, archive, is_ready, items, muster};
+use crate::bed::{Cluster, IMAGE, archive, daemon_set, is_ready, items, muster};
 
 /// Runs it in the node's network namespace. What it prints, on both outputs.
 fn inside(place: &Place, words: &[&str]) -> String {
@@ -128,26 +128,12 @@ fn routes_of_a_node_are_put_back() {
         .wait("the routes are back with the link", || (routes().contains(&other) && gateway()).then_some(()));
 }
 
-fn daemon() -> String {
-    json!({
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "app"},
-        "spec": {"selector": {"matchLabels": {"app": "app"}}, "template": {
-            "metadata": {"labels": {"app": "app"}},
-            "spec": {
-                "terminationGracePeriodSeconds": 1,
-                "containers": [{"name": "app", "image": IMAGE, "command": ["sleep", "3600"]}],
-            },
-        }},
-    })
-    .to_string()
-}
-
 #[test]
 fn what_a_removed_data_directory_left_is_cleared() {
     let Some(mut cluster) = Cluster::up("removed", 1) else { return };
     let dir = cluster.dir.clone();
     let remove = |cluster: &mut Cluster| {
-        cluster.apply(&daemon());
+        cluster.apply(&daemon_set(&["sleep", "3600"]).to_string());
         cluster.ready_pods("app=app", 1);
         cluster.kill();
         // Mount points in it stay, as with everybody who does this.
@@ -176,6 +162,6 @@ fn what_a_removed_data_directory_left_is_cleared() {
     let said = fs::read_to_string(dir.join("up.log")).unwrap();
     assert!(said.contains("removed what an earlier cluster in"), "{said}");
     assert_eq!(items(&cluster.get(&["pods", "-A"])).len(), 0);
-    cluster.apply(&daemon());
+    cluster.apply(&daemon_set(&["sleep", "3600"]).to_string());
     cluster.ready_pods("app=app", 1);
 }

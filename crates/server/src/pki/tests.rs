@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use expect_test::expect;
 use rcgen::PublicKeyData as _;
+use tokio_rustls::rustls::pki_types::UnixTime;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::*;
@@ -80,6 +81,40 @@ fn keys_are_for_their_owner_only_and_stay() {
         .collect();
     files.sort();
     assert_eq!(files, ["ca.crt 600", "ca.key 600", "nodes-ca.crt 600", "nodes-ca.key 600", "sa.key 600"]);
+}
+
+#[test]
+fn a_lost_key_is_refused_and_a_lost_certificate_made_again() {
+    let dir = Dir::new();
+    let before = Pki::open(&dir.0).unwrap();
+    for name in ["ca", "nodes-ca"] {
+        let (certificate, key) = (dir.0.join(format!("{name}.crt")), dir.0.join(format!("{name}.key")));
+        let (kept, away) = (fs::read(&certificate).unwrap(), dir.0.join("away"));
+        fs::rename(&key, &away).unwrap();
+        let refused = Pki::open(&dir.0).unwrap_err().to_string();
+        assert!(refused.starts_with(&format!("{name}.key is missing in ")), "{refused}");
+        assert_eq!(fs::read(&certificate).unwrap(), kept, "nothing is replaced");
+        fs::rename(&away, &key).unwrap();
+        fs::remove_file(&certificate).unwrap();
+    }
+    // A client that knows the first certificate trusts what is issued under the second.
+    let after = Pki::open(&dir.0).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(before.ca.pem.as_bytes()).unwrap()).unwrap();
+    let verifier = tokio_rustls::rustls::client::WebPkiServerVerifier::builder_with_provider(
+        Arc::new(roots),
+        Arc::new(ring::default_provider()),
+    );
+    let shown = after.serving(&[]).unwrap();
+    let verified = tokio_rustls::rustls::client::danger::ServerCertVerifier::verify_server_cert(
+        verifier.build().unwrap().as_ref(),
+        &shown.cert[0],
+        &[],
+        &"localhost".try_into().unwrap(),
+        &[],
+        UnixTime::now(),
+    );
+    assert!(verified.is_ok(), "{verified:?}");
 }
 
 #[test]

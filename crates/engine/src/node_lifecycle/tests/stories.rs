@@ -621,6 +621,14 @@ fn a_clock_that_is_set_back_delays_nobody() {
     expect![[r#"Node("n2") Zone("") Node("n1") Node("n2") Zone("") Zone("") "#]].assert_eq(&names(keys));
     let look = lifecycle.look(&Key::Node("n1".into()), Time::from_secs(100));
     assert_eq!(look.wake_at, Some(Time::from_secs(150)));
+    // It stays silent, and the rest of the grace is as long as without the step.
+    for second in 101..150 {
+        let _ = lifecycle.look(&Key::Pulse, Time::from_secs(second));
+        let look = lifecycle.look(&Key::Node("n1".into()), Time::from_secs(second));
+        assert_eq!((look.calls.len(), look.wake_at), (0, Some(Time::from_secs(150))), "at {second}");
+    }
+    let look = lifecycle.look(&Key::Node("n1".into()), Time::from_secs(150));
+    assert!(matches!(look.calls.as_slice(), [Call::ReadLease { .. }]), "{:?}", look.calls);
 }
 
 #[test]
