@@ -25,8 +25,8 @@ pub(crate) struct Attacker {
     pub(crate) name: &'static str,
     pub(crate) endpoint: Endpoint,
     pub(crate) credential: Credential,
-    /// Tokens that were good once: of a deleted account, of a deleted Secret, and one with a changed signature.
-    pub(crate) stale: Arc<Vec<Credential>>,
+    /// Credentials that are not valid, each with the reason.
+    pub(crate) invalid: Arc<Vec<(&'static str, Credential)>>,
 }
 
 pub(crate) struct Identities {
@@ -53,19 +53,12 @@ impl Identities {
         let path = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{TEAM}/rolebindings");
         call(&admin, "POST", &path, Some(binding)).await.expect("a role binding");
 
-        let gone = service_account(&admin, TEAM, "gone").await;
-        call(&admin, "DELETE", &format!("/api/v1/namespaces/{TEAM}/serviceaccounts/gone"), None)
-            .await
-            .expect("the account is deleted");
-        let mut forged = editor.clone();
-        forged.replace_range(forged.len() - 8.., "AAAAAAAA");
-        let stale = Arc::new(vec![Credential::Token(gone), Credential::Token(forged)]);
-
+        let invalid = Arc::new(invalid_credentials(&admin, kubeconfig, &editor).await);
         let attacker = |name, credential| Attacker {
             name,
             endpoint: endpoint.clone(),
             credential,
-            stale: stale.clone(),
+            invalid: invalid.clone(),
         };
         let default = token(&admin, "default", "default").await;
         let hostile = vec![
@@ -154,6 +147,63 @@ async fn vault(admin: &Client) -> Value {
         all.push(call(admin, "GET", path, None).await.expect("a list")["items"].take());
     }
     Value::Array(all)
+}
+
+async fn invalid_credentials(
+    admin: &Client,
+    kubeconfig: &Path,
+    valid_token: &str,
+) -> Vec<(&'static str, Credential)> {
+    let deleted = service_account(admin, TEAM, "deleted").await;
+    let path = format!("/api/v1/namespaces/{TEAM}/serviceaccounts/deleted");
+    call(admin, "DELETE", &path, None).await.expect("the account is deleted");
+    let mut forged = valid_token.to_owned();
+    forged.replace_range(forged.len() - 8.., "AAAAAAAA");
+
+    let revoked = token(admin, TEAM, "builder").await;
+    let dir = kubeconfig.parent().expect("the data directory");
+    let token_file = dir.join("revoked-token");
+    std::fs::write(&token_file, &revoked).expect("the token is written");
+    muster(kubeconfig, &["token", "revoke", "-"], &token_file);
+    let revoked_certificate = node_certificate(admin, "revoked-node").await;
+    let Credential::Certificate { certificate_pem, .. } = &revoked_certificate else { unreachable!() };
+    let certificate_file = dir.join("revoked-certificate");
+    std::fs::write(&certificate_file, certificate_pem).expect("the certificate is written");
+    let file = certificate_file.to_str().expect("a path of UTF-8");
+    muster(kubeconfig, &["cert", "revoke", "--file", file], Path::new("/dev/null"));
+    vec![
+        ("token of a deleted account", Credential::Token(deleted)),
+        ("forged token", Credential::Token(forged)),
+        ("revoked token", Credential::Token(revoked)),
+        ("revoked certificate", revoked_certificate),
+        ("expired certificate", expired_certificate(dir)),
+    ]
+}
+
+fn muster(kubeconfig: &Path, args: &[&str], stdin: &Path) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_muster"));
+    let stdin = std::fs::File::open(stdin).expect("the input");
+    let output = command.args(args).arg("--kubeconfig").arg(kubeconfig).stdin(stdin).output();
+    let output = output.expect("muster runs");
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// An administrator's certificate from the cluster's own CA, which expired a year ago.
+fn expired_certificate(dir: &Path) -> Credential {
+    let ca_key = std::fs::read_to_string(dir.join("ca.key")).expect("the CA's key");
+    let mut ca = rcgen::CertificateParams::default();
+    ca.distinguished_name = rcgen::DistinguishedName::new();
+    ca.distinguished_name.push(rcgen::DnType::CommonName, "muster-ca");
+    let ca = rcgen::Issuer::new(ca, rcgen::KeyPair::from_pem(&ca_key).expect("a key"));
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:masters");
+    params.distinguished_name.push(rcgen::DnType::CommonName, "kubernetes-admin");
+    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    params.not_before = rcgen::date_time_ymd(2024, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2025, 1, 1);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let certificate_pem = params.signed_by(&key, &ca).expect("a certificate").pem();
+    Credential::Certificate { certificate_pem, key_pem: key.serialize_pem() }
 }
 
 async fn service_account(admin: &Client, namespace: &str, name: &str) -> String {

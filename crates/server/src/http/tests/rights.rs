@@ -84,6 +84,61 @@ async fn the_verb_that_is_authorized_is_the_verb_that_is_served() {
     }
 }
 
+/// Parameters that are read as booleans, or that only a watch or a log has, and that make no watch of a list.
+const OTHER_PARAMETERS: &[&str] = &[
+    "allowWatchBookmarks",
+    "sendInitialEvents",
+    "pretty",
+    "follow",
+    "timestamps",
+    "dryRun",
+    "force",
+    "orphanDependents",
+    "ignoreStoreReadErrorWithClusterBreakingPotential",
+    "timeout",
+    "as",
+    "verb",
+    "method",
+];
+
+#[tokio::test]
+async fn no_other_parameter_changes_the_verb() {
+    let server = samples::server().await;
+    for verb in ["get", "list", "watch"] {
+        let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": [verb]}]);
+        server.grant(&format!("only-{verb}"), rules).await;
+    }
+    let collection = "/api/v1/namespaces/samples/configmaps";
+    let mut asked = Vec::new();
+    for (spelling, _) in SPELLINGS {
+        // An object is got, whatever is said of a watch.
+        asked.push((format!("{collection}/sample?timeoutSeconds=5&{spelling}"), "get"));
+        for parameter in OTHER_PARAMETERS {
+            asked.push((format!("{collection}?{}", spelling.replace("watch", parameter)), "list"));
+            asked.push((format!("{collection}/sample?{}", spelling.replace("watch", parameter)), "get"));
+        }
+    }
+    for (uri, verb) in asked {
+        for allowed in ["get", "list", "watch"] {
+            let user = someone(&format!("only-{allowed}"), &[]);
+            let request = Request::builder().uri(&uri).body(Full::new(Bytes::new())).unwrap();
+            let response = server.answered(Some(&user), request).await;
+            let code = response.status().as_u16();
+            // A parameter that cannot be read is refused before anything else.
+            let is_right =
+                if verb == allowed { matches!(code, 200 | 400 | 422) } else { matches!(code, 403 | 400) };
+            assert!(is_right, "{uri} with {allowed}: {code}");
+            if code != 200 {
+                continue;
+            }
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            let answer: Value = serde_json::from_slice(&body).unwrap();
+            let kind = if verb == "get" { "ConfigMap" } else { "ConfigMapList" };
+            assert_eq!(answer["kind"], kind, "{uri}");
+        }
+    }
+}
+
 /// A header of any bytes gives no request more than it has without the header.
 #[test]
 fn no_header_gives_a_request_more_rights() {
