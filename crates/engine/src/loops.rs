@@ -494,7 +494,7 @@ mod tests {
         step(&mut driver, 5000, expect!["x | -"]);
         driver.done(&"x".into(), Outcome::Refused(Refusal::NoAnswer), Time::from_secs(5000));
         step(&mut driver, 5000, expect![" | 1970-01-01T01:23:21Z"]);
-        // An hour back: what the loop itself makes of its wait is its own matter, but it is asked.
+        // An hour back: the loop decides whether to wait on, but it must be called.
         driver.inner.marked.insert("x".into(), None);
         step(&mut driver, 1401, expect!["x | -"]);
     }

@@ -209,7 +209,7 @@ fn identity(data_dir: &Path) -> Result<(PathBuf, String), MachineError> {
     Ok((dir, id))
 }
 
-/// A directory that was removed is called as before.
+/// The canonical path; of a removed directory, its parent is canonicalized.
 fn canonical(dir: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

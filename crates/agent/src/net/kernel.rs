@@ -31,7 +31,7 @@ impl Changes {
     pub(super) async fn changed(&self) {
         let Some(socket) = &self.0 else { return std::future::pending().await };
         let mut piece = [0; PIECE_MAX];
-        // What did not fit into its buffer was news too.
+        // An overflowed buffer counts as a change.
         let _ = socket.recv(&mut piece).await;
         while socket.try_recv(&mut piece).is_ok() {}
     }

@@ -36,7 +36,7 @@ const GATHER: Duration = Duration::from_millis(50);
 /// So often it is looked whether all is still as it was made: others have their hands in a machine's rules too.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 
-/// The kernel said that routes or addresses changed: it is looked after they settled, and not more often than this.
+/// After the kernel reports a change of routes or addresses, they are checked once the changes settle, and at most this often.
 const SETTLE: Duration = Duration::from_secs(1);
 const CHECK_MIN: Duration = Duration::from_secs(5);
 

@@ -72,7 +72,7 @@ impl Routes {
                     self.told.iter().filter(|(range, node)| standing.get(range) != Some(node)).count();
                 tracing::warn!(
                     missing,
-                    "routes to pods of other nodes are not as they were set: they are repaired"
+                    "routes to pods of other nodes differ from the desired ones; repairing them"
                 );
             }
             Ok(_) => {}

@@ -50,7 +50,7 @@ pub async fn reach(server: &str) {
             }
             let script = format!("insert rule ip muster {chain} {accept}\n");
             if let Err(error) = tool::run("nft", &["-f", "-"], &script).await {
-                tracing::warn!(chain, %error, "cannot accept connections to the API server first");
+                tracing::warn!(chain, %error, "cannot insert the rule that accepts connections to the API server");
             }
         }
     }

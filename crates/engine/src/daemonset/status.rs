@@ -194,7 +194,7 @@ const FAILED_CREATE: &str = "FailedCreate";
 const CANNOT_BE_CREATED: &str = "pods cannot be created: ";
 
 /// Rule: why no pod can be created is what the API server said to the last one. A controller that has tried none yet takes over what
-/// the condition says, so that it is not told to be well for a moment after every restart.
+/// the condition says, so that Degraded does not turn False after every restart.
 pub(crate) fn refused_creates(set: &Set, creates: &Creates) -> Option<String> {
     match creates {
         Creates::Refused(reason) | Creates::Failed(reason) => Some(format!("{CANNOT_BE_CREATED}{reason}")),

@@ -33,7 +33,7 @@ pub(crate) fn impersonated(
     }
     other.uid = uid;
     check(registry, user, &other)?;
-    // Groups that are said are the whole truth, but for the one that says whether the user is anyone.
+    // Explicit groups replace all others except system:authenticated or system:unauthenticated.
     let said = other.is_in(UNAUTHENTICATED) || (!other.is_anonymous() && other.is_in(AUTHENTICATED));
     if !said {
         let group = if other.is_anonymous() { UNAUTHENTICATED } else { AUTHENTICATED };

@@ -176,7 +176,7 @@ impl Api {
             };
             return Err(Refusal::invalid_options(kind, &options.causes));
         }
-        // What reads has no use for a body, unless it is for somebody behind a proxy.
+        // Reads have no body, except for requests that are proxied.
         let has_body = is_of_agent || !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let received = if has_body {
             let sender = Sender {
