@@ -1,19 +1,25 @@
 //! The connections of the server: how many there are, of which address, and which one makes room.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use crate::auth::Peer;
+use crate::auth::{Peer, User};
+use crate::flow_control::{Standing, standing};
 use crate::http::Held;
 
 /// Of the connections, what may come from one address: generous, because many clients may be behind one.
 const OF_ADDRESS_MAX: usize = 4_000;
+
+/// A user with more connections than this makes room for others when there are too many.
+const OF_USER_MIN: usize = 16;
 
 /// TLS handshakes under way: at some 30 kB each, 1,000 are 30 MB.
 const HANDSHAKES_MAX: usize = 1_000;
@@ -39,6 +45,7 @@ pub(crate) struct Connections {
 struct State {
     next_id: u64,
     by_address: HashMap<IpAddr, usize>,
+    by_user: HashMap<Arc<str>, usize>,
     /// In the order of arrival.
     all: BTreeMap<u64, Arc<Connection>>,
     /// Those whose TLS handshake is not finished.
@@ -52,12 +59,18 @@ pub(crate) struct Connection {
     address: IpAddr,
     /// When it last carried a request.
     active_ms: AtomicU64,
-    /// A client certificate or a token was good.
-    is_authenticated: AtomicBool,
+    /// The first user that was authenticated on it.
+    user: OnceLock<ConnectionUser>,
     task: OnceLock<AbortHandle>,
     pub(crate) bodies: Arc<Semaphore>,
     pub(crate) body_kib: Arc<Semaphore>,
     pub(crate) response_kib: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+struct ConnectionUser {
+    name: Arc<str>,
+    is_trusted: bool,
 }
 
 /// Permit for one connection; released on drop.
@@ -91,9 +104,9 @@ impl Connections {
         }
     }
 
-    /// Rule: a connection beyond the limit of its address is closed at once. Beyond the limit of all, the unauthenticated
-    /// connection that has been idle longest is closed to make room, or the new one if all are authenticated. Of the TLS handshakes
-    /// under way, the oldest makes room.
+    /// Rule: beyond the limit of its address, or of all, a connection makes room for a new one: the unauthenticated one that has been
+    /// idle longest; if there is none, the one that has been idle longest of the user with most connections, unless that user is
+    /// trusted or has few. Of the TLS handshakes under way, the oldest makes room.
     pub(crate) fn connect(self: &Arc<Self>, address: IpAddr) -> Option<Permit> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.of_address_max <= state.by_address.get(&address).copied().unwrap_or(0) {
@@ -111,7 +124,7 @@ impl Connections {
             id,
             address,
             active_ms: AtomicU64::new(self.now_ms()),
-            is_authenticated: AtomicBool::new(false),
+            user: OnceLock::new(),
             task: OnceLock::new(),
             bodies: Arc::new(Semaphore::new(BODIES_MAX)),
             body_kib: Arc::new(Semaphore::new(BODY_KIB_MAX)),
@@ -128,24 +141,41 @@ impl Connections {
         u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A request of `connection` was authenticated, or not.
-    pub(crate) fn saw_request(&self, connection: &Connection, is_authenticated: bool) {
-        if connection.is_authenticated.load(Ordering::Relaxed) {
+    /// A request of `connection` was authenticated as `user`, or not.
+    pub(crate) fn saw_request(&self, connection: &Connection, user: Option<&User>) {
+        connection.active_ms.store(self.now_ms(), Ordering::Relaxed);
+        let Some(user) = user.filter(|_| connection.user.get().is_none()) else { return };
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if !state.all.contains_key(&connection.id) {
             return;
         }
-        connection.active_ms.store(self.now_ms(), Ordering::Relaxed);
-        if is_authenticated {
-            connection.is_authenticated.store(true, Ordering::Relaxed);
+        let name = match state.by_user.get_key_value(user.name.as_str()) {
+            Some((name, _)) => name.clone(),
+            None => Arc::from(user.name.as_str()),
+        };
+        let is_trusted = standing(user) == Standing::Trusted;
+        if connection.user.set(ConnectionUser { name: name.clone(), is_trusted }).is_ok() {
+            *state.by_user.entry(name).or_default() += 1;
         }
     }
 }
 
 impl State {
-    /// Closes the unauthenticated connection that has been idle longest.
+    /// Closes the connection that makes room, of those that may.
     fn evict(&mut self, may: impl Fn(&Connection) -> bool) -> Option<()> {
-        let open = self.all.values().filter(|it| !it.is_authenticated.load(Ordering::Relaxed) && may(it));
-        let idlest = open.min_by_key(|it| it.active_ms.load(Ordering::Relaxed))?.clone();
-        self.close(&idlest);
+        let connections_of = |it: &Connection| match it.user.get() {
+            None => usize::MAX,
+            Some(user) if user.is_trusted => 0,
+            Some(user) => self.by_user.get(&user.name).copied().unwrap_or(0),
+        };
+        let ranked = self.all.values().filter(|it| may(it)).map(|it| (connections_of(it), it));
+        let (connections, evicted) = ranked
+            .max_by_key(|(connections, it)| (*connections, Reverse(it.active_ms.load(Ordering::Relaxed))))?;
+        if connections <= OF_USER_MIN {
+            return None;
+        }
+        let evicted = evicted.clone();
+        self.close(&evicted);
         Some(())
     }
 
@@ -162,11 +192,18 @@ impl State {
         if self.all.remove(&connection.id).is_none() {
             return;
         }
-        if let Some(count) = self.by_address.get_mut(&connection.address) {
-            *count -= 1;
-            if *count == 0 {
-                self.by_address.remove(&connection.address);
-            }
+        count_down(&mut self.by_address, &connection.address);
+        if let Some(user) = connection.user.get() {
+            count_down(&mut self.by_user, &user.name);
+        }
+    }
+}
+
+fn count_down<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
         }
     }
 }
@@ -177,11 +214,12 @@ impl Permit {
         let _ = self.connection.task.set(task);
     }
 
-    pub(crate) fn finished_handshake(&self, is_authenticated: bool) {
+    /// `user` is whom the client certificate names.
+    pub(crate) fn finished_handshake(&self, user: Option<&User>) {
         let mut state = self.connections.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.handshakes.remove(&self.connection.id);
         drop(state);
-        self.connections.saw_request(&self.connection, is_authenticated);
+        self.connections.saw_request(&self.connection, user);
     }
 }
 
@@ -196,9 +234,13 @@ impl Drop for Permit {
 mod tests {
     use super::*;
 
-    fn open(connections: &Arc<Connections>, address: IpAddr, is_authenticated: bool) -> Option<Permit> {
+    fn open(connections: &Arc<Connections>, address: IpAddr, user: Option<&str>) -> Option<Permit> {
         let permit = connections.connect(address)?;
-        permit.finished_handshake(is_authenticated);
+        let user = user.map(|it| match it {
+            "admin" => User::new(it, [crate::auth::MASTERS]),
+            it => User::new(it, ["system:authenticated"]),
+        });
+        permit.finished_handshake(user.as_ref());
         Some(permit)
     }
 
@@ -206,13 +248,19 @@ mod tests {
         IpAddr::from([10, 0, 0, last])
     }
 
+    /// How many connections each user has that is named.
+    fn counts(connections: &Connections, users: &[&str]) -> Vec<usize> {
+        let state = connections.state.lock().unwrap();
+        users.iter().map(|it| state.by_user.get(*it).copied().unwrap_or(0)).collect()
+    }
+
     #[test]
     fn one_address_does_not_take_every_connection() {
         let connections = Arc::new(Connections::new(10_000));
-        let mut held: Vec<_> = std::iter::from_fn(|| open(&connections, address(1), true)).collect();
+        let held: Vec<_> = std::iter::from_fn(|| open(&connections, address(1), Some("admin"))).collect();
         assert_eq!(held.len(), OF_ADDRESS_MAX);
-        assert!(connections.connect(address(2)).is_some());
-        held.pop();
+        assert!(open(&connections, address(2), None).is_some());
+        drop(held);
         assert!(connections.connect(address(1)).is_some(), "a permit that was dropped is free again");
     }
 
@@ -220,7 +268,7 @@ mod tests {
     fn all_addresses_together_have_a_limit() {
         let connections = Arc::new(Connections::new(100));
         let addresses = (0..=u8::MAX).cycle().map(address);
-        let held: Vec<_> = addresses.map_while(|it| open(&connections, it, true)).collect();
+        let held: Vec<_> = addresses.map_while(|it| open(&connections, it, Some("admin"))).collect();
         assert_eq!(held.len(), 100);
     }
 
@@ -230,21 +278,37 @@ mod tests {
         let mut held: Vec<Permit> = Vec::new();
         let mut tasks = Vec::new();
         for at in 0..8 {
-            let permit = open(&connections, address(at), at < 4).unwrap();
+            let permit = open(&connections, address(at), (at < 4).then_some("a")).unwrap();
             let task = tokio::spawn(std::future::pending::<()>());
             permit.served_by(task.abort_handle());
             permit.connection.active_ms.store(u64::from(100 - at), Ordering::Relaxed);
             held.push(permit);
             tasks.push(task);
         }
-        let late = open(&connections, address(9), true).expect("an unauthenticated connection makes room");
+        let late =
+            open(&connections, address(9), Some("b")).expect("an unauthenticated connection makes room");
         assert!(tasks.pop().unwrap().await.unwrap_err().is_cancelled(), "the one that was idle longest");
         assert!(tasks.iter().all(|it| !it.is_finished()));
-        let more: Vec<_> = (10..20).map_while(|it| open(&connections, address(it), true)).collect();
-        assert_eq!(more.len(), 3, "authenticated connections are kept");
+        let more: Vec<_> = (10..20).map_while(|it| open(&connections, address(it), Some("b"))).collect();
+        assert_eq!(more.len(), 3, "users with few connections keep them");
         drop((late, held, more));
         let state = connections.state.lock().unwrap();
         assert!(state.all.is_empty() && state.by_address.is_empty() && state.handshakes.is_empty());
+        assert!(state.by_user.is_empty());
+    }
+
+    #[test]
+    fn the_user_with_most_connections_makes_room() {
+        let connections = Arc::new(Connections::new(100));
+        let many = |user: &'static str, from: u8, count: usize| -> Vec<_> {
+            (0..count).map_while(|_| open(&connections, address(from), Some(user))).collect()
+        };
+        let held = (many("admin", 1, 20), many("flood", 2, 50), many("node", 3, 10), many("flood", 4, 20));
+        assert_eq!(counts(&connections, &["admin", "flood", "node"]), [20, 70, 10]);
+        // From the flooded address too.
+        let new = (many("admin", 5, 30), many("node", 2, 10));
+        assert_eq!(counts(&connections, &["admin", "flood", "node"]), [50, 30, 20]);
+        drop((held, new));
     }
 
     #[test]

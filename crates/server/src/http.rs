@@ -27,7 +27,7 @@ use self::query::{Query, delete_options};
 use self::reply::{TEXT, json_of, not_found, respond, show, show_list, success, with_body};
 use crate::agents::Agents;
 use crate::audit::Audit;
-use crate::auth::{self, Reauthorization};
+use crate::auth::{self, Reauthorization, User};
 use crate::context::Context;
 use crate::decode::{self, Gvk, JSON};
 use crate::document::Document;
@@ -90,7 +90,15 @@ struct Asked {
     headers: HeaderMap,
     /// For what lasts: a watch, or what an agent serves.
     reauthorization: Option<Reauthorization>,
+    /// Whose shares a watch or a stream counts against, if not its user's.
+    charged: Option<User>,
     body: Bytes,
+}
+
+impl Asked {
+    fn charged(&self) -> &User {
+        self.charged.as_ref().unwrap_or(&self.context.user)
+    }
 }
 
 impl Api {
@@ -278,7 +286,7 @@ impl Api {
             namespace,
             view,
         };
-        let Some(permit) = self.limits.watch(&asked.context.user) else {
+        let Some(permit) = self.limits.watch(asked.charged()) else {
             self.registry.metrics.rejected("watch");
             return Err(Refusal::too_many_requests(1));
         };
@@ -289,7 +297,7 @@ impl Api {
             it
         });
         if let Some(upgrade) = asked.upgrade.as_ref().filter(|it| it.is_to_web_socket()) {
-            return web_socket::events(upgrade, frames.boxed());
+            return web_socket::events(upgrade, frames.boxed(), self.meter(asked.charged()));
         }
         let body = StreamBody::new(frames.map(|it| Ok(Frame::data(it))).boxed());
         Ok(with_body(StatusCode::OK, JSON, Either::Right(body)))

@@ -444,8 +444,9 @@ where
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
     let peer = certificate.and_then(|it| Peer::of(it));
-    permit.finished_handshake(peer.is_some());
-    let streams_max = limits::streams_max(peer.as_ref().and_then(|it| it.user(Timestamp::now())));
+    let user = peer.as_ref().and_then(|it| it.user(Timestamp::now()));
+    permit.finished_handshake(user);
+    let streams_max = limits::streams_max(user);
     let connection = permit.connection.clone();
     let counted = Counted::new(&api.registry.metrics.connections);
     let client = Arc::new(Client {

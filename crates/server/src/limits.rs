@@ -37,6 +37,11 @@ const BYTES_MAX: usize = 512 << 20;
 const BYTES_OF_USER_MAX: usize = 64 << 20;
 const BYTES_RESERVED: usize = 64 << 20;
 
+/// Small responses that wait to be sent: two whole connections of a user. With the stream, the task and buffers some 20 kB each, 4,000
+/// are 80 MB.
+const SMALL_RESPONSES_MAX: usize = 4_000;
+const SMALL_RESPONSES_OF_USER_MAX: usize = 500;
+
 /// Streams on one HTTP/2 connection, as upstream; and for Muster's own parts and administrators, where one process may watch
 /// on behalf of thousands of simulated nodes.
 const STREAMS_MAX: u32 = 250;
@@ -123,6 +128,12 @@ impl Limits {
             of_all: BYTES_MAX,
             reserve: BYTES_RESERVED,
         };
+        let small_responses = Bound {
+            of_user: SMALL_RESPONSES_OF_USER_MAX,
+            of_node: SMALL_RESPONSES_OF_USER_MAX,
+            of_all: SMALL_RESPONSES_MAX,
+            reserve: SMALL_RESPONSES_OF_USER_MAX,
+        };
         let bodies = Bound {
             of_user: BODIES_OF_USER_MAX,
             of_node: BODIES_OF_USER_MAX,
@@ -145,7 +156,7 @@ impl Limits {
             config,
             connections: Arc::new(Connections::new(config.connections)),
             flow_control: Arc::new(FlowControl::new(config.reads, config.writes, config.queue_timeout)),
-            usage: Arc::new(Usage::new([bodies, bytes, bytes, watches, agent_streams])),
+            usage: Arc::new(Usage::new([bodies, bytes, bytes, small_responses, watches, agent_streams])),
         }
     }
 

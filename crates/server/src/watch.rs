@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::Stream;
 use jiff::Timestamp;
-use muster_store::{Change, Event, Record, Revision};
+use muster_store::{Change, Compacted, Event, Record, Revision};
 use serde_json::json;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -90,9 +90,9 @@ struct Watcher {
 
 enum Progress {
     Begin,
-    /// The state at `revision` is being told.
+    /// The state at `revision` is being sent; the records from the key `start` on are to come.
     State {
-        rest: std::vec::IntoIter<Arc<Record>>,
+        start: String,
         revision: Revision,
         say_end: bool,
     },
@@ -134,6 +134,13 @@ impl Watcher {
 
     async fn next(&mut self) -> Option<Bytes> {
         loop {
+            // A client that always has an event to read must not outlive its time or its rights.
+            if self.due_at() <= Instant::now()
+                && let Some(end) = self.on_time(Instant::now())
+            {
+                self.progress = Progress::End;
+                return end;
+            }
             let seen = match &mut self.progress {
                 Progress::End => return None,
                 Progress::Seen(seen) => *seen,
@@ -152,9 +159,7 @@ impl Watcher {
             match self.registry.some_since(&self.prefix, seen, EVENTS_MAX) {
                 Err(compacted) => {
                     self.progress = Progress::End;
-                    let message = format!("too old resource version: {seen} ({})", compacted.floor);
-                    let status = object::bytes(&Refusal::expired(message).status());
-                    return Some(frame("ERROR", &status));
+                    return Some(expired(seen, &compacted));
                 }
                 Ok((events, revision)) => {
                     let (mut frames, told) = self.frames_of(&events);
@@ -178,8 +183,7 @@ impl Watcher {
             if self.is_stopping {
                 return None;
             }
-            let due = [self.bookmark_at, self.goodbye_at, self.reauthorize_at].into_iter().flatten();
-            let due = due.fold(self.deadline, Instant::min);
+            let due = self.due_at();
             if self.timer.deadline() != due {
                 self.timer.as_mut().reset(due);
             }
@@ -187,14 +191,16 @@ impl Watcher {
                 changed = self.head.changed() => changed?,
                 // What came before the end is still told.
                 () = self.stop.as_mut() => self.is_stopping = true,
-                () = self.timer.as_mut() => {
-                    if let Some(end) = self.on_time(due) {
-                        self.progress = Progress::End;
-                        return end;
-                    }
-                }
+                // The loop begins with what is due.
+                () = self.timer.as_mut() => {}
             }
         }
+    }
+
+    /// When something is due next: a bookmark, the next authorization, or the end.
+    fn due_at(&self) -> Instant {
+        let due = [self.bookmark_at, self.goodbye_at, self.reauthorize_at].into_iter().flatten();
+        due.fold(self.deadline, Instant::min)
     }
 
     /// What is due at this time; `Some` if the watch ends, with its last words.
@@ -225,34 +231,31 @@ impl Watcher {
             From::After(revision) => Progress::Seen(revision),
             From::Now => Progress::Seen(self.registry.revision()),
             From::State { say_end } => {
-                let namespace = self.wanted.namespace.as_deref();
-                let (records, revision) =
-                    self.registry.records(self.wanted.kind, namespace, &self.wanted.selector);
-                Progress::State { rest: records.into_iter(), revision, say_end }
+                let revision = self.registry.revision();
+                Progress::State { start: self.prefix.clone(), revision, say_end }
             }
         };
     }
 
-    /// What is next to be told of the state that the watch began with.
+    /// What is next to be sent of the state that the watch began with.
     fn tell_state(&mut self) -> Bytes {
         let begun = std::mem::replace(&mut self.progress, Progress::End);
-        let Progress::State { mut rest, revision, say_end } = begun else { return Bytes::new() };
+        let Progress::State { start, revision, say_end } = begun else { return Bytes::new() };
+        let (selector, max) = (&self.wanted.selector, (EVENTS_MAX, BYTES_MAX));
+        let (records, next) = match self.registry.some_at(revision, (&self.prefix, &start), selector, max) {
+            Err(compacted) => return expired(revision, &compacted),
+            Ok(found) => found,
+        };
         let now = Timestamp::now();
-        let (mut frames, mut bytes) = (Vec::new(), 0);
-        while frames.len() < EVENTS_MAX
-            && bytes < BYTES_MAX
-            && let Some(record) = rest.next()
-        {
-            frames.push(self.show("ADDED", &record.value, now));
-            bytes += record.value.len();
-        }
-        self.progress = if rest.len() == 0 {
-            if say_end {
-                frames.push(self.bookmark(revision, true));
+        let mut frames: Vec<_> = records.iter().map(|it| self.show("ADDED", &it.value, now)).collect();
+        self.progress = match next {
+            Some(start) => Progress::State { start, revision, say_end },
+            None => {
+                if say_end {
+                    frames.push(self.bookmark(revision, true));
+                }
+                Progress::Seen(revision)
             }
-            Progress::Seen(revision)
-        } else {
-            Progress::State { rest, revision, say_end }
         };
         frames.concat().into()
     }
@@ -324,6 +327,12 @@ impl Watcher {
         }
         self.show("BOOKMARK", &object::bytes(&object), Timestamp::now())
     }
+}
+
+/// The last event of a watch that the history has passed by: its client lists again.
+fn expired(seen: Revision, compacted: &Compacted) -> Bytes {
+    let message = format!("too old resource version: {seen} ({})", compacted.floor);
+    frame("ERROR", &object::bytes(&Refusal::expired(message).status()))
 }
 
 fn frame(kind_of_event: &str, object: &[u8]) -> Bytes {

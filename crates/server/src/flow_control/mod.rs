@@ -1,8 +1,8 @@
 //! Fairness between clients, in the manner of Kubernetes' API Priority and Fairness.
 //!
 //! A request is classified by its user and action ([`classify`]). Exempt requests begin at once; all others take a seat of their
-//! priority level, or wait for one in the queue of their flow (`queue`). What a user holds beside seats (unfinished bodies, unsent
-//! responses, watches) is bounded in `usage`. `body` reads the request, `response` sends the answer.
+//! priority level until the response is made, or wait for one in the queue of their flow (`queue`). What a user holds beside seats
+//! (unfinished bodies, unsent responses, watches) is bounded in `usage`. `body` reads the request, `response` sends the answer.
 
 pub(crate) mod body;
 mod queue;

@@ -1,4 +1,4 @@
-//! Sending a response: the seat is kept until it is sent, and a client that does not take it holds nothing for long.
+//! Sending a response: what waits to be sent is charged to its user, and a client that does not take it holds nothing for long.
 //!
 //! HTTP/1 sends one response at a time over a connection, which `line` closes when nothing moves on it. HTTP/2 has a window for each
 //! stream, which the client may leave at zero while the connection is alive: [`Streams`] resets such a stream.
@@ -15,11 +15,11 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use super::{Lease, Seat, Standing, Usage, What};
+use super::{Lease, Standing, Usage, What};
 use crate::http::BoxError;
 
 /// A larger piece of a response is sent in chunks, so that HTTP/2 buffers no more than one of them for each stream.
-const CHUNK_BYTES: usize = 64 << 10;
+pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 
 /// A piece up to this size is sent as it is.
 const SMALL_BYTES: usize = 4 << 10;
@@ -29,6 +29,9 @@ const TAIL_BYTES: usize = 1 << 10;
 
 /// A client takes a response at this rate, on average and after the first minute; a watch or a log has no rate.
 const BYTES_PER_SECOND: u64 = 16 << 10;
+
+/// How long a client may leave a small response unread: one that reads at all takes it at once.
+const SMALL_PATIENCE: Duration = Duration::from_secs(10);
 
 tokio::task_local! {
     static STREAM: Arc<StreamState>;
@@ -40,6 +43,8 @@ struct StreamState {
     is_sending: AtomicBool,
     /// The source has nothing to send, as a watch without events.
     is_idle: AtomicBool,
+    /// The response is small: its client has less time to take it.
+    is_small: AtomicBool,
     /// Frames that were handed to HTTP/2.
     frames: AtomicU32,
 }
@@ -47,8 +52,9 @@ struct StreamState {
 /// What a response holds until it is sent.
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
-    pub(crate) _seat: Option<Seat>,
-    pub(crate) bytes: Option<Lease>,
+    pub(crate) charge: Option<Lease>,
+    /// A response that fits into the first window of any client.
+    pub(crate) is_small: bool,
     pub(crate) kib_of_connection: Option<tokio::sync::OwnedSemaphorePermit>,
     /// Charges the large pieces of a stream to its user, as they come.
     pub(crate) meter: Option<Meter>,
@@ -59,6 +65,13 @@ pub(crate) struct Meter {
     pub(crate) usage: Arc<Usage>,
     pub(crate) user: String,
     pub(crate) standing: Standing,
+}
+
+impl Meter {
+    /// `None` if the user has too much unsent already.
+    pub(crate) fn charge(&self, bytes: usize) -> Option<Lease> {
+        self.usage.take(&self.user, self.standing, What::ResponseBytes, bytes)
+    }
 }
 
 /// The body of a response.
@@ -88,6 +101,7 @@ impl<B> Response<B> {
         let stream = STREAM.try_with(Arc::clone).ok();
         if let Some(stream) = &stream {
             stream.is_sending.store(true, Ordering::Relaxed);
+            stream.is_small.store(holds.is_small, Ordering::Relaxed);
         }
         let pace = patience.map(|patience| Pace { began: Instant::now(), patience, taken: 0 });
         Self { body, rest: Bytes::new(), holds, stream, is_chunked, pace }
@@ -150,12 +164,10 @@ where
                     if CHUNK_BYTES < data.len()
                         && let Some(meter) = &response.holds.meter
                     {
-                        let Meter { usage, user, standing } = meter;
-                        let lease = usage.take(user, *standing, What::ResponseBytes, data.len());
-                        let Some(lease) = lease else {
+                        let Some(lease) = meter.charge(data.len()) else {
                             return Poll::Ready(Some(Err("too much is unsent to this user".into())));
                         };
-                        response.holds.bytes = Some(lease);
+                        response.holds.charge = Some(lease);
                     }
                     response.rest = data;
                 }
@@ -170,7 +182,7 @@ where
         }
         let chunk = response.chunk();
         if response.rest.is_empty() && response.holds.meter.is_some() {
-            response.holds.bytes = None;
+            response.holds.charge = None;
         }
         if let Some(pace) = &mut response.pace {
             pace.taken += chunk.len() as u64;
@@ -235,10 +247,12 @@ impl Stall {
             return Poll::Pending;
         }
         let frames = state.frames.load(Ordering::Relaxed);
+        let is_small = state.is_small.load(Ordering::Relaxed);
+        let patience = if is_small { self.patience.min(SMALL_PATIENCE) } else { self.patience };
         match &mut self.ends {
-            Some(ends) if self.seen != frames => ends.as_mut().reset(Instant::now() + self.patience),
+            Some(ends) if self.seen != frames => ends.as_mut().reset(Instant::now() + patience),
             Some(_) => {}
-            None => self.ends = Some(Box::pin(tokio::time::sleep(self.patience))),
+            None => self.ends = Some(Box::pin(tokio::time::sleep(patience))),
         }
         self.seen = frames;
         match &mut self.ends {

@@ -11,12 +11,14 @@ pub(crate) enum What {
     BodyBytes,
     /// Bytes of large responses that wait to be sent.
     ResponseBytes,
+    /// Small responses that wait to be sent, by number.
+    SmallResponses,
     Watches,
     /// Logs, commands and forwarded connections that agents serve.
     AgentStreams,
 }
 
-const KINDS: usize = 5;
+const KINDS: usize = 6;
 
 /// Bounds of one kind of use.
 #[derive(Debug, Clone, Copy)]

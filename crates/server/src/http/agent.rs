@@ -195,7 +195,7 @@ impl Api {
 
     /// A place among what agents serve.
     pub(super) fn room_of_agent(&self, asked: &Asked) -> Result<Held, Refusal> {
-        let Some(room) = self.limits.agent_stream(&asked.context.user) else {
+        let Some(room) = self.limits.agent_stream(asked.charged()) else {
             self.registry.metrics.rejected("agent_stream");
             return Err(Refusal::too_many_requests(1));
         };

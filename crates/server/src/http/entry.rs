@@ -42,8 +42,25 @@ struct Visit<'a> {
     seat: Option<Seat>,
 }
 
-/// A response up to this size is not charged: it is bounded by the number of seats.
+/// A larger response is charged to its user by its bytes, a smaller one by its number.
 const LARGE_RESPONSE_BYTES: usize = 64 << 10;
+
+/// Why a response is not sent.
+enum Unsent {
+    Refused(Refusal),
+    /// Not even a refusal is sent: the client has too many unsent responses.
+    Reset,
+}
+
+impl Visit<'_> {
+    fn charged(&self) -> Option<&User> {
+        self.user.as_ref().map(|user| charged(user, self.impersonated.as_ref()))
+    }
+
+    fn is_in_process(&self) -> bool {
+        self.client.is_some_and(|it| it.is_in_process)
+    }
+}
 
 impl Api {
     pub(crate) fn new(registry: Arc<Registry>, stop: CancellationToken) -> Self {
@@ -90,13 +107,19 @@ impl Api {
             }
         };
         let response = reply::negotiated(answered.unwrap_or_else(|it| refusal(&it)), &accept, is_head);
-        let (response, holds) = match self.hold(whole_bytes(&response), &mut visit).await {
-            Ok(holds) => (response, holds),
-            Err(it) => {
+        // The work is done: what waits to be sent is bounded by itself.
+        visit.seat = None;
+        let held = match self.hold(whole_bytes(&response), &visit).await {
+            Err(Unsent::Refused(it)) => {
                 self.registry.metrics.rejected("response");
-                (refusal(&it), Holds::default())
+                self.hold_small(&visit).map(|holds| (refusal(&it), holds))
             }
+            held => held.map(|holds| (response, holds)),
         };
+        let (response, holds) = held.unwrap_or_else(|_| {
+            self.registry.metrics.rejected("response");
+            (reply::reset(), Holds::default())
+        });
 
         let code = response.status().as_u16();
         self.registry.metrics.answered(&visit.kind, code, started.elapsed());
@@ -151,13 +174,11 @@ impl Api {
         let user = visit.user.insert(auth::authenticate(&self.registry, peer, request.headers(), *now)?);
         let is_stranger = user.is_anonymous();
         if let Some(connection) = visit.client.and_then(|it| it.connection.as_deref()) {
-            self.limits.connections.saw_request(connection, !is_stranger);
+            self.limits.connections.saw_request(connection, Some(&*user).filter(|_| !is_stranger));
         }
-        let other = auth::impersonated(&self.registry, user, request.headers())?;
-        let user = match other {
-            Some(other) => visit.impersonated.insert(other),
-            None => user,
-        };
+        visit.impersonated = auth::impersonated(&self.registry, user, request.headers())?;
+        let charged = charged(user, visit.impersonated.as_ref());
+        let user = visit.impersonated.as_ref().unwrap_or(user);
         let allow = if is_stranger { auth::allow_stranger } else { auth::allow };
         visit.grant = Some(allow(&self.registry, user, deed)?);
         let Some(route) = route else { return nothing_at(request.uri().path()) };
@@ -180,7 +201,7 @@ impl Api {
         let has_body = is_of_agent || !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let received = if has_body {
             let sender = Sender {
-                user,
+                user: charged,
                 client: visit.client.map(AsRef::as_ref),
                 usage: &self.limits.usage,
                 patience: self.limits.config.body_timeout,
@@ -192,7 +213,7 @@ impl Api {
         };
         // A watch has a permit of its own, and so has what an agent serves.
         if !kind.is_watch() && !is_of_agent {
-            let class = flow_control::classify(user, deed, matches!(route, Route::Health(_)));
+            let class = flow_control::classify(charged, deed, matches!(route, Route::Health(_)));
             visit.seat = Some(self.seat(class, kind.is_read()).await?);
         }
         let asked = Asked {
@@ -215,6 +236,7 @@ impl Api {
                 let (client, every) = (visit.client, self.limits.config.reauthorize_every);
                 Reauthorization::new(peer, client, &parts.headers, deed, every)
             }),
+            charged: visit.impersonated.is_some().then(|| charged.clone()),
             headers: if is_of_agent { parts.headers.clone() } else { HeaderMap::new() },
             body: received.bytes.clone(),
         };
@@ -245,39 +267,70 @@ impl Api {
         }
     }
 
-    /// Rule: a seat is kept until the response is sent. Large responses that wait to be sent are charged to their user, and wait for
-    /// others of the same connection. A client in this process takes a response at once, and is exempt.
+    /// Rule: a response that waits to be sent is charged to its user, a large one by its bytes, and waits for others of the same
+    /// connection. A client in this process takes a response at once, and is exempt.
     /// `bytes` is the size of a response that is no stream.
-    async fn hold(&self, bytes: Option<usize>, visit: &mut Visit<'_>) -> Result<Holds, Refusal> {
-        let user = visit.impersonated.as_ref().or(visit.user.as_ref());
-        if visit.client.is_some_and(|it| it.is_in_process) {
-            visit.seat = None;
-            return Ok(Holds::default());
-        }
-        let mut holds = Holds { _seat: visit.seat.take(), ..Holds::default() };
-        let Some(user) = user else { return Ok(holds) };
-        let standing = flow_control::standing(user);
-        let usage = &self.limits.usage;
+    async fn hold(&self, bytes: Option<usize>, visit: &Visit<'_>) -> Result<Holds, Unsent> {
         let Some(bytes) = bytes else {
-            holds.meter = Some(Meter { usage: usage.clone(), user: user.name.clone(), standing });
-            return Ok(holds);
+            let meter = visit.charged().map(|user| self.meter(user));
+            return Ok(Holds { meter, ..Holds::default() });
         };
-        if bytes <= LARGE_RESPONSE_BYTES || standing == Standing::Trusted {
-            return Ok(holds);
+        if bytes <= LARGE_RESPONSE_BYTES {
+            return self.hold_small(visit);
+        }
+        let Some(user) = visit.charged().filter(|_| !visit.is_in_process()) else {
+            return Ok(Holds::default());
+        };
+        let standing = flow_control::standing(user);
+        if standing == Standing::Trusted {
+            return Ok(Holds::default());
         }
         // What was written is written: its client is not to try again.
         let is_read = visit.kind.is_read();
-        let too_many = || if is_read { Refusal::too_many_requests(1) } else { Refusal::timeout() };
-        holds.bytes =
-            Some(usage.take(&user.name, standing, What::ResponseBytes, bytes).ok_or_else(too_many)?);
+        let too_many =
+            || Unsent::Refused(if is_read { Refusal::too_many_requests(1) } else { Refusal::timeout() });
+        let taken = self.limits.usage.take(&user.name, standing, What::ResponseBytes, bytes);
+        let mut holds = Holds { charge: Some(taken.ok_or_else(too_many)?), ..Holds::default() };
         if let Some(connection) = visit.client.and_then(|it| it.connection.as_ref()) {
             let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).min(RESPONSE_KIB_MAX);
             let acquiring = connection.response_kib.clone().acquire_many_owned(kib);
             let acquired = tokio::time::timeout(self.limits.config.response_timeout, acquiring).await;
-            holds.kib_of_connection = Some(acquired.ok().and_then(Result::ok).ok_or_else(Refusal::timeout)?);
+            let acquired = acquired.ok().and_then(Result::ok);
+            holds.kib_of_connection = Some(acquired.ok_or_else(|| Unsent::Refused(Refusal::timeout()))?);
         }
         Ok(holds)
     }
+
+    /// Rule: the small responses of anonymous clients are charged to their address, so that one of them does not reset those of others.
+    fn hold_small(&self, visit: &Visit<'_>) -> Result<Holds, Unsent> {
+        let (Some(client), false) = (visit.client, visit.is_in_process()) else {
+            return Ok(Holds::default());
+        };
+        let user = visit.charged();
+        let standing = user.map_or(Standing::Ordinary, flow_control::standing);
+        if standing == Standing::Trusted {
+            return Ok(Holds::default());
+        }
+        let usage = &self.limits.usage;
+        let taken = match user.filter(|it| !it.is_anonymous()) {
+            Some(user) => usage.take(&user.name, standing, What::SmallResponses, 1),
+            None => usage.take(&client.address.to_string(), standing, What::SmallResponses, 1),
+        };
+        let charge = Some(taken.ok_or(Unsent::Reset)?);
+        Ok(Holds { charge, is_small: true, ..Holds::default() })
+    }
+
+    /// Charges the large pieces of a stream to `user`.
+    pub(super) fn meter(&self, user: &User) -> Meter {
+        let standing = flow_control::standing(user);
+        Meter { usage: self.limits.usage.clone(), user: user.name.clone(), standing }
+    }
+}
+
+/// Rule: requests of a user that impersonates another are charged to the impersonator, so that impersonation gives no further shares.
+/// Those of a trusted impersonator are charged to the other user.
+fn charged<'a>(user: &'a User, impersonated: Option<&'a User>) -> &'a User {
+    impersonated.filter(|_| flow_control::standing(user) == Standing::Trusted).unwrap_or(user)
 }
 
 /// The size of a response that is no stream.

@@ -149,6 +149,13 @@ pub(super) fn with_body(code: StatusCode, media_type: &'static str, body: Body) 
     response
 }
 
+/// A response that ends the stream, over HTTP/1 the connection, without a body.
+pub(super) fn reset() -> Response {
+    let error = io::Error::other("too many responses to this client are unsent");
+    let body = StreamBody::new(stream::once(async { Err(error) }).boxed());
+    with_body(StatusCode::TOO_MANY_REQUESTS, TEXT, Either::Right(body))
+}
+
 /// Characters of all warnings together. Beyond that each is cut, and what still does not fit is left out: a client gives up
 /// on headers that are too long. Upstream: `truncateAtTotalRunes`.
 const WARNINGS_CHARS_MAX: usize = 4 * 1024;

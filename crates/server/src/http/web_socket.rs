@@ -17,6 +17,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use super::Response;
 use super::agent::Upgrade;
 use super::reply::{TEXT, respond};
+use crate::flow_control::response::{CHUNK_BYTES, Meter};
 use crate::refusal::Refusal;
 
 /// A client has nothing to say on a watch but pings and its goodbye.
@@ -26,7 +27,12 @@ const PROTOCOL: HeaderName = HeaderName::from_static("sec-websocket-protocol");
 
 /// Sends `events`, which are lines of JSON, as text messages until they end or the client goes. A client that offers one subprotocol
 /// has it confirmed: it means nothing here. Upstream: `WatchServer.HandleWS`.
-pub(super) fn events(upgrade: &Upgrade, events: BoxStream<'static, Bytes>) -> Result<Response, Refusal> {
+/// Rule: as over HTTP, large pieces that wait to be sent are charged to the user, and the watch ends when there are too many.
+pub(super) fn events(
+    upgrade: &Upgrade,
+    events: BoxStream<'static, Bytes>,
+    meter: Meter,
+) -> Result<Response, Refusal> {
     let key = upgrade.headers.get("sec-websocket-key").map(HeaderValue::as_bytes);
     let accept =
         key.map(derive_accept_key).ok_or_else(|| Refusal::bad_request("Sec-WebSocket-Key is missing"))?;
@@ -50,7 +56,7 @@ pub(super) fn events(upgrade: &Upgrade, events: BoxStream<'static, Bytes>) -> Re
     let (becomes, held) = (upgrade.becomes.clone(), upgrade.held.clone());
     tokio::spawn(async move {
         let _held = held;
-        let sent = async { send(becomes.await.map_err(io::Error::other)?, events).await };
+        let sent = async { send(becomes.await.map_err(io::Error::other)?, events, meter).await };
         if let Err(error) = sent.await {
             tracing::debug!(%error, "a watch over a WebSocket ended early");
         }
@@ -60,7 +66,11 @@ pub(super) fn events(upgrade: &Upgrade, events: BoxStream<'static, Bytes>) -> Re
     Ok(response)
 }
 
-async fn send(client: hyper::upgrade::Upgraded, mut events: BoxStream<'static, Bytes>) -> io::Result<()> {
+async fn send(
+    client: hyper::upgrade::Upgraded,
+    mut events: BoxStream<'static, Bytes>,
+    meter: Meter,
+) -> io::Result<()> {
     let config = WebSocketConfig::default()
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX));
@@ -70,6 +80,12 @@ async fn send(client: hyper::upgrade::Upgraded, mut events: BoxStream<'static, B
     let gone = async { while let Some(Ok(_)) = from.next().await {} };
     let told = async {
         while let Some(lines) = events.next().await {
+            let _charge = match lines.len() {
+                0..=CHUNK_BYTES => None,
+                bytes => Some(
+                    meter.charge(bytes).ok_or_else(|| io::Error::other("too much is unsent to this user"))?,
+                ),
+            };
             for line in lines.split_inclusive(|it| *it == b'\n') {
                 let line = std::str::from_utf8(line).map_err(io::Error::other)?;
                 to.feed(Message::text(line)).await.map_err(io::Error::other)?;

@@ -12,7 +12,7 @@ use super::Registry;
 use crate::auth::MASTERS;
 use crate::context::Context;
 use crate::refusal::Refusal;
-use crate::route::Target;
+use crate::route::{Part, Target};
 
 /// Most bytes of an object as it is stored. Upstream: etcd takes requests of 1.5 MiB, and an object is most of one.
 pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
@@ -108,12 +108,18 @@ impl Registry {
     }
 }
 
-/// Rule: the reserved part of the store is for nodes, leases, the namespaces of the cluster itself and `system:masters`.
+/// Rule: the reserved part of the store is for Nodes, the namespaces of the cluster itself (leases of nodes and leaders among them),
+/// the status of pods as their nodes report it, and `system:masters`.
 fn class_of(context: &Context, target: &Target) -> Class {
-    let is_of_cluster = matches!(target.kind.plural, "nodes" | "leases")
+    let is_of_cluster = target.kind.plural == "nodes"
         || target.namespace.as_deref().is_some_and(|it| SYSTEM_NAMESPACES.contains(&it));
-    let is_of_user = || context.user.is_in(MASTERS) || context.user.node().is_some();
-    if is_of_cluster || is_of_user() { Class::System } else { Class::Ordinary }
+    let is_pod_status =
+        || target.kind.plural == "pods" && target.part == Part::Status && context.user.node().is_some();
+    if is_of_cluster || is_pod_status() || context.user.is_in(MASTERS) {
+        Class::System
+    } else {
+        Class::Ordinary
+    }
 }
 
 /// An object in JSON but for its resourceVersion, which is known only when everything else is done: the thread that
@@ -284,6 +290,31 @@ mod tests {
         assert!(grow("older", 3 * OBJECT_BYTES_MAX).await.starts_with("413 "));
         assert_eq!(grow("older", 2 * OBJECT_BYTES_MAX - 10_000).await, "ok");
         assert_eq!(said(registry.delete(&tenant, &target("older"), &DeleteOptions::default()).await), "ok");
+    }
+
+    #[test]
+    fn the_reserve_is_for_the_cluster_itself() {
+        let class = |group: &str, plural: &str, namespace: Option<&str>, part: Part, user: &User| {
+            let kind = Kind::find(group, "v1", plural).unwrap();
+            let target = Target { kind, namespace: namespace.map(Into::into), name: "x".into(), part };
+            class_of(&Context::new(user.clone(), "create", NOW), &target)
+        };
+        let tenant = User::new("tenant", ["system:authenticated"]);
+        let node = User::new("system:node:n", ["system:nodes", "system:authenticated"]);
+        let (leases, team) = ("coordination.k8s.io", Some("team"));
+        for (group, plural, namespace, part, user, expected) in [
+            ("", "configmaps", team, Part::Whole, &tenant, Class::Ordinary),
+            (leases, "leases", team, Part::Whole, &tenant, Class::Ordinary),
+            (leases, "leases", Some("kube-node-lease"), Part::Whole, &node, Class::System),
+            ("", "nodes", None, Part::Status, &node, Class::System),
+            ("", "pods", team, Part::Status, &node, Class::System),
+            ("", "pods", team, Part::Status, &tenant, Class::Ordinary),
+            ("", "events", team, Part::Whole, &node, Class::Ordinary),
+            ("", "events", team, Part::Whole, &User::server(), Class::System),
+        ] {
+            let found = class(group, plural, namespace, part, user);
+            assert_eq!(found, expected, "{plural} in {namespace:?} by {}", user.name);
+        }
     }
 
     #[tokio::test]

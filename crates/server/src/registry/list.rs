@@ -86,6 +86,27 @@ impl Registry {
         (all.filter(|it| selector.matches(it)).cloned().collect(), store.revision())
     }
 
+    /// The next records of the state at `revision`, from the key `start` on, and the key to go on from. No more than `records_max` of
+    /// them, and none after `bytes_max` bytes. Whoever reads slowly holds no record: the history does, as long as it goes back so far.
+    pub(crate) fn some_at(
+        &self,
+        revision: Revision,
+        (prefix, start): (&str, &str),
+        selector: &Selector,
+        (records_max, bytes_max): (usize, usize),
+    ) -> Result<(Vec<Arc<Record>>, Option<String>), Compacted> {
+        let store = self.store();
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        for record in past(&store, prefix, start, revision)?.filter(|it| selector.matches(it)) {
+            if records.len() == records_max || bytes_max <= bytes {
+                return Ok((records, Some(record.key.to_string())));
+            }
+            bytes += record.value.len();
+            records.push(record.clone());
+        }
+        Ok((records, None))
+    }
+
     pub(crate) fn list_page(
         &self,
         kind: &Kind,
@@ -114,6 +135,7 @@ impl Registry {
                 Refusal::expired("The resourceVersion for the provided list is too old.")
             }
         })?;
+        let records: Vec<_> = records.cloned().collect();
         drop(store);
 
         let mut chosen = records.iter().enumerate().filter(|(_, it)| selector.matches(it));
@@ -141,21 +163,28 @@ fn prefix(kind: &Kind, namespace: Option<&str>) -> String {
     kind.prefix(namespace.or_else(|| (!kind.namespaced).then_some("")))
 }
 
-/// The records from `start` on as they were at `revision`: what stands, but for what has been written since.
-fn past(store: &Store, prefix: &str, start: &str, revision: Revision) -> Result<Vec<Arc<Record>>, Compacted> {
-    let now = store.list_from(prefix, start);
-    if revision == store.revision() {
-        return Ok(now.cloned().collect());
+/// The records from `start` on as they were at `revision`, in the order of their keys.
+fn past<'a>(
+    store: &'a Store,
+    prefix: &'a str,
+    start: &str,
+    revision: Revision,
+) -> Result<impl Iterator<Item = &'a Arc<Record>>, Compacted> {
+    let mut changed: BTreeMap<&str, Option<&Arc<Record>>> = BTreeMap::new();
+    if revision != store.revision() {
+        for event in store.since(prefix, revision)?.filter(|it| start <= &*it.key) {
+            // The first change after that revision has the record before it.
+            changed.entry(&event.key).or_insert(event.before());
+        }
     }
-    let mut then: BTreeMap<&str, Option<&Arc<Record>>> = BTreeMap::new();
-    for event in store.since(prefix, revision)?.filter(|it| start <= &*it.key) {
-        // The first change after that revision says what stood there.
-        then.entry(&event.key).or_insert(event.before());
-    }
-    let mut records: Vec<_> = now.filter(|it| !then.contains_key(&*it.key)).cloned().collect();
-    records.extend(then.into_values().flatten().cloned());
-    records.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-    Ok(records)
+    let mut before = changed.values().copied().flatten().collect::<Vec<_>>().into_iter().peekable();
+    let unchanged = store.list_from(prefix, start).filter(move |it| !changed.contains_key(&*it.key));
+    let mut unchanged = unchanged.peekable();
+    Ok(std::iter::from_fn(move || match (unchanged.peek(), before.peek()) {
+        (Some(one), Some(other)) if other.key < one.key => before.next(),
+        (Some(_), _) => unchanged.next(),
+        (None, _) => before.next(),
+    }))
 }
 
 impl Continue {

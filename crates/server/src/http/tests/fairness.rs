@@ -54,7 +54,7 @@ pub(in crate::http) fn serve(
     let (near, far) = tokio::io::duplex(256 << 10);
     let address = [127, 0, 0, 1].into();
     let permit = Arc::new(api.limits.connections.connect(address).unwrap());
-    permit.finished_handshake(user.is_some());
+    permit.finished_handshake(user.as_ref());
     let client = Client {
         address,
         connection: Some(permit.connection.clone()),
@@ -265,10 +265,10 @@ async fn responses_that_are_not_read_are_dropped() {
             held.push(tokio::spawn(client.send_request(large(&format!("w{window}-{at}")))));
         }
         let began = Instant::now();
-        // A seat is kept until the response is sent.
+        // The seats are free when the responses are made.
         wait_until(|| 30 * 900_000 <= api.limits.usage.all(What::ResponseBytes)).await;
         let seats: usize = api.limits.flow_control.levels().iter().map(|it| it.seats).sum();
-        assert_eq!(seats, 30);
+        assert_eq!(seats, 0);
         others_are_served(&api).await;
         tokio::time::sleep(Duration::from_secs(61)).await;
         assert_eq!(api.limits.usage.all(What::ResponseBytes), 0, "window {window}");
@@ -277,6 +277,42 @@ async fn responses_that_are_not_read_are_dropped() {
         client.ready().await.unwrap();
         let response = client.send_request(request("GET", "/api", whole(""))).await.unwrap();
         assert_eq!(response.status(), 200, "the connection is still good");
+        drop(held);
+    }
+}
+
+/// Clients that read nothing: without credentials, with rights that do not suffice, as somebody else, and on a health check.
+#[tokio::test(start_paused = true)]
+async fn small_responses_that_are_not_read_are_bounded_by_user_and_address() {
+    let api = api().await;
+    let user = editor(&api).await;
+    let pool = |api: &Api| api.limits.usage.all(What::SmallResponses);
+    let as_other = |path: &str, at: usize| {
+        let mut request = request("GET", path, whole(""));
+        let name = format!("system:serviceaccount:default:x{at}");
+        request.headers_mut().insert("impersonate-user", name.parse().unwrap());
+        request
+    };
+    for (user, path) in
+        [(None, PODS), (None, "/readyz"), (Some(user.clone()), "/api/v1/nodes"), (Some(user), "/apis")]
+    {
+        let mut held = Vec::new();
+        for connection in 0..8 {
+            let mut client = connect(&api, user.clone(), Some(0)).await;
+            for at in 0..200 {
+                client.ready().await.unwrap();
+                let request =
+                    if user.is_some() { as_other(path, at % 50) } else { request("GET", path, whole("")) };
+                held.push(tokio::spawn(client.send_request(request)));
+            }
+            wait_until(|| pool(&api) == (200 * (connection + 1)).min(500)).await;
+        }
+        let seats: usize = api.limits.flow_control.levels().iter().map(|it| it.seats + it.waiting).sum();
+        assert_eq!((pool(&api), seats), (500, 0), "{path}");
+        others_are_served(&api).await;
+        // A client that reads at all takes a small response at once.
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        assert_eq!(pool(&api), 0, "{path}");
         drop(held);
     }
 }

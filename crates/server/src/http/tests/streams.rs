@@ -115,6 +115,35 @@ async fn a_stream_stays_open_while_its_client_is_authorized() {
     }
 }
 
+/// A client that always has another event to read is stopped all the same.
+#[tokio::test]
+async fn a_watch_that_is_always_behind_ends_with_its_time_and_its_rights() {
+    let (bed, user) = bed().await;
+    let server = &bed.server;
+    for (query, is_revoked) in [("timeoutSeconds=1", false), ("timeoutSeconds=3600", true)] {
+        let uri = format!("{PODS}?watch=1&{query}");
+        let request = Request::builder().uri(uri).body(Full::new(Bytes::new())).unwrap();
+        let mut body = server.api.answer(Some(&user), request).await.into_body();
+        if is_revoked {
+            assert_eq!(server.json("DELETE", &format!("{RBAC}/rolebindings/uses"), json!({})).await.0, 200);
+        }
+        let began = std::time::Instant::now();
+        loop {
+            // The next event is there before the last one is read.
+            for _ in 0..2 {
+                let label =
+                    json!({"metadata": {"labels": {"at": format!("{:?}", began.elapsed().as_nanos())}}});
+                assert_eq!(server.merge(&format!("{PODS}/p"), label).await.0, 200);
+            }
+            let Some(frame) = body.frame().await else { break };
+            if String::from_utf8_lossy(&frame.unwrap().into_data().unwrap()).contains("\"code\":403") {
+                break;
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "{query} does not end");
+        }
+    }
+}
+
 #[tokio::test]
 async fn every_stream_ends_when_the_role_binding_is_deleted() {
     let (bed, user) = bed().await;
