@@ -21,6 +21,9 @@ use crate::{
 /// Most commits that share one sync: as many clients may wait for one answer of the disk.
 const BATCH_MAX: usize = 512;
 
+/// How many commits of its history the log forgets in one transaction on a full disk, where a larger one might find no room.
+const COMPACT_MAX: usize = 256;
+
 /// On a full disk, what keeps the cluster running may still grow by this much at a time: a longer number, another condition.
 const SMALL_GROWTH: isize = 1024;
 
@@ -121,6 +124,7 @@ enum End {
 }
 
 /// A commit that left the history, and the rows that were kept for its sake.
+#[derive(Clone, Copy)]
 struct Forgotten {
     revision: Revision,
     before: Option<Revision>,
@@ -132,6 +136,7 @@ impl Db {
     pub fn open(mut log: impl Log + 'static, options: Options) -> Result<Self, LogError> {
         let mut forgotten = VecDeque::new();
         let store = load(&mut log, options.window, &mut forgotten)?;
+        let log_floor = log.floor()?;
         let shared = Arc::new(Shared {
             store: RwLock::new(store),
             queue: Mutex::default(),
@@ -142,6 +147,7 @@ impl Db {
         });
         let writer = Writer {
             log: Box::new(log),
+            log_floor,
             shared: shared.clone(),
             limits: options.limits,
             on_commit: options.on_commit,
@@ -274,8 +280,23 @@ impl Forgotten {
     }
 }
 
+impl Forget {
+    fn of(commits: impl IntoIterator<Item = Forgotten>) -> Option<Self> {
+        let mut forget = None;
+        for it in commits {
+            let forget = forget.get_or_insert_with(|| Self { floor: it.revision, rows: Vec::new() });
+            forget.floor = it.revision;
+            forget.rows.extend(it.before);
+            forget.rows.extend(it.is_gone.then_some(it.revision));
+        }
+        forget
+    }
+}
+
 struct Writer {
     log: Box<dyn Log>,
+    /// The log's history begins after this revision. After a full disk that is later than the history in memory begins.
+    log_floor: Revision,
     shared: Arc<Shared>,
     limits: Limits,
     on_commit: OnCommit,
@@ -322,19 +343,31 @@ impl Writer {
     /// An error ends the writer.
     fn write(&mut self, batch: Vec<(Commit, Done)>) -> Result<(), LogError> {
         let (mut commits, dones): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        let has_reserve = self.log.has_reserve();
+        let has_reserve = self.has_reserve()?;
         let mut outcomes = self.prepare(&mut commits, |_| true, has_reserve);
         let mut written = self.append_all(&outcomes);
-        // Rule: on a full disk deletes go on: they use the room that is set aside for them, and nothing else in their batch does.
+        // Rule: on a full disk deletes go on: they free the space of what they delete, use the room that is set aside for them, and
+        // nothing else in their batch does.
         let may_retry = |error: &Result<(), LogError>| matches!(error, Err(LogError::Full));
-        if may_retry(&written) && commits.iter().any(Commit::is_removal) {
-            for (commit, outcome) in commits.iter_mut().zip(&outcomes) {
-                commit.restore(outcome);
-            }
-            outcomes = self.prepare(&mut commits, Commit::is_removal, false);
+        if may_retry(&written) && self.free_history()? {
+            restore_all(&mut commits, &outcomes);
+            outcomes = self.prepare(&mut commits, |_| true, has_reserve);
             written = self.append_all(&outcomes);
+        }
+        if may_retry(&written) && commits.iter().any(Commit::is_removal) {
+            restore_all(&mut commits, &outcomes);
+            outcomes = self.prepare(&mut commits, Commit::is_removal, false);
+            written = self.append_compacted(&outcomes);
+            if may_retry(&written) && 1 < commits.len() {
+                // A smaller transaction may find room.
+                restore_all(&mut commits, &outcomes);
+                let mut first: Vec<_> = commits.into_iter().zip(dones).collect();
+                let second = first.split_off(first.len() / 2);
+                self.write(first)?;
+                return self.write(second);
+            }
             while may_retry(&written) && self.log.release_reserve() {
-                written = self.append_all(&outcomes);
+                written = self.append_compacted(&outcomes);
             }
         }
         let outcomes = dones.into_iter().zip(outcomes);
@@ -395,21 +428,67 @@ impl Writer {
         // A little faster than the history grows, so that the log is never far behind; and never so much at once
         // that a commit would have to wait for it.
         let many = 2 * events.len() + 16;
-        let mut forget = None;
-        for it in self.shared.forgotten().iter().take(many) {
-            let forget = forget.get_or_insert_with(|| Forget { floor: it.revision, rows: Vec::new() });
-            forget.floor = it.revision;
-            forget.rows.extend(it.before);
-            forget.rows.extend(it.is_gone.then_some(it.revision));
-        }
+        // The log may have forgotten them before the history did.
+        self.raise_log_floor(self.log_floor);
+        let forget = Forget::of(self.shared.forgotten().iter().take(many).copied());
         self.log.append(events, forget.as_ref())?;
         if let Some(forget) = forget {
-            let mut forgotten = self.shared.forgotten();
-            while forgotten.front().is_some_and(|it| it.revision <= forget.floor) {
-                forgotten.pop_front();
-            }
+            self.raise_log_floor(forget.floor);
         }
         Ok(())
+    }
+
+    /// Rule: on a full disk the log holds the state and no history, so that a delete frees pages and writes no value. Memory keeps the
+    /// history and watches go on; after a restart a watch from an earlier revision is told to list again.
+    fn append_compacted(&mut self, outcomes: &[Result<Arc<Event>, CommitError>]) -> Result<(), LogError> {
+        let events = events_of(outcomes);
+        let Some(forget) = Forget::of(events.iter().map(|it| Forgotten::of(it))) else { return Ok(()) };
+        self.compact_log()?;
+        self.log.append(&events, Some(&forget))?;
+        self.raise_log_floor(forget.floor);
+        Ok(())
+    }
+
+    /// Whether there is room for more than deletes. On a full disk the room of the log's history is used first.
+    fn has_reserve(&mut self) -> Result<bool, LogError> {
+        Ok(self.log.has_reserve() || self.free_history()? && self.log.has_reserve())
+    }
+
+    /// Makes room in the log; `false` if there was none to be made.
+    fn free_history(&mut self) -> Result<bool, LogError> {
+        match self.compact_log() {
+            Err(error) if error.is_passing() => Ok(false),
+            done => done,
+        }
+    }
+
+    /// Removes the rows that the log keeps for its history; `false` if there were none.
+    fn compact_log(&mut self) -> Result<bool, LogError> {
+        let mut has_removed = false;
+        while let Some(forget) = self.oldest_in_log() {
+            self.log.append(&[], Some(&forget))?;
+            self.raise_log_floor(forget.floor);
+            has_removed |= !forget.rows.is_empty();
+        }
+        Ok(has_removed)
+    }
+
+    /// The oldest commits in the log's history: first those that memory has forgotten, then those that it has not.
+    fn oldest_in_log(&self) -> Option<Forget> {
+        let store = self.shared.read();
+        let forgotten = self.shared.forgotten();
+        let history = store.since("", store.floor()).into_iter().flatten().map(|it| Forgotten::of(it));
+        let commits = forgotten.iter().copied().chain(history);
+        Forget::of(commits.skip_while(|it| it.revision <= self.log_floor).take(COMPACT_MAX))
+    }
+
+    fn raise_log_floor(&mut self, floor: Revision) {
+        assert!(self.log_floor <= floor, "what is forgotten stays forgotten");
+        self.log_floor = floor;
+        let mut forgotten = self.shared.forgotten();
+        while forgotten.front().is_some_and(|it| it.revision <= floor) {
+            forgotten.pop_front();
+        }
     }
 }
 
@@ -436,6 +515,12 @@ impl Drop for Ended {
 
 fn events_of(outcomes: &[Result<Arc<Event>, CommitError>]) -> Vec<Arc<Event>> {
     outcomes.iter().flatten().cloned().collect()
+}
+
+fn restore_all(commits: &mut [Commit], outcomes: &[Result<Arc<Event>, CommitError>]) {
+    for (commit, outcome) in commits.iter_mut().zip(outcomes) {
+        commit.restore(outcome);
+    }
 }
 
 impl Commit {

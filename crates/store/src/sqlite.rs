@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use muster_files::{create_private, sync_parent};
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, ffi, params};
 
 use crate::db::Db;
 use crate::log::Each;
@@ -85,6 +85,7 @@ pub struct Sqlite {
     wal_bytes: usize,
     /// Of a database in a data directory.
     guard: Option<Guard>,
+    /// Has the file open, and is dropped after the connection: closing the file ends SQLite's locks.
     reserve: Option<Reserve>,
     sealing: Sealing,
 }
@@ -160,6 +161,9 @@ impl Sqlite {
         });
         let (there, copied) = copied.map_err(|it| self.explain(&it))?;
         self.wal_bytes = if there == copied { 0 } else { WAL_BYTES_MAX - WAL_BYTES_RETRY };
+        if let Some(reserve) = &mut self.reserve {
+            reserve.checkpointed();
+        }
         Ok(())
     }
 
@@ -230,10 +234,21 @@ impl Sqlite {
         forget: Option<&Forget>,
     ) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
+        // Rows are removed first: those that are written then use their pages.
+        if let Some(forget) = forget {
+            let mut delete = transaction.prepare_cached("DELETE FROM version WHERE revision = ?1")?;
+            for row in &forget.rows {
+                delete.execute([*row as i64])?;
+            }
+            transaction.prepare_cached("UPDATE floor SET revision = ?1")?.execute([forget.floor as i64])?;
+        }
         {
             let mut insert =
                 transaction.prepare_cached("INSERT INTO version VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
             for (at, event) in batch.iter().enumerate() {
+                if forget.is_some_and(|it| it.rows.contains(&event.revision)) {
+                    continue;
+                }
                 let mut stored = Stored::of(event);
                 if let Some(Some(sealed)) = sealed.get(at) {
                     stored.value = sealed;
@@ -250,12 +265,10 @@ impl Sqlite {
                 ])?;
             }
         }
-        if let Some(forget) = forget {
-            let mut delete = transaction.prepare_cached("DELETE FROM version WHERE revision = ?1")?;
-            for row in &forget.rows {
-                delete.execute([*row as i64])?;
-            }
-            transaction.prepare_cached("UPDATE floor SET revision = ?1")?.execute([forget.floor as i64])?;
+        if let Some(reserve) = &mut self.reserve {
+            let pages = transaction.pragma_query_value(None, "page_count", |it| it.get::<_, i64>(0))?;
+            let allocated = reserve.allocate(pages.unsigned_abs() * PAGE_BYTES as u64);
+            allocated.map_err(|_| rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None))?;
         }
         transaction.commit()
     }
@@ -335,7 +348,12 @@ impl Log for Sqlite {
     }
 
     fn release_reserve(&mut self) -> bool {
-        self.reserve.as_mut().is_some_and(Reserve::release)
+        let is_released = self.reserve.as_mut().is_some_and(Reserve::release);
+        if is_released {
+            // If it is still full, the next append says so.
+            let _ = self.checkpoint();
+        }
+        is_released
     }
 
     fn rest(&mut self) -> Result<(), LogError> {

@@ -129,6 +129,7 @@ impl Log for Disk {
         }
         disk.rows.extend(batch.iter().map(|event| (event.revision, row(event))));
         if let Some(forget) = forget {
+            assert!(disk.floor <= forget.floor, "a floor never goes back");
             disk.floor = forget.floor;
             for row in &forget.rows {
                 assert!(disk.rows.remove(row).is_some(), "{row} is forgotten twice");

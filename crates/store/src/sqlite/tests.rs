@@ -218,6 +218,81 @@ fn the_write_ahead_log_is_copied_and_begins_anew() {
     assert!(len < 2 * WAL_BYTES_MAX as u64, "it holds {len} bytes");
 }
 
+/// A database that may not become larger than so many pages.
+fn open_small(path: &Path, pages: i64) -> Db {
+    let log = Sqlite::open(path).unwrap();
+    log.connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
+    let window = Window { events_max: 1000, bytes_max: usize::MAX };
+    let (on_commit, on_failure) = (Box::new(|_: &[_]| ()), Box::new(|_: &_| ()));
+    Db::open(log, Options { window, limits: Limits::NONE, queue_max: 1000, on_commit, on_failure }).unwrap()
+}
+
+#[test]
+fn a_full_database_is_emptied_by_deletes_and_takes_writes_again() {
+    let folder = Folder::new();
+    let path = folder.file("a");
+    // The last value of what is deleted is as large as it was, and so is a mark that it is being deleted.
+    let large = |key: &str, class| Commit { class, ..put(key, "x".repeat(100_000)) };
+    let gone = |key: &str| {
+        let write = Write::Delete { make: Make::new(|_| Bytes::from("x".repeat(100_000))) };
+        Commit { write, ..delete(key) }
+    };
+    let fill = |db: &Db| {
+        let mut keys = Vec::new();
+        loop {
+            let key = format!("k/{}-{}", db.read().revision(), keys.len());
+            match commit(db, vec![large(&key, Class::default())]).remove(0) {
+                Ok(_) => keys.push(key),
+                Err(error) => break assert_eq!(error, CommitError::Full),
+            }
+        }
+        keys
+    };
+    let mut db = open_small(&path, 1000);
+    let keys = fill(&db);
+    assert!(30 < keys.len(), "{} of 1000 pages", keys.len());
+    let watched = db.read().revision();
+    for (at, key) in keys.iter().enumerate() {
+        if at == keys.len() / 2 {
+            let told = everything(&db, u64::MAX >> 1);
+            crash(&path, &folder.file("crashed"));
+            assert_eq!(everything(&open_small(&folder.file("crashed"), 1000), u64::MAX >> 1), told);
+            // Until the restart watches go on.
+            assert_eq!(db.read().since("k/", watched).unwrap().count(), 2 * at);
+            db.close();
+            db = open_small(&path, 1000);
+            assert_eq!(everything(&db, u64::MAX >> 1), told);
+            assert!(db.read().since("k/", watched).is_err(), "a watch from before must list again");
+        }
+        let before = db.read().revision();
+        let marked = commit(&db, vec![large(key, Class::Removal)]).remove(0).unwrap();
+        let deleted = commit(&db, vec![gone(key)]).remove(0).unwrap();
+        assert_eq!((marked.revision, deleted.revision), (before + 1, before + 2));
+        assert_eq!(deleted.value().len(), 100_000, "watches get the last value");
+    }
+    assert_eq!(db.read().list("").count(), 0);
+    // One batch in which a key is written, marked and deleted, on a database that is full once more.
+    let keys = fill(&db);
+    assert!(30 < keys.len(), "{} again", keys.len());
+    let batch = vec![
+        large(&keys[0], Class::Removal),
+        gone(&keys[0]),
+        gone(&keys[1]),
+        large(&keys[2], Class::Removal),
+    ];
+    for outcome in commit(&db, batch) {
+        outcome.unwrap();
+    }
+    let told = everything(&db, u64::MAX >> 1);
+    db.close();
+    let db = open_small(&path, 1000);
+    assert_eq!(everything(&db, u64::MAX >> 1), told);
+    for outcome in commit(&db, keys[2..].iter().map(|it| gone(it)).collect()) {
+        outcome.unwrap();
+    }
+    assert!(30 < fill(&db).len());
+}
+
 #[test]
 fn what_cannot_be_opened_says_why() {
     let folder = Folder::new();
