@@ -164,7 +164,7 @@ pub fn restore(data_dir: &Path, from: &Path, keys: Option<&Keys>) -> Result<Revi
     Ok(muster_store::restore(from, &file(data_dir), &marker(data_dir), keys)?)
 }
 
-/// Whether the data directory has a store already.
+/// Whether the data directory has a store already, or the write-ahead log of one.
 pub fn has_store(data_dir: &Path) -> bool {
-    file(data_dir).exists()
+    file(data_dir).exists() || file(data_dir).with_extension("db-wal").exists()
 }

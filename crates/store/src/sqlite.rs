@@ -101,6 +101,10 @@ enum Sealing {
 impl Sqlite {
     /// Refuses what is not ours, without changing anything.
     fn existing(path: PathBuf) -> Result<Self, LogError> {
+        // SQLite removes the write-ahead log of an empty file when it opens it.
+        if is_empty(&path) && !is_empty(&beside(&path, "-wal")) {
+            return Err(LogError::Lost { path, what: "empty" });
+        }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&path, flags).map_err(|it| explain(&path, &it))?;
         let log = Self { connection, path, wal_bytes: 0, guard: None, reserve: None, sealing: Sealing::Raw };
@@ -453,6 +457,10 @@ pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
         return Err(LogError::Exists { path: to });
     }
     let from = std::path::absolute(from).map_err(|it| failed(from, &it))?;
+    if is_empty(&from) {
+        let what = if from.exists() { "empty" } else { "missing" };
+        return Err(LogError::Lost { path: from, what });
+    }
     let log = Sqlite::existing(from)?;
     let partial = beside(&to, ".partial");
     begin_anew(&partial).map_err(|it| failed(&partial, &it))?;
@@ -492,8 +500,8 @@ pub fn restore(from: &Path, to: &Path, marker: &Path, keys: Option<&Keys>) -> Re
     }
     let backed_up = Db::check(&mut log).map_err(at_source)?.revision();
     // Closed cleanly, a file has no log beside it, and one rename is enough. One that cannot be opened cannot be
-    // closed either: it is put aside with its log.
-    let replaced = to.exists().then(|| Sqlite::open(&to).ok()?.last_revision()).flatten().unwrap_or(0);
+    // closed either: it is put aside with its log, and so is an empty one, whose log SQLite would remove.
+    let replaced = (!is_empty(&to)).then(|| Sqlite::open(&to).ok()?.last_revision()).flatten().unwrap_or(0);
     let noted = Note::read(marker).ok().flatten().map_or(0, |it| it.revision);
     let revision = backed_up.max(replaced).max(noted) + RESTORED_AHEAD;
     let mut jump = || {
@@ -572,6 +580,11 @@ fn make_private(path: &Path) -> io::Result<()> {
 fn begin_anew(path: &Path) -> io::Result<()> {
     COMPANIONS.into_iter().chain([""]).try_for_each(|end| remove(&beside(path, end)))?;
     make_private(path)
+}
+
+/// Whether the file has no bytes, or is not there.
+fn is_empty(path: &Path) -> bool {
+    fs::metadata(path).map_or_else(|it| it.kind() == io::ErrorKind::NotFound, |it| it.len() == 0)
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -500,6 +500,30 @@ fn a_lost_empty_or_foreign_database_is_refused_and_nothing_is_changed() {
 }
 
 #[test]
+fn the_log_of_a_lost_database_survives_a_backup_and_a_restore() {
+    let (sound, _) = killed(3);
+    backup(&sound.file("a"), &sound.file("backup")).unwrap();
+    for what in ["empty", "missing"] {
+        let (folder, _) = killed(20);
+        let wal = fs::read(folder.file("a-wal")).unwrap();
+        fs::remove_file(folder.file("a")).unwrap();
+        if what == "empty" {
+            fs::write(folder.file("a"), "").unwrap();
+        }
+        let lost = LogError::Lost { path: folder.file("a"), what };
+        assert_eq!(backup(&folder.file("a"), &folder.file("copy")), Err(lost.clone()));
+        assert_eq!(open_in(&folder, &directory(&folder)).unwrap_err(), lost, "a start says the same");
+        assert!(fs::read(folder.file("a-wal")).unwrap() == wal, "{what}");
+        assert!(!folder.file("copy").exists() && !folder.file("copy.partial").exists());
+
+        restore(&sound.file("backup"), &folder.file("a"), &folder.file("cluster"), None).unwrap();
+        assert!(fs::read(folder.file("a.replaced-wal")).unwrap() == wal, "{what}");
+        assert_eq!(folder.file("a.replaced").exists(), what == "empty");
+        assert_eq!(open_in(&folder, &directory(&folder)).unwrap().read().list("").count(), 3);
+    }
+}
+
+#[test]
 fn the_last_commit_is_missed_too() {
     let (folder, _) = killed(3);
     let wal = fs::OpenOptions::new().write(true).open(folder.file("a-wal")).unwrap();
