@@ -40,6 +40,16 @@ pub fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
     sync_parent(path)
 }
 
+/// Writes the content into a file that exists, in the blocks that it has: that may succeed on a full disk, where
+/// [`write_private`] does not. A crash may leave half of it.
+pub fn overwrite_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut file = private().open(path)?;
+    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    file.write_all(content)?;
+    file.set_len(content.len() as u64)?;
+    file.sync_all()
+}
+
 /// Creates a file that must not exist yet, with mode 0600.
 pub fn create_private(path: &Path) -> io::Result<File> {
     let file = private().create_new(true).open(path)?;
@@ -194,6 +204,18 @@ mod tests {
         assert_eq!(fs::read(&victim).unwrap(), b"as it was");
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
         assert_eq!(folder.names(), ["kubeconfig", "kubeconfig.new", "victim"], "no temporary file stays");
+    }
+
+    #[test]
+    fn a_file_is_overwritten_in_place() {
+        let folder = Folder::new();
+        let path = folder.0.join("a");
+        assert_eq!(overwrite_private(&path, b"new").unwrap_err().kind(), io::ErrorKind::NotFound);
+        write_private(&path, b"longer").unwrap();
+        let before = fs::metadata(&path).unwrap().ino();
+        overwrite_private(&path, b"new").unwrap();
+        assert_eq!((fs::read(&path).unwrap(), fs::metadata(&path).unwrap().ino()), (b"new".to_vec(), before));
+        assert_eq!(folder.names(), ["a"]);
     }
 
     #[test]

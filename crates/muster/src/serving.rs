@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use hyper::Request;
 use hyper::header::{HeaderValue, USER_AGENT};
 use muster_agent::machine::{Machine, NODES_MAX};
-use muster_files::write_private;
+use muster_files::{overwrite_private, write_private};
 use muster_server::{Server, StoreOptions, Who};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -183,7 +183,13 @@ impl Serving {
     ) -> anyhow::Result<String> {
         let path = self.kubeconfig.clone().unwrap_or_else(|| self.data_dir.join("kubeconfig"));
         let path = std::path::absolute(&path)?;
-        let written = write_private(&path, server.kubeconfig(Who::Admin)?.as_bytes());
+        let kubeconfig = server.kubeconfig(Who::Admin)?;
+        let written = write_private(&path, kubeconfig.as_bytes()).or_else(|error| {
+            // The kubeconfig of the last start has room for this one.
+            let is_full = error.kind() == io::ErrorKind::StorageFull;
+            let is_overwritten = is_full && overwrite_private(&path, kubeconfig.as_bytes()).is_ok();
+            if is_overwritten { Ok(()) } else { Err(error) }
+        });
         written.map_err(|error| match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 anyhow!(

@@ -51,6 +51,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -101,6 +102,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Whether the server's certificate is due is looked at this often: it is months before it ends.
 const RENEWAL_LOOK_EVERY: Duration = Duration::from_secs(60 * 60);
 
+/// How often a server that started on a full disk tries to create the objects that are always there.
+const COMPLETE_EVERY: Duration = Duration::from_secs(10);
+
 /// How long the answers that are under way may take once the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -147,6 +151,8 @@ pub struct Server {
     /// Where it listens: as told first, then where its own nodes reach it.
     listeners: Vec<TcpListener>,
     own: standing::Server,
+    /// The objects that are always there could be made.
+    is_complete: bool,
     pki: Arc<Pki>,
     api: Api,
     doors: Doors,
@@ -196,13 +202,12 @@ impl Server {
         let now = Timestamp::now();
         let refused = |it: Refusal| BindError::Standing(it.message().to_owned());
         let own = standing::Server { address, nodes, ca_pem: pki.ca_pem().to_owned() };
-        standing::make(&registry, &own, now).await.map_err(refused)?;
-        auth::make_default_roles(&registry, now).await.map_err(refused)?;
+        let is_complete = make_standing(&registry, &own, now).await.map_err(refused)?;
         let mut api = Api::new(Arc::new(registry), CancellationToken::new());
         api.agents = Some(Arc::new(Agents::new(&pki)?));
         api.limits = Arc::new(Limits::new(fitted(LimitsConfig::default())));
         let life_max = auth::CERTIFICATE_LIFE;
-        Ok(Self { listeners, own, pki, api, doors: Doors::new(), life_max, failure, guard })
+        Ok(Self { listeners, own, is_complete, pki, api, doors: Doors::new(), life_max, failure, guard })
     }
 
     /// A kubeconfig for the administrator or a part of Muster. It stops working when the server's authority is replaced.
@@ -284,6 +289,10 @@ impl Server {
         let registry = api.registry.clone();
         let mut keepers = Keepers::default();
         keepers.spawn("history", keep_house(registry.clone(), stop.clone()));
+        if !self.is_complete {
+            let completing = complete_standing(registry.clone(), self.own.clone(), stop.clone());
+            keepers.spawn("objects that a full disk kept from being created", completing);
+        }
         keepers
             .spawn("objects that are always there", standing::keep(registry.clone(), self.own, stop.clone()));
         keepers.spawn("namespaces that are deleted", drain::run(registry.clone(), stop.clone()));
@@ -390,6 +399,43 @@ impl Keepers {
 
     async fn all_ended(mut self) {
         while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// Rule: a full disk does not keep a server from starting: it serves reads and deletes. `false` if objects that are always there could
+/// not be written.
+async fn make_standing(registry: &Registry, own: &standing::Server, now: Timestamp) -> Result<bool, Refusal> {
+    let make = async {
+        standing::make(registry, own, now).await?;
+        auth::make_default_roles(registry, now).await
+    };
+    match make.await {
+        Ok(()) => Ok(true),
+        Err(refusal) if registry.is_full.load(Ordering::Relaxed) => {
+            tracing::warn!(
+                status = %refusal.status(),
+                "the disk is full: the server serves reads and deletes, and updates its own objects once there is room"
+            );
+            Ok(false)
+        }
+        Err(refusal) => Err(refusal),
+    }
+}
+
+/// Creates the objects that are always there once there is room on the disk.
+async fn complete_standing(registry: Arc<Registry>, own: standing::Server, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(COMPLETE_EVERY) => {}
+        }
+        match make_standing(&registry, &own, Timestamp::now()).await {
+            Ok(true) => return stop.cancelled().await,
+            Ok(false) => {}
+            Err(refusal) => {
+                tracing::warn!(status = %refusal.status(), "make the objects that are always there")
+            }
+        }
     }
 }
 
