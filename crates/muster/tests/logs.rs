@@ -176,7 +176,7 @@ impl Drop for Tmpfs {
     }
 }
 
-/// Nodes cannot renew their leases while the disk is full, and the log says so once for each, not once a second.
+/// Nodes renew their leases while the disk is full, in the space of the store's history, and after it.
 #[tokio::test]
 async fn a_full_disk_that_holds_the_log_too_needs_no_restart() {
     let Some(disk) = Tmpfs::mount(fresh_dir("disk")) else {
@@ -208,17 +208,12 @@ async fn a_full_disk_that_holds_the_log_too_needs_no_restart() {
         }
     }
     assert!(refused, "the disk is not full");
-    // Longer than a heartbeat takes to fail, and its first retries.
+    // Longer than a heartbeat that failed would take, and its first retries.
     tokio::time::sleep(Duration::from_secs(15)).await;
+    all_renew(&dir.join("kubeconfig"), 3).await;
     fs::remove_file(&fill).unwrap();
     all_renew(&dir.join("kubeconfig"), 3).await;
-    // What could not be written while the disk was full is tried again.
-    let (began, mut said) = (Instant::now(), String::new());
-    while !said.contains("heartbeat failed") {
-        assert!(began.elapsed() < PATIENCE, "the log says: {said}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        said = fs::read_to_string(&log).unwrap();
-    }
+    let said = fs::read_to_string(&log).unwrap();
     let lines: Vec<&str> = said.lines().filter(|it| it.contains("heartbeat failed")).collect();
     assert!(lines.len() <= 2 * 3, "{} lines in 15 s: {said}", lines.len());
     assert!(lines.iter().all(|it| it.len() < 400 && !it.contains("Status {")), "{said}");

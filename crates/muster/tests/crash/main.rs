@@ -6,7 +6,8 @@ mod history;
 use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -222,14 +223,10 @@ async fn a_killed_encryption_leaves_the_data_as_it_was_or_encrypted() {
     server.stop();
     let data = dir.join("muster.db");
     assert!(is_found(&data));
+    let mut hits = 0;
     for round in 0..20 {
-        let args = [["--rotate"], ["--decrypt"]][round % 2];
-        let mut muster = Command::new(env!("CARGO_BIN_EXE_muster"));
-        let muster = muster.arg("encrypt").arg("--data-dir").arg(&dir).args(args);
-        let mut child = muster.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        tokio::time::sleep(Duration::from_millis(random() % 60)).await;
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let args = [Path::new(["--rotate", "--decrypt"][round % 2])];
+        hits += usize::from(killed_while_converting("encrypt", &dir, &args, round).await);
         let server = Server::start(&dir);
         let secrets: Api<Secret> = Api::namespaced(server.client().await, "default");
         let found = secrets.list(&ListParams::default()).await.unwrap();
@@ -238,6 +235,7 @@ async fn a_killed_encryption_leaves_the_data_as_it_was_or_encrypted() {
         assert_eq!(whole.count(), 50, "round {round}");
         server.stop();
     }
+    assert!(0 < hits, "no kill came while the data file was converted");
     let (is_done, said) = run("encrypt", &dir, &[]);
     assert!(is_done, "{said}");
     assert!(!is_found(&data) && !dir.join("muster.db-wal").exists(), "nothing is left in clear");
@@ -249,6 +247,113 @@ async fn a_killed_encryption_leaves_the_data_as_it_was_or_encrypted() {
     let (is_up, said) = run("server", &dir, &[Path::new("--listen"), Path::new("127.0.0.1:0")]);
     assert!(!is_up && said.contains("are encrypted with key "), "{said}");
     fs::remove_dir_all(&dir).unwrap();
+}
+
+#[tokio::test]
+async fn a_killed_restore_leaves_the_old_cluster_or_the_restored_one() {
+    const ROUNDS: usize = 12;
+    let dir = fresh_dir("restore-killed");
+    let file = dir.with_extension("backup");
+    let _ = fs::remove_file(&file);
+    let large = |name: &str| Secret {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        data: Some([("value".to_owned(), ByteString(b"content ".repeat(4000)))].into()),
+        ..Secret::default()
+    };
+    let mut server = Server::start(&dir);
+    let secrets: Api<Secret> = Api::namespaced(server.client().await, "default");
+    for it in 0..50 {
+        secrets.create(&PostParams::default(), &large(&format!("s-{it:02}"))).await.unwrap();
+    }
+    let said = run("backup", &dir, &[&file]);
+    assert!(said.0, "{said:?}");
+    let backed_up = whole(&secrets).await.0;
+    let args = [Path::new("--replace"), &file];
+    let (mut hits, mut old_again, mut restored, mut refused) = (0, 0, 0, 0);
+    for round in 0..ROUNDS {
+        // What the backup does not have.
+        let secrets: Api<Secret> = Api::namespaced(server.client().await, "default");
+        secrets.create(&PostParams::default(), &large(&format!("new-{round:02}"))).await.unwrap();
+        let (old, revision) = whole(&secrets).await;
+        // Every other time there is a write-ahead log.
+        if round % 4 < 2 {
+            server.stop();
+        } else {
+            drop(server);
+        }
+        let is_hit = killed_while_converting("restore", &dir, &args, round).await;
+        hits += usize::from(is_hit);
+        server = match Server::try_start(&dir) {
+            Ok(server) => server,
+            Err(said) => {
+                assert!(said.contains("muster restore --replace"), "round {round}: {said}");
+                let has_old = [dir.join("muster.db"), dir.join("muster.db.replaced")];
+                assert!(has_old.iter().any(|it| it.exists()), "round {round}: {said}");
+                refused += 1;
+                let said = run("restore", &dir, &args);
+                assert!(said.0, "round {round}: {said:?}");
+                Server::start(&dir)
+            }
+        };
+        let (found, now) = whole(&Api::namespaced(server.client().await, "default")).await;
+        assert!(revision <= now, "round {round}: a revision went back from {revision} to {now}");
+        if found == old {
+            old_again += 1;
+        } else {
+            assert_eq!(found, backed_up, "round {round}");
+            restored += 1;
+            // The old database is kept, whole.
+            let kept = fresh_dir("restore-kept");
+            let said = run("restore", &kept, &[&dir.join("muster.db.replaced")]);
+            assert!(said.0, "round {round}: {said:?}");
+            let server = Server::start(&kept);
+            let secrets = Api::namespaced(server.client().await, "default");
+            assert_eq!(whole(&secrets).await.0, old, "round {round}");
+            drop(server);
+            fs::remove_dir_all(&kept).unwrap();
+        }
+    }
+    println!("{hits} kills hit: {old_again} times the old cluster, {restored} restored, {refused} refused");
+    assert!(0 < hits, "no kill came while the backup was restored");
+    assert!(0 < restored, "no kill came after the backup had taken the place of the old cluster");
+    drop(server);
+    fs::remove_file(&file).unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// The Secrets of the tests, each of which must be whole, and the revision of the list.
+async fn whole(secrets: &Api<Secret>) -> (Vec<String>, Revision) {
+    let found = secrets.list(&ListParams::default()).await.unwrap();
+    let is_whole = |it: &Secret| it.data.as_ref().is_some_and(|it| it["value"].0.len() == 32_000);
+    assert!(found.iter().all(is_whole));
+    let names = found.iter().map(kube::ResourceExt::name_any).collect();
+    (names, number(found.metadata.resource_version.as_deref()))
+}
+
+/// Runs a command that replaces the data file, and kills it: in even rounds whenever, in odd ones once the new file is begun, or once it
+/// has taken its name.
+/// `true` if the command had begun the new file and was not done with it.
+async fn killed_while_converting(command: &str, dir: &Path, args: &[&Path], round: usize) -> bool {
+    let partial = dir.join("muster.db.partial");
+    let mut muster = Command::new(env!("CARGO_BIN_EXE_muster"));
+    let muster = muster.arg(command).arg("--data-dir").arg(dir).args(args);
+    let mut child = muster.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    if round.is_multiple_of(2) {
+        tokio::time::sleep(Duration::from_millis(random() % 60)).await;
+    } else {
+        while !partial.exists() && child.try_wait().unwrap().is_none() {
+            std::hint::spin_loop();
+        }
+        if round % 4 == 1 {
+            tokio::time::sleep(Duration::from_micros(random() % 30_000)).await;
+        }
+        while round % 4 == 3 && partial.exists() {
+            std::hint::spin_loop();
+        }
+    }
+    child.kill().unwrap();
+    let is_killed = child.wait().unwrap().signal().is_some();
+    is_killed && partial.exists()
 }
 
 /// Whether a command succeeded, and all that it said.
@@ -486,6 +591,15 @@ impl Server {
     }
 
     fn start_with(dir: &Path, args: &[&str]) -> Self {
+        Self::spawn(dir, args).unwrap_or_else(|said| panic!("the server did not start: {said}"))
+    }
+
+    /// A server, or what it said when it refused to start.
+    fn try_start(dir: &Path) -> Result<Self, String> {
+        Self::spawn(dir, &[])
+    }
+
+    fn spawn(dir: &Path, args: &[&str]) -> Result<Self, String> {
         let mut child = Command::new(env!("CARGO_BIN_EXE_muster"))
             .args(["server", "--listen", "127.0.0.1:0", "--data-dir"])
             .arg(dir)
@@ -496,9 +610,13 @@ impl Server {
             .unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let server = Self { child, kubeconfig: dir.join("kubeconfig") };
-        assert!(line.starts_with("ready"), "the server did not start: {line}");
-        server
+        let mut server = Self { child, kubeconfig: dir.join("kubeconfig") };
+        if line.starts_with("ready") {
+            return Ok(server);
+        }
+        let mut said = line;
+        server.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        Err(said)
     }
 
     /// As the machine's own init would: it ends by itself.
