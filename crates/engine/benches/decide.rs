@@ -3,6 +3,8 @@
 //! `cargo bench -p muster-engine` prints a table. With `-- --check` it fails where a promise is broken; promises about
 //! growth compare within the one run, so that a slow machine does not break them.
 
+#![allow(clippy::print_stdout)]
+
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 

@@ -2,6 +2,8 @@
 //! commit every abuse of `tests/hostile` at once. Latencies are shown and not checked: the clients share the
 //! machine with the server.
 
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
 #[path = "../tests/hostile/abuse.rs"]
 mod abuse;
 #[path = "../tests/hostile/attack.rs"]

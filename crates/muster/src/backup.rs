@@ -6,6 +6,7 @@ use anyhow::bail;
 
 use crate::data_dir::lock;
 use crate::encrypt;
+use crate::logging::print;
 
 /// Copy the cluster's state to a file, also while a server serves it
 ///
@@ -52,7 +53,11 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
         bail!("{} has no state to back up: choose another --data-dir", args.data_dir.display());
     }
     let revision = muster_server::backup(&args.data_dir, &args.file)?;
-    println!("backed up {} at revision {revision} to {}", args.data_dir.display(), args.file.display());
+    print(format_args!(
+        "backed up {} at revision {revision} to {}",
+        args.data_dir.display(),
+        args.file.display()
+    ));
     Ok(())
 }
 
@@ -66,10 +71,10 @@ pub(crate) fn restore(args: &RestoreArgs) -> anyhow::Result<()> {
     }
     let keys = encrypt::keys(&args.data_dir, args.encryption_key_file.as_deref())?;
     let revision = muster_server::restore(&args.data_dir, &args.file, keys.as_ref())?;
-    println!(
+    print(format_args!(
         "restored {} to {}; it goes on at revision {revision}: clients that watched before must list again",
         args.file.display(),
         args.data_dir.display()
-    );
+    ));
     Ok(())
 }

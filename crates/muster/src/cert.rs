@@ -10,13 +10,14 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use crate::logging::print;
 use crate::token::{Administrator, now_text, table};
 
 const NAMESPACE: &str = "kube-system";
 const REVOKED: &str = "muster-revoked-credentials";
 const ISSUED: &str = "muster-issued-certificates-";
 
-/// How often a write of the list is repeated because somebody else wrote it at the same time.
+/// Attempts to write the list of revoked credentials when writes conflict.
 const ATTEMPTS_MAX: usize = 10;
 
 #[derive(Debug, clap::Args)]
@@ -92,7 +93,7 @@ async fn list(args: List) -> anyhow::Result<()> {
         let since = entry.map_or_else(|| "-".to_owned(), |it| field(it, "revokedAt"));
         rows.push([it.serial, it.subject, it.groups, it.issued, it.until, since]);
     }
-    print!("{}", table(&rows));
+    print(table(&rows));
     Ok(())
 }
 
@@ -132,7 +133,7 @@ async fn revoke(args: Revoke) -> anyhow::Result<()> {
     for serial in &serials {
         let subject =
             recorded.iter().find(|it| it.serial == *serial).map_or("not recorded", |it| it.subject.as_str());
-        println!("revoked {serial} ({subject})");
+        print(format_args!("revoked {serial} ({subject})"));
     }
     Ok(())
 }
@@ -159,7 +160,7 @@ pub(crate) async fn add(client: &Client, entries: BTreeMap<String, Value>) -> an
             Err(error) => return Err(error).context("write the list of revoked credentials"),
         }
     }
-    bail!("write the list of revoked credentials: others write it at the same time")
+    bail!("write the list of revoked credentials: too many write conflicts; try again")
 }
 
 async fn revoked(client: &Client) -> anyhow::Result<Option<ConfigMap>> {
@@ -167,7 +168,7 @@ async fn revoked(client: &Client) -> anyhow::Result<Option<ConfigMap>> {
     maps.get_opt(REVOKED).await.context("read the list of revoked credentials")
 }
 
-/// What is recorded, by subject and then by time.
+/// The recorded certificates that have not expired, by subject and then by time.
 async fn issued(client: &Client) -> anyhow::Result<Vec<Record>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let maps = maps.list(&ListParams::default()).await.context("read the records of certificates")?;
@@ -196,7 +197,7 @@ async fn issued(client: &Client) -> anyhow::Result<Vec<Record>> {
     Ok(all)
 }
 
-/// A text field of a record, which is JSON; empty where there is none.
+/// A text field of a JSON record; empty if it is missing.
 fn field(record: &str, name: &str) -> String {
     let record: Value = serde_json::from_str(record).unwrap_or_default();
     record[name].as_str().unwrap_or_default().to_owned()

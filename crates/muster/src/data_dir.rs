@@ -10,6 +10,8 @@ use anyhow::{anyhow, bail};
 use muster_agent::machine;
 use muster_files::Found;
 
+use crate::logging::{print, print_error};
+
 /// A directory that has one of these has been ours before.
 const OURS: [&str; 10] = [
     "lock",
@@ -27,7 +29,7 @@ const OURS: [&str; 10] = [
 /// A file system has it for itself.
 const NOBODYS: &str = "lost+found";
 
-/// How often it is checked that the lock file is still the one that is held.
+/// Interval of the check that the path of the lock file still names the locked file.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// The lock on a data directory, until it is dropped.
@@ -38,7 +40,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Comes back when the lock file was removed or replaced: from then on a second process could take the directory.
+    /// Returns when the lock file was removed or replaced: from then on a second process could lock the directory.
     pub(crate) async fn lost(&self) -> anyhow::Error {
         while self.is_held() {
             tokio::time::sleep(CHECK_EVERY).await;
@@ -53,7 +55,7 @@ impl Lock {
         let identity = |it: fs::Metadata| (it.dev(), it.ino());
         match (self.file.metadata(), fs::metadata(&self.path)) {
             (Ok(held), Ok(named)) => identity(held) == identity(named),
-            // What cannot be looked at is not known to be gone.
+            // Only NotFound means removed; other errors are ignored.
             (_, Err(error)) => error.kind() != io::ErrorKind::NotFound,
             (Err(_), Ok(_)) => true,
         }
@@ -124,10 +126,10 @@ pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
         Ok(()) => {
             clear(dir).await?;
             let dir = dir.display();
-            println!(
+            print(format_args!(
                 "nothing runs on {dir}. Its data stays: `muster up --data-dir {dir}` goes on with it, and to forget the cluster \
                  remove the directory"
-            );
+            ));
             Ok(())
         }
         Err(TryLockError::WouldBlock) => {
@@ -141,7 +143,7 @@ pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The data directory was removed, or never was one. What its nodes had of this machine is found by its path.
+/// For a data directory that was removed. Mounts, namespaces and cgroups of its nodes are found by its path.
 async fn down_without_directory(dir: &Path) -> anyhow::Result<()> {
     if machine::look(dir)?.0.is_empty() {
         bail!("no muster has been up on {}: choose another --data-dir", dir.display());
@@ -153,7 +155,7 @@ async fn down_without_directory(dir: &Path) -> anyhow::Result<()> {
         );
     }
     clear(dir).await?;
-    println!("nothing runs on {} any more, which has no data", dir.display());
+    print(format_args!("removed what the deleted data directory {} had left", dir.display()));
     Ok(())
 }
 
@@ -161,7 +163,7 @@ async fn clear(dir: &Path) -> anyhow::Result<()> {
     let pods = machine::pods(dir).await;
     if 0 < pods {
         let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
-        eprintln!("muster: ending {pods}, up to {} s", machine::GRACE.as_secs());
+        print_error(format_args!("muster: ending {pods}, up to {} s", machine::GRACE.as_secs()));
     }
     // Without its files a containerd cannot end pods in an orderly way.
     let abandoned = machine::clear_abandoned(dir).await?;
@@ -171,7 +173,7 @@ async fn clear(dir: &Path) -> anyhow::Result<()> {
         bail!("this is left, although it was to go; root may do it: {}", left.0.join(", "));
     }
     for it in abandoned.0.iter().chain(&was.0) {
-        println!("removed: {it}");
+        print(format_args!("removed: {it}"));
     }
     Ok(())
 }

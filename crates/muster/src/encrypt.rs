@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use muster_server::Keys;
 
 use crate::data_dir::lock;
+use crate::logging::print;
 
 /// The key file of a data directory, unless another one is named.
 const KEY_FILE: &str = "encryption.key";
@@ -20,7 +21,7 @@ const KEY_FILE: &str = "encryption.key";
   muster encrypt --data-dir /var/lib/muster                 with a key in /var/lib/muster/encryption.key
   muster encrypt --data-dir /var/lib/muster --encryption-key-file /etc/muster/encryption.key
   muster encrypt --data-dir /var/lib/muster --rotate        with a new key; old ones stay for old backups
-  muster encrypt --data-dir /var/lib/muster --decrypt       back to Secrets in clear, as older versions read them")]
+  muster encrypt --data-dir /var/lib/muster --decrypt       Secrets unencrypted, as older versions read them")]
 pub(crate) struct Args {
     /// The data directory of the server
     #[arg(long, value_name = "DIR", default_value = ".muster")]
@@ -31,7 +32,7 @@ pub(crate) struct Args {
     /// Add a new key to the file, and encrypt everything with it
     #[arg(long)]
     rotate: bool,
-    /// Write all Secrets in clear
+    /// Store Secrets unencrypted
     #[arg(long, conflicts_with = "rotate")]
     decrypt: bool,
 }
@@ -50,12 +51,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             bail!("there are no keys in {}: name their file with --encryption-key-file", file.display())
         };
         let count = muster_server::convert_secrets(dir, Some(&keys), None)?;
-        println!("decrypted {count} versions of Secrets in {}", dir.display());
+        let done = format!("decrypted {count} versions of Secrets in {}", dir.display());
         if *file == default {
             // A server that found it would encrypt again.
             let aside = default.with_added_extension("unused");
-            std::fs::rename(&default, &aside).with_context(|| format!("rename {}", default.display()))?;
-            println!("the keys, which old backups need, are in {} now", aside.display());
+            std::fs::rename(&default, &aside)
+                .with_context(|| format!("{done}, but cannot rename {}", default.display()))?;
+            print(format_args!("{done}\nthe keys, which old backups need, are in {} now", aside.display()));
+        } else {
+            print(done);
         }
         return Ok(());
     }
@@ -63,17 +67,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(keys) if !args.rotate => keys.clone(),
         found => Keys::add_to(found.as_ref(), file)?,
     };
-    // Before there were keys, everything was in clear.
+    // Without keys, all Secrets were unencrypted: the keys for reading open those too.
     let count = muster_server::convert_secrets(dir, Some(&keys), Some(&keys))?;
-    println!(
+    print(format_args!(
         "encrypted {count} versions of Secrets in {} with key {} of {}",
         dir.display(),
         keys.id(),
         file.display()
-    );
+    ));
     if dir.join("muster.db.replaced").exists() {
-        println!(
-            "muster.db.replaced is as it was, and may hold Secrets in clear: remove it when you need it no more"
+        print(
+            "muster.db.replaced is as it was, and may hold unencrypted Secrets: remove it when it is no longer needed",
         );
     }
     Ok(())

@@ -4,6 +4,7 @@ use anyhow::{Context as _, bail};
 use kube::Client;
 
 use crate::controller::Cluster;
+use crate::logging::print;
 
 /// Say for every node whether a DaemonSet runs there, should, and why not
 ///
@@ -58,10 +59,10 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
         bail!("there is no node {node}, and no pod of {namespace}/{name} on it");
     }
     match (args.output.as_str(), node) {
-        ("json", node) => println!("{:#}", said.to_json(node)),
-        (_, Some(node)) => print!("{}", said.of_node(node).unwrap_or_default()),
-        ("wide", None) => print!("{}", said.wide()),
-        _ => print!("{said}"),
+        ("json", node) => print(format_args!("{:#}", said.to_json(node))),
+        (_, Some(node)) => print(said.of_node(node).unwrap_or_default()),
+        ("wide", None) => print(said.wide()),
+        _ => print(said),
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use muster_agent::machine;
 use muster_agent::runtime::{Cri, Runtime as _, v1};
 
 use crate::agent::socket;
+use crate::logging::print;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -98,19 +99,19 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
                 for file in &args.files {
                     let names = import(&runtime, &node, file, args.name.as_deref()).await?;
                     for name in names {
-                        println!("{node}: {name}");
+                        print(format_args!("{node}: {name}"));
                     }
                 }
             }
         }
         Command::List(args) => {
             let runtimes = args.whose.runtimes()?;
-            println!("{:<16} {:<56} {:>12}  ID", "NODE", "IMAGE", "BYTES");
+            print(format_args!("{:<16} {:<56} {:>12}  ID", "NODE", "IMAGE", "BYTES"));
             for (node, runtime) in runtimes {
                 let images = runtime.images().await.with_context(|| format!("list the images of {node}"))?;
                 let mut lines: Vec<String> = images.iter().flat_map(|it| lines(&node, it)).collect();
                 lines.sort();
-                lines.iter().for_each(|it| println!("{it}"));
+                lines.iter().for_each(|it| print(it));
             }
         }
     }

@@ -1,13 +1,14 @@
 //! Log lines on standard error: text for people, JSON for log collectors.
 //!
-//! A log that cannot be written never stops the process: lines that cannot be written are dropped, see [`output`]. Repeated
-//! warnings are rate-limited, see [`repeats`].
+//! Lines that cannot be written are dropped, see [`output`]. Repeated warnings are rate-limited, see [`repeats`].
 
 mod output;
 mod repeats;
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
 use std::io::IsTerminal as _;
+use std::panic::PanicHookInfo;
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -25,7 +26,7 @@ use tracing_subscriber::registry::LookupSpan;
 use output::Output;
 use repeats::{Repeats, Verdict};
 
-pub(crate) use output::{flush, print, print_error};
+pub(crate) use output::{announce, flush, overwrite_error, print, print_error, stdout_result};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum Format {
@@ -35,14 +36,14 @@ pub(crate) enum Format {
     Json,
 }
 
-/// `level` is one for everything, or a list such as `warn,muster_control=debug`. RUST_LOG stands above it.
+/// `level` is one level, or a list such as `warn,muster_control=debug`. RUST_LOG overrides it.
 pub(crate) fn init(format: Format, level: &str) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => EnvFilter::new(filter),
         _ => {
             let filter = EnvFilter::builder().parse(level);
             let filter = filter.with_context(|| format!("{level:?} is no log level"))?;
-            // A client that sends an IP address as the server's name (Ruby's does) is no news: the library warns of each connection.
+            // A client that sends an IP address as the server's name (Ruby's does) is expected: the library warns of each connection.
             if level.contains(QUIET) { filter } else { filter.add_directive(quiet()) }
         }
     };
@@ -53,14 +54,32 @@ pub(crate) fn init(format: Format, level: &str) -> anyhow::Result<()> {
         Format::Text => {
             let text = TextFormat::default().with_ansi(std::io::stderr().is_terminal());
             lines.event_format(Limited::new(text)).init();
+            panic_hook(|panic| {
+                let thread = std::thread::current();
+                let trace = Backtrace::capture();
+                let trace = if trace.status() == BacktraceStatus::Captured {
+                    trace.to_string()
+                } else {
+                    String::new()
+                };
+                print_error(format_args!("thread '{}' {panic}\n{trace}", thread.name().unwrap_or("unnamed")));
+            });
         }
         Format::Json => {
             lines.event_format(Limited::new(Json)).init();
-            // In the log as everything else, and not beside it.
-            std::panic::set_hook(Box::new(|panic| tracing::error!(%panic)));
+            panic_hook(|panic| tracing::error!(%panic));
         }
     }
     Ok(())
+}
+
+/// The default hook writes to standard error itself, and blocks where that blocks.
+fn panic_hook(report: fn(&PanicHookInfo<'_>)) {
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        // A panic of the main thread ends the process.
+        flush();
+    }));
 }
 
 const QUIET: &str = "rustls::msgs::handshake";

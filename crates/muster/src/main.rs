@@ -22,7 +22,7 @@ mod span;
 mod token;
 mod up;
 
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ use tokio::runtime::{Builder, Runtime};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// What is still under way when all is said and done has so long.
+/// How long the end of the process waits for blocking calls.
 const END_MAX: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Parser)]
@@ -66,10 +66,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
     let (format, level) = match &cli.command {
         Command::Controller(args) => args.logs(),
-        // Whoever reads an answer wants nothing else.
         Command::Explain(_) | Command::Plan(_) => (logging::Format::Text, "error"),
         _ => (logging::Format::Text, "warn"),
     };
@@ -79,14 +81,14 @@ fn main() -> ExitCode {
     let done = match runtime(&cli.command) {
         Ok(runtime) => {
             let done = runtime.block_on(run(cli.command));
-            // A look at a disk that does not answer is not waited for.
+            // Blocking calls, such as those on a disk that does not answer, are not waited for any longer.
             runtime.shutdown_timeout(END_MAX);
             done
         }
         Err(error) => Err(error.into()),
     };
     logging::flush();
-    match done {
+    match done.and_then(|()| logging::stdout_result()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failed(&error),
     }
@@ -128,5 +130,24 @@ fn runtime(command: &Command) -> io::Result<Runtime> {
 
 fn failed(error: &anyhow::Error) -> ExitCode {
     logging::print_error(format_args!("muster: {error:#}"));
+    logging::flush();
     ExitCode::FAILURE
+}
+
+/// Prints help, the version, or what is wrong with the arguments.
+fn usage(error: &clap::Error) -> ExitCode {
+    let is_error = error.use_stderr();
+    if if is_error { io::stderr().is_terminal() } else { io::stdout().is_terminal() } {
+        // In colour, where the terminal has it.
+        let _ = error.print();
+    } else if is_error {
+        logging::print_error(error.render());
+        logging::flush();
+    } else {
+        logging::print(error.render());
+    }
+    match logging::stdout_result() {
+        Ok(()) => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1)),
+        Err(error) => failed(&error),
+    }
 }

@@ -9,6 +9,7 @@ use muster_control::{Forecast, How, NotPlanned, Planned};
 use serde_json::{Value, json};
 
 use crate::controller::Cluster;
+use crate::logging::print;
 
 /// Say what applying a file would do: which nodes gain and lose a pod, and in which order a rollout would go
 ///
@@ -73,13 +74,13 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     }
     if args.output == "json" {
         let plans: Vec<Value> = forecasts.iter().map(Forecast::to_json).collect();
-        println!("{:#}", json!({"plans": plans, "leftOut": others}));
+        print(format_args!("{:#}", json!({"plans": plans, "leftOut": others})));
         return Ok(());
     }
     let said: Vec<String> = forecasts.iter().map(ToString::to_string).collect();
-    print!("{}", said.join("\n"));
+    print(said.join("\n"));
     if !others.is_empty() {
-        println!("\nOnly DaemonSets are planned{}.", left_out(&others));
+        print(format_args!("\nOnly DaemonSets are planned{}.", left_out(&others)));
     }
     Ok(())
 }

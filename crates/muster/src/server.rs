@@ -25,7 +25,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let start = async |parts: &mut _| {
         let server = args.serving.bind(None).await?;
         let export = args.serving.serve(server, &args.without, parts)?;
-        logging::print(format_args!("ready: {export}"));
+        logging::announce(format_args!("ready: {export}"));
         Ok(())
     };
     args.serving.run(start, async || (), async |_| Ok(())).await

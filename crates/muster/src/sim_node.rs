@@ -10,6 +10,7 @@ use kube::{Api, Client, ResourceExt as _};
 use muster_agent::sim::{self, FAIL, FLEET, New, Trouble};
 use serde_json::{Value, json};
 
+use crate::logging::print;
 use crate::sim_nodes::{Cluster, FLEET_OF_UP};
 use crate::span;
 
@@ -112,7 +113,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
                 let all: Api<Node> = Api::all(client.clone());
                 let deleted = all.delete(&name, &DeleteParams::default()).await;
                 deleted.with_context(|| format!("delete the node {name:?}"))?;
-                println!("{name}: removed");
+                print(format_args!("{name}: removed"));
             }
             Ok(())
         }
@@ -121,7 +122,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             for name in fail.nodes {
                 simulated(&client, &name).await?;
                 patch(&client, &name, json!({"metadata": {"annotations": {FAIL: how}}})).await?;
-                println!("{name}: {how}");
+                print(format_args!("{name}: {how}"));
             }
             Ok(())
         }
@@ -131,7 +132,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
                 let recovered =
                     json!({"metadata": {"annotations": {FAIL: null}}, "spec": {"unschedulable": null}});
                 patch(&client, &name, recovered).await?;
-                println!("{name}: recovers");
+                print(format_args!("{name}: recovers"));
             }
             Ok(())
         }
@@ -142,7 +143,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 async fn list(client: &Client) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let nodes = nodes.list(&ListParams::default().labels(FLEET)).await.context("list the nodes")?;
-    println!("{:<24} {:<12} {:<10} TOLD", "NODE", "FLEET", "READY");
+    print(format_args!("{:<24} {:<12} {:<10} TOLD", "NODE", "FLEET", "READY"));
     for node in nodes {
         let conditions = node.status.as_ref().and_then(|it| it.conditions.as_deref()).unwrap_or_default();
         let ready = conditions.iter().find(|it| it.type_ == "Ready").map_or("Unknown", |it| &it.status);
@@ -151,7 +152,7 @@ async fn list(client: &Client) -> anyhow::Result<()> {
         if node.spec.as_ref().and_then(|it| it.unschedulable).unwrap_or_default() {
             told = if told.is_empty() { "cordoned".into() } else { format!("{told}, cordoned") };
         }
-        println!("{:<24} {fleet:<12} {ready:<10} {told}", node.name_any());
+        print(format_args!("{:<24} {fleet:<12} {ready:<10} {told}", node.name_any()));
     }
     Ok(())
 }
@@ -172,7 +173,7 @@ async fn add(client: &Client, add: Add) -> anyhow::Result<()> {
                 Err(kube::Error::Api(refused)) if refused.code == 409 && add.name.is_none() => {}
                 done => {
                     done.with_context(|| format!("create the node {name:?}"))?;
-                    println!("{name}: added");
+                    print(format_args!("{name}: added"));
                     break;
                 }
             }
@@ -203,7 +204,7 @@ async fn drain(client: &Client, drain: &Drain) -> anyhow::Result<()> {
     let name = &drain.node;
     simulated(client, name).await?;
     patch(client, name, json!({"spec": {"unschedulable": true}})).await?;
-    println!("{name}: cordoned");
+    print(format_args!("{name}: cordoned"));
     let began = Instant::now();
     let pods: Api<Pod> = Api::all(client.clone());
     let here = ListParams::default().fields(&format!("spec.nodeName={name}"));
@@ -212,7 +213,7 @@ async fn drain(client: &Client, drain: &Drain) -> anyhow::Result<()> {
         let pods = pods.list(&here).await.context("list the pods of the node")?;
         let left: Vec<&Pod> = pods.iter().filter(|it| goes(it)).collect();
         if left.is_empty() {
-            println!("{name}: drained");
+            print(format_args!("{name}: drained"));
             return Ok(());
         }
         for pod in &left {
@@ -224,10 +225,10 @@ async fn drain(client: &Client, drain: &Drain) -> anyhow::Result<()> {
             let (namespace, pod) = (pod.namespace().unwrap_or_default(), pod.name_any());
             let api: Api<Pod> = Api::namespaced(client.clone(), &namespace);
             match api.evict(&pod, &EvictParams::default()).await {
-                Ok(_) => println!("{namespace}/{pod}: evicted"),
+                Ok(_) => print(format_args!("{namespace}/{pod}: evicted")),
                 Err(kube::Error::Api(refused)) if refused.code == 404 => {}
                 Err(kube::Error::Api(refused)) if refused.code == 429 => {
-                    println!("{namespace}/{pod}: stays for now: {}", refused.message);
+                    print(format_args!("{namespace}/{pod}: stays for now: {}", refused.message));
                 }
                 Err(error) => return Err(error).with_context(|| format!("evict the pod {namespace}/{pod}")),
             }

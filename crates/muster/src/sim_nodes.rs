@@ -82,7 +82,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             args.name_prefix
         )
     })?;
-    logging::print(format_args!("ready: {} simulated nodes", args.count));
+    logging::announce(format_args!("ready: {} simulated nodes", args.count));
     let mut parts = Parts::default();
     keep_fleet(&mut parts, client.clone(), options, Some(fleet));
     tokio::select! {

@@ -19,6 +19,7 @@ use muster_agent::machine;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::logging::{print, print_error};
 use crate::{cert, span};
 
 const NAMESPACE: &str = "kube-system";
@@ -139,26 +140,26 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 async fn print_new(args: Create) -> anyhow::Result<()> {
     let Connected { client, authority, .. } = args.administrator.connect().await?;
     let token = create_for(&client, args.ttl, &args.description, &args.node).await?;
-    println!("{token}");
+    print(token);
     match reachable(&client).await {
         Some(server) => {
             let hash = authority.map(|it| format!(" --ca-hash {}", fingerprint(&it))).unwrap_or_default();
             let name =
                 if args.node.is_empty() { String::new() } else { format!(" --node-name {}", args.node) };
-            eprintln!(
+            print_error(format_args!(
                 "On the new node, put the token into a file that only root can read, and start the agent with it:\n  \
                  (umask 077; cat > muster-token)    paste the token, then press Ctrl-D\n  \
                  muster agent --server https://{server} --token-file muster-token{hash}{name}"
-            );
+            ));
             if server.parse::<SocketAddr>().is_ok_and(|it| machine::is_hub(it.ip())) {
-                eprintln!(
+                print_error(format_args!(
                     "{server} is of this machine only: for another one give an address of this machine's that it reaches, and start \
                      `muster up` with --listen 0.0.0.0:PORT"
-                );
+                ));
             }
         }
-        None => eprintln!(
-            "The server listens to its own machine only: for others start it with --listen 0.0.0.0:6443, or an address of its own"
+        None => print_error(
+            "The server listens to its own machine only: for others start it with --listen 0.0.0.0:6443, or an address of its own",
         ),
     }
     Ok(())
@@ -233,7 +234,7 @@ async fn list(args: List) -> anyhow::Result<()> {
             });
         }
     }
-    print!("{}", table(&rows));
+    print(table(&rows));
     Ok(())
 }
 
@@ -248,7 +249,7 @@ async fn revoke(args: Revoke) -> anyhow::Result<()> {
         match Named::parse(text.trim())? {
             Named::Bootstrap(id) => {
                 delete(&client, &id).await?;
-                println!("revoked bootstrap token {id}");
+                print(format_args!("revoked bootstrap token {id}"));
             }
             Named::Secret { namespace, name } => {
                 let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
@@ -260,12 +261,12 @@ async fn revoke(args: Revoke) -> anyhow::Result<()> {
                     bail!("the Secret {namespace}/{name} holds no service account token");
                 }
                 secrets.delete(&name, &DeleteParams::default()).await.context("delete the Secret")?;
-                println!("revoked the token of Secret {namespace}/{name}");
+                print(format_args!("revoked the token of Secret {namespace}/{name}"));
             }
             Named::Account { id, subject, until } => {
                 let entry = json!({"subject": subject, "notAfter": until, "revokedAt": now_text()});
                 cert::add(&client, BTreeMap::from([(format!("token.{id}"), entry)])).await?;
-                println!("revoked token {id} ({subject})");
+                print(format_args!("revoked token {id} ({subject})"));
             }
         }
     }

@@ -3,16 +3,17 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::io::{IsTerminal as _, Write as _, stderr, stdout};
+use std::io::{IsTerminal as _, stderr, stdout};
 use std::path::Path;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use futures::TryStreamExt as _;
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::api::ListParams;
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt as _};
 use muster_agent::machine::{self, Machine};
@@ -21,7 +22,7 @@ use muster_agent::sim;
 use muster_control::{Controller, Inquiries, Options};
 use muster_server::Who;
 
-use crate::logging::{print, print_error};
+use crate::logging::{announce, overwrite_error, print_error};
 use crate::nodes::Nodes;
 use crate::parts::Parts;
 use crate::serving::{Pace, Serving, client};
@@ -30,16 +31,22 @@ use crate::sim_nodes::{FLEET_OF_UP, SimFlags, keep_fleet};
 /// A node has this taint until it is seen to be ready.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// Nodes there are if nobody says how many.
+/// Namespace of the leases that nodes renew.
+const LEASES: &str = "kube-node-lease";
+
+/// Number of simulated nodes if neither --nodes nor --sim-nodes is given and no real node can run.
 const SIM_NODES: u16 = 3;
 
-/// How often it is told how many nodes are Ready: on a terminal, where it is one line that changes, and elsewhere.
+/// Interval of progress output on a terminal, where the line is overwritten.
 const TOLD_EVERY: Duration = Duration::from_millis(100);
+/// Interval of progress output elsewhere.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// After this it is also said what is waited for: of so many nodes, in so many characters each.
+/// Delay before reasons are printed.
 const WHY_AFTER: Duration = Duration::from_secs(5);
+/// Maximal number of nodes whose reasons are printed in one line.
 const WAITS_MAX: usize = 3;
+/// Maximal length of one reason in characters.
 const WHY_MAX: usize = 300;
 
 /// Run an API server, the controllers and nodes on this machine, until Ctrl-C
@@ -168,7 +175,6 @@ async fn clear(data_dir: &Path, grace: Duration) -> anyhow::Result<()> {
 }
 
 async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Result<()> {
-    let began = Timestamp::now();
     args.serving.encrypt_if_new()?;
     let machine = match counts.real {
         0 => None,
@@ -207,8 +213,10 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
         async move { Ok(controlling.await?) }
     });
 
+    let mut before = Renewals::new();
     let nodes = match &machine {
         Some(machine) => {
+            before = renewals(&administrator).await?;
             let dir = args.serving.data_dir();
             let mut flags = Vec::new();
             if !args.serving.allow_external_ips().is_empty() {
@@ -228,20 +236,20 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
     };
     let troubled = nodes_are_ready(administrator.clone(), counts, args.serving.data_dir()).await?;
     if let Some(nodes) = nodes {
-        agents_are_heard(&administrator, counts.real, began, args.serving.data_dir()).await?;
+        agents_are_heard(&administrator, counts.real, &before, args.serving.data_dir()).await?;
         nodes.have_joined(&administrator).await?;
     }
-    print(format_args!("ready: {}; {export}", counts.in_words(troubled)));
+    announce(format_args!("ready: {}; {export}", counts.in_words(troubled)));
     Ok(())
 }
 
-/// Waits until each of the nodes is Ready and may be given pods, but for those that were told to fail when they last ran, and says how many these
-/// are.
+/// Waits until all nodes are Ready and without the taint, except simulated nodes that are told to fail. Returns the number of
+/// these.
 async fn nodes_are_ready(client: kube::Client, counts: &Counts, data_dir: &Path) -> anyhow::Result<usize> {
     let names = counts.names();
     let mut progress = Progress::new(counts.all());
     let (mut ready, mut troubled) = (HashSet::new(), HashSet::new());
-    // Why each of the others is not.
+    // The nodes that are not Ready yet, each with the reason.
     let mut waiting: BTreeMap<String, String> =
         names.iter().map(|it| (it.clone(), not_registered(it, data_dir))).collect();
     let mut nodes = pin!(watcher::watcher(Api::<Node>::all(client), watcher::Config::default()));
@@ -253,7 +261,7 @@ async fn nodes_are_ready(client: kube::Client, counts: &Counts, data_dir: &Path)
                 continue;
             }
         };
-        let Some(event) = event.context("watch the nodes")? else { bail!("nobody tells of the nodes") };
+        let Some(event) = event.context("watch the nodes")? else { bail!("the watch of nodes ended") };
         let (watcher::Event::Apply(node) | watcher::Event::InitApply(node)) = event else { continue };
         let name = node.name_any();
         if !names.contains(&name) {
@@ -294,14 +302,25 @@ fn why_not_ready(node: &Node) -> String {
     }
 }
 
-/// A node may have been Ready when the one before us was killed: so each is waited for until it renews its lease.
+/// When each node last renewed its lease.
+type Renewals = BTreeMap<String, Option<MicroTime>>;
+
+async fn renewals(client: &kube::Client) -> anyhow::Result<Renewals> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), LEASES);
+    let leases = leases.list(&ListParams::default()).await.context("list the leases of nodes")?;
+    Ok(leases.into_iter().map(|it| (it.name_any(), it.spec.and_then(|it| it.renew_time))).collect())
+}
+
+/// Waits until every agent has renewed its lease, which `before` has from before the agents were started. Ready is not enough: a
+/// node may still be Ready from an earlier `muster up` that was killed. Leases are compared with each other and not with the clock,
+/// which may be set back.
 async fn agents_are_heard(
     client: &kube::Client,
     count: u16,
-    began: Timestamp,
+    before: &Renewals,
     data_dir: &Path,
 ) -> anyhow::Result<()> {
-    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-node-lease");
+    let leases: Api<Lease> = Api::namespaced(client.clone(), LEASES);
     let mut progress = Progress::new(usize::from(count));
     for number in 1..=count {
         let name = format!("node-{number}");
@@ -311,7 +330,7 @@ async fn agents_are_heard(
         loop {
             let lease = leases.get_opt(&name).await.with_context(|| format!("read the lease of {name}"))?;
             let renewed = lease.and_then(|it| it.spec).and_then(|it| it.renew_time);
-            if renewed.is_some_and(|it| began <= it.0) {
+            if renewed.is_some() && before.get(&name) != Some(&renewed) {
                 break;
             }
             progress.tell(usize::from(number - 1), &waiting);
@@ -328,8 +347,8 @@ fn is_ready(node: &Node) -> bool {
     conditions.any(|it| it.type_ == "Ready" && it.status == "True") && !taints.any(|it| it.key == NOT_READY)
 }
 
-/// How many nodes are Ready, and after a while why the others are not: on a terminal one line that changes and goes, else a line
-/// now and then.
+/// Prints how many nodes are Ready, and after [`WHY_AFTER`] why the others are not. On a terminal the line is overwritten, and
+/// removed at the end.
 struct Progress {
     count: usize,
     is_terminal: bool,
@@ -357,8 +376,7 @@ impl Progress {
         let line = format!("muster: {ready} of {} nodes are Ready{why}", self.count);
         if is_overwritten {
             self.has_line = true;
-            let _ = write!(stderr(), "\r{line}\x1b[K");
-            let _ = stderr().flush();
+            overwrite_error(line);
         } else {
             self.end();
             self.has_line = false;
@@ -368,12 +386,12 @@ impl Progress {
 
     fn end(&self) {
         if self.has_line {
-            let _ = write!(stderr(), "\r\x1b[K");
+            overwrite_error("");
         }
     }
 }
 
-/// The first few of those that are waited for, each with the reason.
+/// The first nodes that are not Ready, each with the reason.
 fn waits(waiting: &BTreeMap<String, String>) -> String {
     let named = waiting.iter().take(WAITS_MAX).map(|(name, why)| format!("{name}: {why}"));
     let named = named.collect::<Vec<_>>().join("; ");

@@ -1,5 +1,7 @@
 //! Clients of many languages: kube-rs, those that `ci/clients` installs, and every kubectl where all must do the same.
 
+#![allow(clippy::print_stdout)]
+
 mod bed;
 
 use std::path::{Path, PathBuf};

@@ -18,6 +18,8 @@
 //! runs these alone. `MUSTER_TEST_CLUSTER=FILE` runs the commands on the cluster of that kubeconfig instead, to see
 //! where the two differ.
 
+#![allow(clippy::print_stdout)]
+
 mod bed;
 #[path = "bed/redact.rs"]
 mod redact;

@@ -4,6 +4,8 @@
 //! The requests go through an in-process client: the work from authorization to commit and encoding is measured, TLS is not.
 //! Each row is the difference of two runs with different counts, so start-up is not in it.
 
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};

@@ -1,5 +1,7 @@
 //! Every case of the catalogue, without a fault and with one fault at every place where one can strike.
 
+#![allow(clippy::print_stdout)]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Mutex;

@@ -1,4 +1,6 @@
 //! Bugs that were once real are put back one at a time; something must notice each, and every check must notice one.
+
+#![allow(clippy::print_stdout)]
 #![cfg(feature = "mutants")]
 
 use std::collections::{BTreeMap, BTreeSet};

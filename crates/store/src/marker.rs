@@ -91,7 +91,7 @@ impl Identity {
     pub(crate) fn check(self, path: &Path) -> Result<(), LogError> {
         match fs::metadata(path) {
             Ok(found) if Self::of(&found) == self => Ok(()),
-            // What cannot be looked at is not known to be gone.
+            // Only NotFound means removed; other errors are ignored.
             Err(error) if error.kind() != io::ErrorKind::NotFound => Ok(()),
             _ => Err(LogError::Gone { path: path.to_owned() }),
         }

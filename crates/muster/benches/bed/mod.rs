@@ -1,5 +1,6 @@
 //! What the benches share: a server of our own, clients, load, and a table of what came out.
 
+#![allow(clippy::print_stdout, clippy::print_stderr)]
 #![allow(dead_code, reason = "each bench takes a part of it")]
 
 use std::io::{BufRead as _, BufReader};

@@ -1,27 +1,34 @@
-//! Where log lines go: through a bounded queue to a thread that writes them to standard error.
+//! Writes to standard error and standard output.
 //!
-//! Standard error may be a full disk, a closed pipe, or a pipe that nobody reads. None of that may end or block the process, so
-//! a line that cannot be queued or written is dropped. When writing works again, the first of them is written and the others are
-//! counted.
+//! Rule: standard error never blocks or ends a process, also when it is a full disk, a closed pipe, or a pipe that is not read. Log
+//! lines and messages go through one bounded queue to a thread that writes them. A line that cannot be queued or written is dropped;
+//! when writing works again, the first dropped line is written and the others are counted.
+//!
+//! Rule: a standard output that cannot be written does not end a command before its work is done, see [`print`].
 
 use std::fmt::Display;
 use std::io::{self, Write, stderr, stdout};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Most lines that wait to be written, and most bytes of one line: 8 MiB at the worst.
+/// Capacity of the queue in lines, and the maximal length of a log line: 8 MiB together.
 const LINES_MAX: usize = 1024;
 const LINE_BYTES_MAX: usize = 8 * 1024;
 
-/// How often writing is tried again after it failed, while nothing else is logged.
+/// Interval of retries after a failed write, while nothing else is logged.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// How long the end of the process waits for lines that are still queued.
+/// How long the end of the process waits for lines that are still queued, and how often it tries to enter a full queue.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+const FLUSH_RETRY: Duration = Duration::from_millis(10);
+
+/// The first error of [`print`].
+static STDOUT_ERROR: OnceLock<io::Error> = OnceLock::new();
 
 static OUTPUT: OnceLock<Output> = OnceLock::new();
 
@@ -50,25 +57,87 @@ impl Output {
         };
         OUTPUT.get_or_init(started).clone()
     }
-}
 
-/// Waits until the lines that were logged so far are written, but not for a standard error that blocks.
-pub(crate) fn flush() {
-    let Some(output) = OUTPUT.get() else { return };
-    let (done, flushed) = sync_channel(1);
-    if output.0.try_send(Message::Flush(done)).is_ok() {
-        let _ = flushed.recv_timeout(FLUSH_TIMEOUT);
+    fn send(&self, line: Vec<u8>) {
+        if self.0.try_send(Message::Line(line)).is_err() {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
-/// Prints a line to standard output, if it can be written: a long-running process does not end because it cannot.
-pub(crate) fn print(line: impl Display) {
-    let _ = writeln!(stdout(), "{line}");
+/// Waits until all queued lines are written or dropped, but no longer than [`FLUSH_TIMEOUT`].
+pub(crate) fn flush() {
+    let Some(output) = OUTPUT.get() else { return };
+    let deadline = Instant::now() + FLUSH_TIMEOUT;
+    let (done, flushed) = sync_channel(1);
+    let mut message = Message::Flush(done);
+    while let Err(TrySendError::Full(rejected)) = output.0.try_send(message) {
+        if deadline <= Instant::now() {
+            return;
+        }
+        std::thread::sleep(FLUSH_RETRY);
+        message = rejected;
+    }
+    let _ = flushed.recv_timeout(deadline.saturating_duration_since(Instant::now()));
 }
 
-/// The same for standard error.
-pub(crate) fn print_error(line: impl Display) {
-    let _ = writeln!(stderr(), "{line}");
+/// Prints lines to standard output, for a command that ends when its work is done. An error is kept for [`stdout_result`], and
+/// nothing is printed after it.
+pub(crate) fn print(text: impl Display) {
+    if STDOUT_ERROR.get().is_none()
+        && let Err(error) = write_stdout(&lines(text))
+    {
+        let _ = STDOUT_ERROR.set(error);
+    }
+}
+
+/// The error of [`print`], if it had one. A closed pipe is no error: the reader has all that it wanted, as `head` does.
+pub(crate) fn stdout_result() -> anyhow::Result<()> {
+    match STDOUT_ERROR.get() {
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(anyhow!("cannot write to standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints the line that says that a long-running process is ready. The process goes on if standard output fails, and also, after
+/// [`FLUSH_TIMEOUT`], if it blocks.
+pub(crate) fn announce(line: impl Display) {
+    let line = lines(line);
+    let (done, written) = sync_channel(1);
+    let write = move || {
+        let _ = write_stdout(&line);
+        let _ = done.try_send(());
+    };
+    if std::thread::Builder::new().name("stdout".into()).spawn(write).is_ok() {
+        let _ = written.recv_timeout(FLUSH_TIMEOUT);
+    }
+}
+
+/// Prints lines to standard error, through the queue of the log: call [`flush`] before the process ends.
+pub(crate) fn print_error(text: impl Display) {
+    Output::start().send(lines(text).into_bytes());
+}
+
+/// Replaces the current line of the terminal on standard error.
+pub(crate) fn overwrite_error(line: impl Display) {
+    Output::start().send(format!("\r{line}\x1b[K").into_bytes());
+}
+
+/// The text with a newline at its end; empty text stays empty.
+fn lines(text: impl Display) -> String {
+    let mut text = text.to_string();
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
+fn write_stdout(text: &str) -> io::Result<()> {
+    let mut out = stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
 }
 
 impl<'a> MakeWriter<'a> for Output {
@@ -84,10 +153,7 @@ impl Write for &Output {
         if line.is_empty() {
             return Ok(0);
         }
-        let kept = if line.len() <= LINE_BYTES_MAX { line.to_vec() } else { cut(line) };
-        if self.0.try_send(Message::Line(kept)).is_err() {
-            DROPPED.fetch_add(1, Ordering::Relaxed);
-        }
+        self.send(if line.len() <= LINE_BYTES_MAX { line.to_vec() } else { cut(line) });
         Ok(line.len())
     }
 
@@ -126,9 +192,9 @@ fn write_all(messages: &Receiver<Message>, out: &mut impl Write, dropped: &Atomi
     }
 }
 
-/// What could not be written since the last line that was.
+/// Lines that could not be written since the last successful write.
 struct Backlog<'a> {
-    /// It names the cause best; what follows is mostly more of the same.
+    /// Kept because it usually names the cause; later lines mostly repeat it.
     first: Option<Vec<u8>>,
     dropped: &'a AtomicU64,
 }

@@ -1,6 +1,8 @@
 //! The real server, killed again and again while clients write, read and watch: what was answered must have happened,
 //! and watches must go on as if nothing had been.
 
+#![allow(clippy::print_stdout)]
+
 mod history;
 
 use std::collections::BTreeMap;

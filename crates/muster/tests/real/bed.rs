@@ -1,5 +1,7 @@
 //! What the tests of real nodes stand on: a cluster in a directory of its own, with an image of busybox, that leaves nothing behind.
 
+#![allow(clippy::print_stdout)]
+
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -1,5 +1,7 @@
 //! Whatever dies comes back, and a DaemonSet holds: one pod on each node, the same containers where they lived on.
 
+#![allow(clippy::print_stdout)]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

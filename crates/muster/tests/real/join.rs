@@ -1,5 +1,7 @@
 //! Machines that join with a token: `muster server`, `muster controller`, and an agent in each of two network namespaces.
 
+#![allow(clippy::print_stdout)]
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,8 @@
 //! A cluster in this process: our server on a port of its own, simulated nodes, a scheduler, a garbage collector, and controllers that each
 //! have a thread and a line of their own, so that one can be cut off, stopped in its tracks or killed.
 
+#![allow(clippy::print_stdout)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

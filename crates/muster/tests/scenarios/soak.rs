@@ -4,6 +4,8 @@
 //!
 //! `MUSTER_SOAK=3600 cargo test --test scenarios soak -- --nocapture` does so for an hour; `MUSTER_SOAK_SEED` is another user.
 
+#![allow(clippy::print_stdout)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};

@@ -1,5 +1,7 @@
 //! `cargo sim SEED` replays one seed with its trace; `cargo sim --seeds N` runs many, on all cores.
 
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
