@@ -1,10 +1,12 @@
-//! A log that cannot be written never ends or blocks a process: standard error on a full device, on a full disk, or on a pipe that
-//! nobody reads.
+//! An output that cannot be written never blocks a process, and never ends it before its work is done: a full device, a full disk, a
+//! closed pipe, or a pipe that is not read.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, PipeReader, PipeWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use http::Request;
@@ -13,6 +15,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(120);
+/// A `muster up` that ends in order takes a few seconds; one that is blocked does not end.
+const EXIT_MAX: Duration = Duration::from_secs(60);
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
 fn fresh_dir(name: &str) -> PathBuf {
@@ -37,10 +41,21 @@ impl Process {
         line
     }
 
-    fn terminate(mut self) -> Option<i32> {
+    fn terminate(self) -> Option<i32> {
         let pid = self.0.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-        self.0.wait().unwrap().code()
+        self.exit_code()
+    }
+
+    fn exit_code(mut self) -> Option<i32> {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(began.elapsed() < EXIT_MAX, "the process does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
@@ -69,20 +84,39 @@ async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(kube::Config::from_custom_kubeconfig(config, &options).await.unwrap()).unwrap()
 }
 
-/// When the leases of all nodes were last renewed.
-async fn renewals(kubeconfig: &Path) -> Vec<String> {
+/// A pipe whose reader has closed it.
+fn closed() -> PipeWriter {
+    std::io::pipe().unwrap().1
+}
+
+/// A pipe that is full and that nobody reads while the reader is kept.
+fn unread() -> (PipeReader, PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut filler = writer.try_clone().unwrap();
+    let (progress, progresses) = sync_channel(0);
+    // It ends with an error when the reader is dropped.
+    std::thread::spawn(move || while filler.write_all(&[0; 512]).is_ok() && progress.send(()).is_ok() {});
+    while progresses.recv_timeout(Duration::from_millis(500)) != Err(RecvTimeoutError::Timeout) {}
+    (reader, writer)
+}
+
+/// When each node last renewed its lease.
+async fn renewals(kubeconfig: &Path) -> Result<BTreeMap<String, String>, kube::Error> {
     let request = Request::get(LEASES).body(Vec::new()).unwrap();
-    let Ok(leases) = client(kubeconfig).await.request::<Value>(request).await else { return Vec::new() };
-    let renewed = |it: &Value| it["spec"]["renewTime"].as_str().map(str::to_owned);
-    leases["items"].as_array().into_iter().flatten().filter_map(renewed).collect()
+    let leases = client(kubeconfig).await.request::<Value>(request).await?;
+    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+    let renewal = |it: &Value| (text(&it["metadata"]["name"]), text(&it["spec"]["renewTime"]));
+    Ok(leases["items"].as_array().expect("a list of leases").iter().map(renewal).collect())
 }
 
 /// Waits until every one of the nodes has renewed its lease since this was called.
 async fn all_renew(kubeconfig: &Path, nodes: usize) {
-    let (began, before) = (Instant::now(), renewals(kubeconfig).await);
+    let before = renewals(kubeconfig).await.expect("list the leases");
+    assert_eq!(before.len(), nodes, "every node has a lease: {before:?}");
+    let began = Instant::now();
     loop {
-        let now = renewals(kubeconfig).await;
-        if now.len() == nodes && !now.iter().any(|it| before.contains(it)) {
+        let now = renewals(kubeconfig).await.expect("list the leases");
+        if now.len() == nodes && now.iter().all(|(name, renewed)| before.get(name) != Some(renewed)) {
             return;
         }
         assert!(began.elapsed() < PATIENCE, "leases were renewed at {before:?}, and are at {now:?}");
@@ -123,9 +157,141 @@ async fn the_server_works_with_all_output_on_a_full_device() {
         assert!(began.elapsed() < PATIENCE, "the server did not start");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(renewals(&kubeconfig).await, Vec::<String>::new());
+    assert_eq!(renewals(&kubeconfig).await.expect("list the leases"), BTreeMap::new());
+    let map = json!({"metadata": {"name": "written"}}).to_string().into_bytes();
+    let request =
+        Request::post("/api/v1/namespaces/default/configmaps").header("Content-Type", "application/json");
+    let written = client(&kubeconfig).await.request::<Value>(request.body(map).unwrap()).await;
+    assert_eq!(written.expect("create a ConfigMap")["metadata"]["name"], "written");
     assert_eq!(server.terminate(), Some(0));
     fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_refused_start_ends_while_nobody_reads_its_standard_error() {
+    let dir = fresh_dir("refused");
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("foreign"), "").unwrap();
+    let (_reader, pipe) = unread();
+    for command in [&["server", "--data-dir"][..], &["up", "--sim-nodes", "0", "--data-dir"]] {
+        let refused = Process::spawn(talkative(command).arg(&dir).stderr(pipe.try_clone().unwrap()));
+        assert_eq!(refused.exit_code(), Some(1), "{command:?}");
+    }
+    let wrong = Process::spawn(talkative(&["server", "--no-such-flag"]).stderr(pipe));
+    assert_eq!(wrong.exit_code(), Some(2));
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn the_server_ends_without_its_lock_while_nobody_reads_its_standard_error() {
+    let dir = fresh_dir("lock");
+    let (_reader, pipe) = unread();
+    let mut server = talkative(&["server", "--listen", "127.0.0.1:0", "--data-dir"]);
+    let mut server = Process::spawn(server.arg(&dir).stdout(Stdio::piped()).stderr(pipe));
+    server.ready();
+    fs::remove_file(dir.join("lock")).unwrap();
+    assert_eq!(server.exit_code(), Some(1));
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn up_without_flags_is_ready_while_nobody_reads_its_standard_error() {
+    let dir = fresh_dir("flags");
+    let (_reader, pipe) = unread();
+    let mut up = talkative(&["up", "--listen", "127.0.0.1:0", "--data-dir"]);
+    // Without a containerd, so that the nodes are simulated.
+    let mut up = Process::spawn(up.arg(&dir).env("PATH", "").stdout(Stdio::piped()).stderr(pipe));
+    assert!(up.ready().starts_with("ready: 3 simulated nodes"));
+    assert_eq!(up.terminate(), Some(0));
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn the_server_works_while_nobody_reads_its_standard_output() {
+    let dir = fresh_dir("stdout");
+    let (_reader, pipe) = unread();
+    let mut server = talkative(&["server", "--listen", "127.0.0.1:0", "--data-dir"]);
+    let server = Process::spawn(server.arg(&dir).stdout(pipe).stderr(Stdio::null()));
+    let began = Instant::now();
+    while !dir.join("kubeconfig").exists() {
+        assert!(began.elapsed() < PATIENCE, "the server did not start");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(server.terminate(), Some(0));
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Runs a command with each output that cannot be written, and each time checks that its work is done.
+fn check_outputs(command: impl Fn() -> Command, is_done: impl Fn() -> bool) {
+    let full_error = "muster: cannot write to standard output: No space left on device (os error 28)\n";
+    let shown = command();
+    let check = |what: &str, mut command: Command, code: i32| {
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{shown:?} with {what}: {said}");
+        assert!(is_done(), "{shown:?} with {what} did its work");
+        said
+    };
+    let with = |change: &dyn Fn(&mut Command) -> &mut Command| {
+        let mut command = command();
+        change(&mut command);
+        command
+    };
+    let said = check("standard output full", with(&|it| it.stdout(full())), 1);
+    assert!(said.ends_with(full_error), "{said}");
+    let said = check("standard output closed", with(&|it| it.stdout(closed())), 0);
+    assert!(!said.contains("standard output"), "{said}");
+    check("standard error full", with(&|it| it.stderr(full())), 0);
+    check("standard error closed", with(&|it| it.stderr(closed())), 0);
+    check("both full", with(&|it| it.stdout(full()).stderr(full())), 1);
+    check("both closed", with(&|it| it.stdout(closed()).stderr(closed())), 0);
+    let (_reader, pipe) = unread();
+    check("standard error not read", with(&|it| it.stderr(pipe.try_clone().unwrap())), 0);
+}
+
+#[test]
+fn commands_do_their_work_where_their_output_cannot_be_written() {
+    let (dir, copies) = (fresh_dir("commands"), fresh_dir("copies"));
+    fs::create_dir_all(&copies).unwrap();
+    let muster = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+        command.args(args).arg("--data-dir").arg(&dir).env_remove("KUBECONFIG").env_remove("RUST_LOG");
+        command
+    };
+    let mut up = muster(&["up", "--listen", "127.0.0.1:0", "--sim-nodes", "1"]);
+    let mut up = Process::spawn(up.stdout(Stdio::piped()).stderr(Stdio::null()));
+    up.ready();
+    check_outputs(|| muster(&["cert", "list"]), || true);
+    check_outputs(|| muster(&["token", "list"]), || true);
+    let tokens = || {
+        let listed = muster(&["token", "list"]).output().unwrap();
+        String::from_utf8(listed.stdout).unwrap().lines().filter(|it| it.contains("bootstrap")).count()
+    };
+    let count = std::cell::Cell::new(tokens());
+    check_outputs(|| muster(&["token", "create"]), || count.replace(tokens()) + 1 == count.get());
+    let copy = copies.join("copy");
+    let backup = || {
+        let mut command = muster(&["backup"]);
+        command.arg(&copy);
+        command
+    };
+    check_outputs(backup, || fs::remove_file(&copy).is_ok());
+    check_outputs(
+        || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+            command.args(["sim-node", "--kubeconfig"]).arg(dir.join("kubeconfig")).arg("list");
+            command
+        },
+        || true,
+    );
+    assert_eq!(up.terminate(), Some(0));
+    let keys = || fs::read(dir.join("encryption.key")).unwrap();
+    let before = std::cell::RefCell::new(keys());
+    check_outputs(|| muster(&["encrypt", "--rotate"]), || before.replace(keys()) != *before.borrow());
+    check_outputs(|| muster(&["down"]), || true);
+    fs::remove_dir_all(&dir).unwrap();
+    fs::remove_dir_all(&copies).unwrap();
 }
 
 #[test]
