@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::sim_node::{label, taint};
 use crate::span;
 
-/// How often it is looked whether the image for sandboxes is there; and after a failure.
+/// Interval of the check that the runtime has its sandbox image, and of retries after a failure.
 const SANDBOX_IMAGE_EVERY: Duration = Duration::from_secs(600);
 const SANDBOX_IMAGE_RETRY: Duration = Duration::from_secs(10);
 
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// A bootstrap token, which other users of this machine can see in `ps`: prefer --token-file
     #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
     token: Option<String>,
-    /// A file with the bootstrap token, read whenever it is needed: once to join, and again if the certificate has run out
+    /// A file with the bootstrap token, read to join, and again if the certificate has expired
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// What the certificate of the server's authority is known by
@@ -335,7 +335,8 @@ async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -
     }
 }
 
-/// Sees to the image that sandboxes are made from, until `stop`: where there is no registry, and after images were removed.
+/// Imports the built-in sandbox image if the runtime's is missing, until `stop`: on a machine without a registry, or after images
+/// were removed.
 async fn keep_sandbox_image(runtime: Arc<Cri>, stop: CancellationToken) {
     let keeping = async {
         let mut is_told = false;
@@ -344,7 +345,7 @@ async fn keep_sandbox_image(runtime: Arc<Cri>, stop: CancellationToken) {
                 Ok(taken) => {
                     if let Some(name) = taken {
                         tracing::info!(
-                            "the sandbox image {name} was missing: the built-in one has that name now"
+                            "the sandbox image {name} was missing: imported the built-in one under that name"
                         );
                     }
                     SANDBOX_IMAGE_EVERY
@@ -355,7 +356,7 @@ async fn keep_sandbox_image(runtime: Arc<Cri>, stop: CancellationToken) {
                         let error = format!("{:#}", anyhow::Error::from(error));
                         tracing::warn!(
                             error,
-                            "pods need the runtime's sandbox image: pull it, or set another"
+                            "the runtime has no sandbox image, which pods need: pull it, or configure another"
                         );
                     }
                     SANDBOX_IMAGE_RETRY
@@ -440,7 +441,7 @@ pub(crate) fn socket(text: &str) -> anyhow::Result<PathBuf> {
 
 fn range(text: &str) -> anyhow::Result<Range> {
     Range::parse(text)
-        .with_context(|| format!("{text:?} is no range of IPv4 addresses, such as 192.0.2.0/24"))
+        .with_context(|| format!("{text:?} is not a range of IPv4 addresses such as 192.0.2.0/24"))
 }
 
 fn own_path(text: &str) -> anyhow::Result<(PathBuf, PathBuf)> {

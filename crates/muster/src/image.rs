@@ -111,7 +111,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
                 let images = runtime.images().await.with_context(|| format!("list the images of {node}"))?;
                 let mut lines: Vec<String> = images.iter().flat_map(|it| lines(&node, it)).collect();
                 lines.sort();
-                lines.iter().for_each(|it| print(it));
+                lines.iter().for_each(print);
             }
         }
     }

@@ -10,16 +10,16 @@ use crate::span;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits of the API server")]
 pub(crate) struct LimitFlags {
-    /// Requests that read and are handled at once; others wait in the queue of their user
+    /// Maximal number of concurrent read requests; further ones wait in the queue of their user
     #[arg(long, value_name = "N", default_value = "400")]
     max_requests_inflight: NonZeroUsize,
-    /// Requests that write and are handled at once; others wait in the queue of their user
+    /// Maximal number of concurrent write requests; further ones wait in the queue of their user
     #[arg(long, value_name = "N", default_value = "200")]
     max_mutating_requests_inflight: NonZeroUsize,
     /// Time a request waits in the queue before it is answered with 429
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span::parse)]
     request_queue_timeout: Duration,
-    /// Time a request takes at most before it is answered with 504; watches, logs, exec and proxies are exempt
+    /// Time after which a request is answered with 504; watches, logs, exec and proxies are exempt
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span::parse)]
     request_timeout: Duration,
     /// Time without progress after which a request whose body is incomplete is answered with 408
@@ -31,10 +31,10 @@ pub(crate) struct LimitFlags {
     /// Interval at which the credentials and permissions of running watches, logs, exec and port-forwards are checked again
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span::parse)]
     reauthorization_interval: Duration,
-    /// Watches at once; one user has at most a tenth of the default
+    /// Maximal number of concurrent watches; one user has at most a tenth of the default
     #[arg(long, value_name = "N", default_value = "50000")]
     max_watches: NonZeroUsize,
-    /// Connections at once, as far as the limit on open files allows
+    /// Maximal number of concurrent connections, as far as the limit on open files allows
     #[arg(long, value_name = "N", default_value = "10000")]
     max_connections: NonZeroUsize,
 }

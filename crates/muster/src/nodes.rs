@@ -27,7 +27,7 @@ const TOKEN_TTL: Duration = Duration::from_secs(3600);
 /// How long an agent may take to end when its pods have.
 const AGENT_STOP_MAX: Duration = Duration::from_secs(10);
 
-/// How often the routes of the nodes' namespaces are looked at.
+/// Interval of the check of the routes in the nodes' network namespaces.
 const ROUTES_EVERY: Duration = Duration::from_secs(30);
 
 /// The nodes share a disk with all else that is on this machine, which is often nearly full: a share of it says nothing about
@@ -113,11 +113,11 @@ impl Nodes {
     }
 }
 
-/// A link that went down and up, or a program that looks after the machine's network, takes routes away.
+/// Restores routes that are lost when a link goes down, or that a network manager of the machine removes.
 async fn keep_routes(place: &Place) {
     loop {
         tokio::time::sleep(ROUTES_EVERY).await;
-        // With its link down there can be none.
+        // While the link is down, no route can be added.
         if let Err(error) = place.keep_routes().await {
             tracing::debug!("{}: {:#}", place.name, anyhow::Error::from(error));
         }
@@ -180,7 +180,7 @@ fn arguments(place: &Place, server: &str, authority: &Path, token_file: &Path) -
 
 fn spawn(program: &Path, place: &Place, arguments: &[OsString]) -> anyhow::Result<Child> {
     let path = place.agent_log();
-    // A node runs without its log where that cannot be opened, as on a full disk.
+    // The node runs without a log if the file cannot be opened, for example on a full disk.
     let log = || match OpenOptions::new().create(true).append(true).open(&path) {
         Ok(file) => Stdio::from(file),
         Err(error) => {

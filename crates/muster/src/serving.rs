@@ -19,7 +19,7 @@ use crate::limit_flags::LimitFlags;
 use crate::parts::{self, Choices, Parts};
 use crate::{pod_security, span};
 
-/// With less, what every cluster has and a few large objects would not fit.
+/// Minimum: the objects that every cluster has, and a few large ones.
 const STORE_BYTES_MIN: usize = 16 << 20;
 
 #[derive(Debug, clap::Args)]
@@ -56,7 +56,7 @@ pub(crate) struct Serving {
     /// and one namespace may use half
     #[arg(long, value_name = "BYTES", default_value = "2Gi", value_parser = size)]
     store_bytes_max: usize,
-    /// How long service account tokens are good at most; without it, those that are bound to no object are good for a day
+    /// Maximal lifetime of service account tokens; without it, tokens that are not bound to an object are valid for a day
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     service_account_max_token_expiration: Option<Duration>,
     #[command(flatten)]
@@ -80,7 +80,7 @@ impl Serving {
         &self.allow_external_ips
     }
 
-    /// Has a new data directory encrypt its Secrets, unless the command line names other keys.
+    /// Creates a key file in a new data directory, unless the command line names one.
     pub(crate) fn encrypt_if_new(&self) -> anyhow::Result<()> {
         match self.encryption_key_file {
             Some(_) => Ok(()),

@@ -40,7 +40,7 @@ enum Command {
     Revoke(Revoke),
 }
 
-/// As whom the command asks the server.
+/// Which credentials the command uses.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Administrator {
     /// The administrator's kubeconfig [default: $KUBECONFIG, or DIR/kubeconfig]
@@ -51,7 +51,7 @@ pub(crate) struct Administrator {
     data_dir: PathBuf,
 }
 
-/// A client of the server, and what is known of it.
+/// A client of the server, with the certificates of its kubeconfig.
 pub(crate) struct Connected {
     pub(crate) client: Client,
     /// The certificate of the server's authority.
@@ -62,8 +62,8 @@ pub(crate) struct Connected {
 
 /// Make a bootstrap token and print it, and the command with which a new node joins
 ///
-/// Whoever has the token may ask for a node's certificate until it expires, but not for that of a node that is Ready. It is
-/// kept as a Secret in kube-system; `muster token revoke` takes it back.
+/// The bearer of the token may request a certificate for a node until the token expires, but not for a node that is Ready. The token
+/// is stored as a Secret in kube-system; `muster token revoke` revokes it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster token create
@@ -85,8 +85,8 @@ struct Create {
 
 /// List bootstrap tokens and the Secrets that hold service account tokens
 ///
-/// Tokens that pods get, or that `kubectl create token` makes, are not stored anywhere and not listed: they end with their
-/// pod, Secret or service account, and can be revoked by themselves.
+/// Tokens of pods, and those of `kubectl create token`, are not stored and so not listed. They expire with their pod, Secret or
+/// service account, and can be revoked by their own text.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster token list
@@ -99,10 +99,10 @@ struct List {
 /// Revoke a token: the next request with it is refused
 ///
 /// A bootstrap token is named by its ID, the Secret of a service account token by NAMESPACE/NAME: both Secrets are deleted.
-/// Any other service account token is given itself, best on standard input, and goes on the list of revoked credentials.
+/// Any other service account token is passed as it is, best on standard input, and is added to the list of revoked credentials.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  muster token revoke bx2k7d              a bootstrap token, by what stands before its dot
+  muster token revoke bx2k7d              a bootstrap token, by the part before its dot
   muster token revoke default/ci-token    the Secret of a service account token
   muster token revoke - < stolen.token    a service account token itself")]
 struct Revoke {
@@ -174,7 +174,7 @@ async fn reachable(client: &Client) -> Option<String> {
     Some(if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") })
 }
 
-/// Makes a token that is good for so long, with which any node may join.
+/// Creates a bootstrap token with this lifetime, with which any node may join.
 pub(crate) async fn create(client: &Client, ttl: Duration, description: &str) -> anyhow::Result<String> {
     create_for(client, ttl, description, "").await
 }
@@ -273,7 +273,7 @@ async fn revoke(args: Revoke) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a token is named by.
+/// How the command line names a token.
 #[derive(Debug, PartialEq, Eq)]
 enum Named {
     Bootstrap(String),
@@ -281,7 +281,7 @@ enum Named {
         namespace: String,
         name: String,
     },
-    /// What a service account token says of itself. The server believes it only if the token is its own.
+    /// Claims of a service account token. Its signature is not verified.
     Account {
         id: String,
         subject: String,
@@ -297,7 +297,7 @@ impl Named {
         if let [_, claims, _] = parts[..] {
             let claims =
                 BASE64URL.decode(claims).ok().and_then(|it| serde_json::from_slice::<Value>(&it).ok());
-            let claims = claims.context("this is no service account token")?;
+            let claims = claims.context("this is not a service account token")?;
             let id = claims["jti"].as_str().filter(|it| !it.is_empty()).context("the token has no ID")?;
             let until = claims["exp"].as_i64().and_then(|it| Timestamp::from_second(it).ok());
             return Ok(Self::Account {
@@ -318,7 +318,7 @@ impl Named {
     }
 }
 
-/// Takes a bootstrap token back, given itself or its ID.
+/// Deletes a bootstrap token, given the token or its ID.
 pub(crate) async fn delete(client: &Client, token: &str) -> anyhow::Result<()> {
     let (id, _) = token.split_once('.').unwrap_or((token, ""));
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);

@@ -1,5 +1,4 @@
-//! Which warnings repeat recent ones. A fault that lasts makes every heartbeat, connection or retry fail in the same way: the
-//! first line says what is wrong, and the thousandth only fills the disk.
+//! Suppression of repeated warnings: a lasting fault makes every heartbeat, connection or retry fail with the same message.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -21,7 +20,7 @@ const SITE_MAX: usize = 20;
 pub(super) enum Verdict {
     Suppress,
     Print {
-        /// Times that this very message was suppressed since it was last printed.
+        /// How often this message was suppressed since it was last printed.
         repeated: u64,
         /// Other messages of the call site that were suppressed.
         similar: u64,
@@ -49,7 +48,7 @@ struct Printed {
 }
 
 /// Rule: a warning or error is printed at most once in 30 s with the same call site, message and fields, and a call site prints at
-/// most 20 different ones in that time. Other levels are not limited: they are off unless they are asked for.
+/// most 20 different ones in that time. Other levels are not limited: they are off by default.
 pub(super) fn verdict(repeats: &Mutex<Repeats>, event: &Event<'_>, now: Instant) -> Verdict {
     if Level::WARN < *event.metadata().level() {
         return Verdict::Print { repeated: 0, similar: 0 };
@@ -138,7 +137,7 @@ mod tests {
         }
         assert_eq!((printed, site.printed.len()), (SITE_MAX, SITE_MAX));
         assert_eq!(site.verdict(0, began), Verdict::Suppress);
-        // The counts of what is forgotten are kept.
+        // Counts are kept when their messages are removed.
         assert_eq!(site.verdict(10_000, began + EVERY), print(0, 10_000 - SITE_MAX as u64 + 1));
         assert_eq!(site.printed.len(), 1);
     }
