@@ -111,9 +111,13 @@ async fn renewals(kubeconfig: &Path) -> Result<BTreeMap<String, String>, kube::E
 
 /// Waits until every one of the nodes has renewed its lease since this was called.
 async fn all_renew(kubeconfig: &Path, nodes: usize) {
-    let before = renewals(kubeconfig).await.expect("list the leases");
-    assert_eq!(before.len(), nodes, "every node has a lease: {before:?}");
     let began = Instant::now();
+    let mut before = BTreeMap::new();
+    // A node may be Ready before it has its lease.
+    while before.len() < nodes {
+        assert!(began.elapsed() < PATIENCE, "of {nodes} nodes only these have a lease: {before:?}");
+        before = renewals(kubeconfig).await.expect("list the leases");
+    }
     loop {
         let now = renewals(kubeconfig).await.expect("list the leases");
         if now.len() == nodes && now.iter().all(|(name, renewed)| before.get(name) != Some(renewed)) {
