@@ -324,7 +324,7 @@ pub(crate) static KINDS: &[Kind] = &[
         status: Status::ApartButCreated,
         parts: &[of_agent("proxy", Some(("", "v1", "NodeProxyOptions")), ANY_WAY)],
         fields: &["spec.unschedulable"],
-        plugins: &[Plugin::NodeTaint, Plugin::PodRange],
+        plugins: &[Plugin::NodeTaint, Plugin::PodRange, Plugin::NodeAddress],
         columns: columns::NODE,
         default: default::node,
         check: check::node,

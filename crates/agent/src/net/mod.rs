@@ -143,6 +143,7 @@ async fn carry_out(
     routes.prepare(config.cluster_dns).await?;
     let me = Me {
         name: config.name.as_str().into(),
+        addresses: routes.own().to_vec(),
         dns: config.cluster_dns.and_then(|it| match it {
             IpAddr::V4(it) => Some(it),
             IpAddr::V6(_) => None,

@@ -20,6 +20,8 @@ pub(super) struct Routes {
     address: IpAddr,
     /// The network that the node's own address is in.
     network: Option<Range>,
+    /// The addresses that the kernel has.
+    own: Vec<Ipv4Addr>,
     is_bridge_seen: bool,
     is_prepared: bool,
     told: Wanted,
@@ -27,11 +29,16 @@ pub(super) struct Routes {
 
 impl Routes {
     pub(super) fn new(address: IpAddr) -> Self {
-        Self { address, network: None, is_bridge_seen: false, is_prepared: false, told: Wanted::new() }
+        let (network, own, told) = (None, Vec::new(), Wanted::new());
+        Self { address, network, own, is_bridge_seen: false, is_prepared: false, told }
     }
 
     pub(super) fn network(&self) -> Option<Range> {
         self.network
+    }
+
+    pub(super) fn own(&self) -> &[Ipv4Addr] {
+        &self.own
     }
 
     /// Whether packets between pods of the node are shown to its rules.
@@ -54,7 +61,9 @@ impl Routes {
             let bits = if dns.is_ipv4() { 32 } else { 128 };
             tool::run("ip", &["addr", "replace", &format!("{dns}/{bits}"), "dev", "lo"], "").await?;
         }
-        self.network = network(self.address).await?;
+        let links = links().await?;
+        self.network = network(&links, self.address);
+        self.own = own(&links);
         self.told = standing().await?;
         self.is_prepared = true;
         Ok(())
@@ -106,25 +115,44 @@ fn set(path: &str) -> std::io::Result<()> {
     if std::fs::read_to_string(path)?.trim() == "1" { Ok(()) } else { std::fs::write(path, "1") }
 }
 
-async fn network(address: IpAddr) -> Result<Option<Range>, NetError> {
-    #[derive(Deserialize)]
-    struct Link {
-        #[serde(default)]
-        addr_info: Vec<Address>,
-    }
-    #[derive(Deserialize)]
-    struct Address {
-        local: Option<IpAddr>,
-        prefixlen: u8,
-    }
+#[derive(Deserialize)]
+struct Link {
+    #[serde(default)]
+    ifname: String,
+    #[serde(default)]
+    addr_info: Vec<Address>,
+}
+
+#[derive(Deserialize)]
+struct Address {
+    local: Option<IpAddr>,
+    prefixlen: u8,
+}
+
+async fn links() -> Result<Vec<Link>, NetError> {
     let said = tool::run("ip", &["-json", "-4", "addr", "show"], "").await?;
-    let links: Vec<Link> =
-        serde_json::from_slice(&said).map_err(|source| NetError::Read { program: "ip", source })?;
-    let own = links.iter().flat_map(|it| &it.addr_info).find(|it| it.local == Some(address));
-    Ok(match (own, address) {
-        (Some(own), IpAddr::V4(address)) => Range::around(address, own.prefixlen),
-        _ => None,
-    })
+    serde_json::from_slice(&said).map_err(|source| NetError::Read { program: "ip", source })
+}
+
+fn network(links: &[Link], address: IpAddr) -> Option<Range> {
+    let own = links.iter().flat_map(|it| &it.addr_info).find(|it| it.local == Some(address))?;
+    match address {
+        IpAddr::V4(address) => Range::around(address, own.prefixlen),
+        IpAddr::V6(_) => None,
+    }
+}
+
+/// The addresses at which the machine itself is reached, without those that stand for Services: agents have the one for names
+/// on the loopback link, and upstream's kube-proxy (IPVS) has all cluster IPs on a link of its own.
+fn own(links: &[Link]) -> Vec<Ipv4Addr> {
+    let links = links.iter().filter(|it| !matches!(&*it.ifname, "lo" | "kube-ipvs0"));
+    let addresses = links.flat_map(|it| &it.addr_info).filter_map(|it| it.local);
+    addresses
+        .filter_map(|it| match it {
+            IpAddr::V4(it) => Some(it),
+            IpAddr::V6(_) => None,
+        })
+        .collect()
 }
 
 /// The routes that are there already.
@@ -138,4 +166,23 @@ async fn standing() -> Result<Wanted, NetError> {
     let routes: Vec<Route> =
         serde_json::from_slice(&said).map_err(|source| NetError::Read { program: "ip", source })?;
     Ok(routes.iter().filter_map(|it| Some((Range::parse(&it.dst)?, it.gateway?))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_addresses_are_those_of_links_that_stand_for_no_service() {
+        let links: Vec<Link> = serde_json::from_str(
+            r#"[{"ifname": "lo", "addr_info": [{"local": "127.0.0.1", "prefixlen": 8}, {"local": "10.96.0.10", "prefixlen": 32}]},
+                {"ifname": "eth0", "addr_info": [{"local": "172.30.0.1", "prefixlen": 24}]},
+                {"ifname": "kube-ipvs0", "addr_info": [{"local": "10.96.0.1", "prefixlen": 32}]},
+                {"ifname": "cni0", "addr_info": [{"local": "10.244.1.1", "prefixlen": 24}]}, {}]"#,
+        )
+        .unwrap();
+        assert_eq!(own(&links), [Ipv4Addr::new(172, 30, 0, 1), Ipv4Addr::new(10, 244, 1, 1)]);
+        assert_eq!(network(&links, [172, 30, 0, 1].into()), Range::parse("172.30.0.0/24"));
+        assert_eq!(network(&links, [172, 30, 0, 2].into()), None);
+    }
 }

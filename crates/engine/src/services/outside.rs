@@ -10,8 +10,11 @@ use super::{Picture, Routes};
 
 /// Addresses that belong to something else than the Service which claims them.
 pub(super) struct Reserved<'a> {
-    /// The API server, nodes, and where the node answers for names.
-    infrastructure: BTreeSet<Ipv4Addr>,
+    /// The API server and this node, as the node's own configuration and kernel say.
+    own: BTreeSet<Ipv4Addr>,
+    own_pods: Option<Range>,
+    /// All nodes, as their Node objects say.
+    nodes: BTreeSet<Ipv4Addr>,
     pods: Vec<Range>,
     cluster_ips: BTreeSet<Ipv4Addr>,
     allowed: &'a [Range],
@@ -20,6 +23,7 @@ pub(super) struct Reserved<'a> {
 impl<'a> Reserved<'a> {
     pub(super) fn of(picture: &Picture, me: &'a Me, routes: &Routes) -> Self {
         let nodes = picture.nodes.values().flat_map(|it| it.addresses.iter().copied());
+        let here = me.addresses.iter().copied();
         let servers = me.server.iter().map(|it| it.0);
         let ranges = picture.nodes.values().filter_map(|it| it.range);
         let services = picture.services.values().filter_map(|it| match &it.kind {
@@ -27,7 +31,9 @@ impl<'a> Reserved<'a> {
             Kind::Headless | Kind::External(_) => None,
         });
         Self {
-            infrastructure: nodes.chain(servers).collect(),
+            own: here.chain(servers).collect(),
+            own_pods: picture.node(&me.name).and_then(|it| it.range),
+            nodes: nodes.collect(),
             pods: ranges.chain(routes.keys().copied()).collect(),
             cluster_ips: services.flatten().filter_map(v4).chain(me.dns).collect(),
             allowed: &me.external_ips,
@@ -41,23 +47,28 @@ impl<'a> Reserved<'a> {
         let is_allowed = |it: &&Ipv4Addr| self.allowed.iter().any(|range| range.contains(**it));
         let named = service.external_ips.iter().filter(is_allowed);
         let all: BTreeSet<Ipv4Addr> = named.chain(&service.ingress).copied().collect();
-        let is_free = |it: &Ipv4Addr| !self.is_taken(*it) && !self.cluster_ips.contains(it);
+        let is_free = |it: &Ipv4Addr| {
+            !self.is_own(*it)
+                && !self.nodes.contains(it)
+                && !self.pods.iter().any(|range| range.contains(*it))
+                && !self.cluster_ips.contains(it)
+        };
         all.into_iter().filter(is_free).collect()
     }
 
-    /// Rule: a cluster IP leads to its Service unless it is the address of the API server, a node or a pod.
+    /// Rule: a cluster IP leads to its Service unless it is the address of the API server, of this node or of a pod on it. What
+    /// other Nodes claim does not count: each node writes its own Node, and could take any Service away from all others.
     pub(super) fn cluster_ips(&self, addresses: &[IpAddr]) -> Vec<Ipv4Addr> {
-        addresses.iter().filter_map(v4).filter(|it| !self.is_taken(*it)).collect()
+        addresses.iter().filter_map(v4).filter(|it| !self.is_own(*it)).collect()
     }
 
-    fn is_taken(&self, address: Ipv4Addr) -> bool {
+    /// Whether the address is special, or belongs to the API server, to this node or to a pod on it.
+    fn is_own(&self, address: Ipv4Addr) -> bool {
         let is_special = address.is_loopback()
             || address.is_link_local()
             || address.is_multicast()
             || address.is_broadcast()
             || address.octets()[0] == 0;
-        is_special
-            || self.infrastructure.contains(&address)
-            || self.pods.iter().any(|it| it.contains(address))
+        is_special || self.own.contains(&address) || self.own_pods.is_some_and(|it| it.contains(address))
     }
 }

@@ -25,6 +25,8 @@ const TO_SERVER: &str = "ip daddr . tcp dport @api-server accept";
 #[derive(Debug, Clone, Default)]
 pub struct Me {
     pub name: Text,
+    /// The addresses that the node's kernel has, without that of its DNS server.
+    pub addresses: Vec<Ipv4Addr>,
     /// Where the node's own DNS server answers; none: it has none.
     pub dns: Option<Ipv4Addr>,
     /// Packets between two pods of the node are not seen by these rules, as the kernel was not told to show them: an answer

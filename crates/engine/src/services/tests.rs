@@ -86,6 +86,7 @@ fn leaving(mut endpoint: Value) -> Value {
 fn me() -> Me {
     Me {
         name: "n1".into(),
+        addresses: [[172, 30, 0, 1].into()].into(),
         dns: Some([10, 96, 0, 10].into()),
         is_bridge_unseen: false,
         server: [([172, 30, 0, 100].into(), 6443)].into(),

@@ -6,6 +6,7 @@ mod certificate_requester;
 mod external_ips;
 mod limit_ranger;
 mod namespace_lifecycle;
+mod node_address;
 mod node_taint;
 mod pod_range;
 mod pod_security;
@@ -53,6 +54,7 @@ pub(crate) enum Plugin {
     LimitRanger,
     ServiceAccount,
     NodeTaint,
+    NodeAddress,
     PodRange,
     Priority,
     TolerationSeconds,
@@ -116,7 +118,7 @@ pub(crate) async fn mutate(
             Plugin::CertificateRequester => certificate_requester::mutate(context, attempt, object),
             Plugin::ServiceAddress => service_address::mutate(registry, context, attempt, object)?,
             Plugin::AppArmor => app_armor::mutate(context, attempt, object),
-            Plugin::ExternalIps | Plugin::PodSecurity(_) => {}
+            Plugin::NodeAddress | Plugin::ExternalIps | Plugin::PodSecurity(_) => {}
         }
     }
     Ok(())
@@ -149,6 +151,7 @@ pub(crate) async fn validate(
             Plugin::PodSecurity(subject) => {
                 pod_security::validate(registry, context, attempt, *subject, object).await?;
             }
+            Plugin::NodeAddress => node_address::validate(registry, context, attempt, object)?,
             _ if !is_whole => {}
             Plugin::LimitRanger => limit_ranger::validate(registry, attempt, object)?,
             Plugin::Priority => priority::validate(registry, attempt, object)?,

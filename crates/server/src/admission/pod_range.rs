@@ -60,6 +60,27 @@ impl PodRanges {
         (taken.all, taken.left) = (Some(block), left);
         Ok(())
     }
+
+    /// Whether the address is one that pods are given.
+    pub(super) fn contains(&self, address: Ipv4Addr) -> bool {
+        let taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.all.is_some_and(|it| it.overlaps(Block { first: address.into(), bits: 32 }))
+    }
+
+    /// Another node than `name` whose pods have the address.
+    pub(super) fn holder_of_pod(
+        &self,
+        registry: &Registry,
+        now: Timestamp,
+        address: Ipv4Addr,
+        name: &str,
+    ) -> Option<String> {
+        let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.follow(registry, now);
+        let address = Block { first: address.into(), bits: 32 };
+        // Blocks of one address are those of nodes themselves.
+        taken.holder_among(address, name, |it| it.bits < 32).map(str::to_owned)
+    }
 }
 
 /// Rule: a node that joins without a range of addresses for its pods is given the lowest that is free; one that it brings itself
@@ -128,10 +149,14 @@ fn ranges(node: &Value) -> impl Iterator<Item = &str> {
 impl Taken {
     /// Another node than this that has any of it.
     fn holder(&self, block: Block, name: &str) -> Option<&str> {
+        self.holder_among(block, name, |_| true)
+    }
+
+    fn holder_among(&self, block: Block, name: &str, counts: impl Fn(Block) -> bool) -> Option<&str> {
         let held = self.held.iter().flat_map(|(name, blocks)| blocks.iter().map(move |it| (name, *it)));
         let promised = self.promised.iter().map(|(name, (block, _))| (name, *block));
         let mut others = held.chain(promised).filter(|(holder, _)| *holder != name);
-        others.find(|(_, it)| it.overlaps(block)).map(|(holder, _)| holder.as_str())
+        others.find(|(_, it)| counts(*it) && it.overlaps(block)).map(|(holder, _)| holder.as_str())
     }
 
     fn free(&self, all: Block, name: &str) -> Option<Block> {

@@ -28,6 +28,10 @@ pub(crate) const DNS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 /// The first address, and how many leading bits all have in common.
 pub(super) const RANGE: (u32, u8) = (NETWORK, 16);
 
+pub(super) fn is_in_range(address: Ipv4Addr) -> bool {
+    u32::from(address).checked_sub(NETWORK).is_some_and(|it| it < HOSTS)
+}
+
 /// The first addresses are left to those who choose one themselves. Upstream: `calculateRangeOffset`, at most 256.
 const CHOSEN: u32 = 256;
 

@@ -121,9 +121,14 @@ proptest! {
         };
         for (address, rule) in captured(&made) {
             prop_assert!(address != Ipv4Addr::new(172, 30, 0, 100), "the API server: {rule}");
-            prop_assert!(!nodes.contains(&address), "node {address}: {rule}");
-            prop_assert!(!Range::parse("10.244.0.0/16").expect("a range").contains(address), "pod {address}: {rule}");
+            prop_assert!(address != Ipv4Addr::new(172, 30, 0, 1), "this node: {rule}");
+            prop_assert!(!Range::parse("10.244.1.0/24").expect("a range").contains(address), "pod {address}: {rule}");
             let owners = owners(address);
+            // The API server gives cluster IPs out of a range of their own: they do not yield to what another Node claims.
+            if owners.is_empty() {
+                prop_assert!(!nodes.contains(&address), "node {address}: {rule}");
+                prop_assert!(!Range::parse("10.244.0.0/16").expect("a range").contains(address), "pod {address}: {rule}");
+            }
             if !owners.is_empty() || Some(address) == me.dns {
                 prop_assert!(!rule.contains("goto out/") && !rule.starts_with("refused"), "{address}: {rule}");
                 let is_own = |it: &String| rule.contains(&format!("/{it}/"));
@@ -165,4 +170,29 @@ fn external_addresses_are_programmed_only_where_they_are_allowed() {
         192.0.2.7 . udp . 53, 192.0.2.9 . tcp . 80
         192.0.2.7 . udp . 53, 192.0.2.9 . tcp . 80, 198.51.100.9 . tcp . 80"#]]
     .assert_eq(&said.join("\n"));
+}
+
+#[test]
+fn a_cluster_ip_does_not_yield_to_what_another_node_claims() {
+    let mut picture = world();
+    service(&mut picture, "web", json!({"clusterIP": "10.96.0.1", "ports": [{"name": "http", "port": 443}]}));
+    slice(&mut picture, "web", "web-1", json!({"endpoints": [endpoint(1, 5)]}));
+    let before = made(&picture);
+    let evil = json!({
+        "spec": {"podCIDR": "10.96.0.0/24"},
+        "status": {"addresses": [
+            {"type": "InternalIP", "address": "10.96.0.1"},
+            {"type": "ExternalIP", "address": "10.96.1.1"},
+        ]},
+    });
+    picture.put_node("evil".into(), Node::read(&BTreeMap::new(), &evil).expect("a node"));
+    let after = made(&picture);
+    for set in ["services", "cluster-ips"] {
+        assert_eq!(after.sets[set].elements, before.sets[set].elements, "{set}");
+    }
+    assert!(after.sets["services"].elements.contains_key("10.96.0.1 . tcp . 443"));
+    // The addresses of this node are its kernel's, whatever Nodes say.
+    let here = Me { addresses: [[10, 96, 0, 1].into()].into(), ..me() };
+    let made = table(&picture, &here, &routes(&picture, "n1", Range::parse("172.30.0.0/24")));
+    assert!(!made.sets["services"].elements.contains_key("10.96.0.1 . tcp . 443"));
 }

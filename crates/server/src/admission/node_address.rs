@@ -1,0 +1,168 @@
+//! A node does not claim addresses that belong to Services or to pods of another node. Agents and the API server trust what
+//! a Node says about where it is reached.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde_json::Value;
+
+use super::{Attempt, Operation, service_address};
+use crate::context::Context;
+use crate::object::{list, str_at};
+use crate::refusal::Refusal;
+use crate::registry::Registry;
+
+/// Rule: a node cannot add an address to its Node's `status.addresses` that is in the Service range or in the pod range of
+/// another Node, nor a second one in the cluster's pod range, as each keeps a pod range from being assigned. Other users may,
+/// and addresses that are already stored stay. Upstream: does not check.
+///
+/// Two Nodes may have the same address, and so may a Node and the API server: several agents on one machine share it.
+pub(super) fn validate(
+    registry: &Registry,
+    context: &Context,
+    attempt: Attempt<'_>,
+    node: &Value,
+) -> Result<(), Refusal> {
+    let Some(name) = context.user.node() else { return Ok(()) };
+    let old = match attempt.operation {
+        Operation::Update { old } => list(&old["status"], "addresses"),
+        Operation::Create | Operation::Delete => &[],
+    };
+    let is_stored = |it: &Value| old.iter().any(|old| str_at(old, "address") == str_at(it, "address"));
+    let all = list(&node["status"], "addresses").iter().filter_map(|it| v4(str_at(it, "address")));
+    let all: BTreeSet<Ipv4Addr> = all.collect();
+    for added in list(&node["status"], "addresses").iter().filter(|it| !is_stored(it)) {
+        let Some(address) = v4(str_at(added, "address")) else { continue };
+        if service_address::is_in_range(address) {
+            let why = format!("status.addresses: {address} is in the Service range 10.96.0.0/16");
+            return Err(attempt.forbid(node, &why));
+        }
+        let ranges = &registry.memory.ranges;
+        if ranges.contains(address) && 1 < all.iter().filter(|it| ranges.contains(**it)).count() {
+            let why = "status.addresses: more than one address is in the cluster's pod range";
+            return Err(attempt.forbid(node, why));
+        }
+        if let Some(other) = ranges.holder_of_pod(registry, context.now, address, name) {
+            let why = format!("status.addresses: {address} is in the pod range of node {other:?}");
+            return Err(attempt.forbid(node, &why));
+        }
+    }
+    Ok(())
+}
+
+/// The address, also where it is written as IPv6 (`::ffff:10.96.0.1`).
+fn v4(text: &str) -> Option<Ipv4Addr> {
+    match text.trim().parse::<IpAddr>().ok()?.to_canonical() {
+        IpAddr::V4(it) => Some(it),
+        IpAddr::V6(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+    use crate::auth::User;
+    use crate::kinds::Kind;
+    use crate::object;
+    use crate::route::{Part, Target};
+
+    const NOW: &str = "2026-01-01T00:00:00Z";
+
+    struct World {
+        registry: Registry,
+        said: String,
+    }
+
+    impl World {
+        async fn new() -> Self {
+            let registry = Registry::new(100);
+            crate::standing::make_bare(&registry, NOW.parse().unwrap()).await.unwrap();
+            registry.memory.pod_ranges().give_of("10.244.0.0/16", 0).unwrap();
+            Self { registry, said: String::new() }
+        }
+
+        async fn join(&mut self, by: &str, name: &str, address: &str) {
+            let node = json!({"metadata": {"name": name}, "status": {"addresses": said(&[address])}});
+            let context = context(by, "create");
+            let made = self.registry.create(&context, nodes(), None, node).await;
+            self.say(name, made.map(drop));
+        }
+
+        async fn set(&mut self, by: &str, name: &str, part: Part, addresses: &[&str]) {
+            let target = Target { kind: nodes(), namespace: None, name: name.into(), part };
+            let context = context(by, "update");
+            let updated = self.registry.update(&context, &target, |it| {
+                let mut node = it.clone();
+                node["status"]["addresses"] = said(addresses);
+                Ok(node)
+            });
+            let updated = updated.await;
+            self.say(&format!("{name} by {by}"), updated.map(drop));
+        }
+
+        fn say(&mut self, what: &str, done: Result<(), Refusal>) {
+            let done = done.map_or_else(|it| it.message().to_owned(), |()| "ok".to_owned());
+            self.said += &format!("{what}: {done}\n");
+        }
+
+        fn stored(&self, name: &str) -> Vec<String> {
+            let node = object::parse(&self.registry.peek(nodes(), None, name).unwrap());
+            let addresses = list(&node["status"], "addresses").iter();
+            addresses.map(|it| str_at(it, "address").to_owned()).collect()
+        }
+    }
+
+    fn nodes() -> &'static Kind {
+        Kind::find("", "v1", "nodes").unwrap()
+    }
+
+    fn context(by: &str, verb: &'static str) -> Context {
+        let group = if by.starts_with("system:node:") { "system:nodes" } else { "system:masters" };
+        Context::new(User::new(by, [group]), verb, NOW.parse().unwrap())
+    }
+
+    fn said(addresses: &[&str]) -> Value {
+        let kinds = ["InternalIP", "ExternalIP"].into_iter().cycle();
+        addresses.iter().zip(kinds).map(|(it, kind)| json!({"type": kind, "address": it})).collect()
+    }
+
+    #[tokio::test]
+    async fn a_node_cannot_claim_an_address_of_a_service_or_of_another_nodes_pods() {
+        let mut world = World::new().await;
+        let (own, admin) = ("system:node:n2", "admin");
+        world.join("system:node:n1", "n1", "172.30.0.1").await;
+        // The machine's address, shared by two agents.
+        world.join(own, "n2", "172.30.0.1").await;
+        world.join("system:node:n3", "n3", "10.96.0.1").await;
+        for addresses in [
+            &["172.30.0.2", "10.96.0.1"][..],
+            &["10.96.255.255"],
+            &["::ffff:10.96.0.10"],
+            &["172.30.0.2", "10.244.0.7"],
+            &["10.244.8.7", "10.244.9.7"],
+            &["10.244.1.7", "2001:db8::1"],
+        ] {
+            world.set(own, "n2", Part::Status, addresses).await;
+        }
+        assert_eq!(world.stored("n2"), ["10.244.1.7", "2001:db8::1"]);
+        // What somebody else stored does not keep the node from writing its status.
+        world.set(admin, "n2", Part::Status, &["10.96.0.1"]).await;
+        world.set(own, "n2", Part::Status, &["10.96.0.1", "172.30.0.2"]).await;
+        expect![[r#"
+            n1: ok
+            n2: ok
+            n3: nodes "n3" is forbidden: status.addresses: 10.96.0.1 is in the Service range 10.96.0.0/16
+            n2 by system:node:n2: nodes "n2" is forbidden: status.addresses: 10.96.0.1 is in the Service range 10.96.0.0/16
+            n2 by system:node:n2: nodes "n2" is forbidden: status.addresses: 10.96.255.255 is in the Service range 10.96.0.0/16
+            n2 by system:node:n2: nodes "n2" is forbidden: status.addresses: 10.96.0.10 is in the Service range 10.96.0.0/16
+            n2 by system:node:n2: nodes "n2" is forbidden: status.addresses: 10.244.0.7 is in the pod range of node "n1"
+            n2 by system:node:n2: nodes "n2" is forbidden: status.addresses: more than one address is in the cluster's pod range
+            n2 by system:node:n2: ok
+            n2 by admin: ok
+            n2 by system:node:n2: ok
+        "#]].assert_eq(&world.said);
+    }
+}
