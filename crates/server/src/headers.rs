@@ -5,8 +5,8 @@
 
 use hyper::HeaderMap;
 use hyper::header::{
-    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, IF_NONE_MATCH, UPGRADE,
-    USER_AGENT,
+    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, IF_NONE_MATCH,
+    SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE, USER_AGENT,
 };
 use percent_encoding::percent_decode_str;
 
@@ -17,18 +17,20 @@ pub(crate) const IMPERSONATE_USER: &str = "impersonate-user";
 pub(crate) const IMPERSONATE_GROUP: &str = "impersonate-group";
 pub(crate) const IMPERSONATE_UID: &str = "impersonate-uid";
 pub(crate) const IMPERSONATE_EXTRA: &str = "impersonate-extra-";
-pub(crate) const FORWARDED_FOR: &str = "x-forwarded-for";
+pub(crate) const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// All others that the server reads. `Authorization` is apart: what cannot be read there is a false credential, and 401.
-static READ: [HeaderName; 8] = [
+static READ: [HeaderName; 10] = [
     ACCEPT,
     CONNECTION,
     CONTENT_TYPE,
     HOST,
     IF_NONE_MATCH,
+    SEC_WEBSOCKET_KEY,
+    SEC_WEBSOCKET_PROTOCOL,
     UPGRADE,
     USER_AGENT,
-    HeaderName::from_static(FORWARDED_FOR),
+    FORWARDED_FOR,
 ];
 
 /// Who the client wants to act as.
@@ -53,15 +55,14 @@ pub(crate) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 /// The first value of the header; empty if there is none. [`check`] has refused what cannot be read.
-pub(crate) fn text(headers: &HeaderMap, name: impl hyper::header::AsHeaderName) -> &str {
+pub(crate) fn text(headers: &HeaderMap, name: HeaderName) -> &str {
+    debug_assert!(READ.contains(&name), "{name} is not in the list of headers that are checked");
     headers.get(name).and_then(decoded).unwrap_or_default()
 }
 
 /// All values of the header.
-pub(crate) fn texts(
-    headers: &HeaderMap,
-    name: impl hyper::header::AsHeaderName,
-) -> impl Iterator<Item = &str> {
+pub(crate) fn texts(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    debug_assert!(READ.contains(&name), "{name} is not in the list of headers that are checked");
     headers.get_all(name).iter().filter_map(decoded)
 }
 
@@ -195,6 +196,48 @@ mod tests {
         }
         // What the server does not read is no concern of it.
         assert!(check(&headers(&[("x-other", b"\xff")])).is_ok());
+    }
+
+    /// A header that is read past this module is not in the list, and what cannot be read of it is dropped.
+    #[test]
+    fn headers_of_requests_are_read_here_alone() {
+        // Of answers of agents and of the server itself, and copied as they are.
+        const OTHERS: [(&str, &str); 4] = [
+            ("http/agent.rs", "headers.get_all(&name)"),
+            ("http/agent.rs", "headers.get(UPGRADE)"),
+            ("http/proxy.rs", "headers.get(LOCATION)"),
+            ("http/reply.rs", "headers().get(CONTENT_TYPE)"),
+        ];
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let (mut folders, mut found) = (vec![root.clone()], Vec::new());
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.strip_prefix(&root).unwrap().to_str().unwrap().to_owned();
+                let is_test = ["tests", "fuzz", "tests.rs"].iter().any(|it| path.ends_with(it));
+                if is_test || name == "headers.rs" {
+                    continue;
+                }
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap();
+                let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+                let text: String = text.split_whitespace().collect();
+                for start in ["headers.get(", "headers.get_all(", "headers().get(", "headers().get_all("] {
+                    for (at, _) in text.match_indices(start) {
+                        let end = text[at + start.len()..].find(')').unwrap() + at + start.len() + 1;
+                        found.push((name.clone(), text[at..end].to_owned()));
+                    }
+                }
+            }
+        }
+        found.sort_unstable();
+        let found: Vec<_> = found.iter().map(|(name, read)| (name.as_str(), read.as_str())).collect();
+        let mut others = OTHERS.to_vec();
+        others.sort_unstable();
+        assert_eq!(found, others, "use headers::text, which names what `check` refuses");
     }
 
     #[test]

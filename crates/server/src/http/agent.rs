@@ -87,7 +87,7 @@ impl Upgrade {
     }
 
     pub(super) fn is_to_web_socket(&self) -> bool {
-        self.headers.get(UPGRADE).is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket"))
+        headers::text(&self.headers, UPGRADE).eq_ignore_ascii_case("websocket")
     }
 
     /// Asks for the same, of somebody else.
@@ -238,10 +238,9 @@ impl Api {
         room: Held,
         reauthorization: Option<Reauthorization>,
     ) -> Result<Response, AgentError> {
-        let lower =
-            |it: Option<&HeaderValue>| it.and_then(|it| it.to_str().ok()).map(str::to_ascii_lowercase);
         let headers = of_upgrade(answer.headers());
-        if lower(headers.get(UPGRADE)) != lower(upgrade.headers.get(UPGRADE)) {
+        let becomes = headers.get(UPGRADE).map_or(&b""[..], HeaderValue::as_bytes);
+        if !becomes.eq_ignore_ascii_case(headers::text(&upgrade.headers, UPGRADE).as_bytes()) {
             return Err(AgentError::Malformed("it becomes what nobody asked for".to_owned()));
         }
         let (of_client, of_agent) = (upgrade.becomes.clone(), hyper::upgrade::on(answer));

@@ -290,15 +290,15 @@ fn onward(asked: &Asked, prefix: &str, path: &str) -> HeaderMap {
     let both: Vec<_> = [before.to_owned()].into_iter().chain(source).filter(|it| !it.is_empty()).collect();
     let forwarded = [
         (headers::FORWARDED_FOR, both.join(", ")),
-        ("x-forwarded-host", host(asked)),
-        ("x-forwarded-proto", "https".to_owned()),
-        ("x-forwarded-uri", format!("{prefix}{path}")),
+        (HeaderName::from_static("x-forwarded-host"), host(asked)),
+        (HeaderName::from_static("x-forwarded-proto"), "https".to_owned()),
+        (HeaderName::from_static("x-forwarded-uri"), format!("{prefix}{path}")),
     ];
     for (name, value) in forwarded {
         if let Ok(value) = HeaderValue::from_str(&value)
             && !value.is_empty()
         {
-            headers.insert(HeaderName::from_static(name), value);
+            headers.insert(name, value);
         }
     }
     if let Some(upgrade) = &asked.upgrade {

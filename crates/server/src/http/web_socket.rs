@@ -6,7 +6,10 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{SinkExt as _, StreamExt as _};
 use hyper::StatusCode;
-use hyper::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue, UPGRADE};
+use hyper::header::{
+    CONNECTION, HeaderMap, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    UPGRADE,
+};
 use hyper_util::rt::TokioIo;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -18,12 +21,11 @@ use super::Response;
 use super::agent::Upgrade;
 use super::reply::{TEXT, respond};
 use crate::flow_control::response::{CHUNK_BYTES, Meter};
+use crate::headers;
 use crate::refusal::Refusal;
 
 /// A client has nothing to say on a watch but pings and its goodbye.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
-
-const PROTOCOL: HeaderName = HeaderName::from_static("sec-websocket-protocol");
 
 /// Sends `events`, which are lines of JSON, as text messages until they end or the client goes. A client that offers one subprotocol
 /// has it confirmed: it means nothing here. Upstream: `WatchServer.HandleWS`.
@@ -33,14 +35,11 @@ pub(super) fn events(
     events: BoxStream<'static, Bytes>,
     meter: Meter,
 ) -> Result<Response, Refusal> {
-    let key = upgrade.headers.get("sec-websocket-key").map(HeaderValue::as_bytes);
-    let accept =
-        key.map(derive_accept_key).ok_or_else(|| Refusal::bad_request("Sec-WebSocket-Key is missing"))?;
-    let offered: Vec<&str> = upgrade
-        .headers
-        .get_all(PROTOCOL)
-        .iter()
-        .filter_map(|it| it.to_str().ok())
+    let accept = match headers::text(&upgrade.headers, SEC_WEBSOCKET_KEY) {
+        "" => return Err(Refusal::bad_request("Sec-WebSocket-Key is missing")),
+        key => derive_accept_key(key.as_bytes()),
+    };
+    let offered: Vec<&str> = headers::texts(&upgrade.headers, SEC_WEBSOCKET_PROTOCOL)
         .flat_map(|it| it.split(','))
         .map(str::trim)
         .filter(|it| !it.is_empty())
@@ -49,9 +48,9 @@ pub(super) fn events(
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     let accept = HeaderValue::from_str(&accept).ok();
-    headers.extend(accept.map(|it| (HeaderName::from_static("sec-websocket-accept"), it)));
+    headers.extend(accept.map(|it| (SEC_WEBSOCKET_ACCEPT, it)));
     let confirmed = offered.first().and_then(|it| HeaderValue::from_str(it).ok());
-    headers.extend(confirmed.map(|it| (PROTOCOL, it)));
+    headers.extend(confirmed.map(|it| (SEC_WEBSOCKET_PROTOCOL, it)));
 
     let (becomes, held) = (upgrade.becomes.clone(), upgrade.held.clone());
     tokio::spawn(async move {
