@@ -123,6 +123,9 @@ pub(crate) fn merged(expected: Gvk<'_>, object: &Value, applied: &Value) -> Resu
     let (read, notes) = read::typed(object, type_of(expected)?);
     let mut object = read.map_err(|error| {
         let why = notes.wrong.unwrap_or_else(|| in_go(&error));
+        if why == read::TOO_MANY {
+            return too_many_values(object);
+        }
         let of = format!("{}/{}, Kind={}", expected.group, expected.version, expected.kind);
         Refusal::failed(format!(
             "failed to convert new object ({}/{}; {of}) to proper version: unable to convert unstructured object to {of}: error decoding from json: {why}",
@@ -132,6 +135,20 @@ pub(crate) fn merged(expected: Gvk<'_>, object: &Value, applied: &Value) -> Resu
     })?;
     set_kind(expected, &mut object);
     Ok(object)
+}
+
+/// Rule: an apply whose result would take more memory than a body may is refused with 413, which says how to go on where the entries
+/// of field managers are the reason. Each apply in the name of another manager adds one.
+fn too_many_values(object: &Value) -> Refusal {
+    let managed = &object["metadata"]["managedFields"];
+    if values_bytes(managed) < VALUES_BYTES_MAX / 2 {
+        return Refusal::entity_too_large("the object with what is applied holds too many values");
+    }
+    let managers = managed.as_array().map_or(0, Vec::len);
+    Refusal::entity_too_large(&format!(
+        "metadata.managedFields has entries of {managers} field managers, which is too many: apply with fewer names of field \
+         managers, and remove the entries with a merge patch that sets metadata.managedFields to [{{}}]"
+    ))
 }
 
 /// The body of a patch, whatever it holds, and the fields that are there twice.

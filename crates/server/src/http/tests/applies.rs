@@ -314,3 +314,37 @@ async fn writes_in_an_old_version_are_recorded_in_it() {
         recorder Update events.k8s.io/v1 f:action,f:eventTime,f:reason,f:regarding,f:reportingController,f:reportingInstance,f:type
     "#]].assert_eq(&entries(&made));
 }
+
+#[tokio::test]
+async fn too_many_field_managers_are_refused_and_can_be_removed() {
+    let server = Server::new().await;
+    let map = format!("{MAPS}/m");
+    let keys: Vec<String> = (0..40).map(|it| format!("k{it}")).collect();
+    let data: Value =
+        keys.iter().map(|it| (it.clone(), json!("1"))).collect::<serde_json::Map<_, _>>().into();
+    let owned: Value =
+        keys.iter().map(|it| (format!("f:{it}"), json!({}))).collect::<serde_json::Map<_, _>>().into();
+    // A few less than the values of one object may be.
+    let entry = |it: usize| json!({"apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:data": owned}, "manager": format!("m{it}"), "operation": "Apply"});
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": data});
+    let applied = object.to_string();
+    assert_eq!(server.json("POST", MAPS, object).await.0, 201);
+    let entries: Value = (0..1290).map(entry).collect();
+    let (code, said) = server.merge(&map, json!({"metadata": {"managedFields": entries}})).await;
+    assert_eq!(code, 200, "{}", said["message"]);
+
+    let mut refused = None;
+    for it in 0..10 {
+        let (code, answer) = server.apply(&format!("{map}?fieldManager=other{it}"), &applied).await;
+        if code != 200 {
+            refused = Some(format!("{code} {} {}", str_at(&answer, "reason"), str_at(&answer, "message")));
+            break;
+        }
+    }
+    let refused = refused.expect("there is a limit");
+    expect!["413 RequestEntityTooLarge Request entity too large: metadata.managedFields has entries of 1296 field managers, which is too many: apply with fewer names of field managers, and remove the entries with a merge patch that sets metadata.managedFields to [{}]"].assert_eq(&refused);
+    let (code, _) = server.merge(&map, json!({"metadata": {"managedFields": [{}]}})).await;
+    assert_eq!(code, 200);
+    let (code, _) = server.apply(&format!("{map}?fieldManager=other"), &applied).await;
+    assert_eq!(code, 200);
+}
