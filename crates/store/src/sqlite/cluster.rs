@@ -10,7 +10,7 @@ use rusqlite::{OptionalExtension as _, Transaction};
 use uuid::Uuid;
 
 use super::reserve::Reserve;
-use super::seal::Keys;
+use super::seal::{self, Keys};
 use super::{COMPANIONS, Sqlite, beside, failed, put_aside, wal};
 use crate::db::Db;
 use crate::marker::{Identity, Marker, Note};
@@ -91,9 +91,10 @@ impl Sqlite {
         })
     }
 
+    /// Secrets that are not sealed, whatever they begin with.
     fn clear_secrets(&self) -> Result<usize, LogError> {
-        let count = "SELECT count(*) FROM version WHERE key >= 'secrets/' AND key < 'secrets0' AND substr(value, 1, 1) = x'7b'";
-        let count = self.connection.query_row(count, [], |it| it.get::<_, i64>(0));
+        let count = "SELECT count(*) FROM version WHERE key >= 'secrets/' AND key < 'secrets0' AND substr(value, 1, length(?1)) <> ?1";
+        let count = self.connection.query_row(count, [seal::MAGIC], |it| it.get::<_, i64>(0));
         Ok(usize::try_from(count.map_err(|it| self.explain(&it))?).unwrap_or(0))
     }
 

@@ -20,7 +20,7 @@ use crate::Revision;
 const SEALED_KIND: &str = "secrets/";
 
 /// Begins a sealed value. What is not sealed is JSON and begins with a brace.
-const MAGIC: &[u8] = b"\0muster:aes-256-gcm:1:";
+pub(super) const MAGIC: &[u8] = b"\0muster:aes-256-gcm:1:";
 
 const KEY_BYTES: usize = 32;
 const SALT_BYTES: usize = 12;

@@ -729,7 +729,7 @@ fn with_keys_what_is_in_clear_is_read_and_counted() {
     let told = with_secrets(&folder, None);
     let keys = Keys::add_to(None, &folder.file("keys")).unwrap();
     let opened = Sqlite::open_in(&folder.file("a"), &directory(&folder), Some(&keys)).unwrap();
-    assert_eq!(opened.clear_secrets, 30);
+    assert_eq!(opened.clear_secrets, 31, "30 writes, and the last value of a deleted Secret");
     assert_eq!(
         opened.log.number("user_version").unwrap(),
         FORMAT_SEALED,
@@ -737,4 +737,21 @@ fn with_keys_what_is_in_clear_is_read_and_counted() {
     );
     drop(opened);
     assert_eq!(read_all(&folder, Some(&keys)).unwrap(), told);
+}
+
+#[test]
+fn a_secret_in_clear_is_counted_whatever_it_begins_with() {
+    let folder = Folder::new();
+    let keys = Keys::add_to(None, &folder.file("keys")).unwrap();
+    with_secrets(&folder, Some(&keys));
+    let count =
+        || Sqlite::open_in(&folder.file("a"), &directory(&folder), Some(&keys)).unwrap().clear_secrets;
+    assert_eq!(count(), 0);
+    let file = Connection::open(folder.file("a")).unwrap();
+    for (at, value) in [(2, "{}"), (4, " {}"), (6, "\n{}")] {
+        file.execute("UPDATE version SET value = ?1 WHERE revision = ?2", params![value.as_bytes(), at])
+            .unwrap();
+    }
+    drop(file);
+    assert_eq!(count(), 3);
 }
