@@ -196,8 +196,8 @@ impl Pki {
         self.ca.issue(&params)
     }
 
-    /// Notes that a client certificate leaves the server.
-    fn note_issued(&self, pem: &str) {
+    /// Queues the record of a client certificate that leaves the server.
+    pub(crate) fn note_issued(&self, pem: &str) {
         let Some(der) = CertificateDer::from_pem_slice(pem.as_bytes()).ok() else { return };
         let Some(Issued { serial, subject, groups, until }) = issued(&der) else { return };
         let mut all = self.issued.lock().unwrap_or_else(PoisonError::into_inner);

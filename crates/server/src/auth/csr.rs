@@ -237,6 +237,8 @@ pub(crate) async fn step(
 }
 
 /// Signs an approved request, or notes on it why its signer refuses. The write holds only for this version of it.
+/// Rule: a request is signed once, and a client certificate is recorded only if it was written to its request. The watch
+/// shows each approval again after it was signed, so a version that is no longer stored is skipped.
 async fn sign(
     registry: &Registry,
     pki: &Pki,
@@ -248,14 +250,21 @@ async fn sign(
     let context = Context::of_server("update", now);
     let name = str_at(object, "metadata.name").to_owned();
     let target = Target { kind: kind(), namespace: None, name, part: Part::Status };
+    let stored = registry.peek(kind(), None, &target.name).map(|it| object::parse(&it));
+    if stored.is_none_or(|it| it["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"]) {
+        return Ok(());
+    }
     match signed(pki, life_max, object, &request, now) {
         None => Ok(()),
         Some(Ok(certificate)) => {
-            let certificate = BASE64.encode(certificate);
             let mut signed = object.clone();
-            signed["status"]["certificate"] = json!(certificate);
+            signed["status"]["certificate"] = json!(BASE64.encode(&certificate));
             let sign = |_: &Value| Ok(signed.clone());
-            registry.update(&context, &target, sign).await.map(drop)
+            registry.update(&context, &target, sign).await?;
+            if usages(object).contains(&"client auth") {
+                pki.note_issued(&certificate);
+            }
+            Ok(())
         }
         Some(Err(why)) => {
             let condition = json!({

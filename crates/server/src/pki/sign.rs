@@ -163,11 +163,7 @@ impl Pki {
         ]);
         let mut signature = vec![0];
         signature.extend(authority.issuer.key().sign(&tbs)?);
-        let certificate = pem_of(&sequence(&[tbs, algorithm, tlv(0x03, &signature)]));
-        if usages.contains(&Usage::ClientAuth) {
-            self.note_issued(&certificate);
-        }
-        Ok(certificate)
+        Ok(pem_of(&sequence(&[tbs, algorithm, tlv(0x03, &signature)])))
     }
 }
 

@@ -40,6 +40,23 @@ impl World {
         }
     }
 
+    /// A node's request to renew its client certificate, as it is stored.
+    async fn renewal(&self, name: &str, node: &str) -> Value {
+        let kind = Kind::find(csr::GROUP, "v1", "certificatesigningrequests").unwrap();
+        let user = format!("system:node:{node}");
+        let object = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "request": signing_request(&user, "system:nodes"),
+                "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+                "usages": ["client auth", "digital signature"],
+            },
+        });
+        let context =
+            Context::new(User::new(user, ["system:nodes", "system:authenticated"]), "create", self.now);
+        object::parse(&self.registry.create(&context, kind, None, object).await.unwrap())
+    }
+
     async fn delete(&self, target: &Target) {
         let context = Context::of_server("delete", self.now);
         let options = DeleteOptions { grace_s: Some(0), ..DeleteOptions::default() };
@@ -611,6 +628,27 @@ fn issued_certificates_are_noted() {
         ("kubernetes-admin", &["system:masters".to_owned()][..])
     );
     assert!(one.serial.len() > 16 && one.serial.bytes().all(|it| it.is_ascii_hexdigit()), "{}", one.serial);
+}
+
+/// A request is signed and recorded once, also if its approval is looked at again after it was signed.
+#[tokio::test]
+async fn a_signing_request_is_signed_and_recorded_once() {
+    let world = World::new().await;
+    let dir = Dir::new();
+    let pki = Pki::open(&dir.0).unwrap();
+    let kind = Kind::find(csr::GROUP, "v1", "certificatesigningrequests").unwrap();
+    let pending = world.renewal("r", "n1").await;
+    csr::step(&world.registry, &pki, csr::LIFE, &pending, world.now).await.unwrap();
+    let signed = object::parse(&world.registry.peek(kind, None, "r").unwrap());
+    assert!(is_set(&signed["status"]["certificate"]));
+    let mut approved = signed.clone();
+    approved["status"].as_object_mut().unwrap().remove("certificate");
+    for version in ["1", str_at(&pending, "metadata.resourceVersion")] {
+        approved["metadata"]["resourceVersion"] = json!(version);
+        csr::step(&world.registry, &pki, csr::LIFE, &approved, world.now).await.unwrap();
+    }
+    assert_eq!(pki.take_issued().len(), 1);
+    assert_eq!(object::parse(&world.registry.peek(kind, None, "r").unwrap()), signed);
 }
 
 /// The records of credentials are for administrators alone to write, whatever roles others have.
