@@ -88,6 +88,7 @@ pub use crate::admission::{
     Level as PodSecurityLevel, LevelVersion as PodSecurityLevelVersion, PodSecurity,
     Version as PodSecurityVersion,
 };
+pub use crate::auth::revoked_subject_key;
 pub use crate::data::{
     DataError, STORE_BYTES_MAX, StoreOptions, backup, convert_secrets, has_store, restore,
 };

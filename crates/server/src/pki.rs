@@ -14,8 +14,8 @@ use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use jiff::{Span, Timestamp, tz::TimeZone};
 use muster_files::write_private;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose,
 };
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -31,7 +31,7 @@ use crate::auth::{
     SCHEDULER, SIMULATED_NODES, User,
 };
 
-pub(crate) use self::sign::{Request, Usage};
+pub(crate) use self::sign::{ISSUE_TIME, Request, Usage, read_issue_time};
 
 /// The server's certificate is good for a year, and replaced when a third of that is left.
 const SERVING_YEARS: i16 = 1;
@@ -147,6 +147,7 @@ pub(crate) struct Issued {
     pub(crate) serial: String,
     pub(crate) subject: String,
     pub(crate) groups: Vec<String>,
+    pub(crate) at: Timestamp,
     pub(crate) until: Timestamp,
 }
 
@@ -193,15 +194,16 @@ impl Pki {
             params.distinguished_name.push(DnType::OrganizationName, group);
         }
         params.distinguished_name.push(DnType::CommonName, name);
+        let issue_time = sign::issue_time(Timestamp::now());
+        params.custom_extensions.push(CustomExtension::from_oid_content(ISSUE_TIME, issue_time));
         self.ca.issue(&params)
     }
 
     /// Queues the record of a client certificate that leaves the server.
     pub(crate) fn note_issued(&self, pem: &str) {
         let Some(der) = CertificateDer::from_pem_slice(pem.as_bytes()).ok() else { return };
-        let Some(Issued { serial, subject, groups, until }) = issued(&der) else { return };
-        let mut all = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(Issued { serial, subject, groups, until });
+        let Some(issued) = issued(&der) else { return };
+        self.issued.lock().unwrap_or_else(PoisonError::into_inner).push(issued);
         self.has_issued.notify_one();
     }
 
@@ -381,8 +383,10 @@ impl ResolvesServerCert for Serving {
 fn issued(der: &[u8]) -> Option<Issued> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let user = auth::named_by(der)?;
+    let client_certificate = user.client_certificate?;
     Some(Issued {
-        serial: auth::serial_of(certificate.raw_serial()),
+        serial: client_certificate.serial.as_ref().to_owned(),
+        at: client_certificate.issued_at,
         subject: user.name,
         groups: user.groups.into_iter().filter(|it| it != AUTHENTICATED).collect(),
         until: Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()?,

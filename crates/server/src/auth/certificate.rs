@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use ring::digest::{SHA256, digest};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::user::{AUTHENTICATED, User};
+use super::user::{AUTHENTICATED, ClientCertificate, User};
+use crate::pki::{ISSUE_TIME, read_issue_time};
 
 /// Who the connection's certificate names, and until when.
 #[derive(Debug)]
@@ -44,9 +45,22 @@ pub(crate) fn user(der: &[u8]) -> Option<User> {
     groups.push(AUTHENTICATED.to_owned());
     let mut user = User::new(name, groups);
     let print: String = digest(&SHA256, der).as_ref().iter().map(|it| format!("{it:02x}")).collect();
-    user.certificate_serial = Some(serial_of(certificate.raw_serial()).into());
+    user.client_certificate = Some(ClientCertificate {
+        serial: serial_of(certificate.raw_serial()).into(),
+        issued_at: issued_at(&certificate)?,
+    });
     user.extra.insert(super::CREDENTIAL.to_owned(), vec![format!("X509SHA256={print}")]);
     Some(user)
+}
+
+/// Rule: a certificate that does not carry its issue time counts as issued at its `notBefore`, which is never later: such a
+/// certificate is from an earlier version of the server, or was signed by other means.
+fn issued_at(certificate: &X509Certificate<'_>) -> Option<Timestamp> {
+    let has_oid = |it: &&x509_parser::extensions::X509Extension<'_>| {
+        it.oid.iter().is_some_and(|it| it.eq(ISSUE_TIME.iter().copied()))
+    };
+    let said = certificate.extensions().iter().find(has_oid).and_then(|it| read_issue_time(it.value));
+    said.or_else(|| Timestamp::from_second(certificate.validity().not_before.timestamp()).ok())
 }
 
 /// A serial number as it is revoked by: hexadecimal digits in lower case, without leading zeros.

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::bootstrap::FOR_NODE;
 use super::deed::{Deed, Resource};
 use super::user::{MASTERS, User, node_name};
-use super::{addresses, authorize};
+use super::{addresses, authorize, revoked};
 use crate::admit::Cause;
 use crate::context::Context;
 use crate::kinds::Kind;
@@ -254,7 +254,11 @@ async fn sign(
     if stored.is_none_or(|it| it["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"]) {
         return Ok(());
     }
-    match signed(pki, life_max, object, &request, now) {
+    let signed = match signed(pki, life_max, object, &request, now) {
+        Some(Ok(_)) if let Some(why) = revoked_requester(registry, object, &request) => Some(Err(why)),
+        signed => signed,
+    };
+    match signed {
         None => Ok(()),
         Some(Ok(certificate)) => {
             let mut signed = object.clone();
@@ -280,6 +284,19 @@ async fn sign(
             registry.update(&context, &target, fail).await.map(drop)
         }
     }
+}
+
+/// Rule: a request from before its subject's certificates were revoked is not signed: the revoked node may have made it, and
+/// may still hold a watch that would show it the new certificate.
+fn revoked_requester(registry: &Registry, object: &Value, request: &Request) -> Option<String> {
+    let revoked_until = revoked::issued_until(registry, &request.common_name)?;
+    let made: Option<Timestamp> = str_at(object, "metadata.creationTimestamp").parse().ok();
+    made.is_none_or(|it| it <= revoked_until).then(|| {
+        format!(
+            "certificates and signing requests of {:?} up to {revoked_until} are revoked: make a new request",
+            request.common_name
+        )
+    })
 }
 
 fn with_condition(stands: &Value, condition: &Value) -> Value {
@@ -389,9 +406,9 @@ fn signed(
         return Some(Err(why.to_owned()));
     }
     let asked = object["spec"]["expirationSeconds"].as_i64().map(SignedDuration::from_secs);
-    let (from, until) = validity(asked, life_max, now);
+    let validity = validity(asked, life_max, now);
     let usages: Vec<Usage> = usages(object).into_iter().filter_map(usage).collect();
-    Some(pki.certify(request, &usages, from, until).map_err(|error| error.to_string()))
+    Some(pki.certify(request, &usages, validity, now).map_err(|error| error.to_string()))
 }
 
 /// From when until when a certificate is good.

@@ -63,7 +63,7 @@ pub(super) async fn record(registry: &Registry, issued: &[Issued], now: Timestam
             let record = json!({
                 "subject": it.subject,
                 "groups": it.groups,
-                "issuedAt": object::time(now),
+                "issuedAt": object::time(it.at),
                 "notAfter": object::time(it.until),
             });
             records.insert(it.serial.clone(), json!(record.to_string()));

@@ -45,6 +45,7 @@ pub(crate) use self::impersonate::impersonated;
 pub(crate) use self::issued::keep as keep_certificate_records;
 pub(crate) use self::reauthorize::Reauthorization;
 use self::revoked::Revoked;
+pub use self::revoked::revoked_subject_key;
 use self::roles::{Held, Roles};
 pub(crate) use self::standing::make as make_default_roles;
 use self::token::Tokens;
@@ -124,8 +125,8 @@ pub(crate) fn authenticate(
 ) -> Result<User, Refusal> {
     headers::check(headers)?;
     if let Some(user) = peer {
-        let serial = user.certificate_serial.as_deref();
-        if serial.is_some_and(|it| revoked::contains(registry, &revoked::certificate_key(it))) {
+        let certificate = user.client_certificate.as_ref();
+        if certificate.is_some_and(|it| revoked::has_revoked(registry, &user.name, it)) {
             return Err(Refusal::unauthorized());
         }
         return Ok(user.clone());
@@ -266,6 +267,8 @@ pub(crate) fn complete_write(now: Timestamp, attempt: Attempt<'_>, new: &mut Val
     {
         csr::date_conditions(now, new, old);
     }
+    // The request may have waited since it came, and certificates been issued meanwhile.
+    revoked::complete(now.max(Timestamp::now()), attempt.target, new);
 }
 
 /// Whether the user may write this, by what it says: rights that they give away, certificates that they approve, and what

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::admit::names;
@@ -25,8 +26,16 @@ pub(crate) struct User {
     pub(crate) uid: String,
     pub(crate) groups: Vec<String>,
     pub(crate) extra: BTreeMap<String, Vec<String>>,
-    /// Of the client certificate that showed who it is, in lower-case hexadecimal digits without leading zeros.
-    pub(crate) certificate_serial: Option<Arc<str>>,
+    pub(crate) client_certificate: Option<ClientCertificate>,
+}
+
+/// What a client certificate is revoked by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClientCertificate {
+    /// Lower-case hexadecimal digits without leading zeros.
+    pub(crate) serial: Arc<str>,
+    /// In seconds, never later than it was. A certificate that does not carry its issue time has its `notBefore` here.
+    pub(crate) issued_at: Timestamp,
 }
 
 impl User {

@@ -116,13 +116,14 @@ fn address(bytes: &[u8]) -> Result<IpAddr, RequestError> {
 
 impl Pki {
     /// Rule: what a node serves with is signed by an authority for that alone: nobody who believes the cluster's takes a node for
-    /// the server, whatever names it was granted. A certificate for what was asked, in PEM.
+    /// the server, whatever names it was granted. A certificate for what was asked, in PEM. `now` is when it is issued: `from`
+    /// may be earlier.
     pub(crate) fn certify(
         &self,
         request: &Request,
         usages: &[Usage],
-        from: Timestamp,
-        until: Timestamp,
+        (from, until): (Timestamp, Timestamp),
+        now: Timestamp,
     ) -> Result<String, PkiError> {
         let authority = if usages.contains(&Usage::ServerAuth) { &self.nodes } else { &self.ca };
         let unusable = |it: String| authority.unusable(it.into());
@@ -141,6 +142,7 @@ impl Pki {
             extension(&[0x55, 0x1d, 0x25], false, &extended_key_usage(usages)),
             // Not an authority.
             extension(&[0x55, 0x1d, 0x13], true, &sequence(&[])),
+            extension(&[0x55, 0x1d, 0x10], false, &issue_time(now)),
         ];
         extensions.extend(key_usage(usages).map(|it| extension(&[0x55, 0x1d, 0x0f], true, &it)));
         if let Some(id) = authority_key {
@@ -197,6 +199,24 @@ fn extended_key_usage(usages: &[Usage]) -> Vec<u8> {
         Usage::DigitalSignature | Usage::KeyEncipherment => None,
     });
     sequence(&purposes.collect::<Vec<_>>())
+}
+
+/// The object identifier of the extension that holds the issue time: privateKeyUsagePeriod of RFC 3280.
+pub(crate) const ISSUE_TIME: &[u64] = &[2, 5, 29, 16];
+
+/// When a certificate was issued, in seconds, as the begin of a privateKeyUsagePeriod: `notBefore` is back-dated and does not
+/// tell. OpenSSL prints the extension, and TLS libraries ignore it.
+pub(super) fn issue_time(at: Timestamp) -> Vec<u8> {
+    let text = at.to_zoned(TimeZone::UTC).strftime("%Y%m%d%H%M%SZ").to_string();
+    sequence(&[tlv(0x80, text.as_bytes())])
+}
+
+/// Reads the value that [`issue_time`] makes.
+pub(crate) fn read_issue_time(value: &[u8]) -> Option<Timestamp> {
+    let text = value.strip_prefix(&[0x30, 0x11, 0x80, 0x0f])?;
+    let text = std::str::from_utf8(text).ok()?.strip_suffix('Z')?;
+    let at = jiff::civil::DateTime::strptime("%Y%m%d%H%M%S", text).ok()?;
+    Some(at.to_zoned(TimeZone::UTC).ok()?.timestamp())
 }
 
 fn extension(oid: &[u8], critical: bool, value: &[u8]) -> Vec<u8> {

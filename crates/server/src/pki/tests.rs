@@ -154,7 +154,8 @@ fn a_signing_request_gets_its_subject_key_and_names() {
     let request = Request::parse(pem.as_bytes()).unwrap();
     let from: Timestamp = "2026-01-15T00:00:00Z".parse().unwrap();
     let until: Timestamp = "2051-01-15T00:00:00Z".parse().unwrap();
-    let pem = pki.certify(&request, &[Usage::DigitalSignature, Usage::ClientAuth], from, until).unwrap();
+    let pem =
+        pki.certify(&request, &[Usage::DigitalSignature, Usage::ClientAuth], (from, until), from).unwrap();
 
     let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap();
     let (rest, certificate) = X509Certificate::from_der(&pem.contents).unwrap();
@@ -213,7 +214,8 @@ fn what_a_node_serves_with_is_nothing_to_who_believes_the_cluster() {
     let request = Request::parse(pem.as_bytes()).unwrap();
     let now = Timestamp::now();
     let until = now + jiff::SignedDuration::from_hours(1);
-    let pem = pki.certify(&request, &[Usage::DigitalSignature, Usage::ServerAuth], now, until).unwrap();
+    let pem =
+        pki.certify(&request, &[Usage::DigitalSignature, Usage::ServerAuth], (now, until), now).unwrap();
     let shown = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
     let believes = |authority: &str, name: &str| {
         let mut roots = RootCertStore::empty();
@@ -227,5 +229,29 @@ fn what_a_node_serves_with_is_nothing_to_who_believes_the_cluster() {
     for name in ["localhost", "127.0.0.1"] {
         assert!(believes(&pki.nodes.pem, name), "the server, of its nodes: {name}");
         assert!(!believes(pki.ca_pem(), name), "a client: {name}");
+    }
+}
+
+/// A certificate says when it was issued, whatever its validity begins with.
+#[test]
+fn a_client_certificate_carries_its_issue_time() {
+    let dir = Dir::new();
+    let pki = Pki::open(&dir.0).unwrap();
+    let request = BASE64.decode(signing_request("me", "us")).unwrap();
+    let request = Request::parse(&request).unwrap();
+    let now: Timestamp = "2026-01-15T12:34:56.7Z".parse().unwrap();
+    let from = now - jiff::SignedDuration::from_mins(5);
+    let until = now + jiff::SignedDuration::from_hours(24);
+    let pem = pki.certify(&request, &[Usage::ClientAuth], (from, until), now).unwrap();
+    pki.note_issued(&pem);
+    let before = Timestamp::now();
+    pki.kubeconfig("https://localhost", Who::Admin).unwrap();
+    let [signed, admin] = &pki.take_issued()[..] else { panic!("two were issued") };
+    assert_eq!(signed.at.to_string(), "2026-01-15T12:34:56Z");
+    assert!(before.as_second() <= admin.at.as_second() && admin.at <= Timestamp::now(), "{}", admin.at);
+    for wrong in
+        [&b""[..], b"\x30\x00", b"\x30\x11\x80\x0f2026-01-15T1234", b"\x30\x11\x80\x0f20261332000000Z"]
+    {
+        assert_eq!(read_issue_time(wrong), None, "{wrong:?}");
     }
 }

@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 use rcgen::{CertificateParams, DnType, KeyPair};
 
 use super::*;
+use crate::auth::user::ClientCertificate;
 use crate::auth::{bootstrap, csr, issued, review, token_request};
 use crate::object::is_set;
 use crate::pki::Pki;
@@ -586,7 +587,7 @@ async fn a_revoked_credential_is_refused() {
     params.serial_number = Some(vec![0, 0x4f, 0xa0].into());
     let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
     let eve = crate::auth::certificate::user(certificate.der()).unwrap();
-    assert_eq!(eve.certificate_serial.as_deref(), Some("4fa0"));
+    assert_eq!(&*eve.client_certificate.as_ref().unwrap().serial, "4fa0");
     let ask = |user: Option<&User>, token: &str| {
         let mut headers = HeaderMap::new();
         if !token.is_empty() {
@@ -613,6 +614,121 @@ async fn a_revoked_credential_is_refused() {
     assert_eq!(all(), ["eve", bot, bot]);
     world.delete(&target("serviceaccounts", Some("default"), "bot")).await;
     assert_eq!(all(), ["eve", "401", "401"]);
+}
+
+/// One entry revokes all certificates of a user up to a time, recorded or not.
+#[tokio::test]
+async fn the_certificates_of_a_user_are_revoked_by_one_entry() {
+    let world = World::new().await;
+    let user = |name: &str, serial: &str, issued_s: i64| {
+        let issued_at = world.now + SignedDuration::from_secs(issued_s);
+        let mut user = someone(name);
+        user.client_certificate = Some(ClientCertificate { serial: serial.into(), issued_at });
+        user
+    };
+    let until = object::time(world.now);
+    let entry = json!({"subject": "system:node:evil", "kept": "7", "issuedUntil": until}).to_string();
+    let revoked = json!({
+        "metadata": {"name": "muster-revoked-credentials"},
+        "data": {crate::revoked_subject_key("system:node:evil"): entry},
+    });
+    world.create("", "configmaps", "kube-system", revoked).await;
+    let mut said = Vec::new();
+    for (name, serial, issued_s) in [
+        ("system:node:evil", "1", -1_000_000),
+        ("system:node:evil", "2", 0),
+        ("system:node:evil", "3", 1),
+        ("system:node:evil", "7", -1),
+        ("system:node:good", "4", -1),
+    ] {
+        let user = user(name, serial, issued_s);
+        let answer = authenticate(&world.registry, Some(&user), &HeaderMap::new(), world.now);
+        let code = answer.map_or_else(|it| it.code.as_str().to_owned(), |_| "ok".to_owned());
+        said.push(format!("{name} {serial} {issued_s}: {code}"));
+    }
+    expect![[r#"
+        system:node:evil 1 -1000000: 401
+        system:node:evil 2 0: 401
+        system:node:evil 3 1: ok
+        system:node:evil 7 -1: ok
+        system:node:good 4 -1: ok"#]]
+    .assert_eq(&said.join("\n"));
+}
+
+/// The server dates an entry by its own clock when it is written, and not when it is written again.
+#[tokio::test]
+async fn a_revocation_of_a_user_is_dated_by_the_server() {
+    let world = World::new().await;
+    let key = crate::revoked_subject_key("eve");
+    let object =
+        |entry: &str| json!({"metadata": {"name": "muster-revoked-credentials"}, "data": {&key: entry}});
+    let kind = Kind::find("", "v1", "configmaps").unwrap();
+    let context = Context::of_server("create", world.now);
+    for wrong in ["", "eve", "{}", r#"{"subject":"adam"}"#] {
+        let created = world.registry.create(&context, kind, Some("kube-system"), object(wrong)).await;
+        assert_eq!(created.unwrap_err().code.as_u16(), 400, "{wrong:?}");
+    }
+    let before = jiff::Timestamp::now();
+    let stored = world.create("", "configmaps", "kube-system", object(r#"{"subject":"eve"}"#)).await;
+    let entry: Value = serde_json::from_str(stored["data"][&key].as_str().unwrap()).unwrap();
+    let time = |field: &str| str_at(&entry, field).parse::<jiff::Timestamp>().unwrap();
+    let issued_until = time("issuedUntil");
+    assert!(before < issued_until, "a certificate of this moment is revoked: {entry}");
+    // No certificate is valid for more than ten years.
+    assert!(issued_until + SignedDuration::from_hours(24 * 3_652) < time("notAfter"), "{entry}");
+    let target = target("configmaps", Some("kube-system"), "muster-revoked-credentials");
+    let context = Context::of_server("update", world.now);
+    let again = world.registry.update(&context, &target, |it| Ok(it.clone())).await.unwrap();
+    assert_eq!(object::parse(&again)["data"], stored["data"]);
+}
+
+/// However many certificates a node has itself issued, one small entry revokes them, and what it asked for before is not
+/// signed afterwards.
+#[tokio::test]
+async fn a_node_cannot_outrun_its_revocation() {
+    let world = World::new().await;
+    let dir = Dir::new();
+    let pki = Pki::open(&dir.0).unwrap();
+    let kind = Kind::find(csr::GROUP, "v1", "certificatesigningrequests").unwrap();
+    let signed_in = |object: &Value| {
+        let certificate = BASE64.decode(str_at(object, "status.certificate")).unwrap();
+        let (_, pem) = x509_parser::pem::parse_x509_pem(&certificate).unwrap();
+        crate::auth::certificate::user(&pem.contents).unwrap()
+    };
+    let mut held = Vec::new();
+    for number in 0..5 {
+        let pending = world.renewal(&format!("r{number}"), "evil").await;
+        csr::step(&world.registry, &pki, csr::LIFE, &pending, world.now).await.unwrap();
+        held.push(signed_in(&object::parse(
+            &world.registry.peek(kind, None, &format!("r{number}")).unwrap(),
+        )));
+    }
+    let whoami =
+        |user: &User| authenticate(&world.registry, Some(user), &HeaderMap::new(), world.now).is_ok();
+    assert!(held.iter().all(whoami));
+    let pending = world.renewal("pending", "evil").await;
+
+    let until = object::time(world.now + SignedDuration::from_secs(5));
+    let entry = json!({"subject": "system:node:evil", "issuedUntil": until}).to_string();
+    let revoked = json!({
+        "metadata": {"name": "muster-revoked-credentials"},
+        "data": {crate::revoked_subject_key("system:node:evil"): entry},
+    });
+    world.create("", "configmaps", "kube-system", revoked).await;
+    assert!(!held.iter().any(whoami));
+    let later = world.now + SignedDuration::from_secs(60);
+    csr::step(&world.registry, &pki, csr::LIFE, &pending, later).await.unwrap();
+    let refused = object::parse(&world.registry.peek(kind, None, "pending").unwrap());
+    assert!(!is_set(&refused["status"]["certificate"]));
+    expect![[r#"certificates and signing requests of "system:node:evil" up to 2026-01-01T00:00:05Z are revoked: make a new request"#]]
+        .assert_eq(str_at(&refused["status"]["conditions"][1], "message"));
+
+    // A node that joins again under this name gets a certificate that is good, although it is valid from before.
+    let world = World { now: later, ..world };
+    let pending = world.renewal("again", "evil").await;
+    csr::step(&world.registry, &pki, csr::LIFE, &pending, later).await.unwrap();
+    let again = signed_in(&object::parse(&world.registry.peek(kind, None, "again").unwrap()));
+    assert!(authenticate(&world.registry, Some(&again), &HeaderMap::new(), later).is_ok());
 }
 
 /// Each client certificate that leaves the server is known by its serial number.
@@ -672,6 +788,7 @@ async fn records_of_credentials_are_written_by_masters_alone() {
         serial: "4f".to_owned(),
         subject: "me".to_owned(),
         groups: Vec::new(),
+        at: world.now,
         until: world.now + SignedDuration::from_secs(60),
     };
     issued::record(&world.registry, std::slice::from_ref(&issued), world.now).await.unwrap();
