@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
@@ -16,6 +16,10 @@ use crate::token::{Administrator, now_text, table};
 const NAMESPACE: &str = "kube-system";
 const REVOKED: &str = "muster-revoked-credentials";
 const ISSUED: &str = "muster-issued-certificates-";
+
+/// How long an entry stays after the end of its credential: the server accepts a token for a minute after its end, and its
+/// clock may differ from that of this machine.
+const KEPT_AFTER_END: SignedDuration = SignedDuration::from_hours(24);
 
 /// Attempts to write the list of revoked credentials when writes conflict.
 const ATTEMPTS_MAX: usize = 10;
@@ -49,6 +53,9 @@ struct List {
 ///
 /// Watches and streams that were begun with such a certificate end within a minute. A revoked certificate cannot be made
 /// valid again; get a new one instead. A node needs a new bootstrap token for that, and the agent's pki directory removed.
+///
+/// --subject also revokes certificates and signing requests of the next five seconds, in which the user could still have
+/// requested some.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   muster cert revoke 4f3a09c2b1                 by serial number, as `muster cert list` prints it
@@ -59,7 +66,7 @@ struct Revoke {
     /// Serial numbers in hexadecimal digits, with or without colons
     #[arg(value_name = "SERIAL", required_unless_present_any = ["subject", "file"])]
     serials: Vec<String>,
-    /// All recorded certificates of this user, but for the one that this command uses
+    /// All certificates of this user that were issued so far, recorded or not, but for the one that this command uses
     #[arg(long, value_name = "NAME")]
     subject: Option<String>,
     /// The certificate in this PEM file
@@ -89,8 +96,7 @@ async fn list(args: List) -> anyhow::Result<()> {
     let revoked = revoked(&client).await?.and_then(|it| it.data).unwrap_or_default();
     let mut rows = vec![["SERIAL", "SUBJECT", "GROUPS", "ISSUED", "EXPIRES", "REVOKED"].map(str::to_owned)];
     for it in issued(&client).await? {
-        let entry = revoked.get(&format!("certificate.{}", it.serial));
-        let since = entry.map_or_else(|| "-".to_owned(), |it| field(it, "revokedAt"));
+        let since = revoked_at(&revoked, &it).unwrap_or_else(|| "-".to_owned());
         rows.push([it.serial, it.subject, it.groups, it.issued, it.until, since]);
     }
     print(table(&rows));
@@ -109,16 +115,6 @@ async fn revoke(args: Revoke) -> anyhow::Result<()> {
         let serial = muster_server::certificate_serial(&pem);
         serials.push(serial.with_context(|| format!("{} holds no certificate", path.display()))?);
     }
-    if let Some(subject) = &args.subject {
-        let of = recorded
-            .iter()
-            .filter(|it| it.subject == *subject && Some(&it.serial) != connected.serial.as_ref());
-        let before = serials.len();
-        serials.extend(of.map(|it| it.serial.clone()));
-        if serials.len() == before {
-            bail!("no other certificate of {subject:?} is recorded: see `muster cert list`");
-        }
-    }
     let now = now_text();
     let entries = serials.iter().map(|serial| {
         let record = recorded.iter().find(|it| it.serial == *serial);
@@ -129,17 +125,56 @@ async fn revoke(args: Revoke) -> anyhow::Result<()> {
         });
         (format!("certificate.{serial}"), entry)
     });
-    add(&connected.client, entries.collect()).await?;
+    let mut entries: BTreeMap<String, Value> = entries.collect();
+    // The server adds the times.
+    entries.extend(args.subject.iter().map(|subject| {
+        let entry = json!({"subject": subject, "kept": connected.serial.as_deref().unwrap_or_default()});
+        (muster_server::revoked_subject_key(subject), entry)
+    }));
+    let written = add(&connected.client, entries).await?;
     for serial in &serials {
         let subject =
             recorded.iter().find(|it| it.serial == *serial).map_or("not recorded", |it| it.subject.as_str());
         print(format_args!("revoked {serial} ({subject})"));
     }
+    if let Some(subject) = &args.subject {
+        let entry =
+            written.get(&muster_server::revoked_subject_key(subject)).context("read the new entry")?;
+        let is_kept = |it: &Record| Some(&it.serial) == connected.serial.as_ref();
+        let of = || recorded.iter().filter(|it| it.subject == *subject);
+        let count = of().filter(|it| !is_kept(it)).count();
+        let but = if of().any(is_kept) { ", but for the one in use" } else { "" };
+        println!(
+            "revoked all certificates of {subject:?} issued up to {}{but} ({count} recorded)",
+            field(entry, "issuedUntil")
+        );
+    }
     Ok(())
 }
 
-/// Adds entries to the list of revoked credentials, and drops those that have expired.
-pub(crate) async fn add(client: &Client, entries: BTreeMap<String, Value>) -> anyhow::Result<()> {
+/// Since when a recorded certificate is revoked, by its serial number or by its user.
+fn revoked_at(revoked: &BTreeMap<String, String>, it: &Record) -> Option<String> {
+    if let Some(entry) = revoked.get(&format!("certificate.{}", it.serial)) {
+        return Some(field(entry, "revokedAt"));
+    }
+    let entry = revoked.get(&muster_server::revoked_subject_key(&it.subject))?;
+    let [issued, until] = [it.issued.clone(), field(entry, "issuedUntil")].map(|it| it.parse::<Timestamp>());
+    let is_valid =
+        field(entry, "kept") == it.serial || issued.ok().zip(until.ok()).is_some_and(|(a, b)| b < a);
+    (!is_valid).then(|| field(entry, "revokedAt"))
+}
+
+/// Whether the credential of an entry has expired, so that the entry is of no use. One without an end is kept.
+fn is_over(entry: &str, now: Timestamp) -> bool {
+    let until = field(entry, "notAfter").parse::<Timestamp>();
+    until.is_ok_and(|it| it < now - KEPT_AFTER_END)
+}
+
+/// Adds entries to the list of revoked credentials, and drops those that have expired. Returns the list as it is stored.
+pub(crate) async fn add(
+    client: &Client,
+    entries: BTreeMap<String, Value>,
+) -> anyhow::Result<BTreeMap<String, String>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     for _ in 0..ATTEMPTS_MAX {
         let stored = revoked(client).await?;
@@ -148,14 +183,14 @@ pub(crate) async fn add(client: &Client, entries: BTreeMap<String, Value>) -> an
         map.metadata.name = Some(REVOKED.to_owned());
         let data = map.data.get_or_insert_default();
         let now = Timestamp::now();
-        data.retain(|_, it| field(it, "notAfter").parse::<Timestamp>().map_or(true, |until| now <= until));
+        data.retain(|_, it| !is_over(it, now));
         data.extend(entries.iter().map(|(key, it)| (key.clone(), it.to_string())));
         let written = match is_new {
             true => maps.create(&PostParams::default(), &map).await,
             false => maps.replace(REVOKED, &PostParams::default(), &map).await,
         };
         match written {
-            Ok(_) => return Ok(()),
+            Ok(map) => return Ok(map.data.unwrap_or_default()),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => return Err(error).context("write the list of revoked credentials"),
         }
@@ -216,6 +251,45 @@ fn serial(text: &str) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_entry_outlives_its_credential() {
+        let now: Timestamp = "2026-01-02T00:00:00Z".parse().unwrap();
+        for (until, is_dropped) in [
+            ("2026-01-03T00:00:00Z", false),
+            // A token is accepted for a minute longer.
+            ("2026-01-01T23:59:30Z", false),
+            ("2026-01-01T00:00:00Z", false),
+            ("2025-12-31T23:59:59Z", true),
+            ("", false),
+        ] {
+            assert_eq!(is_over(&json!({"notAfter": until}).to_string(), now), is_dropped, "{until}");
+        }
+        assert!(!is_over("{}", now) && !is_over("no JSON", now));
+    }
+
+    #[test]
+    fn a_certificate_is_listed_as_revoked_by_its_serial_number_or_its_user() {
+        let record = |serial: &str, subject: &str, issued: &str| Record {
+            serial: serial.to_owned(),
+            subject: subject.to_owned(),
+            groups: String::new(),
+            issued: format!("2026-01-01T00:00:{issued}Z"),
+            until: String::new(),
+        };
+        let by_subject =
+            json!({"subject": "eve", "kept": "3", "revokedAt": "T1", "issuedUntil": "2026-01-01T00:00:05Z"});
+        let revoked = BTreeMap::from([
+            ("certificate.4".to_owned(), json!({"revokedAt": "T0"}).to_string()),
+            (muster_server::revoked_subject_key("eve"), by_subject.to_string()),
+        ]);
+        let at = |it: &Record| revoked_at(&revoked, it);
+        assert_eq!(at(&record("1", "eve", "05")).as_deref(), Some("T1"));
+        assert_eq!(at(&record("2", "eve", "06")), None);
+        assert_eq!(at(&record("3", "eve", "01")), None);
+        assert_eq!(at(&record("4", "adam", "01")).as_deref(), Some("T0"));
+        assert_eq!(at(&record("5", "adam", "01")), None);
+    }
 
     #[test]
     fn serial_numbers_are_read_in_every_usual_spelling() {

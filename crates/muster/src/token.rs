@@ -121,10 +121,13 @@ impl Administrator {
             .with_context(|| format!("read the kubeconfig {}: is the server running?", path.display()))?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let authority = config.root_cert.iter().flatten().next().cloned();
-        let certificate = config.auth_info.client_certificate_data.as_deref();
-        let serial = certificate
-            .and_then(|it| base64::prelude::BASE64_STANDARD.decode(it).ok())
-            .and_then(|it| muster_server::certificate_serial(&it));
+        let inline = config.auth_info.client_certificate_data.as_deref();
+        let certificate = match (inline, &config.auth_info.client_certificate) {
+            (Some(inline), _) => base64::prelude::BASE64_STANDARD.decode(inline).ok(),
+            (None, Some(path)) => Some(std::fs::read(path).with_context(|| format!("read {path}"))?),
+            (None, None) => None,
+        };
+        let serial = certificate.and_then(|it| muster_server::certificate_serial(&it));
         Ok(Connected { client: Client::try_from(config)?, authority, serial })
     }
 }
