@@ -11,7 +11,7 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64URL};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use muster_agent::join::fingerprint;
@@ -99,6 +99,7 @@ struct List {
 /// Revoke a token: the next request with it is refused
 ///
 /// A bootstrap token is named by its ID, the Secret of a service account token by NAMESPACE/NAME: both Secrets are deleted.
+/// All tokens that are bound to the Secret of a service account token are added to the list of revoked credentials first.
 /// Any other service account token is passed as it is, best on standard input, and is added to the list of revoked credentials.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -263,7 +264,20 @@ async fn revoke(args: Revoke) -> anyhow::Result<()> {
                 if secret.type_.as_deref() != Some(OF_ACCOUNT) {
                     bail!("the Secret {namespace}/{name} holds no service account token");
                 }
-                secrets.delete(&name, &DeleteParams::default()).await.context("delete the Secret")?;
+                // A finalizer may keep the Secret, and the server accepts the tokens of a deleted object for a minute.
+                let uid = secret.metadata.uid.context("the Secret has no UID")?;
+                let revoke_until = |until: &str| {
+                    let subject = format!("Secret {namespace}/{name}");
+                    let entry = json!({"subject": subject, "notAfter": until, "revokedAt": now_text()});
+                    cert::add(&client, BTreeMap::from([(format!("secret.{uid}"), entry)]))
+                };
+                revoke_until("").await?;
+                let of_uid = DeleteParams { preconditions: Some(of_uid(&uid)), ..DeleteParams::default() };
+                secrets.delete(&name, &of_uid).await.with_context(|| {
+                    format!("its token is revoked, but the Secret {namespace}/{name} is not deleted")
+                })?;
+                // From now on the deletion revokes the token, and the entry may be dropped.
+                revoke_until(&now_text()).await?;
                 print(format_args!("revoked the token of Secret {namespace}/{name}"));
             }
             Named::Account { id, subject, until } => {
@@ -274,6 +288,10 @@ async fn revoke(args: Revoke) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+fn of_uid(uid: &str) -> Preconditions {
+    Preconditions { uid: Some(uid.to_owned()), ..Preconditions::default() }
 }
 
 /// How the command line names a token.

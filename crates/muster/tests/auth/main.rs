@@ -410,7 +410,7 @@ fn revoked_credentials_are_refused_from_the_next_request_on() {
     );
     assert_eq!(who(&loose), "401");
     let secret = "{apiVersion: v1, kind: Secret, type: kubernetes.io/service-account-token, \
-                  metadata: {name: kept, annotations: {kubernetes.io/service-account.name: bot}}}";
+                  metadata: {name: kept, finalizers: [example.com/kept], annotations: {kubernetes.io/service-account.name: bot}}}";
     fs::write(dir.join("secret.yaml"), secret).unwrap();
     bench.admin(&["create", "-f", dir.join("secret.yaml").to_str().unwrap()]);
     bench.admin(&["wait", "secret/kept", "--for=jsonpath={.data.token}", "--timeout=30s"]);

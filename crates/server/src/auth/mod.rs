@@ -144,7 +144,10 @@ fn user_of_token(
 ) -> Result<User, String> {
     if let Some(claims) = registry.access.tokens.read(token) {
         let user = claims.user(registry, audiences, now)?;
-        if revoked::contains(registry, &revoked::token_key(&claims.id)) {
+        let is_bound_to_revoked = |it: &Ref| revoked::contains(registry, &revoked::secret_key(&it.uid));
+        if revoked::contains(registry, &revoked::token_key(&claims.id))
+            || claims.secret.as_ref().is_some_and(is_bound_to_revoked)
+        {
             return Err("the token has been revoked".to_owned());
         }
         return Ok(user);

@@ -64,6 +64,12 @@ pub(super) fn token_key(id: &str) -> String {
     format!("token.{id}")
 }
 
+/// Revokes all tokens that are bound to a Secret: by its UID, which stands in the tokens, so that it does not matter what the
+/// Secret holds.
+pub(super) fn secret_key(uid: &str) -> String {
+    format!("secret.{uid}")
+}
+
 /// The key of the entry that revokes the certificates of a user, in the ConfigMap of revoked credentials.
 pub fn revoked_subject_key(user: &str) -> String {
     let digits: String =

@@ -616,6 +616,25 @@ async fn a_revoked_credential_is_refused() {
     assert_eq!(all(), ["eve", "401", "401"]);
 }
 
+/// The tokens of a Secret are revoked by its UID: a finalizer, which keeps a deleted Secret, does not keep them valid.
+#[tokio::test]
+async fn the_tokens_of_a_secret_are_revoked_with_it() {
+    let world = World::new().await;
+    world.create("", "serviceaccounts", "default", json!({"metadata": {"name": "bot"}})).await;
+    let secret = json!({"metadata": {"name": "s", "finalizers": ["example.com/kept"]}});
+    let secret = world.create("", "secrets", "default", secret).await;
+    let bound = json!({"kind": "Secret", "apiVersion": "v1", "name": "s"});
+    let [bound, free] = [json!({"boundObjectRef": bound}), json!({})].map(|it| world.token("bot", it));
+    let is_valid = |token: &str| world.whose(token, token::ISSUER, 0).starts_with("system:serviceaccount:");
+    world.delete(&target("secrets", Some("default"), "s")).await;
+    assert!(is_valid(&bound), "within the leeway");
+    let key = format!("secret.{}", str_at(&secret, "metadata.uid"));
+    let revoked = json!({"metadata": {"name": "muster-revoked-credentials"}, "data": {key: "{}"}});
+    world.create("", "configmaps", "kube-system", revoked).await;
+    assert_eq!(world.whose(&bound, token::ISSUER, 0), "the token has been revoked");
+    assert!(is_valid(&free));
+}
+
 /// One entry revokes all certificates of a user up to a time, recorded or not.
 #[tokio::test]
 async fn the_certificates_of_a_user_are_revoked_by_one_entry() {
