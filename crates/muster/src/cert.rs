@@ -144,10 +144,10 @@ async fn revoke(args: Revoke) -> anyhow::Result<()> {
         let of = || recorded.iter().filter(|it| it.subject == *subject);
         let count = of().filter(|it| !is_kept(it)).count();
         let but = if of().any(is_kept) { ", but for the one in use" } else { "" };
-        println!(
+        print(format_args!(
             "revoked all certificates of {subject:?} issued up to {}{but} ({count} recorded)",
             field(entry, "issuedUntil")
-        );
+        ));
     }
     Ok(())
 }
