@@ -118,6 +118,10 @@ impl Entry {
         self.is_in.store(true, Ordering::Relaxed);
     }
 
+    pub(super) fn is_admitted(&self) -> bool {
+        self.is_in.load(Ordering::Relaxed)
+    }
+
     /// Whether nobody waits for it to begin any more.
     pub(super) fn is_to_end(&self) -> bool {
         let mail = lock(&self.mail);
@@ -255,7 +259,7 @@ impl Pods {
     /// Decides something about those that were let in and have not ended. One is decided about at a time.
     pub(super) fn decide<T>(&self, decide: impl FnOnce(&[&Guest]) -> T) -> T {
         let entries = lock(&self.entries);
-        let is_in = |it: &&Arc<Entry>| it.is_in.load(Ordering::Relaxed) && !lock(&it.shown).has_ended;
+        let is_in = |it: &&Arc<Entry>| it.is_admitted() && !lock(&it.shown).has_ended;
         let guests: Vec<&Guest> = entries.values().filter(is_in).filter_map(|it| it.guest.as_ref()).collect();
         decide(&guests)
     }

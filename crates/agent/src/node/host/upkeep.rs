@@ -264,7 +264,8 @@ impl<R: Runtime> Upkeeper<'_, R> {
         }
     }
 
-    /// All that are here and have not ended. `None` until it is known which they are.
+    /// All that were admitted and have not ended: one that is about to be rejected uses nothing that its eviction would free. `None`
+    /// until it is known which they are.
     fn pods(&self) -> Option<Vec<Arc<core::Pod>>> {
         self.node.pods.mirrors()?;
         // One that had ended when the node began is not known to have until it was looked at.
@@ -272,7 +273,8 @@ impl<R: Runtime> Upkeeper<'_, R> {
             let phase = it.status.as_ref().and_then(|it| it.phase.as_deref());
             matches!(phase, Some("Failed" | "Succeeded"))
         };
-        let shown = self.node.pods.all().into_iter().map(|it| it.shown());
+        let admitted = self.node.pods.all().into_iter().filter(|it| it.is_admitted());
+        let shown = admitted.map(|it| it.shown());
         Some(shown.filter(|it| !it.has_ended && !was_over(&it.object)).map(|it| it.object).collect())
     }
 
