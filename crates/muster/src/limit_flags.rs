@@ -10,10 +10,10 @@ use crate::span;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Limits of the API server")]
 pub(crate) struct LimitFlags {
-    /// Maximal number of concurrent read requests; further ones wait in the queue of their user
+    /// Maximum number of concurrent read requests; further ones wait in the queue of their user
     #[arg(long, value_name = "N", default_value = "400")]
     max_requests_inflight: NonZeroUsize,
-    /// Maximal number of concurrent write requests; further ones wait in the queue of their user
+    /// Maximum number of concurrent write requests; further ones wait in the queue of their user
     #[arg(long, value_name = "N", default_value = "200")]
     max_mutating_requests_inflight: NonZeroUsize,
     /// Time a request waits in the queue before it is answered with 429
@@ -31,10 +31,10 @@ pub(crate) struct LimitFlags {
     /// Interval at which the credentials and permissions of running watches, logs, exec and port-forwards are checked again
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span::parse)]
     reauthorization_interval: Duration,
-    /// Maximal number of concurrent watches; one user has at most a tenth of the default
+    /// Maximum number of concurrent watches; one user has at most a tenth of the default
     #[arg(long, value_name = "N", default_value = "50000")]
     max_watches: NonZeroUsize,
-    /// Maximal number of concurrent connections, as far as the limit on open files allows
+    /// Maximum number of concurrent connections, as far as the limit on open files allows
     #[arg(long, value_name = "N", default_value = "10000")]
     max_connections: NonZeroUsize,
 }

@@ -56,7 +56,7 @@ pub(crate) struct Serving {
     /// and one namespace may use half
     #[arg(long, value_name = "BYTES", default_value = "2Gi", value_parser = size)]
     store_bytes_max: usize,
-    /// Maximal lifetime of service account tokens; without it, tokens that are not bound to an object are valid for a day
+    /// Maximum lifetime of service account tokens; without it, tokens that are not bound to an object are valid for a day
     #[arg(long, value_name = "TIME", value_parser = span::parse)]
     service_account_max_token_expiration: Option<Duration>,
     #[command(flatten)]

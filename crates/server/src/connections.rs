@@ -104,9 +104,9 @@ impl Connections {
         }
     }
 
-    /// Rule: beyond the limit of its address, or of all, a connection makes room for a new one: the unauthenticated one that has been
-    /// idle longest; if there is none, the one that has been idle longest of the user with most connections, unless that user is
-    /// trusted or has few. Of the TLS handshakes under way, the oldest makes room.
+    /// Rule: when its address or the server has too many connections, a new connection evicts another one: the unauthenticated
+    /// connection that has been idle longest; if there is none, the longest idle connection of the user with the most connections,
+    /// unless that user is trusted or has few; else the new one is refused. Too many TLS handshakes evict the oldest handshake.
     pub(crate) fn connect(self: &Arc<Self>, address: IpAddr) -> Option<Permit> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if self.of_address_max <= state.by_address.get(&address).copied().unwrap_or(0) {

@@ -37,8 +37,8 @@ const BYTES_MAX: usize = 512 << 20;
 const BYTES_OF_USER_MAX: usize = 64 << 20;
 const BYTES_RESERVED: usize = 64 << 20;
 
-/// Small responses that wait to be sent: two whole connections of a user. With the stream, the task and buffers some 20 kB each, 4,000
-/// are 80 MB.
+/// Unsent small responses. A user may have as many as the streams of two HTTP/2 connections. At some 20 kB each for stream, task and
+/// buffers, 4,000 take 80 MB.
 const SMALL_RESPONSES_MAX: usize = 4_000;
 const SMALL_RESPONSES_OF_USER_MAX: usize = 500;
 

@@ -134,7 +134,7 @@ impl Watcher {
 
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            // A client that always has an event to read must not outlive its time or its rights.
+            // Checked before every batch: with an event always pending, the timer below is never awaited.
             if self.due_at() <= Instant::now()
                 && let Some(end) = self.on_time(Instant::now())
             {

@@ -439,7 +439,7 @@ impl Writer {
     }
 
     /// Rule: on a full disk the log holds the state and no history, so that a delete frees pages and writes no value. Memory keeps the
-    /// history and watches go on; after a restart a watch from an earlier revision is told to list again.
+    /// history and watches go on; after a restart a watch from an earlier revision gets 410 Expired.
     fn append_compacted(&mut self, outcomes: &[Result<Arc<Event>, CommitError>]) -> Result<(), LogError> {
         let events = events_of(outcomes);
         let Some(forget) = Forget::of(events.iter().map(|it| Forgotten::of(it))) else { return Ok(()) };

@@ -15,8 +15,8 @@ pub trait Log: Send {
     /// Every row, in the order of revisions. What `each` says against one is [`LogError::Damaged`].
     fn load(&mut self, each: Each<'_>) -> Result<(), LogError>;
 
-    /// Comes back when the batch is durable. Commits of the batch whose rows are forgotten with it are not stored. An error means that none of it is, or, with
-    /// [`LogError::Failed`], that nobody knows.
+    /// Returns when the batch is durable. Commits of the batch whose rows are compacted with it are not stored. An error means that
+    /// none of it is durable, or, with [`LogError::Failed`], that it is unknown.
     fn append(&mut self, batch: &[Arc<Event>], forget: Option<&Forget>) -> Result<(), LogError>;
 
     /// Whether there is room on the disk for more than deletes. It may set room aside for those.

@@ -20,6 +20,15 @@ struct Bench {
 }
 
 impl Bench {
+    /// The user that the server authenticates, with kubectl's exit code, or "401".
+    fn whoami(&self, kubeconfig: &Path) -> String {
+        let said = self.says(kubeconfig, &["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]);
+        if said.contains("Unauthorized") || said.contains("must be logged in") {
+            return "401".to_owned();
+        }
+        said
+    }
+
     fn new(name: &str) -> Self {
         let newest = |it: &String| it.split('.').map(|it| it.parse::<u32>().unwrap_or(0)).collect::<Vec<_>>();
         let all = kubectls();
@@ -389,14 +398,7 @@ fn muster(bench: &Bench, args: &[&str], input: &str) -> String {
 fn revoked_credentials_are_refused_from_the_next_request_on() {
     let bench = Bench::new("auth-revoked");
     let dir = &bench.muster.dir;
-    let who = |kubeconfig: &Path| {
-        let said = bench.says(kubeconfig, &["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]);
-        if said.contains("Unauthorized") || said.contains("must be logged in") {
-            "401".to_owned()
-        } else {
-            said
-        }
-    };
+    let who = |kubeconfig: &Path| bench.whoami(kubeconfig);
 
     // Service account tokens: one of its own, and one in a Secret.
     bench.admin(&["create", "serviceaccount", "bot"]);
@@ -479,14 +481,7 @@ fn revoked_credentials_are_refused_from_the_next_request_on() {
 fn a_node_with_many_certificates_is_revoked_by_its_name() {
     let bench = Bench::new("auth-revoked-node");
     let dir = &bench.muster.dir;
-    let who = |kubeconfig: &Path| {
-        let said = bench.says(kubeconfig, &["auth", "whoami", "-o", "jsonpath={.status.userInfo.username}"]);
-        if said.contains("Unauthorized") || said.contains("must be logged in") {
-            "401".to_owned()
-        } else {
-            said
-        }
-    };
+    let who = |kubeconfig: &Path| bench.whoami(kubeconfig);
     let subject = "/O=system:nodes/CN=system:node:evil";
     let certify = |name: &str, requester: &Path| {
         let request = signing_request(dir, name, subject, "kube-apiserver-client-kubelet");

@@ -267,8 +267,8 @@ impl Api {
         }
     }
 
-    /// Rule: a response that waits to be sent is charged to its user, a large one by its bytes, and waits for others of the same
-    /// connection. A client in this process takes a response at once, and is exempt.
+    /// Rule: an unsent response is charged to its user: a small one as one response, a large one by its bytes. A large one also waits
+    /// until enough bytes of earlier responses on its connection are sent. Clients in this process are exempt.
     /// `bytes` is the size of a response that is no stream.
     async fn hold(&self, bytes: Option<usize>, visit: &Visit<'_>) -> Result<Holds, Unsent> {
         let Some(bytes) = bytes else {

@@ -232,7 +232,7 @@ fn what_a_node_serves_with_is_nothing_to_who_believes_the_cluster() {
     }
 }
 
-/// A certificate says when it was issued, whatever its validity begins with.
+/// The issue time is in an extension of its own: `notBefore` is back-dated.
 #[test]
 fn a_client_certificate_carries_its_issue_time() {
     let dir = Dir::new();

@@ -84,7 +84,7 @@ async fn the_verb_that_is_authorized_is_the_verb_that_is_served() {
     }
 }
 
-/// Parameters that are read as booleans, or that only a watch or a log has, and that make no watch of a list.
+/// Query parameters that do not change the verb of a request, whatever their value.
 const OTHER_PARAMETERS: &[&str] = &[
     "allowWatchBookmarks",
     "sendInitialEvents",
