@@ -23,7 +23,7 @@ test: ## Everything that must hold, from formatting to 10,000 simulated worlds
 	bash ci/test
 
 flaky: ## Rerun the built tests RUNS=10 times under load, TESTS=pattern to choose; failures per test
-	RUNS="$(RUNS)" TESTS="$(TESTS)" bash ci/flaky
+	RUNS="$(RUNS)" TESTS="$(TESTS)" JOBS="$(JOBS)" bash ci/flaky
 
 lint: ## Formatting, clippy, and licences, bans and sources of dependencies
 	cargo fmt --all --check
