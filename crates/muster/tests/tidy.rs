@@ -5,6 +5,8 @@
 
 #[path = "tidy/documents.rs"]
 mod documents;
+#[path = "tidy/language.rs"]
+mod language;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,0 +1,429 @@
+//! The names of the code base: one type name for one thing, the field's words, and modules without import cycles.
+//!
+//! Each check counts, and the count must not exceed its bound. Lower a bound when its count has fallen; never raise one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Tree, first_word, nothing_wrong, repository};
+
+/// Percentage of types that share their name with another type of the workspace. The aim is 20.
+const SHARED_PERCENT_MAX: usize = 57;
+
+/// Type names that one crate declares more than once, summed over all crates.
+const DECLARED_TWICE_MAX: usize = 142;
+
+/// Occurrences of banned words in identifiers.
+const BANNED_MAX: usize = 2205;
+
+/// Top-level modules that are part of an import cycle, by crate. A crate that is not listed has none.
+const IN_CYCLES_MAX: &[(&str, usize)] =
+    &[("agent", 6), ("control", 2), ("engine", 9), ("muster", 2), ("server", 28), ("sim", 6)];
+
+/// Type names that every module may declare for itself, because they are always written with their module.
+const ALLOWED_TWICE: [&str; 7] = ["Args", "Call", "Config", "Error", "Fact", "Node", "Pod"];
+
+/// Words for which Kubernetes or Rust has a better one; docs/glossary.md has it.
+const BANNED: [&str; 24] = [
+    "anew",
+    "brought",
+    "course",
+    "deed",
+    "deeds",
+    "doer",
+    "door",
+    "doors",
+    "guest",
+    "guests",
+    "inquiries",
+    "inquiry",
+    "knower",
+    "look",
+    "looks",
+    "room",
+    "rooms",
+    "sieve",
+    "taken",
+    "tell",
+    "tells",
+    "told",
+    "upkeep",
+    "witness",
+];
+
+#[test]
+fn few_types_share_their_name() {
+    let tree = repository();
+    let percent = shared_percent(&tree);
+    println!("{percent} % of the types share their name with another type (at most {SHARED_PERCENT_MAX} %)");
+    nothing_wrong(above("types that share their name, in percent", percent, SHARED_PERCENT_MAX, Vec::new()));
+}
+
+#[test]
+fn no_more_type_names_are_declared_twice_in_a_crate() {
+    let found = declared_twice(&repository());
+    println!("{} type names are declared twice in a crate (at most {DECLARED_TWICE_MAX})", found.len());
+    nothing_wrong(above("type names declared twice in a crate", found.len(), DECLARED_TWICE_MAX, found));
+}
+
+#[test]
+fn no_more_banned_words_are_used_in_identifiers() {
+    let found = banned(&repository());
+    println!("{} banned words in identifiers (at most {BANNED_MAX})", found.len());
+    nothing_wrong(above("banned words in identifiers", found.len(), BANNED_MAX, found));
+}
+
+#[test]
+fn no_more_modules_are_in_import_cycles() {
+    let found = in_cycles(&repository());
+    for (krate, modules) in &found {
+        println!("{krate}: {} modules in import cycles: {}", modules.len(), modules.join(", "));
+    }
+    nothing_wrong(cycles_above(found, IN_CYCLES_MAX));
+}
+
+fn above(what: &str, count: usize, most: usize, found: Vec<String>) -> Vec<String> {
+    if count <= most {
+        return Vec::new();
+    }
+    let mut complaints =
+        vec![format!("{what}: {count}, and at most {most} are allowed; docs/glossary.md has the names")];
+    complaints.extend(found);
+    complaints
+}
+
+fn cycles_above(found: BTreeMap<String, Vec<String>>, bounds: &[(&str, usize)]) -> Vec<String> {
+    let bound = |krate: &str| bounds.iter().find(|(name, _)| *name == krate).map_or(0, |(_, most)| *most);
+    let too_many = found.into_iter().filter(|(krate, modules)| bound(krate) < modules.len());
+    let complaint = |(krate, modules): (String, Vec<String>)| {
+        let most = bound(&krate);
+        format!("{krate}: {} modules in import cycles, at most {most}: {}", modules.len(), modules.join(", "))
+    };
+    too_many.map(complaint).collect()
+}
+
+/// A source file of a crate that is not compiled for tests alone, up to its tests.
+struct Source<'a> {
+    krate: &'a str,
+    path: &'a str,
+    /// The names of its module and of those around it, without the crate.
+    module: Vec<&'a str>,
+    text: &'a str,
+}
+
+fn sources(tree: &Tree) -> Vec<Source<'_>> {
+    const TESTS: &str = "#[cfg(test)]\nmod tests {";
+    let mut found = Vec::new();
+    for (path, text) in tree.under("crates/").filter(|(path, _)| path.ends_with(".rs")) {
+        let Some((krate, inside)) = path["crates/".len()..].split_once("/src/") else { continue };
+        let inside = inside.trim_end_matches(".rs").trim_end_matches("/mod");
+        let module: Vec<&str> = inside.split('/').filter(|it| !matches!(*it, "lib" | "main")).collect();
+        let text = text.split(TESTS).next().unwrap_or_default();
+        found.push(Source { krate, path, module, text });
+    }
+    let for_tests: BTreeSet<String> = found.iter().flat_map(modules_for_tests).collect();
+    let is_for_tests = |source: &Source<'_>| {
+        let name = format!("{}::{}::", source.krate, source.module.join("::"));
+        source.module.contains(&"tests") || for_tests.iter().any(|it| name.starts_with(it.as_str()))
+    };
+    found.retain(|it| !is_for_tests(it));
+    found
+}
+
+/// The modules that a file declares for tests only, as `crate::module::`.
+fn modules_for_tests(source: &Source<'_>) -> Vec<String> {
+    let lines: Vec<&str> = source.text.lines().map(str::trim).collect();
+    let for_tests = lines.windows(2).filter(|it| it[0] == "#[cfg(test)]");
+    let declared =
+        for_tests.filter_map(|it| it[1].trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'));
+    let path = |name: &str| {
+        let parts = std::iter::once(source.krate).chain(source.module.iter().copied()).chain([name]);
+        parts.map(|it| format!("{it}::")).collect()
+    };
+    declared.map(path).collect()
+}
+
+/// Types by crate and name, with the files that declare them.
+fn types(tree: &Tree) -> BTreeMap<(&str, &str), Vec<&str>> {
+    let mut types: BTreeMap<_, Vec<&str>> = BTreeMap::new();
+    for source in sources(tree) {
+        for name in source.text.lines().filter_map(declared_type) {
+            types.entry((source.krate, name)).or_default().push(source.path);
+        }
+    }
+    types
+}
+
+/// The name of the type that a line declares. Associated types and types within functions are indented, and left out.
+fn declared_type(line: &str) -> Option<&str> {
+    let mut words = line.split(' ').skip_while(|it| it.starts_with("pub"));
+    matches!(words.next()?, "struct" | "enum" | "trait" | "type")
+        .then(|| words.next().and_then(first_word))
+        .flatten()
+}
+
+/// Of a hundred types, so many have a name that is declared elsewhere too.
+fn shared_percent(tree: &Tree) -> usize {
+    let mut by_name: BTreeMap<&str, usize> = BTreeMap::new();
+    for ((_, name), paths) in types(tree) {
+        *by_name.entry(name).or_default() += paths.len();
+    }
+    let all: usize = by_name.values().sum();
+    let shared: usize = by_name.values().filter(|it| 1 < **it).sum();
+    (100 * shared).checked_div(all).unwrap_or(0)
+}
+
+fn declared_twice(tree: &Tree) -> Vec<String> {
+    let twice =
+        types(tree).into_iter().filter(|((_, name), paths)| 1 < paths.len() && !ALLOWED_TWICE.contains(name));
+    twice
+        .map(|((krate, name), paths)| format!("{krate}: {name} is declared in {}", paths.join(", ")))
+        .collect()
+}
+
+fn banned(tree: &Tree) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for source in sources(tree) {
+        for (line, token) in tokens(source.text) {
+            if let Some(word) = words(token).into_iter().find(|it| BANNED.contains(&it.as_str())) {
+                complaints.push(format!("{}:{line}: {token} says {word}", source.path));
+            }
+        }
+    }
+    complaints
+}
+
+/// `set`, `key` and `2` of `setKey_2`, and of `SetKey_2`.
+fn words(identifier: &str) -> Vec<String> {
+    let mut words: Vec<String> = vec![String::new()];
+    let mut after_lowercase = false;
+    for it in identifier.chars() {
+        if it == '_' || (it.is_uppercase() && after_lowercase) {
+            words.push(String::new());
+        }
+        after_lowercase = it.is_lowercase() || it.is_numeric();
+        if it != '_' {
+            words.last_mut().expect("there is one").extend(it.to_lowercase());
+        }
+    }
+    words
+}
+
+/// For each crate, the top-level modules that import each other in a circle.
+fn in_cycles(tree: &Tree) -> BTreeMap<String, Vec<String>> {
+    let sources = sources(tree);
+    let mut imports: BTreeMap<&str, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
+    for source in &sources {
+        if let Some(top) = source.module.first().filter(|it| **it != "bin") {
+            imports.entry(source.krate).or_default().entry(top).or_default();
+        }
+    }
+    for source in &sources {
+        let Some(top) = source.module.first() else { continue };
+        let Some(modules) = imports.get_mut(source.krate) else { continue };
+        let known: BTreeSet<&str> = modules.keys().copied().collect();
+        let imported = names_at_the_root(source).into_iter().filter(|it| it != top && known.contains(it));
+        modules.entry(top).or_default().extend(imported);
+    }
+    let mut cycles = BTreeMap::new();
+    for (krate, modules) in imports {
+        let is_in_cycle = |module: &str| reached_from(module, &modules).contains(module);
+        let found: Vec<String> =
+            modules.keys().filter(|it| is_in_cycle(it)).map(|it| (*it).to_owned()).collect();
+        if !found.is_empty() {
+            cycles.insert(krate.to_owned(), found);
+        }
+    }
+    cycles
+}
+
+/// What can be reached from a module in one import or more.
+fn reached_from<'a>(module: &str, imports: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
+    let mut reached = BTreeSet::new();
+    let mut left: Vec<&str> = imports.get(module).into_iter().flatten().copied().collect();
+    while let Some(next) = left.pop() {
+        if reached.insert(next) {
+            left.extend(imports.get(next).into_iter().flatten());
+        }
+    }
+    reached
+}
+
+/// The first names of all paths that begin at the crate's root: with `crate::`, or with enough of `super::`.
+fn names_at_the_root<'a>(source: &Source<'a>) -> Vec<&'a str> {
+    let tokens: Vec<&str> = tokens(source.text).into_iter().map(|(_, token)| token).collect();
+    let mut names = Vec::new();
+    let mut at = 0;
+    while at < tokens.len() {
+        let mut supers = 0;
+        while tokens.get(at) == Some(&"super") && tokens.get(at + 1) == Some(&"::") {
+            supers += 1;
+            at += 2;
+        }
+        let is_root = match tokens.get(at) {
+            Some(&"crate") if tokens.get(at + 1) == Some(&"::") => {
+                at += 2;
+                true
+            }
+            _ => 0 < supers && supers == source.module.len(),
+        };
+        if is_root {
+            names.extend(first_names(&tokens[at..]));
+        }
+        at += 1;
+    }
+    names
+}
+
+/// `a` of `a::b`; `a` and `b` of `{a::c, b}`.
+fn first_names<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
+    if tokens.first() != Some(&"{") {
+        return tokens.first().copied().into_iter().collect();
+    }
+    let mut names = Vec::new();
+    let mut depth = 0;
+    let mut is_first = true;
+    for token in tokens {
+        match *token {
+            "{" => depth += 1,
+            "}" => depth -= 1,
+            "," if depth == 1 => is_first = true,
+            name if is_first && depth == 1 => {
+                names.push(name);
+                is_first = false;
+            }
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    names
+}
+
+/// Identifiers, `::` and single other characters with their lines, without comments and literals.
+fn tokens(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let (mut rest, mut line) = (text, 1);
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
+            '"' => string_length(rest),
+            'r' if rest.starts_with("r\"") || rest.starts_with("r#\"") => raw_string_length(rest),
+            '\'' => char_length(rest),
+            it if it.is_alphabetic() || it == '_' => {
+                let length = rest.find(|it: char| !it.is_alphanumeric() && it != '_').unwrap_or(rest.len());
+                found.push((line, &rest[..length]));
+                length
+            }
+            it if it.is_whitespace() => it.len_utf8(),
+            it => {
+                let length = if rest.starts_with("::") { 2 } else { it.len_utf8() };
+                found.push((line, &rest[..length]));
+                length
+            }
+        };
+        line += rest[..length].matches('\n').count();
+        rest = &rest[length..];
+    }
+    found
+}
+
+fn string_length(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, it) in text.char_indices().skip(1) {
+        match it {
+            '"' if !escaped => return at + 1,
+            '\\' => escaped = !escaped,
+            _ => escaped = false,
+        }
+    }
+    text.len()
+}
+
+fn raw_string_length(text: &str) -> usize {
+    let hashes = text[1..].chars().take_while(|it| *it == '#').count();
+    let begin = 2 + hashes;
+    let end = format!("\"{}", "#".repeat(hashes));
+    text[begin..].find(&end).map_or(text.len(), |it| begin + it + end.len())
+}
+
+/// A character, or the mark of a lifetime.
+fn char_length(text: &str) -> usize {
+    let mut chars = text.char_indices().skip(1);
+    match (chars.next(), chars.next()) {
+        (Some((_, '\\')), Some((at, _))) => text[at + 1..].find('\'').map_or(1, |it| at + 1 + it + 1),
+        (Some(_), Some((at, '\''))) => at + 1,
+        _ => 1,
+    }
+}
+
+mod can_fail {
+    use super::*;
+
+    #[test]
+    fn types_that_share_their_name() {
+        let tree = Tree::of(&[
+            (
+                "crates/a/src/lib.rs",
+                "pub struct Line;\nenum Other {}\nimpl X for Other {\n    type Line = u8;\n}\n",
+            ),
+            (
+                "crates/b/src/x.rs",
+                "pub(crate) struct Line<S> {\n}\n#[cfg(test)]\nmod tests {\nstruct Other;\n",
+            ),
+            ("crates/b/src/tests/y.rs", "struct Other;\n"),
+            ("crates/b/src/lib.rs", "#[cfg(test)]\nmod stage;\ntype Plain = u8;\n"),
+            ("crates/b/src/stage.rs", "struct Other;\n"),
+        ]);
+        assert_eq!(shared_percent(&tree), 50);
+        assert_eq!(
+            above("types", 57, 56, Vec::new()),
+            ["types: 57, and at most 56 are allowed; docs/glossary.md has the names"]
+        );
+        assert!(above("types", 56, 56, Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn type_names_that_a_crate_declares_twice() {
+        let tree = Tree::of(&[
+            ("crates/a/src/x.rs", "pub struct Line;\nstruct Pod;\n"),
+            ("crates/a/src/y.rs", "enum Line {}\nstruct Pod;\n"),
+            ("crates/b/src/lib.rs", "struct Line;\n"),
+        ]);
+        assert_eq!(declared_twice(&tree), ["a: Line is declared in crates/a/src/x.rs, crates/a/src/y.rs"]);
+    }
+
+    #[test]
+    fn identifiers_with_banned_words() {
+        let code = "// a door\nfn open_door() {\n    let Doors = \"door\"; lookup(); outdoor; let c = '\\''; doer()\n}\n";
+        let tree = Tree::of(&[("crates/a/src/lib.rs", code), ("crates/a/tests/x.rs", "fn door() {}\n")]);
+        assert_eq!(
+            banned(&tree),
+            [
+                "crates/a/src/lib.rs:2: open_door says door",
+                "crates/a/src/lib.rs:3: Doors says doors",
+                "crates/a/src/lib.rs:3: doer says doer",
+            ]
+        );
+    }
+
+    #[test]
+    fn modules_that_import_each_other() {
+        let tree = Tree::of(&[
+            ("crates/a/src/lib.rs", "mod one;\nmod two;\nmod three;\nmod four;\n"),
+            ("crates/a/src/one.rs", "use crate::{\n    two::{Two, three},\n    four,\n};\n"),
+            ("crates/a/src/two/mod.rs", "// crate::four\n"),
+            ("crates/a/src/two/inner.rs", "fn f() { super::super::three::g() }\n"),
+            ("crates/a/src/three.rs", "use super::one::One;\n"),
+            ("crates/a/src/four.rs", "use self::three;\n"),
+        ]);
+        let found = in_cycles(&tree);
+        let modules = ["one", "three", "two"].map(str::to_owned).to_vec();
+        assert_eq!(found, BTreeMap::from([("a".to_owned(), modules)]));
+        assert_eq!(
+            cycles_above(found.clone(), &[("a", 2)]),
+            ["a: 3 modules in import cycles, at most 2: one, three, two"]
+        );
+        assert!(cycles_above(found, &[("a", 3)]).is_empty());
+    }
+}
