@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
+use crate::defaulting::TEMPLATE_GENERATION;
 use crate::kinds::Kind;
 use crate::object::{self, is_set, map_mut};
-use crate::registry::prepare::TEMPLATE_GENERATION;
 
 #[derive(Debug)]
 pub(crate) struct Door {

@@ -6,14 +6,14 @@ mod scalar;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::admit::Cause;
 use crate::context::{Context, FieldValidation};
+use crate::go_format;
 use crate::kinds::group_version;
 use crate::object::str_at;
-use crate::patch::go;
 use crate::protobuf;
 use crate::refusal::Refusal;
 use crate::types::{self, Type};
+use crate::validation::Cause;
 use read::Notes;
 
 pub(crate) use read::{VALUES_BYTES_MAX, values_bytes};
@@ -167,7 +167,7 @@ pub(crate) fn applied(body: &[u8]) -> Result<(Value, Vec<String>), Refusal> {
         (Value::Null, twice) => Ok((Value::Object(Map::new()), twice)),
         (other, _) => Err(bad(format!(
             "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {} into Go value of type map[string]interface {{}}",
-            go::json_type_of(&other)
+            go_format::json_type_of(&other)
         ))),
     }
 }
@@ -296,7 +296,7 @@ fn unfit(expected: Gvk<'_>, kind: &str, why: &str) -> Refusal {
 }
 
 fn unfit_patch(object: &Value, why: &str) -> Refusal {
-    let value = Value::from(go::cut(object.to_string()));
+    let value = Value::from(go_format::cut(object.to_string()));
     let message = format!("Invalid value: {value}: {why}");
     Refusal::invalid_patch(Cause { reason: "FieldValueInvalid", field: "patch".into(), message })
 }

@@ -2,10 +2,9 @@
 //!
 //! A request goes this way: `http` (bytes) → `route` (what the path means) → `auth` (who asks) → `decode` and `convert`
 //! (the object) → `registry` (the rules of reading and writing, the same for every kind) → the store. What differs from kind to kind stands in the table of
-//! `kinds`: its defaults and checks are in `admit`, what `kubectl get` shows in `columns`.
+//! `kinds`: its defaults are in `defaulting`, its checks in `validation`, what `kubectl get` shows in `columns`.
 
 mod admission;
-mod admit;
 mod agents;
 mod answer;
 mod audit;
@@ -16,12 +15,14 @@ mod context;
 mod convert;
 mod data;
 mod decode;
+mod defaulting;
 mod discovery;
 mod document;
 mod door;
 mod drain;
 mod fields;
 mod flow_control;
+mod go_format;
 mod headers;
 mod health;
 mod http;
@@ -41,6 +42,7 @@ mod route;
 mod selector;
 mod standing;
 mod types;
+mod validation;
 mod view;
 mod watch;
 

@@ -3,8 +3,8 @@
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use crate::admit::Cause;
 use crate::kinds::{Kind, join};
+use crate::validation::Cause;
 
 #[derive(Debug)]
 pub(crate) struct Refusal {

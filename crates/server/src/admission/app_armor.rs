@@ -4,9 +4,9 @@
 use serde_json::{Value, json};
 
 use super::Attempt;
-use crate::admit::check::is_app_armor_profile;
 use crate::context::Context;
 use crate::object::str_at;
+use crate::validation::is_app_armor_profile;
 
 const PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 

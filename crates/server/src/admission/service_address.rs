@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Attempt, Operation};
-use crate::admit::Cause;
 use crate::context::Context;
 use crate::kinds::Kind;
 use crate::object::{self, is_set, list, map_mut, str_at};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::selector::Selector;
+use crate::validation::Cause;
 
 /// 10.96.0.0/16. The first address is the server's own.
 const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);

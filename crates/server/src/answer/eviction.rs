@@ -6,7 +6,6 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::success;
-use crate::admit::selects;
 use crate::context::Context;
 use crate::http::Api;
 use crate::kinds::Kind;
@@ -15,6 +14,7 @@ use crate::refusal::Refusal;
 use crate::registry::{DeleteOptions, Propagation, Registry};
 use crate::route::{Part, Target};
 use crate::selector::Selector;
+use crate::validation::selects;
 
 /// As upstream's `MaxDisruptedPodSize`: more evictions than that, unconfirmed, mean that no one keeps the budget.
 const DISRUPTED_MAX: usize = 2000;

@@ -14,7 +14,6 @@ use super::bootstrap::FOR_NODE;
 use super::deed::{Deed, Resource};
 use super::user::{MASTERS, User, node_name};
 use super::{addresses, authorize, revoked};
-use crate::admit::Cause;
 use crate::context::Context;
 use crate::kinds::Kind;
 use crate::object::{self, is_set, list, str_at};
@@ -23,6 +22,7 @@ use crate::refusal::Refusal;
 use crate::registry::{DeleteOptions, Registry};
 use crate::route::{Part, Target};
 use crate::selector::Selector;
+use crate::validation::Cause;
 
 pub(super) const GROUP: &str = "certificates.k8s.io";
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";

@@ -6,12 +6,12 @@ use super::deed::{Deed, On, Resource};
 use super::rule::Rule;
 use super::user::User;
 use super::{authorize, token, user_of_token};
-use crate::admit::Cause;
 use crate::context::Context;
 use crate::object::{self, is_set, list, map_mut, str_at};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::route::Target;
+use crate::validation::Cause;
 
 /// SelfSubjectReview: `kubectl auth whoami`.
 pub(crate) fn of_self(context: &Context, mut review: Value) -> Value {

@@ -4,13 +4,13 @@ use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::token::{Claims, ISSUER, Ref};
-use crate::admit::Cause;
 use crate::context::Context;
 use crate::kinds::Kind;
 use crate::object::{self, is_set, list, str_at};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::route::Target;
+use crate::validation::Cause;
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::admit::names;
+use crate::validation::names;
 
 /// Everyone who showed who they are, and everyone who did not.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::path::{Element, Item, order};
 use super::set::Set;
-use crate::patch::go;
+use crate::go_format;
 use crate::types::{Field, Keys, MapKind, Presence, Shape, Type};
 
 /// How a shape is owned.
@@ -415,12 +415,12 @@ impl Check {
                 self.say(&format!("expected boolean, got {}", held(value)));
             }
             (Shape::Int32 | Shape::Int64, _) if !value.is_number() => {
-                self.say(&format!("expected numeric (int or float), got {}", go::type_of(value)));
+                self.say(&format!("expected numeric (int or float), got {}", go_format::type_of(value)));
             }
             (Shape::String | Shape::Bytes | Shape::Time | Shape::MicroTime, _) if !value.is_string() => {
                 self.say(&format!(
                     "expected string, got &value.valueUnstructured{{Value:{}}}",
-                    go::syntax(value)
+                    go_format::syntax(value)
                 ));
             }
             (Shape::Quantity | Shape::IntOrString, Value::Array(_) | Value::Object(_)) => {
@@ -463,7 +463,7 @@ impl Check {
 
 /// How Go prints the value together with what holds it.
 fn held(value: &Value) -> String {
-    format!("&{{{}}}", go::text(value))
+    format!("&{{{}}}", go_format::text(value))
 }
 
 /// The items of a list by what tells them apart, in the order of their keys. What cannot be told apart is together.

@@ -20,7 +20,6 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::reply::{TEXT, respond, with_body};
 use super::{Api, Asked, Response};
-use crate::admit::Cause;
 use crate::agents::{self, AgentError, Agents, Place};
 use crate::auth::{self, Deed, Reauthorization, Resource};
 use crate::connections::Client;
@@ -31,6 +30,7 @@ use crate::object::{self, is_set, list, str_at};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::route::{Part, Target};
+use crate::validation::Cause;
 
 /// What an agent says of why it refuses.
 pub(super) const REFUSAL_BYTES_MAX: usize = 64 << 10;

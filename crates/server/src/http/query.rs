@@ -7,13 +7,13 @@ use hyper::Uri;
 use muster_store::Revision;
 use serde_json::{Value, json};
 
-use crate::admit::Cause;
 use crate::context::{FieldValidation, MANAGER_BYTES_MAX};
 use crate::kinds::Kind;
 use crate::object::{self, str_at};
 use crate::refusal::Refusal;
 use crate::registry::{Continue, DeleteOptions, From, ListOptions, Propagation};
 use crate::selector::Selector;
+use crate::validation::Cause;
 use crate::watch;
 
 /// The parameters of a request.

@@ -1,8 +1,8 @@
 //! The values that a type with a name may have: `kubectl explain` lists them. The crates that the table of types is made
 //! from do not say them, so they stand here, under Go's name of the type.
 
-use crate::admit::check::authority::USAGES;
-use crate::admit::check::volume::HOST_PATH_TYPES;
+use crate::validation::authority::USAGES;
+use crate::validation::volume::HOST_PATH_TYPES;
 
 pub(super) fn of(go_type: &str) -> Option<&'static [&'static str]> {
     let at = VALUES.binary_search_by(|(name, _)| name.cmp(&go_type)).ok()?;

@@ -1,6 +1,5 @@
 //! The ways to change an object without sending it whole.
 
-pub(crate) mod go;
 mod json;
 mod merge;
 mod strategic;
@@ -10,10 +9,11 @@ mod tests;
 
 use serde_json::Value;
 
-use crate::admit::Cause;
 use crate::decode::{self, Gvk};
+use crate::go_format;
 use crate::refusal::Refusal;
 use crate::types::{self, Shape};
+use crate::validation::Cause;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchType {
@@ -61,7 +61,7 @@ impl PatchType {
         let mut object = object.clone();
         let (patch, mut complaints) = decode::patch(body).map_err(|error| self.undecodable(&error))?;
         let mismatch = |patch: &Value, expected: &str| {
-            let got = go::json_type_of(patch);
+            let got = go_format::json_type_of(patch);
             self.undecodable(&format!("json: cannot unmarshal {got} into Go value of type {expected}"))
         };
         match (self, patch) {
@@ -95,7 +95,7 @@ impl PatchType {
                 let shape = types::of(of.group, of.version, of.kind).map_or(Shape::Any, Shape::Object);
                 object = Value::Object(strategic::merge(original, patch.clone(), shape)?);
                 if let Some(why) = strategic::misfit(shape, &object) {
-                    let patch = Value::String(go::text(&Value::Object(patch)));
+                    let patch = Value::String(go_format::text(&Value::Object(patch)));
                     return Err(Refusal::invalid_patch(Cause::invalid("patch", &patch, &why)));
                 }
             }

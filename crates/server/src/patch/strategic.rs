@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value};
 
-use super::go;
+use crate::go_format;
 use crate::refusal::Refusal;
 use crate::types::{Field, Patch, Shape};
 
@@ -87,11 +87,11 @@ pub(super) fn merge(mut original: Entries, mut patch: Entries, shape: Shape) -> 
 }
 
 fn unknown_directive(directive: &Value, patch: &Entries) -> Error {
-    let patch = go::text(&Value::Object(patch.clone()));
+    let patch = go_format::text(&Value::Object(patch.clone()));
     let directive = match directive.as_str() {
         Some(text) => text.to_owned(),
         None if directive.is_null() => "%!s(<nil>)".to_owned(),
-        None => format!("%!s({}={})", go::type_of(directive), go::text(directive)),
+        None => format!("%!s({}={})", go_format::type_of(directive), go_format::text(directive)),
     };
     Error::Other(format!("unknown patch type: {directive} in map: {patch}"))
 }
@@ -184,8 +184,8 @@ fn refuse_other_order(patch: &[Value], order: &[Value], key: Option<&str>) -> Re
     if at < left.len() && order.len() <= order_at {
         return Err(Error::Other(format!(
             "The order in patch list:\n{}\n doesn't match {ORDER} list:\n{}\n",
-            go::text(&Value::Array(patch.to_vec())),
-            go::text(&Value::Array(order.to_vec()))
+            go_format::text(&Value::Array(patch.to_vec())),
+            go_format::text(&Value::Array(order.to_vec()))
         )));
     }
     Ok(())
@@ -363,13 +363,13 @@ fn position(items: &[Value], key: &str, name: &Value) -> Result<Option<usize>, E
 fn key_of<'a>(item: &'a Value, key: &str) -> Result<&'a Value, Error> {
     let Value::Object(entries) = item else { return Err(bad_type("map[string]interface {}", item)) };
     let missing =
-        || Error::Other(format!("map: {} does not contain declared merge key: {key}", go::text(item)));
+        || Error::Other(format!("map: {} does not contain declared merge key: {key}", go_format::text(item)));
     entries.get(key).ok_or_else(missing)
 }
 
 /// Whether the items are objects. All must be alike, and none a list.
 fn are_maps(old: &[Value], patch: &[Value]) -> Result<bool, Error> {
-    let mut kinds = old.iter().chain(patch).map(go::type_of);
+    let mut kinds = old.iter().chain(patch).map(go_format::type_of);
     let Some(first) = kinds.next() else {
         return Err(Error::Other("no elements in any of the given slices".to_owned()));
     };
@@ -380,15 +380,15 @@ fn are_maps(old: &[Value], patch: &[Value]) -> Result<bool, Error> {
         let (old, patch) = (Value::Array(old.to_vec()), Value::Array(patch.to_vec()));
         return Err(Error::Other(format!(
             "list element types are not identical: [{} {}]",
-            go::text(&old),
-            go::text(&patch)
+            go_format::text(&old),
+            go_format::text(&patch)
         )));
     }
     Ok(first == "map[string]interface {}")
 }
 
 fn bad_type(expected: &str, got: &Value) -> Error {
-    let got = if got.is_null() { "%!s(<nil>)" } else { go::type_of(got) };
+    let got = if got.is_null() { "%!s(<nil>)" } else { go_format::type_of(got) };
     Error::Other(format!("expected a {expected}, but received a {got}"))
 }
 
@@ -433,7 +433,7 @@ fn items_of(shape: Shape, name: &str) -> Result<(Shape, Strategy), Error> {
 /// Why Go cannot make an object of this shape from what the patch made, if it cannot: in this one way of patching it
 /// reads values, not text, and words what is wrong with them in its own way.
 pub(super) fn misfit(shape: Shape, value: &Value) -> Option<String> {
-    let kind = match go::type_of(value) {
+    let kind = match go_format::type_of(value) {
         "map[string]interface {}" => "map",
         "[]interface {}" => "slice",
         plain => plain,

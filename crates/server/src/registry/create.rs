@@ -1,7 +1,6 @@
 //! New objects. Upstream: the create handler, `BeforeCreate` and the registry's `Create`.
 
 use bytes::Bytes;
-use jiff::Timestamp;
 use muster_store::{Expect, Revision};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -11,7 +10,7 @@ use crate::admission::{self, Attempt, Operation};
 use crate::auth;
 use crate::context::Context;
 use crate::fields;
-use crate::kinds::{Kind, Status};
+use crate::kinds::Kind;
 use crate::object::{self, is_set, map_mut, str_at};
 use crate::refusal::Refusal;
 use crate::route::{Part, Target};
@@ -55,7 +54,7 @@ impl Registry {
         dedup_owners(context, &mut object);
         let prefix = str_at(&object, "metadata.generateName").to_owned();
         let is_named = is_set(&object["metadata"]["name"]);
-        prepare(kind, &mut object, context.now);
+        kind.prepare_for_create(&mut object, context.now);
         for _ in 0..NAMES_MAX {
             if !is_named && !prefix.is_empty() {
                 object["metadata"]["name"] = json!(format!("{prefix}{}", suffix()));
@@ -136,23 +135,6 @@ pub(super) fn begin(kind: &Kind, namespace: Option<&str>, object: &mut Value) ->
         }
     }
     Ok(())
-}
-
-/// Fills in what the server alone says of a new object.
-fn prepare(kind: &Kind, object: &mut Value, now: Timestamp) {
-    let meta = map_mut(object, "metadata");
-    meta.insert("uid".into(), json!(Uuid::new_v4().to_string()));
-    meta.insert("creationTimestamp".into(), json!(object::time(now)));
-    if kind.generation.is_some() {
-        meta.insert("generation".into(), json!(1));
-    }
-    match kind.status {
-        Status::Plain | Status::ApartButCreated => {}
-        Status::Apart(initial) => {
-            object["status"] = serde_json::from_str(initial).expect("the table of kinds holds JSON");
-        }
-    }
-    (kind.prepare)(object, None, Part::Whole);
 }
 
 /// Five letters that make no words, as upstream.

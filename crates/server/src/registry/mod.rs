@@ -10,8 +10,6 @@ mod delete;
 mod heads;
 mod housekeeping;
 mod list;
-pub(crate) mod prepare;
-mod reset;
 mod update;
 
 use std::sync::atomic::AtomicBool;
@@ -25,7 +23,6 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use crate::admission;
-use crate::admit::{self, check::Write};
 use crate::auth::Access;
 use crate::context::Context;
 use crate::kinds::Kind;
@@ -34,6 +31,7 @@ use crate::object::str_at;
 use crate::refusal::Refusal;
 use crate::route::Target;
 use crate::selector::Selector;
+use crate::validation::Write;
 
 use self::commit::Commit;
 pub(crate) use self::create::suffix;
@@ -222,7 +220,7 @@ fn dedup_owners(context: &Context, object: &mut Value) {
 
 fn check(context: &Context, target: &Target, new: &Value, old: Option<&Value>) -> Result<(), Refusal> {
     let write = Write { new, old, part: target.part };
-    let causes = admit::check(target.kind, &write);
+    let causes = target.kind.validate(&write);
     if !causes.is_empty() {
         return Err(Refusal::invalid(target.kind, &target.name, &causes));
     }

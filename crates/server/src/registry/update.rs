@@ -6,14 +6,14 @@ use bytes::Bytes;
 use muster_store::{Expect, Record};
 use serde_json::{Value, json};
 
-use super::{ATTEMPTS_MAX, Commit, Registry, check, create, dedup_owners, reset};
+use super::{ATTEMPTS_MAX, Commit, Registry, check, create, dedup_owners};
 use crate::admission::{self, Attempt, Operation};
-use crate::admit::Cause;
 use crate::auth::{self, Deed};
 use crate::context::Context;
 use crate::object::{self, is_set, list, map_mut, str_at};
 use crate::refusal::Refusal;
 use crate::route::{Part, Target};
+use crate::validation::Cause;
 use crate::{convert, decode, fields};
 
 const MODIFIED: &str =
@@ -194,7 +194,7 @@ impl Registry {
         admission::mutate(self, context, attempt, &mut new).await?;
         dedup_owners(context, &mut new);
         refuse_stale(target, &new, &old)?;
-        prepare(target, &mut new, &old);
+        target.kind.prepare_for_update(target.part, &mut new, &old);
         check(context, target, &new, Some(&old))?;
         let charge = admission::validate(self, context, attempt, &new).await?;
         if is_same(&new, &old) {
@@ -225,30 +225,6 @@ fn may_create_too(registry: &Registry, context: &Context, target: &Target) -> Re
         ..auth::Resource::default()
     };
     auth::allow(registry, &context.user, &Deed::resource("create", resource)).map(drop)
-}
-
-/// Sets server-owned fields from the stored object and the subresource being written. Upstream: `BeforeUpdate` and the
-/// strategy's `PrepareForUpdate`.
-pub(super) fn prepare(target: &Target, new: &mut Value, old: &Value) {
-    let kind = target.kind;
-    reset::fields(kind, target.part, new, old);
-    new["apiVersion"] = json!(kind.stored().api_version());
-    new["kind"] = json!(kind.kind);
-    let (meta, stood) = (map_mut(new, "metadata"), &old["metadata"]);
-    // What is left out stays; another value than the one that stands is refused with the checks.
-    for name in ["uid", "deletionGracePeriodSeconds"] {
-        if !meta.get(name).is_some_and(is_set) {
-            match stood.get(name) {
-                Some(value) => drop(meta.insert(name.into(), value.clone())),
-                None => drop(meta.remove(name)),
-            }
-        }
-    }
-    (kind.prepare)(new, Some(old), target.part);
-    // A scheduler does not change what its pod is asked to be.
-    if target.part != Part::Binding && kind.counts(new, old) {
-        new["metadata"]["generation"] = json!(old["metadata"]["generation"].as_u64().unwrap_or(0) + 1);
-    }
 }
 
 /// The writer may say which version of the object it replaces, and for some kinds must.

@@ -1,6 +1,6 @@
 //! Label selectors: `a=b, c!=d, e in (f,g), h notin (i), j, !k, l>1`. What cannot be read is told in upstream's words.
 
-use crate::admit::{Cause, names};
+use crate::validation::{Cause, names};
 
 /// What one label must be.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value};
 
-use crate::admit::Cause;
+use crate::validation::Cause;
 
 /// Prefix of the labels on namespaces and of the annotations in the audit log.
 pub(super) const PREFIX: &str = "pod-security.kubernetes.io/";

@@ -16,7 +16,6 @@ use self::level::Policy;
 pub use self::level::{Level, LevelVersion, Version};
 use self::policy::{Pod, details, violations};
 use super::{Attempt, Operation};
-use crate::admit::{Cause, names};
 use crate::context::Context;
 use crate::kinds::Kind;
 use crate::metrics::{PodSecurityEvaluation, PodSecurityExemption};
@@ -24,6 +23,7 @@ use crate::object::{self, list, str_at};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::route::Part;
+use crate::validation::{Cause, names};
 
 /// How a kind is held to the policy of its namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,70 @@
+//! Fields that a write may not change.
+
+use serde_json::{Map, Value};
+
+use super::{FieldPath, Kind};
+use crate::object::is_set;
+use crate::route::Part;
+
+/// Metadata that no update changes, whatever the kind and the subresource.
+const METADATA: [FieldPath; 4] = [
+    &["metadata", "namespace"],
+    &["metadata", "resourceVersion"],
+    &["metadata", "creationTimestamp"],
+    &["metadata", "generation"],
+];
+
+/// Rule: an update changes only what its subresource may change. All other fields stay as stored, whatever the request
+/// says; the kind's row lists them.
+/// Upstream: `PrepareForUpdate` of each strategy, `ResetObjectMetaForStatus`.
+pub(super) fn reset(kind: &Kind, part: Part, new: &mut Value, old: &Value) {
+    if let Some(changes) = kind.changes(part) {
+        let sent = std::mem::replace(new, old.clone());
+        for path in changes {
+            copy(path, &sent, new);
+        }
+    }
+    for path in kind.keeps(part).chain(METADATA) {
+        copy(path, old, new);
+    }
+    if is_set(&old["metadata"]["deletionTimestamp"]) {
+        copy(&["metadata", "deletionTimestamp"], old, new);
+    }
+}
+
+/// Makes the field at `path` of `to` what it is in `from`: absent if it is absent there.
+fn copy(path: &[&str], from: &Value, to: &mut Value) {
+    let Some((name, parents)) = path.split_last() else { return };
+    let (mut source, mut parent) = (Some(from), to);
+    for at in parents {
+        source = source.and_then(|it| it.get(at));
+        let is_there = source.is_some_and(Value::is_object);
+        let object = match parent {
+            Value::Object(object) => object,
+            _ if is_there => emptied(parent),
+            _ => return,
+        };
+        parent = match is_there {
+            true => object.entry(*at).or_insert_with(|| Value::Object(Map::new())),
+            false => match object.get_mut(*at) {
+                Some(it) => it,
+                None => return,
+            },
+        };
+    }
+    match (source.and_then(|it| it.get(name)), parent) {
+        (Some(value), Value::Object(object)) => drop(object.insert((*name).to_owned(), value.clone())),
+        (Some(value), parent) => drop(emptied(parent).insert((*name).to_owned(), value.clone())),
+        (None, Value::Object(object)) => drop(object.remove(*name)),
+        (None, _) => {}
+    }
+}
+
+/// Replaces a value that is no object by an empty one.
+fn emptied(value: &mut Value) -> &mut Map<String, Value> {
+    *value = Value::Object(Map::new());
+    value.as_object_mut().expect("it was just made one")
+}
+
+#[cfg(test)]
+mod tests;

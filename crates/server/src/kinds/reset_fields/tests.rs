@@ -1,0 +1,116 @@
+//! For each kind and each subresource that can be written: random objects, and no field changes that may not.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use serde_json::json;
+
+use super::*;
+use crate::decode::arbitrary;
+use crate::kinds::KINDS;
+
+/// Every subresource through which an object of the kind is written.
+fn parts(kind: &Kind) -> Vec<Part> {
+    let status = kind.has_status_subresource().then_some(Part::Status);
+    let own = kind.parts.iter().filter(|it| !it.changes.is_empty()).map(|it| it.part);
+    [Part::Whole].into_iter().chain(status).chain(own).collect()
+}
+
+fn stored() -> impl Iterator<Item = &'static Kind> {
+    KINDS.iter().filter(|it| it.answer.is_none())
+}
+
+fn at<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
+    path.iter().try_fold(object, |it, name| it.get(name))
+}
+
+/// The fields that differ from the stored object although the subresource may not change them.
+fn violations(kind: &Kind, part: Part, new: &Value, old: &Value) -> Vec<String> {
+    let mut wrong: Vec<String> = kind
+        .keeps(part)
+        .chain(METADATA.into_iter().filter(|it| it[1] != "generation"))
+        .filter(|path| at(new, path) != at(old, path))
+        .map(|path| path.join("."))
+        .collect();
+    let Some(changes) = kind.changes(part) else { return wrong };
+    // With what may change taken out of both, the rest is equal.
+    let rest = |object: &Value| {
+        let mut rest = object.clone();
+        for path in changes {
+            copy(path, &Value::Null, &mut rest);
+        }
+        for name in ["apiVersion", "kind"] {
+            copy(&[name], &Value::Null, &mut rest);
+        }
+        for path in [["metadata", "generation"], ["metadata", "annotations"]] {
+            copy(&path, &Value::Null, &mut rest);
+        }
+        // An object without fields is as good as none.
+        if let Some(rest) = rest.as_object_mut() {
+            rest.retain(|_, it| is_set(it));
+        }
+        rest
+    };
+    if rest(new) != rest(old) {
+        wrong.push(format!("{} is not {}", rest(new), rest(old)));
+    }
+    wrong
+}
+
+fn check(write: fn(&Kind, Part, &mut Value, &Value)) -> Result<(), String> {
+    let bytes = || prop::collection::vec(any::<u8>(), 0..300);
+    for kind in stored() {
+        for part in parts(kind) {
+            let mut runner =
+                TestRunner::new(Config { cases: 60, failure_persistence: None, ..Config::default() });
+            let checked = runner.run(&(bytes(), bytes()), |(old, new)| {
+                let gvk = kind.stored().gvk();
+                let object = |bytes: &[u8]| {
+                    let mut object = arbitrary::of_kind(gvk, bytes);
+                    object["metadata"]["name"] = json!("x");
+                    object
+                };
+                let (old, mut new) = (object(&old), object(&new));
+                write(kind, part, &mut new, &old);
+                let wrong = violations(kind, part, &new, &old);
+                if wrong.is_empty() { Ok(()) } else { Err(TestCaseError::fail(wrong.join("; "))) }
+            });
+            checked.map_err(|why| format!("{} {part:?}: {why}", kind.kind))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn no_write_changes_a_field_that_its_subresource_may_not_change() {
+    check(Kind::prepare_for_update).unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// Mutants of the rule: each is found.
+#[test]
+fn a_write_that_changes_such_a_field_is_found() {
+    assert!(check(|_, _, _, _| {}).is_err(), "nothing is kept");
+    let keeps_status_alone = |kind: &Kind, part: Part, new: &mut Value, old: &Value| {
+        let request = new["spec"].clone();
+        kind.prepare_for_update(part, new, old);
+        if kind.kind == "CertificateSigningRequest" && part == Part::Whole {
+            new["spec"] = request;
+        }
+    };
+    let found = check(keeps_status_alone).unwrap_err();
+    assert!(found.starts_with("CertificateSigningRequest Whole"), "{found}");
+}
+
+#[test]
+fn a_field_is_copied_as_it_is_or_removed() {
+    let check = |path: &[&str], from: Value, mut to: Value, expected: Value| {
+        copy(path, &from, &mut to);
+        assert_eq!(to, expected, "{path:?} of {from}");
+    };
+    check(&["a"], json!({"a": 1}), json!({"a": 2, "b": 3}), json!({"a": 1, "b": 3}));
+    check(&["a"], json!({}), json!({"a": 2, "b": 3}), json!({"b": 3}));
+    check(&["a", "b"], json!({"a": {"b": 1}}), json!({}), json!({"a": {"b": 1}}));
+    check(&["a", "b"], json!({"a": {"b": 1}}), json!({"a": 7}), json!({"a": {"b": 1}}));
+    check(&["a", "b"], json!({}), json!({"a": {"b": 1, "c": 2}}), json!({"a": {"c": 2}}));
+    check(&["a", "b"], json!({}), json!({"a": 7}), json!({"a": 7}));
+    check(&["a", "b"], json!({}), json!({}), json!({}));
+}

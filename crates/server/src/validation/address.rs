@@ -1,0 +1,70 @@
+//! Addresses of the network.
+//!
+//! Upstream: `apimachinery/pkg/util/validation/ip.go`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::field_error::{Causes, Path};
+
+const NOT_AN_IP: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+const NOT_A_CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+
+pub(crate) fn check_ip(text: &str, at: &Path, out: &mut Causes) {
+    match text.parse::<IpAddr>() {
+        Ok(IpAddr::V6(ip)) if ip.to_ipv4_mapped().is_some() => {
+            out.invalid(at, text, "must not be an IPv4-mapped IPv6 address");
+        }
+        Ok(_) => {}
+        Err(_) if has_leading_zeros(text) => out.invalid(at, text, "must not have leading 0s"),
+        Err(_) => out.invalid(at, text, NOT_AN_IP),
+    }
+}
+
+/// Some programs read `010.0.0.1` as octal and others do not.
+fn has_leading_zeros(text: &str) -> bool {
+    let plain: Vec<_> = text.split('.').map(|it| it.trim_start_matches('0')).collect();
+    let plain: Vec<_> = plain.iter().map(|it| if it.is_empty() { "0" } else { it }).collect();
+    !text.split('.').any(str::is_empty) && plain.join(".").parse::<IpAddr>().is_ok()
+}
+
+pub(crate) fn check_cidr(text: &str, at: &Path, out: &mut Causes) {
+    let parsed = text.split_once('/').and_then(|(ip, bits)| {
+        let is_plain = !bits.is_empty() && bits.bytes().all(|it| it.is_ascii_digit());
+        Some((ip.parse::<IpAddr>().ok()?, bits.parse::<u32>().ok().filter(|_| is_plain)?))
+    });
+    let Some((ip, bits)) = parsed.filter(|(ip, bits)| *bits <= if ip.is_ipv4() { 32 } else { 128 }) else {
+        return out.invalid(at, text, NOT_A_CIDR);
+    };
+    let network: IpAddr = match ip {
+        IpAddr::V4(ip) => Ipv4Addr::from(u32::from(ip) & u32::MAX.checked_shl(32 - bits).unwrap_or(0)).into(),
+        IpAddr::V6(ip) => {
+            Ipv6Addr::from(u128::from(ip) & u128::MAX.checked_shl(128 - bits).unwrap_or(0)).into()
+        }
+    };
+    if network != ip {
+        out.invalid(at, text, "must not have bits set beyond the prefix length");
+    }
+}
+
+/// Where traffic can be sent: an address, and not one of those that mean nothing elsewhere.
+pub(crate) fn check_endpoint(text: &str, at: &Path, out: &mut Causes) {
+    let Ok(ip) = text.parse::<IpAddr>() else {
+        return out.invalid(at, text, "must be a valid IP address");
+    };
+    let (is_link_local, is_link_local_multicast) = match ip {
+        IpAddr::V4(ip) => (ip.is_link_local(), ip.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(ip) => (ip.is_unicast_link_local(), ip.segments()[0] & 0xff0f == 0xff02),
+    };
+    if ip.is_unspecified() {
+        out.invalid(at, text, &format!("may not be unspecified ({text})"));
+    }
+    if ip.is_loopback() {
+        out.invalid(at, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)");
+    }
+    if is_link_local {
+        out.invalid(at, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)");
+    }
+    if is_link_local_multicast {
+        out.invalid(at, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)");
+    }
+}

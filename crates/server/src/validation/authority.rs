@@ -1,0 +1,280 @@
+//! Roles, their bindings, and requests for certificates.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use serde_json::Value;
+
+use super::{Write, check_choice, has, in_go, required};
+use crate::object::{is_set, list, str_at};
+use crate::route::Part;
+use crate::validation::field_error::{Causes, Path};
+use crate::validation::{labels, names};
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+pub(crate) fn role(write: &Write, out: &mut Causes) {
+    check_rules(write.new, true, out);
+}
+
+pub(crate) fn cluster_role(write: &Write, out: &mut Causes) {
+    check_rules(write.new, false, out);
+    let rule = &write.new["aggregationRule"];
+    if rule.is_null() {
+        return;
+    }
+    let (selectors, at) =
+        (list(rule, "clusterRoleSelectors"), Path::new("aggregationRule.clusterRoleSelectors"));
+    if selectors.is_empty() {
+        out.required(&at, "at least one clusterRoleSelector required if aggregationRule is non-nil");
+    }
+    for (index, selector) in selectors.iter().enumerate() {
+        let before = out.len();
+        labels::check_selector(selector, &at.index(index), out);
+        if out.len() != before {
+            out.invalid(&at.index(index), &Value::Null, "invalid label selector.");
+        }
+    }
+}
+
+fn check_rules(role: &Value, is_namespaced: bool, out: &mut Causes) {
+    for (index, rule) in list(role, "rules").iter().enumerate() {
+        let at = Path::new("rules");
+        let at = at.index(index);
+        let says = |name: &str| is_set(&rule[name]);
+        if !says("verbs") {
+            out.required(&at.field("verbs"), "verbs must contain at least one value");
+        }
+        if says("nonResourceURLs") {
+            let (urls, at) = (&rule["nonResourceURLs"], at.field("nonResourceURLs"));
+            if is_namespaced {
+                out.invalid(&at, urls, "namespaced rules cannot apply to non-resource URLs");
+            }
+            if says("apiGroups") || says("resources") || says("resourceNames") {
+                out.invalid(&at, urls, "rules cannot apply to both regular resources and non-resource URLs");
+            }
+            continue;
+        }
+        if !says("apiGroups") {
+            out.required(&at.field("apiGroups"), "resource rules must supply at least one api group");
+        }
+        if !says("resources") {
+            out.required(&at.field("resources"), "resource rules must supply at least one resource");
+        }
+    }
+}
+
+pub(crate) fn role_binding(write: &Write, out: &mut Causes) {
+    check_binding(write, &["Role", "ClusterRole"], true, out);
+}
+
+pub(crate) fn cluster_role_binding(write: &Write, out: &mut Causes) {
+    check_binding(write, &["ClusterRole"], false, out);
+}
+
+fn check_binding(write: &Write, kinds: &[&str], is_namespaced: bool, out: &mut Causes) {
+    let (role, at) = (&write.new["roleRef"], Path::new("roleRef"));
+    if str_at(role, "apiGroup") != RBAC {
+        out.unsupported(&at.field("apiGroup"), str_at(role, "apiGroup"), &[RBAC]);
+    }
+    if !kinds.contains(&str_at(role, "kind")) {
+        out.unsupported(&at.field("kind"), str_at(role, "kind"), kinds);
+    }
+    let name = str_at(role, "name");
+    required(role, &["name"], &at, out);
+    out.each(&at.field("name"), name, names::path_segment_name(name, false));
+    for (index, subject) in list(write.new, "subjects").iter().enumerate() {
+        check_subject(subject, is_namespaced, &Path::new("subjects").index(index), out);
+    }
+    if write.old.is_some_and(|old| old["roleRef"] != *role) {
+        let said = in_go(role, &[("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name")]);
+        out.invalid(&at, said, "cannot change roleRef");
+    }
+}
+
+fn check_subject(subject: &Value, is_namespaced: bool, at: &Path, out: &mut Causes) {
+    let (name, group) = (str_at(subject, "name"), str_at(subject, "apiGroup"));
+    required(subject, &["name"], at, out);
+    match str_at(subject, "kind") {
+        "ServiceAccount" => {
+            if !name.is_empty() {
+                out.each(&at.field("name"), name, names::dns_subdomain(name));
+            }
+            if !group.is_empty() {
+                out.unsupported(&at.field("apiGroup"), group, &[""]);
+            }
+            if !is_namespaced {
+                required(subject, &["namespace"], at, out);
+            }
+        }
+        "User" | "Group" if group != RBAC => out.unsupported(&at.field("apiGroup"), group, &[RBAC]),
+        "User" | "Group" => {}
+        other => out.unsupported(&at.field("kind"), other, &["ServiceAccount", "User", "Group"]),
+    }
+}
+
+pub(crate) fn signing_request(write: &Write, out: &mut Causes) {
+    let (request, at) = (write.new, Path::new("spec"));
+    let spec = &request["spec"];
+    if let Err(why) = read_request(str_at(spec, "request")) {
+        out.invalid(&at.field("request"), &spec["request"], why);
+    }
+    check_usages(spec, write.old, &at.field("usages"), out);
+    let signer = str_at(spec, "signerName");
+    let was = |name: &str| write.old.is_some_and(|old| str_at(old, "spec.signerName") == name);
+    if signer == "kubernetes.io/legacy-unknown" && !was(signer) {
+        let why = "the legacy signerName is not allowed via this API version";
+        out.invalid(&at.field("signerName"), signer, why);
+    } else {
+        check_signer(signer, &at.field("signerName"), out);
+    }
+    if let Some(seconds) = spec["expirationSeconds"].as_i64().filter(|it| *it < 600) {
+        let why = "may not specify a duration less than 600 seconds (10 minutes)";
+        out.invalid(&at.field("expirationSeconds"), seconds, why);
+    }
+    check_conditions(list(&request["status"], "conditions"), &Path::new("status.conditions"), out);
+    if let Some(old) = write.old {
+        check_decisions(request, old, write.part, out);
+    }
+}
+
+fn read_request(pem: &str) -> Result<(), &'static str> {
+    const NOT_A_REQUEST: &str = "PEM block type must be CERTIFICATE REQUEST";
+    let pem = BASE64.decode(pem).unwrap_or_default();
+    let (_, block) = x509_parser::pem::parse_x509_pem(&pem).map_err(|_| NOT_A_REQUEST)?;
+    if block.label != "CERTIFICATE REQUEST" {
+        return Err(NOT_A_REQUEST);
+    }
+    use x509_parser::prelude::FromDer;
+    let parsed = x509_parser::certification_request::X509CertificationRequest::from_der(&block.contents);
+    parsed.map(drop).map_err(|_| "asn1: structure error")
+}
+
+/// What a certificate may be for.
+pub(crate) const USAGES: &[&str] = &[
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+fn check_usages(spec: &Value, old: Option<&Value>, at: &Path, out: &mut Causes) {
+    let usages = list(spec, "usages");
+    if usages.is_empty() {
+        out.required(at, "");
+    }
+    if old.is_some() {
+        return;
+    }
+    for (index, usage) in usages.iter().enumerate() {
+        check_choice(usage, USAGES, &at.index(index), out);
+    }
+    for (index, usage) in usages.iter().enumerate() {
+        if usages[..index].contains(usage) {
+            out.duplicate(&at.index(index), usage);
+        }
+    }
+}
+
+fn check_signer(name: &str, at: &Path, out: &mut Causes) {
+    if name.is_empty() {
+        return out.required(at, "");
+    }
+    let Some((domain, path)) = name.split_once('/').filter(|(_, path)| !path.contains('/')) else {
+        let why = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        return out.invalid(at, name, why);
+    };
+    if 253 < domain.len() {
+        out.too_long(at, 253);
+    }
+    for (part, rule) in [(domain, names::dns_label as fn(&str) -> Vec<String>), (path, names::dns_subdomain)]
+    {
+        if let Some((label, wrong)) =
+            part.split('.').map(|it| (it, rule(it))).find(|(_, wrong)| !wrong.is_empty())
+        {
+            for why in wrong {
+                out.invalid(at, part, &format!("validating label {label:?}: {why}"));
+            }
+        }
+        if part == domain && !domain.contains('.') {
+            out.invalid(at, domain, "should be a domain with at least two segments separated by dots");
+        }
+    }
+    if 571 < name.len() {
+        out.too_long(at, 571);
+    }
+}
+
+fn check_conditions(conditions: &[Value], at: &Path, out: &mut Causes) {
+    for (index, it) in conditions.iter().enumerate() {
+        let list_at = at;
+        let (at, kind) = (at.index(index), str_at(it, "type"));
+        required(it, &["type", "status"], &at, out);
+        let allowed: &[&str] = match kind {
+            "Approved" | "Denied" | "Failed" => &["True"],
+            _ => &["False", "True", "Unknown"],
+        };
+        if is_set(&it["status"]) {
+            check_choice(&it["status"], allowed, &at.field("status"), out);
+        }
+        let before = &conditions[..index];
+        let opposite = match kind {
+            "Approved" => "Denied",
+            "Denied" => "Approved",
+            _ => "",
+        };
+        if !opposite.is_empty() && before.iter().any(|it| str_at(it, "type") == opposite) {
+            out.invalid(list_at, kind, "Approved and Denied conditions are mutually exclusive");
+        }
+        if before.iter().any(|it| str_at(it, "type") == kind) {
+            out.duplicate(&at.field("type"), kind);
+        }
+    }
+}
+
+/// What was decided stays decided, and only its own door decides.
+fn check_decisions(new: &Value, old: &Value, part: Part, out: &mut Causes) {
+    let at = Path::new("status.conditions");
+    let of = |it: &Value, kind: &str| -> Vec<Value> {
+        list(&it["status"], "conditions").iter().filter(|it| str_at(it, "type") == kind).cloned().collect()
+    };
+    for kind in ["Approved", "Denied", "Failed"] {
+        if of(new, kind).len() < of(old, kind).len() {
+            out.forbidden(&at, &format!("updates may not remove a condition of type {kind:?}"));
+        }
+    }
+    if part == Part::Status || part == Part::Whole {
+        for kind in ["Approved", "Denied"] {
+            let (now, before) = (of(new, kind), of(old, kind));
+            if before.len() < now.len() {
+                out.forbidden(&at, &format!("updates may not add a condition of type {kind:?}"));
+            } else if before.len() == now.len() && before != now {
+                out.forbidden(&at, &format!("updates may not modify a condition of type {kind:?}\n"));
+            }
+        }
+    }
+    let (now, before) = (&new["status"]["certificate"], &old["status"]["certificate"]);
+    let at = Path::new("status.certificate");
+    if now != before && part != Part::Status {
+        out.forbidden(&at, "updates may not set certificate content");
+    } else if now != before && has(&old["status"], "certificate") {
+        out.forbidden(&at, "updates may not modify existing certificate content");
+    }
+}

@@ -1,0 +1,514 @@
+//! Containers of every sort.
+
+use serde_json::Value;
+
+use super::pod::Spec;
+use super::{check_choice, check_name, downward, file, has, probe, required, security};
+use crate::object::{is_set, list, str_at};
+use crate::validation::field_error::{Causes, Path};
+use crate::validation::{names, resources};
+use muster_engine::quantity::Quantity;
+
+const RULES_NEED_POLICY: &str = "must specify restartPolicy when restart rules are used";
+const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
+
+pub(super) fn check_containers(spec: &Spec, at: &Path, out: &mut Causes) {
+    let containers = list(spec.json, "containers");
+    if containers.is_empty() {
+        return out.required(at, "");
+    }
+    for (index, it) in containers.iter().enumerate() {
+        let at = at.index(index);
+        check_common(it, spec, &at, out);
+        if containers[..index].iter().any(|other| str_at(other, "name") == str_at(it, "name")) {
+            out.duplicate(&at.field("name"), str_at(it, "name"));
+        }
+        probe::check_hooks_and_probes(it, spec, &at, out);
+        check_restart_policy(it, &at, out);
+    }
+    check_host_ports(containers, at, out);
+}
+
+pub(super) fn check_init_containers(spec: &Spec, at: &Path, out: &mut Causes) {
+    let mut taken: Vec<_> = list(spec.json, "containers").iter().map(|it| str_at(it, "name")).collect();
+    for (index, it) in list(spec.json, "initContainers").iter().enumerate() {
+        let list_at = at;
+        let at = at.index(index);
+        check_common(it, spec, &at, out);
+        if it["restartPolicy"].is_null() && is_set(&it["restartPolicyRules"]) {
+            out.required(&at.field("restartPolicy"), RULES_NEED_POLICY);
+        } else {
+            check_restart_policy(it, &at, out);
+        }
+        let name = str_at(it, "name");
+        if taken.contains(&name) {
+            out.duplicate(&at.field("name"), name);
+        } else if !name.is_empty() {
+            taken.push(name);
+        }
+        // They run one by one, so each is looked at alone.
+        check_host_ports(std::slice::from_ref(it), list_at, out);
+        if it["restartPolicy"] == "Always" {
+            probe::check_hooks_and_probes(it, spec, &at, out);
+            continue;
+        }
+        for name in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+            if has(it, name) {
+                out.forbidden(
+                    &at.field(name),
+                    "may not be set for init containers without restartPolicy=Always",
+                );
+            }
+        }
+        for (index, policy) in list(it, "resizePolicy").iter().enumerate() {
+            if policy["restartPolicy"] == "RestartContainer" {
+                let why = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+                let at = at.field("resizePolicy");
+                out.invalid(&at.index(index).field("restartPolicy"), "RestartContainer", why);
+            }
+        }
+    }
+}
+
+pub(super) fn check_ephemeral_containers(spec: &Spec, at: &Path, out: &mut Causes) {
+    const NOT_THESE: &[&str] = &[
+        "ports",
+        "resources",
+        "resizePolicy",
+        "restartPolicy",
+        "restartPolicyRules",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "lifecycle",
+    ];
+    const NOT_HERE: &str = "cannot be set for an Ephemeral Container";
+    let names_of = |list_name| list(spec.json, list_name).iter().map(|it| str_at(it, "name"));
+    let others: Vec<_> = names_of("containers").chain(names_of("initContainers")).collect();
+    let mut taken = others.clone();
+    for (index, it) in list(spec.json, "ephemeralContainers").iter().enumerate() {
+        let at = at.index(index);
+        check_common(it, spec, &at, out);
+        check_image_of_pod(it, &at, out);
+        let name = str_at(it, "name");
+        if taken.contains(&name) {
+            out.duplicate(&at.field("name"), name);
+        } else {
+            taken.push(name);
+        }
+        let target = str_at(it, "targetContainerName");
+        if !target.is_empty() && !others.contains(&target) {
+            out.not_found(&at.field("targetContainerName"), target);
+        }
+        for field in NOT_THESE.iter().filter(|field| is_set(&it[**field])) {
+            out.forbidden(&at.field(field), NOT_HERE);
+        }
+        for (index, mount) in list(it, "volumeMounts").iter().enumerate() {
+            let at = at.field("volumeMounts");
+            for field in ["subPath", "subPathExpr"].into_iter().filter(|field| is_set(&mount[field])) {
+                out.forbidden(&at.index(index).field(field), NOT_HERE);
+            }
+        }
+    }
+}
+
+/// Pods are stricter than templates, which may hold what a program fills in.
+pub(super) fn check_image_of_pod(container: &Value, at: &Path, out: &mut Causes) {
+    let image = str_at(container, "image");
+    if image.trim().len() != image.len() {
+        out.invalid(&at.field("image"), image, "must not have leading or trailing whitespace");
+    }
+}
+
+pub(super) fn check_pull_policy(policy: &Value, at: &Path, out: &mut Causes) {
+    match policy.as_str().unwrap_or_default() {
+        "Always" | "IfNotPresent" | "Never" => {}
+        "" => out.required(at, ""),
+        other => out.unsupported(at, other, &["Always", "IfNotPresent", "Never"]),
+    }
+}
+
+fn check_common(it: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
+    check_name(str_at(it, "name"), names::dns_label, &at.field("name"), out);
+    required(it, &["image"], at, out);
+    match str_at(it, "terminationMessagePolicy") {
+        "File" | "FallbackToLogsOnError" => {}
+        "" => out.required(&at.field("terminationMessagePolicy"), ""),
+        other => {
+            let supported = &["File", "FallbackToLogsOnError"];
+            out.unsupported(&at.field("terminationMessagePolicy"), other, supported);
+        }
+    }
+    check_ports(list(it, "ports"), &at.field("ports"), out);
+    check_env(list(it, "env"), &at.field("env"), out);
+    check_env_from(list(it, "envFrom"), &at.field("envFrom"), out);
+    check_mounts(it, spec, &at.field("volumeMounts"), out);
+    check_devices(it, spec, &at.field("volumeDevices"), out);
+    check_pull_policy(&it["imagePullPolicy"], &at.field("imagePullPolicy"), out);
+    check_resources(&it["resources"], resources::check_container_name, spec, &at.field("resources"), out);
+    check_resize_policy(it, spec, &at.field("resizePolicy"), out);
+    security::check_container(&it["securityContext"], spec, &at.field("securityContext"), out);
+}
+
+fn check_ports(ports: &[Value], at: &Path, out: &mut Causes) {
+    let mut taken = Vec::new();
+    for (index, port) in ports.iter().enumerate() {
+        let at = at.index(index);
+        let name = str_at(port, "name");
+        if !name.is_empty() {
+            let wrong = names::port_name(name);
+            if !wrong.is_empty() {
+                out.each(&at.field("name"), name, wrong);
+            } else if taken.contains(&name) {
+                out.duplicate(&at.field("name"), name);
+            } else {
+                taken.push(name);
+            }
+        }
+        match port["containerPort"].as_i64().unwrap_or(0) {
+            0 => out.required(&at.field("containerPort"), ""),
+            number => check_port(number, &at.field("containerPort"), out),
+        }
+        match port["hostPort"].as_i64().unwrap_or(0) {
+            0 => {}
+            number => check_port(number, &at.field("hostPort"), out),
+        }
+        match str_at(port, "protocol") {
+            "" => out.required(&at.field("protocol"), ""),
+            _ => check_choice(&port["protocol"], PROTOCOLS, &at.field("protocol"), out),
+        }
+    }
+}
+
+pub(super) fn check_port(number: i64, at: &Path, out: &mut Causes) {
+    for why in names::port_number(number) {
+        out.invalid(at, number, &why);
+    }
+}
+
+/// Of one container, or of several that run together.
+fn check_host_ports(containers: &[Value], at: &Path, out: &mut Causes) {
+    let mut taken: Vec<String> = Vec::new();
+    for (index, container) in containers.iter().enumerate() {
+        let at = at.index(index);
+        let at = at.field("ports");
+        for (index, port) in list(container, "ports").iter().enumerate() {
+            let number = port["hostPort"].as_i64().unwrap_or(0);
+            if number == 0 {
+                continue;
+            }
+            let this = format!("{}/{}/{number}", str_at(port, "protocol"), str_at(port, "hostIP"));
+            if taken.contains(&this) {
+                out.duplicate(&at.index(index).field("hostPort"), &this);
+            } else {
+                taken.push(this);
+            }
+        }
+    }
+}
+
+fn check_env(env: &[Value], at: &Path, out: &mut Causes) {
+    for (index, it) in env.iter().enumerate() {
+        let at = at.index(index);
+        check_name(str_at(it, "name"), names::env_name, &at.field("name"), out);
+        if has(it, "valueFrom") {
+            check_value_from(it, &at.field("valueFrom"), out);
+        }
+    }
+}
+
+fn check_value_from(env: &Value, at: &Path, out: &mut Causes) {
+    let from = &env["valueFrom"];
+    let mut sources = 0;
+    for name in ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"] {
+        let source = &from[name];
+        if source.is_null() {
+            continue;
+        }
+        sources += 1;
+        let at = at.field(name);
+        match name {
+            "fieldRef" => downward::check_field_ref(source, downward::ENV_FIELDS, &at, out),
+            "resourceFieldRef" => downward::check_resource_ref(source, false, &at, out),
+            "fileKeyRef" => {
+                check_name(str_at(source, "key"), names::env_name, &at.field("key"), out);
+                check_name(str_at(source, "volumeName"), names::dns_label, &at.field("volumeName"), out);
+                required(source, &["path"], &at, out);
+                file::check_no_backsteps(str_at(source, "path"), &at.field("path"), out);
+            }
+            _ => {
+                let name = str_at(source, "name");
+                out.each(&at.field("name"), name, names::dns_subdomain(name));
+                check_name(str_at(source, "key"), names::config_key, &at.field("key"), out);
+            }
+        }
+    }
+    if sources == 0 {
+        let why = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or \
+                   `fileKeyRef`";
+        out.invalid(at, "", why);
+    } else if is_set(&env["value"]) {
+        out.invalid(at, "", "may not be specified when `value` is not empty");
+    } else if 1 < sources {
+        out.invalid(at, "", "may not have more than one field specified at a time");
+    }
+}
+
+fn check_env_from(sources: &[Value], at: &Path, out: &mut Causes) {
+    for (index, it) in sources.iter().enumerate() {
+        let list_at = at;
+        let at = at.index(index);
+        let prefix = str_at(it, "prefix");
+        if !prefix.is_empty() {
+            out.each(&at.field("prefix"), prefix, names::env_name(prefix));
+        }
+        let said: Vec<_> = ["configMapRef", "secretRef"].into_iter().filter(|name| has(it, name)).collect();
+        for name in &said {
+            let (at, reference) = (at.field(name), str_at(&it[*name], "name"));
+            if reference.is_empty() {
+                out.required(&at.field("name"), "");
+            } else {
+                out.each(&at.field("name"), reference, names::subdomain_name(reference, true));
+            }
+        }
+        match said.len() {
+            0 => out.invalid(list_at, "", "must specify one of: `configMapRef` or `secretRef`"),
+            1 => {}
+            _ => out.invalid(list_at, "", "may not have more than one field specified at a time"),
+        }
+    }
+}
+
+fn check_mounts(container: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
+    let (mounts, devices) = (list(container, "volumeMounts"), list(container, "volumeDevices"));
+    for (index, it) in mounts.iter().enumerate() {
+        let list_at = at;
+        let at = at.index(index);
+        let (name, path) = (str_at(it, "name"), str_at(it, "mountPath"));
+        required(it, &["name"], &at, out);
+        if spec.volume(name).is_none() {
+            out.not_found(&at.field("name"), name);
+        }
+        required(it, &["mountPath"], &at, out);
+        if mounts[..index].iter().any(|other| str_at(other, "mountPath") == path) {
+            out.invalid(&at.field("mountPath"), path, "must be unique");
+        }
+        if devices.iter().any(|it| str_at(it, "name") == name) {
+            out.invalid(&at.field("name"), name, "must not already exist in volumeDevices");
+        }
+        if devices.iter().any(|it| str_at(it, "devicePath") == path) {
+            out.invalid(&at.field("mountPath"), path, "must not already exist as a path in volumeDevices");
+        }
+        // From here on upstream names the list, and not the mount.
+        let (sub_path, expression) = (str_at(it, "subPath"), str_at(it, "subPathExpr"));
+        file::check_descending(sub_path, &list_at.field("subPath"), out);
+        if !expression.is_empty() && !sub_path.is_empty() {
+            let why = "subPathExpr and subPath are mutually exclusive";
+            out.invalid(&at.field("subPathExpr"), expression, why);
+        }
+        file::check_descending(expression, &list_at.field("subPathExpr"), out);
+        let propagation_at = list_at.field("mountPropagation");
+        check_choice(
+            &it["mountPropagation"],
+            &["Bidirectional", "HostToContainer", "None"],
+            &propagation_at,
+            out,
+        );
+        if it["mountPropagation"] == "Bidirectional" && container["securityContext"]["privileged"] != true {
+            let why = "Bidirectional mount propagation is available only to privileged containers";
+            out.forbidden(&propagation_at, why);
+        }
+        check_recursive_read_only(it, &list_at.field("recursiveReadOnly"), out);
+    }
+}
+
+fn check_recursive_read_only(mount: &Value, at: &Path, out: &mut Causes) {
+    match mount["recursiveReadOnly"].as_str() {
+        None | Some("Disabled") => {}
+        Some("Enabled" | "IfPossible") => {
+            if mount["readOnly"] != true {
+                out.forbidden(at, "may only be specified when readOnly is true");
+            }
+            if !matches!(mount["mountPropagation"].as_str(), None | Some("None")) {
+                out.forbidden(at, "may only be specified when mountPropagation is None or not specified");
+            }
+        }
+        Some(other) => out.unsupported(at, other, &["Disabled", "Enabled", "IfPossible"]),
+    }
+}
+
+fn check_devices(container: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
+    let (mounts, devices) = (list(container, "volumeMounts"), list(container, "volumeDevices"));
+    for (index, it) in devices.iter().enumerate() {
+        let at = at.index(index);
+        let (name, path) = (str_at(it, "name"), str_at(it, "devicePath"));
+        let (name_at, path_at) = (at.field("name"), at.field("devicePath"));
+        required(it, &["name"], &at, out);
+        if !name.is_empty() && devices[..index].iter().any(|other| str_at(other, "name") == name) {
+            out.invalid(&name_at, name, "must be unique");
+        }
+        match spec.volume(name) {
+            None => out.not_found(&name_at, name),
+            Some(volume) if has(volume, "persistentVolumeClaim") || has(volume, "ephemeral") => {}
+            Some(_) => {
+                let why =
+                    "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+                out.invalid(&name_at, name, why);
+            }
+        }
+        required(it, &["devicePath"], &at, out);
+        if devices[..index].iter().any(|other| str_at(other, "devicePath") == path) {
+            out.invalid(&path_at, path, "must be unique");
+        }
+        if path.split('/').any(|it| it == "..") {
+            out.invalid(&path_at, path, "can not contain backsteps ('..')");
+        }
+        if mounts.iter().any(|it| str_at(it, "name") == name) {
+            out.invalid(&name_at, name, "must not already exist in volumeMounts");
+        }
+        if mounts.iter().any(|it| str_at(it, "mountPath") == path) {
+            out.invalid(&path_at, path, "must not already exist as a path in volumeMounts");
+        }
+    }
+}
+
+type NameCheck = fn(&str, &Path, &mut Causes);
+
+/// What is asked for, and the most that may be used.
+pub(super) fn check_resources(it: &Value, check_name: NameCheck, spec: &Spec, at: &Path, out: &mut Causes) {
+    let (limits, requests) = (&it["limits"], &it["requests"]);
+    let (limits_at, requests_at) = (at.field("limits"), at.field("requests"));
+    let (mut compute, mut huge) = (false, false);
+    for (name, amount) in limits.as_object().into_iter().flatten() {
+        let at = limits_at.key(name);
+        check_name(name, &at, out);
+        resources::check_amount(name, amount, &at, out);
+        huge |= check_huge_pages(name, amount, &at, out);
+        compute |= matches!(name.as_str(), "cpu" | "memory");
+    }
+    for (name, amount) in requests.as_object().into_iter().flatten() {
+        let at = requests_at.key(name);
+        check_name(name, &at, out);
+        resources::check_amount(name, amount, &at, out);
+        let limit = &limits[name];
+        if limit.is_null() {
+            if !resources::is_overcommittable(name) {
+                out.required(&limits_at, "Limit must be set for non overcommitable resources");
+            }
+        } else {
+            let said = limit.as_str().map_or_else(|| limit.to_string(), str::to_owned);
+            let (asked, most) = (Quantity::of(amount), Quantity::of(limit));
+            if asked != most && !resources::is_overcommittable(name) {
+                out.invalid(&requests_at, amount, &format!("must be equal to {name} limit of {said}"));
+            } else if most < asked {
+                out.invalid(
+                    &requests_at,
+                    amount,
+                    &format!("must be less than or equal to {name} limit of {said}"),
+                );
+            }
+        }
+        huge |= check_huge_pages(name, amount, &at, out);
+        compute |= matches!(name.as_str(), "cpu" | "memory");
+    }
+    if huge && !compute {
+        out.forbidden(at, "HugePages require cpu or memory");
+    }
+    check_claims(list(it, "claims"), spec, &at.field("claims"), out);
+}
+
+/// Whether the resource is pages; if so, only whole ones will do.
+fn check_huge_pages(name: &str, amount: &Value, at: &Path, out: &mut Causes) -> bool {
+    let Some(size) = name.strip_prefix("hugepages-") else { return false };
+    let size = Quantity::parse(size).map_or(0, |it| if it.is_whole() { it.units() } else { 0 });
+    if size <= 0 || Quantity::of(amount).units() % size != 0 {
+        let said = amount.as_str().map_or_else(|| amount.to_string(), str::to_owned);
+        out.invalid(at, &said, &format!("{said} is not positive integer multiple of {name}"));
+    }
+    true
+}
+
+fn check_claims(claims: &[Value], spec: &Spec, at: &Path, out: &mut Causes) {
+    let mut taken: Vec<String> = Vec::new();
+    for (index, claim) in claims.iter().enumerate() {
+        let at = at.index(index);
+        let (name, request) = (str_at(claim, "name"), str_at(claim, "request"));
+        if name.is_empty() {
+            out.required(&at, "");
+            continue;
+        }
+        let key = if request.is_empty() { name.to_owned() } else { format!("{name}/{request}") };
+        if !request.is_empty() {
+            out.each(&at.field("request"), request, names::dns_label(request));
+        }
+        let is_part_of = |it: &String| request.is_empty() && it.starts_with(&format!("{name}/"));
+        if taken.iter().any(|it| it == name || *it == key || is_part_of(it)) {
+            out.duplicate(&at, if taken.iter().any(|it| it == name) { name } else { &key });
+        }
+        taken.push(key);
+        let known = list(spec.json, "resourceClaims").iter().map(|it| str_at(it, "name"));
+        let known: Vec<_> = known.filter(|it| !it.is_empty()).collect();
+        if !known.contains(&name) {
+            let why =
+                if known.is_empty() { " which is empty".into() } else { format!(": {}", known.join(", ")) };
+            let why = format!("must be one of the names in pod.spec.resourceClaims{why}");
+            out.not_found_because(&at, name, &why);
+        }
+    }
+}
+
+fn check_resize_policy(container: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
+    let policies = list(container, "resizePolicy");
+    for (index, it) in policies.iter().enumerate() {
+        let (resource, policy) = (str_at(it, "resourceName"), str_at(it, "restartPolicy"));
+        if policies[..index].iter().any(|other| str_at(other, "resourceName") == resource) {
+            out.duplicate(&at.index(index), resource);
+        }
+        for (said, supported) in
+            [(resource, ["cpu", "memory"]), (policy, ["NotRequired", "RestartContainer"])]
+        {
+            if said.is_empty() {
+                out.required(at, "");
+            } else if !supported.contains(&said) {
+                out.unsupported(at, said, &supported);
+            }
+        }
+        if spec.json["restartPolicy"] == "Never" && policy != "NotRequired" {
+            out.invalid(at, policy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'");
+        }
+    }
+}
+
+/// A container may say for itself when it is started again.
+fn check_restart_policy(container: &Value, at: &Path, out: &mut Causes) {
+    let rules = list(container, "restartPolicyRules");
+    let policy = &container["restartPolicy"];
+    if policy.is_null() && !rules.is_empty() {
+        out.required(&at.field("restartPolicy"), RULES_NEED_POLICY);
+    }
+    check_choice(policy, &["Always", "Never", "OnFailure"], &at.field("restartPolicy"), out);
+    let at = at.field("restartPolicyRules");
+    if 20 < rules.len() {
+        out.too_many(&at, rules.len(), 20);
+    }
+    for (index, rule) in rules.iter().enumerate() {
+        let at = at.index(index);
+        let action = str_at(rule, "action");
+        if !matches!(action, "Restart" | "RestartAllContainers") {
+            out.unsupported(&at.field("action"), action, &["Restart", "RestartAllContainers"]);
+        }
+        let codes_at = at.field("exitCodes");
+        if !has(rule, "exitCodes") {
+            out.required(&codes_at, "must be specified");
+            continue;
+        }
+        let operator = str_at(rule, "exitCodes.operator");
+        if !matches!(operator, "In" | "NotIn") {
+            out.unsupported(&codes_at.field("operator"), operator, &["In", "NotIn"]);
+        }
+        let count = list(&rule["exitCodes"], "values").len();
+        if 255 < count {
+            out.too_many(&codes_at.field("values"), count, 255);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! DaemonSets, and the revisions that remember their templates.
+
+use serde_json::Value;
+
+use super::{
+    Write, check_int_or_percent, check_not_above_100_percent, immutable, not_negative, percent_of, pod,
+};
+use crate::object::{is_set, list, str_at};
+use crate::validation::field_error::{Bad, Causes, Path};
+use crate::validation::labels;
+
+pub(crate) fn daemonset(write: &Write, out: &mut Causes) {
+    let new = write.new;
+    if let Some(old) = write.old {
+        if write.is_status() {
+            return check_status(new, old, out);
+        }
+        immutable(&new["spec"]["selector"], &old["spec"]["selector"], &Path::new("spec.selector"), out);
+    }
+    let (spec, at) = (&new["spec"], Path::new("spec"));
+    let (selector, template) = (&spec["selector"], &spec["template"]);
+    let labels = &template["metadata"]["labels"];
+    let before = out.len();
+    labels::check_selector(selector, &at.field("selector"), out);
+    let can_be_read = out.len() == before;
+    if can_be_read && (selector.is_null() || !labels::selects(selector, labels)) {
+        out.invalid(
+            &at.field("template.metadata.labels"),
+            labels,
+            "`selector` does not match template `labels`",
+        );
+    }
+    let selects_all = list(selector, "matchExpressions").is_empty() && !is_set(&selector["matchLabels"]);
+    if !selector.is_null() && selects_all {
+        out.invalid(&at.field("selector"), selector, "empty selector is invalid for daemonset");
+    }
+    pod::check_template(template, &at.field("template"), out);
+    let policy = str_at(template, "spec.restartPolicy");
+    if policy != "Always" {
+        out.unsupported(&at.field("template.spec.restartPolicy"), policy, &["Always"]);
+    }
+    if !template["spec"]["activeDeadlineSeconds"].is_null() {
+        let why = "activeDeadlineSeconds in DaemonSet is not Supported";
+        out.forbidden(&at.field("template.spec.activeDeadlineSeconds"), why);
+    }
+    not_negative(spec, &["minReadySeconds"], &at, out);
+    check_strategy(&spec["updateStrategy"], &at.field("updateStrategy"), out);
+    not_negative(spec, &["revisionHistoryLimit"], &at, out);
+}
+
+fn check_strategy(strategy: &Value, at: &Path, out: &mut Causes) {
+    match str_at(strategy, "type") {
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let (rolling, at) = (&strategy["rollingUpdate"], at.field("rollingUpdate"));
+            if rolling.is_null() {
+                return out.required(&at, "");
+            }
+            check_rolling(rolling, &at, out);
+        }
+        _ => {
+            let rolling = match &strategy["rollingUpdate"] {
+                Value::Null => "null".to_owned(),
+                rolling => {
+                    let or_zero = |name: &str| {
+                        if rolling[name].is_null() { "0".into() } else { rolling[name].to_string() }
+                    };
+                    let (unavailable, surge) = (or_zero("maxUnavailable"), or_zero("maxSurge"));
+                    format!("{{\"MaxUnavailable\":{unavailable},\"MaxSurge\":{surge}}}")
+                }
+            };
+            let said = format!("{{\"Type\":{},\"RollingUpdate\":{rolling}}}", strategy["type"]);
+            out.unsupported(at, Bad::Said(said), &["RollingUpdate", "OnDelete"]);
+        }
+    }
+}
+
+/// Either the old pod goes first or the new one comes first: exactly one of the two is more than nothing.
+fn check_rolling(rolling: &Value, at: &Path, out: &mut Causes) {
+    let fields = [("maxUnavailable", &rolling["maxUnavailable"]), ("maxSurge", &rolling["maxSurge"])];
+    for (name, value) in fields {
+        check_int_or_percent(value, &at.field(name), out);
+    }
+    for (name, value) in fields {
+        check_not_above_100_percent(value, &at.field(name), out);
+    }
+    let is_some = |value: &Value| percent_of(value).or_else(|| value.as_i64()).unwrap_or(0) != 0;
+    match (is_some(fields[0].1), is_some(fields[1].1)) {
+        (true, true) => {
+            let why = "may not be set when maxUnavailable is non-zero";
+            out.invalid(&at.field("maxSurge"), fields[1].1, why);
+        }
+        (false, false) => out.required(&at.field("maxUnavailable"), "cannot be 0 when maxSurge is 0"),
+        _ => {}
+    }
+}
+
+fn check_status(new: &Value, old: &Value, out: &mut Causes) {
+    const COUNTS: &[&str] = &[
+        "currentNumberScheduled",
+        "numberMisscheduled",
+        "desiredNumberScheduled",
+        "numberReady",
+        "observedGeneration",
+        "updatedNumberScheduled",
+        "numberAvailable",
+        "numberUnavailable",
+        "collisionCount",
+    ];
+    let at = Path::new("status");
+    not_negative(&new["status"], COUNTS, &at, out);
+    let collisions = |it: &Value| it["status"]["collisionCount"].as_i64();
+    let now = collisions(new).unwrap_or(0);
+    if collisions(old).is_some_and(|before| now < before) {
+        out.invalid(&at.field("collisionCount"), now, "cannot be decremented");
+    }
+}
+
+pub(crate) fn controller_revision(write: &Write, out: &mut Causes) {
+    let (data, at) = (&write.new["data"], Path::new("data"));
+    if let Some(revision) = write.new["revision"].as_i64().filter(|it| *it < 0) {
+        out.invalid(&Path::new("revision"), revision, "must be greater than or equal to 0");
+    }
+    match write.old {
+        Some(old) => immutable(data, &old["data"], &at, out),
+        None if data.is_null() => out.required(&at, "data is mandatory"),
+        None if !data.is_object() => out.required(&at, "data must be a valid JSON object"),
+        None => {}
+    }
+}

@@ -1,0 +1,121 @@
+//! What a container may learn of its own pod.
+
+use serde_json::Value;
+
+use super::required;
+use crate::object::str_at;
+use crate::validation::field_error::{Causes, Path};
+use crate::validation::names;
+use muster_engine::quantity::Quantity;
+
+/// As variables of the environment.
+pub(super) const ENV_FIELDS: &[&str] = &[
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+/// As files.
+pub(super) const VOLUME_FIELDS: &[&str] =
+    &["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
+
+const RESOURCES: &[&str] = &[
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+];
+
+pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &Path, out: &mut Causes) {
+    let before = out.len();
+    for name in ["apiVersion", "fieldPath"] {
+        if out.len() == before {
+            required(reference, &[name], at, out);
+        }
+    }
+    if out.len() != before {
+        return;
+    }
+    let (version, path) = (str_at(reference, "apiVersion"), str_at(reference, "fieldPath"));
+    let path_at = at.field("fieldPath");
+    if version != "v1" {
+        let why = format!("error converting fieldPath: unsupported pod version: {version}");
+        return out.invalid(&path_at, path, &why);
+    }
+    let subscripted =
+        path.strip_suffix("']").and_then(|it| it.split_once("['")).filter(|it| !it.0.is_empty());
+    match subscripted {
+        Some(("metadata.annotations", key)) => {
+            out.each(at, &key.to_lowercase(), names::qualified(&key.to_lowercase()))
+        }
+        Some(("metadata.labels", key)) => out.each(at, key, names::qualified(key)),
+        Some(_) => {
+            let why = format!("error converting fieldPath: field label does not support subscript: {path}");
+            out.invalid(&path_at, path, &why);
+        }
+        None if !is_known(path) => {
+            let why = format!("error converting fieldPath: field label not supported: {path}");
+            out.invalid(&path_at, path, &why);
+        }
+        None => {
+            // The old name of the node.
+            let path = if path == "spec.host" { "spec.nodeName" } else { path };
+            if !fields.contains(&path) {
+                out.unsupported(&path_at, path, fields);
+            }
+        }
+    }
+}
+
+fn is_known(path: &str) -> bool {
+    const OTHERS: &[&str] = &[
+        "metadata.annotations",
+        "metadata.labels",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "status.phase",
+        "spec.host",
+    ];
+    ENV_FIELDS.contains(&path) || OTHERS.contains(&path)
+}
+
+/// A file, unlike a variable, must say which container it speaks of.
+pub(super) fn check_resource_ref(reference: &Value, is_file: bool, at: &Path, out: &mut Causes) {
+    let resource = str_at(reference, "resource");
+    let huge = ["requests.hugepages-", "limits.hugepages-"].iter().any(|it| resource.starts_with(it));
+    if is_file && str_at(reference, "containerName").is_empty() {
+        out.required(&at.field("containerName"), "");
+    } else if resource.is_empty() {
+        out.required(&at.field("resource"), "");
+    } else if !RESOURCES.contains(&resource) && !huge {
+        out.unsupported(&at.field("resource"), resource, RESOURCES);
+    }
+    let divisor = Quantity::of(&reference["divisor"]);
+    if divisor.is_zero() {
+        return;
+    }
+    let written = reference["divisor"].as_str().map_or_else(|| divisor.to_string(), str::to_owned);
+    let bytes = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
+    let of_bytes = |what: &str| (bytes.contains(&written.as_str()), bytes.join(", "), what.to_owned());
+    let (is_good, allowed, what) = match resource {
+        "limits.cpu" | "requests.cpu" => {
+            (written == "1" || written == "1m", "1m and 1".to_owned(), "cpu".to_owned())
+        }
+        "limits.memory" | "requests.memory" => of_bytes("memory"),
+        "limits.ephemeral-storage" | "requests.ephemeral-storage" => of_bytes("local ephemeral storage"),
+        _ if huge => of_bytes("hugepages"),
+        _ => return,
+    };
+    if !is_good {
+        let why = format!("only divisor's values {allowed} are supported with the {what} resource");
+        out.invalid(&at.field("divisor"), resource, &why);
+    }
+}

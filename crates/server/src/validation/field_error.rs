@@ -1,0 +1,293 @@
+//! What is wrong with an object, field by field, in upstream's words.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::go_format;
+
+/// One thing that is wrong with an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cause {
+    pub(crate) reason: &'static str,
+    pub(crate) field: String,
+    pub(crate) message: String,
+}
+
+impl Cause {
+    pub(crate) fn required(field: impl fmt::Display, why: &str) -> Self {
+        Self::without_value("FieldValueRequired", "Required value", field, why)
+    }
+
+    pub(crate) fn forbidden(field: impl fmt::Display, why: &str) -> Self {
+        Self::without_value("FieldValueForbidden", "Forbidden", field, why)
+    }
+
+    pub(crate) fn too_long(field: impl fmt::Display, bytes_max: usize) -> Self {
+        let why = format!("may not be more than {bytes_max} bytes");
+        Self::without_value("FieldValueTooLong", "Too long", field, &why)
+    }
+
+    pub(crate) fn invalid<'a>(field: impl fmt::Display, value: impl Into<Bad<'a>>, why: &str) -> Self {
+        Self::with_value("FieldValueInvalid", "Invalid value", field, value, why)
+    }
+
+    pub(crate) fn not_found<'a>(field: impl fmt::Display, value: impl Into<Bad<'a>>) -> Self {
+        Self::with_value("FieldValueNotFound", "Not found", field, value, "")
+    }
+
+    pub(crate) fn duplicate<'a>(field: impl fmt::Display, value: impl Into<Bad<'a>>) -> Self {
+        Self::with_value("FieldValueDuplicate", "Duplicate value", field, value, "")
+    }
+
+    pub(crate) fn too_many(field: impl fmt::Display, count: usize, count_max: usize) -> Self {
+        let items = if count_max == 1 { "item" } else { "items" };
+        let why = format!("must have at most {count_max} {items}");
+        Self::with_value("FieldValueTooMany", "Too many", field, count, &why)
+    }
+
+    pub(crate) fn unsupported<'a>(
+        field: impl fmt::Display,
+        value: impl Into<Bad<'a>>,
+        supported: &[&str],
+    ) -> Self {
+        // Words to choose from have types of their own in Go, and are shown as JSON.
+        let value = match value.into() {
+            Bad::Text(text) => Bad::Said(Bad::Json(&text.into()).to_string()),
+            other => other,
+        };
+        let supported: Vec<_> = supported.iter().map(|it| format!("{it:?}")).collect();
+        let why = format!("supported values: {}", supported.join(", "));
+        Self::with_value("FieldValueNotSupported", "Unsupported value", field, value, &why)
+    }
+
+    fn without_value(reason: &'static str, what: &str, field: impl fmt::Display, why: &str) -> Self {
+        let message = if why.is_empty() { what.to_owned() } else { format!("{what}: {why}") };
+        Self { reason, field: field.to_string(), message }
+    }
+
+    fn with_value<'a>(
+        reason: &'static str,
+        what: &str,
+        field: impl fmt::Display,
+        value: impl Into<Bad<'a>>,
+        why: &str,
+    ) -> Self {
+        let value = value.into();
+        let message =
+            if why.is_empty() { format!("{what}: {value}") } else { format!("{what}: {value}: {why}") };
+        Self { reason, field: field.to_string(), message }
+    }
+}
+
+/// The value that is wrong, as a message shows it.
+pub(crate) enum Bad<'a> {
+    Text(&'a str),
+    Number(i128),
+    Json(&'a Value),
+    /// Written out already.
+    Said(String),
+}
+
+impl fmt::Display for Bad<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write_quoted(f, &go_format::cut((*text).to_owned())),
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Said(said) => write!(f, "{said}"),
+            Self::Json(value) => {
+                // Go's encoder escapes what HTML would take for its own.
+                for part in go_format::cut(value.to_string()).chars() {
+                    match part {
+                        '<' | '>' | '&' => write!(f, "\\u{:04x}", u32::from(part))?,
+                        other => write!(f, "{other}")?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// As Go's `%q`.
+pub(crate) fn go_quoted(text: &str) -> String {
+    Bad::Text(text).to_string()
+}
+
+fn write_quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    write!(f, "\"")?;
+    for it in text.chars() {
+        match it {
+            '"' | '\\' => write!(f, "\\{it}")?,
+            '\n' => write!(f, "\\n")?,
+            '\r' => write!(f, "\\r")?,
+            '\t' => write!(f, "\\t")?,
+            '\x07' => write!(f, "\\a")?,
+            '\x08' => write!(f, "\\b")?,
+            '\x0b' => write!(f, "\\v")?,
+            '\x0c' => write!(f, "\\f")?,
+            '\0'..='\x1f' | '\x7f' => write!(f, "\\x{:02x}", u32::from(it))?,
+            '\u{80}'..='\u{9f}' | '\u{ad}' | '\u{feff}' => write!(f, "\\u{:04x}", u32::from(it))?,
+            other => write!(f, "{other}")?,
+        }
+    }
+    write!(f, "\"")
+}
+
+impl<'a> From<&'a str> for Bad<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a String> for Bad<'a> {
+    fn from(text: &'a String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a Value> for Bad<'a> {
+    fn from(value: &'a Value) -> Self {
+        Self::Json(value)
+    }
+}
+
+impl From<i64> for Bad<'_> {
+    fn from(number: i64) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl From<i128> for Bad<'_> {
+    fn from(number: i128) -> Self {
+        Self::Number(number)
+    }
+}
+
+impl From<usize> for Bad<'_> {
+    fn from(number: usize) -> Self {
+        Self::Number(i128::try_from(number).unwrap_or(i128::MAX))
+    }
+}
+
+/// Where in the object: `spec.containers[0].image`. It costs nothing until it is shown, for most objects have
+/// nothing wrong.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    step: Step<'a>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step<'a> {
+    Field(&'a str),
+    Index(usize),
+    Key(&'a str),
+}
+
+impl<'a> Path<'a> {
+    pub(crate) const fn new(name: &'a str) -> Self {
+        Self { parent: None, step: Step::Field(name) }
+    }
+
+    /// The name may be a dotted path of its own.
+    pub(crate) const fn field(&'a self, name: &'a str) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Field(name) }
+    }
+
+    pub(crate) const fn index(&'a self, at: usize) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Index(at) }
+    }
+
+    pub(crate) const fn key(&'a self, key: &'a str) -> Path<'a> {
+        Path { parent: Some(self), step: Step::Key(key) }
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = self.parent {
+            parent.fmt(f)?;
+        }
+        match self.step {
+            Step::Field(name) if self.parent.is_none() => write!(f, "{name}"),
+            Step::Field(name) => write!(f, ".{name}"),
+            Step::Index(at) => write!(f, "[{at}]"),
+            Step::Key(key) => write!(f, "[{key}]"),
+        }
+    }
+}
+
+/// The causes found so far.
+#[derive(Debug, Default)]
+pub(crate) struct Causes(Vec<Cause>);
+
+impl Causes {
+    pub(crate) fn into_inner(self) -> Vec<Cause> {
+        self.0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Forgets what was found before.
+    pub(crate) fn keep_from(&mut self, at: usize) {
+        self.0.drain(..at.min(self.0.len()));
+    }
+
+    pub(crate) fn push(&mut self, cause: Cause) {
+        self.0.push(cause);
+    }
+
+    pub(crate) fn required(&mut self, at: &Path, why: &str) {
+        self.push(Cause::required(at, why));
+    }
+
+    pub(crate) fn forbidden(&mut self, at: &Path, why: &str) {
+        self.push(Cause::forbidden(at, why));
+    }
+
+    pub(crate) fn invalid<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, why: &str) {
+        self.push(Cause::invalid(at, value, why));
+    }
+
+    pub(crate) fn not_found<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>) {
+        self.push(Cause::not_found(at, value));
+    }
+
+    pub(crate) fn not_found_because<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, why: &str) {
+        self.push(Cause::with_value("FieldValueNotFound", "Not found", at, value, why));
+    }
+
+    pub(crate) fn duplicate<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>) {
+        self.push(Cause::duplicate(at, value));
+    }
+
+    pub(crate) fn duplicate_because<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, why: &str) {
+        self.push(Cause::with_value("FieldValueDuplicate", "Duplicate value", at, value, why));
+    }
+
+    pub(crate) fn too_many(&mut self, at: &Path, count: usize, count_max: usize) {
+        self.push(Cause::too_many(at, count, count_max));
+    }
+
+    pub(crate) fn unsupported<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, supported: &[&str]) {
+        self.push(Cause::unsupported(at, value, supported));
+    }
+
+    pub(crate) fn too_long(&mut self, at: &Path, bytes_max: usize) {
+        self.push(Cause::too_long(at, bytes_max));
+    }
+
+    /// One cause for each thing that is wrong with a text.
+    pub(crate) fn each(&mut self, at: &Path, text: &str, wrong: Vec<String>) {
+        for why in wrong {
+            self.invalid(at, text, &why);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What `metadata` must look like, whatever the kind.
+//!
+//! Upstream: `apimachinery/pkg/api/validation/objectmeta.go`.
+
+use serde_json::Value;
+
+use super::field_error::{Bad, Causes, Path};
+use super::{labels, names};
+use crate::object::{is_set, list, str_at};
+
+/// All annotations of an object together.
+const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
+
+pub(crate) fn check_new(object: &Value, name_rule: names::Rule, is_namespaced: bool, out: &mut Causes) {
+    let meta = &object["metadata"];
+    let at = Path::new("metadata");
+    let prefix = str_at(meta, "generateName");
+    if !prefix.is_empty() {
+        out.each(&at.field("generateName"), prefix, name_rule(prefix, true));
+    }
+    let name = str_at(meta, "name");
+    if name.is_empty() {
+        out.required(&at.field("name"), "name or generateName is required");
+    } else {
+        out.each(&at.field("name"), name, name_rule(name, false));
+    }
+    let namespace = str_at(meta, "namespace");
+    match (is_namespaced, namespace.is_empty()) {
+        (true, true) => out.required(&at.field("namespace"), ""),
+        (true, false) => {
+            out.each(&at.field("namespace"), namespace, names::label_name(namespace, false));
+        }
+        (false, true) => {}
+        (false, false) => out.forbidden(&at.field("namespace"), "not allowed on this type"),
+    }
+    check_maps(meta, &at, out);
+    check_finalizers(list(meta, "finalizers"), &at.field("finalizers"), out);
+}
+
+pub(crate) fn check_change(new: &Value, old: &Value, out: &mut Causes) {
+    let (new, old) = (&new["metadata"], &old["metadata"]);
+    let at = Path::new("metadata");
+    if is_set(&old["deletionTimestamp"]) {
+        let had = list(old, "finalizers");
+        let mut more: Vec<_> =
+            list(new, "finalizers").iter().filter(|it| !had.contains(it)).map(Value::to_string).collect();
+        if !more.is_empty() {
+            more.sort_unstable();
+            let why = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                more.join(", ")
+            );
+            out.forbidden(&at.field("finalizers"), &why);
+        }
+    }
+    for name in
+        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
+    {
+        if new[name] != old[name] {
+            out.invalid(&at.field(name), &new[name], IMMUTABLE);
+        }
+    }
+    check_maps(new, &at, out);
+}
+
+pub(crate) const IMMUTABLE: &str = "field is immutable";
+
+fn check_maps(meta: &Value, at: &Path, out: &mut Causes) {
+    labels::check_labels(&meta["labels"], &at.field("labels"), out);
+    check_annotations(&meta["annotations"], &at.field("annotations"), out);
+    check_owners(&meta["ownerReferences"], &at.field("ownerReferences"), out);
+}
+
+pub(crate) fn check_annotations(annotations: &Value, at: &Path, out: &mut Causes) {
+    let mut bytes = 0;
+    for (key, value) in annotations.as_object().into_iter().flatten() {
+        for why in names::qualified(&key.to_lowercase()) {
+            out.invalid(at, key, &why);
+        }
+        bytes += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if ANNOTATIONS_BYTES_MAX < bytes {
+        out.too_long(at, ANNOTATIONS_BYTES_MAX);
+    }
+}
+
+fn check_owners(owners: &Value, at: &Path, out: &mut Causes) {
+    let mut controller: Option<String> = None;
+    for owner in owners.as_array().into_iter().flatten() {
+        let api_version = str_at(owner, "apiVersion");
+        // `group/version`, of which the version is what counts.
+        if api_version.rsplit('/').next().is_none_or(str::is_empty) || 1 < api_version.matches('/').count() {
+            out.invalid(&at.field("apiVersion"), api_version, "version must not be empty");
+        }
+        for name in ["kind", "name", "uid"] {
+            if str_at(owner, name).is_empty() {
+                out.invalid(&at.field(name), "", "must not be empty");
+            }
+        }
+        if api_version == "v1" && owner["kind"] == "Event" {
+            out.invalid(at, owner, "/v1, Kind=Event is disallowed from being an owner");
+        }
+        if owner["controller"] == true {
+            let this = format!("{}/{}", str_at(owner, "kind"), str_at(owner, "name"));
+            match &controller {
+                None => controller = Some(this),
+                Some(first) => {
+                    let why = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
+                         and {this}"
+                    );
+                    out.invalid(at, in_go_order(owners), &why);
+                }
+            }
+        }
+    }
+}
+
+/// As Go writes the struct: its fields are not sorted.
+fn in_go_order(owners: &Value) -> Bad<'static> {
+    const FIELDS: &[&str] = &["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let owner = |it: &Value| {
+        let of = |field: &&str| match &it[*field] {
+            Value::Null if matches!(*field, "controller" | "blockOwnerDeletion") => None,
+            Value::Null => Some(format!("\"{field}\":\"\"")),
+            value => Some(format!("\"{field}\":{value}")),
+        };
+        format!("{{{}}}", FIELDS.iter().filter_map(of).collect::<Vec<_>>().join(","))
+    };
+    let owners: Vec<_> = owners.as_array().into_iter().flatten().map(owner).collect();
+    Bad::Said(format!("[{}]", owners.join(",")))
+}
+
+/// Without a prefix, a finalizer is one of ours.
+pub(crate) fn check_standard_finalizers(object: &Value, out: &mut Causes) {
+    let at = Path::new("metadata.finalizers");
+    for (index, it) in list(&object["metadata"], "finalizers").iter().enumerate() {
+        let it = it.as_str().unwrap_or_default();
+        if !it.contains('/') && !matches!(it, "kubernetes" | "orphan" | "foregroundDeletion") {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            out.invalid(&at.index(index), it, why);
+        }
+    }
+}
+
+pub(crate) fn check_finalizers(finalizers: &[Value], at: &Path, out: &mut Causes) {
+    for it in finalizers {
+        let it = it.as_str().unwrap_or_default();
+        out.each(at, it, names::qualified(it));
+    }
+    let has = |name: &str| finalizers.iter().any(|it| it == name);
+    if has("orphan") && has("foregroundDeletion") {
+        let why = "finalizer orphan and foregroundDeletion cannot be both set";
+        out.invalid(at, &Value::from(finalizers.to_vec()), why);
+    }
+}

@@ -1,0 +1,464 @@
+//! Services and the endpoints behind them.
+
+use serde_json::Value;
+
+use super::container::check_port;
+use super::probe::check_port_or_name;
+use super::{Write, check_choice, check_name, has, immutable, required};
+use crate::object::{is_set, list, str_at};
+use crate::validation::field_error::{Bad, Causes, Path};
+use crate::validation::{address, labels, names};
+
+const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
+
+pub(crate) fn service(write: &Write, out: &mut Causes) {
+    let (new, at) = (write.new, Path::new("spec"));
+    let spec = &new["spec"];
+    if write.is_status() {
+        return check_balancer_status(new, &Path::new("status.loadBalancer.ingress"), out);
+    }
+    let kind = str_at(spec, "type");
+    if kind != "ExternalName" {
+        // Upstream looks at the addresses when it gives them out, and goes no further if they are wrong.
+        let before = out.len();
+        check_addresses(spec, write.old, &at, out);
+        if out.len() != before {
+            return out.keep_from(before);
+        }
+    }
+    if let Some(old) = write.old {
+        check_change(spec, &old["spec"], &at, out);
+    }
+    let ports = list(spec, "ports");
+    if ports.is_empty() && !is_headless(spec) && kind != "ExternalName" {
+        out.required(&at.field("ports"), "");
+    }
+    let ips_at = at.field("clusterIPs");
+    match kind {
+        "LoadBalancer" | "NodePort" if is_headless(spec) => {
+            out.invalid(&ips_at.index(0), "None", &format!("may not be set to 'None' for {kind} services"));
+        }
+        "ExternalName" => {
+            for field in ["clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+                if is_set(&spec[field]) {
+                    out.forbidden(&at.field(field), "may not be set for ExternalName services");
+                }
+            }
+            let name = str_at(spec, "externalName");
+            let name = name.strip_suffix('.').unwrap_or(name);
+            check_name(name, names::dns_subdomain, &at.field("externalName"), out);
+        }
+        _ => {}
+    }
+    for (index, port) in ports.iter().enumerate() {
+        check_service_port(port, &ports[..index], 1 < ports.len(), &at.field("ports").index(index), out);
+    }
+    labels::check_labels(&spec["selector"], &at.field("selector"), out);
+    check_affinity(spec, &at, out);
+    for (index, ip) in list(spec, "externalIPs").iter().enumerate() {
+        let (ip, at) = (ip.as_str().unwrap_or_default(), at.field("externalIPs"));
+        let before = out.len();
+        address::check_ip(ip, &at.index(index), out);
+        if out.len() == before {
+            address::check_endpoint(ip, &at.index(index), out);
+        }
+    }
+    required(spec, &["type"], &at, out);
+    if !kind.is_empty() {
+        let kinds = &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+        check_choice(&spec["type"], kinds, &at.field("type"), out);
+    }
+    check_duplicate_ports(kind, ports, &at.field("ports"), out);
+    check_balancer(spec, &at, out);
+    check_traffic(spec, &at, out);
+}
+
+fn is_headless(spec: &Value) -> bool {
+    spec["clusterIP"] == "None" || list(spec, "clusterIPs") == ["None"]
+}
+
+fn check_change(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
+    if new["type"] == "ExternalName"
+        || old["type"] == "ExternalName"
+        || (is_headless(old) && is_headless(new))
+    {
+        return;
+    }
+    for (name, what) in [("clusterIPs", "clusterIP"), ("ipFamilies", "ipFamily")] {
+        let (now, before) = (list(new, name), list(old, name));
+        let at = at.field(name);
+        if name == "ipFamilies" && is_headless(new) != is_headless(old) {
+            continue;
+        }
+        if before.is_empty() {
+        } else if now.is_empty() {
+            out.invalid(&at.index(0), &new[name], &format!("primary {what} can not be unset"));
+        } else if now.len() == before.len() {
+            for (index, _) in now.iter().zip(before).enumerate().filter(|(_, (now, before))| now != before) {
+                out.invalid(&at.index(index), &new[name], "may not change once set");
+            }
+        } else if now[0] != before[0] {
+            out.invalid(&at.index(0), &new[name], "may not change once set");
+        }
+    }
+    let is_balanced = |it: &Value| it["type"] == "LoadBalancer";
+    if is_balanced(new) && is_balanced(old) && new["loadBalancerClass"] != old["loadBalancerClass"] {
+        out.invalid(&at.field("loadBalancerClass"), &new["loadBalancerClass"], "may not change once set");
+    }
+}
+
+fn check_service_port(port: &Value, before: &[Value], needs_name: bool, at: &Path, out: &mut Causes) {
+    let name = str_at(port, "name");
+    if needs_name || !name.is_empty() {
+        check_name(name, names::dns_label, &at.field("name"), out);
+    }
+    if !name.is_empty() && before.iter().any(|it| str_at(it, "name") == name) {
+        out.duplicate(&at.field("name"), name);
+    }
+    check_port(port["port"].as_i64().unwrap_or(0), &at.field("port"), out);
+    check_protocol(port, at, out);
+    check_port_or_name(&port["targetPort"], &at.field("targetPort"), out);
+    if let Some(protocol) = port["appProtocol"].as_str() {
+        labels::check_key(protocol, &at.field("appProtocol"), out);
+    }
+}
+
+fn check_protocol(port: &Value, at: &Path, out: &mut Causes) {
+    required(port, &["protocol"], at, out);
+    if is_set(&port["protocol"]) {
+        check_choice(&port["protocol"], PROTOCOLS, &at.field("protocol"), out);
+    }
+}
+
+fn check_affinity(spec: &Value, at: &Path, out: &mut Causes) {
+    const SECONDS_MAX: i64 = 86_400;
+    let config = &spec["sessionAffinityConfig"];
+    match str_at(spec, "sessionAffinity") {
+        "" => out.required(&at.field("sessionAffinity"), ""),
+        "None" if !config.is_null() => {
+            let why = "must not be set when session affinity is None";
+            out.forbidden(&at.field("sessionAffinityConfig"), why);
+        }
+        "None" => {}
+        "ClientIP" => {
+            let at = at.field("sessionAffinityConfig.clientIP.timeoutSeconds");
+            match config["clientIP"]["timeoutSeconds"].as_i64() {
+                None => out.required(&at, "when session affinity type is ClientIP"),
+                Some(seconds) if !(1..=SECONDS_MAX).contains(&seconds) => {
+                    let why = format!("must be greater than 0 and less than {SECONDS_MAX}");
+                    out.invalid(&at, seconds, &why);
+                }
+                Some(_) => {}
+            }
+        }
+        other => out.unsupported(&at.field("sessionAffinity"), other, &["ClientIP", "None"]),
+    }
+}
+
+fn check_addresses(spec: &Value, old: Option<&Value>, at: &Path, out: &mut Causes) {
+    let (ip, ips) = (str_at(spec, "clusterIP"), list(spec, "clusterIPs"));
+    let ips_at = at.field("clusterIPs");
+    if let Some(first) = ips.first() {
+        if ip.is_empty() {
+            out.invalid(&ips_at, &spec["clusterIPs"], "must be empty when `clusterIP` is not specified");
+        } else if first != ip {
+            out.invalid(&ips_at, &spec["clusterIPs"], "first value must match `clusterIP`");
+        }
+    }
+    let families = list(spec, "ipFamilies");
+    for (index, family) in families.iter().enumerate() {
+        let at = at.field("ipFamilies");
+        check_choice(family, &["IPv4", "IPv6"], &at.index(index), out);
+        if families[..index].contains(family) {
+            out.duplicate(&at.index(index), family);
+        }
+    }
+    let policies = &["PreferDualStack", "RequireDualStack", "SingleStack"];
+    check_choice(&spec["ipFamilyPolicy"], policies, &at.field("ipFamilyPolicy"), out);
+    let before = out.len();
+    for (index, ip) in ips.iter().enumerate() {
+        if index == 0 && ip == "None" {
+            if 1 < ips.len() {
+                out.invalid(&ips_at, &spec["clusterIPs"], "'None' must be the first and only value");
+            }
+        } else if !old.is_some_and(|old| list(&old["spec"], "clusterIPs").contains(ip)) {
+            address::check_ip(ip.as_str().unwrap_or_default(), &ips_at.index(index), out);
+        }
+    }
+    let has_invalid = out.len() != before;
+    if 2 < ips.len() {
+        out.invalid(&ips_at, &spec["clusterIPs"], "may only hold up to 2 values");
+    }
+    if has_invalid {
+        return;
+    }
+    let is_6 = |ip: &Value| ip.as_str().is_some_and(|it| it.contains(':'));
+    if 1 < ips.len() && ips.iter().filter(|it| is_6(it)).count() != 1 {
+        let why = "may specify no more than one IP for each IP family";
+        out.invalid(&ips_at, &spec["clusterIPs"], why);
+    }
+    for (index, (ip, family)) in ips.iter().zip(families).enumerate().filter(|_| !is_headless(spec)) {
+        let said = family.as_str().unwrap_or_default();
+        if (said == "IPv4" && is_6(ip)) || (said == "IPv6" && !is_6(ip)) {
+            let why = format!("expected an {said} value as indicated by `ipFamilies[{index}]`");
+            out.invalid(&ips_at.index(index), ip, &why);
+        }
+    }
+}
+
+fn check_duplicate_ports(kind: &str, ports: &[Value], at: &Path, out: &mut Causes) {
+    let node_port = |it: &Value| it["nodePort"].as_i64().unwrap_or(0);
+    for (index, port) in ports.iter().enumerate() {
+        if kind == "ClusterIP" && node_port(port) != 0 {
+            out.forbidden(&at.index(index).field("nodePort"), "may not be used when `type` is 'ClusterIP'");
+        }
+    }
+    for (index, port) in ports.iter().enumerate().filter(|(_, it)| node_port(it) != 0) {
+        let is_same = |it: &Value| it["protocol"] == port["protocol"] && node_port(it) == node_port(port);
+        if ports[..index].iter().any(is_same) {
+            out.duplicate(&at.index(index).field("nodePort"), node_port(port));
+        }
+    }
+    for (index, port) in ports.iter().enumerate() {
+        let is_same = |it: &Value| it["protocol"] == port["protocol"] && it["port"] == port["port"];
+        if ports[..index].iter().any(is_same) {
+            let said = format!(
+                "{{\"Name\":\"\",\"Protocol\":{},\"AppProtocol\":null,\"Port\":{},\"TargetPort\":0,\"NodePort\":0}}",
+                port["protocol"], port["port"]
+            );
+            out.duplicate(&at.index(index), Bad::Said(said));
+        }
+    }
+}
+
+fn check_balancer(spec: &Value, at: &Path, out: &mut Causes) {
+    const ONLY_BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
+    let is_balanced = spec["type"] == "LoadBalancer";
+    let ranges = list(spec, "loadBalancerSourceRanges");
+    if !ranges.is_empty() {
+        let at = at.field("LoadBalancerSourceRanges");
+        if !is_balanced {
+            out.forbidden(&at, ONLY_BALANCED);
+        }
+        for (index, range) in ranges.iter().enumerate() {
+            address::check_cidr(range.as_str().unwrap_or_default().trim(), &at.index(index), out);
+        }
+    }
+    if has(spec, "allocateLoadBalancerNodePorts") && !is_balanced {
+        out.forbidden(&at.field("allocateLoadBalancerNodePorts"), ONLY_BALANCED);
+    }
+    if let Some(class) = spec["loadBalancerClass"].as_str() {
+        let at = at.field("loadBalancerClass");
+        if is_balanced {
+            labels::check_key(class, &at, out);
+        } else {
+            out.forbidden(&at, ONLY_BALANCED);
+        }
+    }
+}
+
+fn check_traffic(spec: &Value, at: &Path, out: &mut Causes) {
+    let kind = str_at(spec, "type");
+    let is_reached_from_outside =
+        matches!(kind, "LoadBalancer" | "NodePort") || (kind == "ClusterIP" && is_set(&spec["externalIPs"]));
+    let (policy, policy_at) = (str_at(spec, "externalTrafficPolicy"), at.field("externalTrafficPolicy"));
+    match (is_reached_from_outside, policy) {
+        (false, "") => {}
+        (false, _) => out.invalid(&policy_at, policy, "may only be set for externally-accessible services"),
+        (true, "") => out.required(&policy_at, ""),
+        (true, _) => check_choice(&spec["externalTrafficPolicy"], &["Cluster", "Local"], &policy_at, out),
+    }
+    let health = spec["healthCheckNodePort"].as_i64().unwrap_or(0);
+    if health != 0 && !(kind == "LoadBalancer" && policy == "Local") {
+        let why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'";
+        out.invalid(&at.field("healthCheckNodePort"), health, why);
+    }
+    check_choice(
+        &spec["internalTrafficPolicy"],
+        &["Cluster", "Local"],
+        &at.field("internalTrafficPolicy"),
+        out,
+    );
+    let distributions = &["PreferClose", "PreferSameZone", "PreferSameNode"];
+    check_choice(&spec["trafficDistribution"], distributions, &at.field("trafficDistribution"), out);
+}
+
+fn check_balancer_status(service: &Value, at: &Path, out: &mut Causes) {
+    let ingress = list(&service["status"]["loadBalancer"], "ingress");
+    if service["spec"]["type"] != "LoadBalancer" && !ingress.is_empty() {
+        return out.forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'");
+    }
+    for (index, it) in ingress.iter().enumerate() {
+        let at = at.index(index);
+        let (ip, name) = (str_at(it, "ip"), str_at(it, "hostname"));
+        if !ip.is_empty() {
+            address::check_ip(ip, &at.field("ip"), out);
+        }
+        if has(it, "ipMode") && ip.is_empty() {
+            out.forbidden(&at.field("ipMode"), "may not be specified when `ip` is not set");
+        } else {
+            check_choice(&it["ipMode"], &["Proxy", "VIP"], &at.field("ipMode"), out);
+        }
+        if !name.is_empty() {
+            out.each(&at.field("hostname"), name, names::dns_subdomain(name));
+            if name.parse::<std::net::IpAddr>().is_ok() {
+                out.invalid(&at.field("hostname"), name, "must be a DNS name, not an IP address");
+            }
+        }
+    }
+}
+
+pub(crate) fn endpoints(write: &Write, out: &mut Causes) {
+    let subsets = &write.new["subsets"];
+    if write.old.is_some_and(|old| old["subsets"] == *subsets) {
+        return;
+    }
+    for (index, subset) in subsets.as_array().into_iter().flatten().enumerate() {
+        let at = Path::new("subsets");
+        let at = at.index(index);
+        if !is_set(&subset["addresses"]) && !is_set(&subset["notReadyAddresses"]) {
+            out.required(&at, "must specify `addresses` or `notReadyAddresses`");
+        }
+        for name in ["addresses", "notReadyAddresses"] {
+            for (index, it) in list(subset, name).iter().enumerate() {
+                check_endpoint_address(it, &at.field(name).index(index), out);
+            }
+        }
+        let ports = list(subset, "ports");
+        for (index, port) in ports.iter().enumerate() {
+            let at = at.field("ports");
+            let (at, name) = (at.index(index), str_at(port, "name"));
+            if 1 < ports.len() || !name.is_empty() {
+                check_name(name, names::dns_label, &at.field("name"), out);
+            }
+            check_port(port["port"].as_i64().unwrap_or(0), &at.field("port"), out);
+            check_protocol(port, &at, out);
+            if let Some(protocol) = port["appProtocol"].as_str() {
+                labels::check_key(protocol, &at.field("appProtocol"), out);
+            }
+        }
+    }
+}
+
+fn check_endpoint_address(it: &Value, at: &Path, out: &mut Causes) {
+    let (ip, hostname) = (str_at(it, "ip"), str_at(it, "hostname"));
+    address::check_ip(ip, &at.field("ip"), out);
+    if !hostname.is_empty() {
+        out.each(&at.field("hostname"), hostname, names::dns_label(hostname));
+    }
+    if let Some(node) = it["nodeName"].as_str() {
+        out.each(&at.field("nodeName"), node, names::dns_subdomain(node));
+    }
+    address::check_endpoint(ip, &at.field("ip"), out);
+}
+
+pub(crate) fn endpoint_slice(write: &Write, out: &mut Causes) {
+    const ENDPOINTS_MAX: usize = 1000;
+    const ADDRESSES_MAX: usize = 100;
+    const PORTS_MAX: usize = 20_000;
+    let slice = write.new;
+    let kind = str_at(slice, "addressType");
+    match kind {
+        "" => out.required(&Path::new("addressType"), ""),
+        _ => check_choice(&slice["addressType"], &["FQDN", "IPv4", "IPv6"], &Path::new("addressType"), out),
+    }
+    let (ports, ports_at) = (list(slice, "ports"), Path::new("ports"));
+    if PORTS_MAX < ports.len() {
+        out.too_many(&ports_at, ports.len(), PORTS_MAX);
+    } else {
+        for (index, port) in ports.iter().enumerate() {
+            let (at, name) = (ports_at.index(index), str_at(port, "name"));
+            if !name.is_empty() {
+                out.each(&at.field("name"), name, names::dns_label(name));
+            }
+            if ports[..index].iter().any(|it| str_at(it, "name") == name) {
+                out.duplicate(&at.field("name"), name);
+            }
+            check_protocol(port, &at, out);
+            if let Some(protocol) = port["appProtocol"].as_str() {
+                labels::check_key(protocol, &at.field("appProtocol"), out);
+            }
+        }
+    }
+    if let Some(old) = write.old {
+        immutable(&slice["addressType"], &old["addressType"], &Path::new("addressType"), out);
+        if slice["endpoints"] == old["endpoints"] {
+            return;
+        }
+    }
+    let (endpoints, at) = (list(slice, "endpoints"), Path::new("endpoints"));
+    if ENDPOINTS_MAX < endpoints.len() {
+        return out.too_many(&at, endpoints.len(), ENDPOINTS_MAX);
+    }
+    for (index, endpoint) in endpoints.iter().enumerate() {
+        let at = at.index(index);
+        let (addresses, addresses_at) = (list(endpoint, "addresses"), at.field("addresses"));
+        if addresses.is_empty() {
+            out.required(&addresses_at, "must contain at least 1 address");
+        } else if ADDRESSES_MAX < addresses.len() {
+            out.too_many(&addresses_at, addresses.len(), ADDRESSES_MAX);
+        }
+        for (index, it) in addresses.iter().enumerate() {
+            check_slice_address(
+                kind,
+                it.as_str().unwrap_or_default(),
+                &addresses_at.index(index),
+                &addresses_at,
+                out,
+            );
+        }
+        if let Some(node) = endpoint["nodeName"].as_str() {
+            out.each(&at.field("nodeName"), node, names::dns_subdomain(node));
+        }
+        if let Some(name) = endpoint["hostname"].as_str() {
+            out.each(&at.field("hostname"), name, names::dns_label(name));
+        }
+        check_hints(&endpoint["hints"], &at.field("hints"), out);
+    }
+}
+
+fn check_slice_address(kind: &str, text: &str, at: &Path, list_at: &Path, out: &mut Causes) {
+    let before = out.len();
+    match kind {
+        "IPv4" | "IPv6" => {
+            address::check_ip(text, at, out);
+            if out.len() == before {
+                if text.contains(':') != (kind == "IPv6") {
+                    out.invalid(list_at, text, &format!("must be an {kind} address"));
+                }
+                address::check_endpoint(text, at, out);
+            }
+        }
+        "FQDN" => {
+            let name = text.strip_suffix('.').unwrap_or(text);
+            if text.is_empty() {
+                out.required(at, "");
+            } else if !names::dns_subdomain(name).is_empty() {
+                out.invalid(at, name, &names::dns_subdomain(name).join(","));
+            } else if !name.contains('.') {
+                out.invalid(at, name, "should be a domain with at least two segments separated by dots");
+            }
+        }
+        _ => {}
+    }
+}
+
+fn check_hints(hints: &Value, at: &Path, out: &mut Causes) {
+    const HINTS_MAX: usize = 8;
+    for (field, rule) in
+        [("forZones", names::label_value as fn(&str) -> Vec<String>), ("forNodes", names::dns_subdomain)]
+    {
+        let (items, at) = (list(hints, field), at.field(field));
+        if HINTS_MAX < items.len() {
+            return out.too_many(&at, items.len(), HINTS_MAX);
+        }
+        for (index, it) in items.iter().enumerate() {
+            let at = at.index(index);
+            let (at, name) = (at.field("name"), str_at(it, "name"));
+            if items[..index].iter().any(|it| str_at(it, "name") == name) {
+                out.duplicate(&at, name);
+            }
+            out.each(&at, name, rule(name));
+        }
+    }
+}

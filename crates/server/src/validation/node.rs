@@ -1,0 +1,57 @@
+use serde_json::Value;
+
+use super::scheduling::check_taints;
+use super::{Write, in_go};
+use crate::object::{list, str_at};
+use crate::validation::field_error::{Causes, Path};
+use crate::validation::{address, resources};
+
+pub(crate) fn node(write: &Write, out: &mut Causes) {
+    let node = write.new;
+    // Upstream looks for the taints in the wrong place, and its messages say so.
+    check_taints(list(&node["spec"], "taints"), &Path::new("metadata.taints"), out);
+    for part in ["capacity", "allocatable"] {
+        let at = Path::new("status");
+        let at = at.field(part);
+        for (name, amount) in node["status"][part].as_object().into_iter().flatten() {
+            resources::check_amount(name, amount, &at.field(name), out);
+        }
+    }
+    let ranges: Vec<_> =
+        list(&node["spec"], "podCIDRs").iter().map(|it| it.as_str().unwrap_or_default()).collect();
+    let ranges_at = Path::new("spec.podCIDRs");
+    for (index, range) in ranges.iter().enumerate() {
+        address::check_cidr(range, &ranges_at.index(index), out);
+    }
+    let of_version_6 = ranges.iter().filter(|it| it.contains(':')).count();
+    if 1 < ranges.len() && (of_version_6 != 1 || 2 < ranges.len()) {
+        let why = "may specify no more than one CIDR for each IP family";
+        out.invalid(&ranges_at, &node["spec"]["podCIDRs"], why);
+    }
+    if let Some(old) = write.old {
+        check_change(node, old, out);
+    }
+}
+
+fn check_change(new: &Value, old: &Value, out: &mut Causes) {
+    let addresses = list(&new["status"], "addresses");
+    for (index, it) in addresses.iter().enumerate() {
+        let at = Path::new("status.addresses");
+        if addresses[..index].contains(it) {
+            out.duplicate(&at.index(index), in_go(it, &[("Type", "type"), ("Address", "address")]));
+        }
+    }
+    let ranges = |node: &'_ Value| list(&node["spec"], "podCIDRs").to_vec();
+    if !ranges(old).is_empty() && ranges(old) != ranges(new) {
+        let why = "node updates may not change podCIDR except from \"\" to valid";
+        out.forbidden(&Path::new("spec.podCIDRs"), why);
+    }
+    let (was, is) = (str_at(old, "spec.providerID"), str_at(new, "spec.providerID"));
+    if !was.is_empty() && was != is {
+        let why = "node updates may not change providerID except from \"\" to valid";
+        out.forbidden(&Path::new("spec.providerID"), why);
+    }
+    if str_at(new, "spec.externalID") != str_at(old, "spec.externalID") {
+        out.forbidden(&Path::new("spec.externalID"), "may not be updated");
+    }
+}

@@ -1,0 +1,510 @@
+//! Pods, and the templates of pods.
+
+use serde_json::Value;
+
+use super::container::{
+    check_containers, check_ephemeral_containers, check_image_of_pod, check_init_containers, check_resources,
+};
+use super::{Write, check_choice, check_reference, has, pod_change, required, scheduling, security, volume};
+use crate::object::{is_set, list, str_at};
+use crate::route::Part;
+use crate::validation::field_error::{Causes, Path};
+use crate::validation::{address, labels, metadata, names, resources};
+use muster_engine::quantity::Quantity;
+
+pub(crate) fn pod(write: &Write, out: &mut Causes) {
+    let (new, at) = (write.new, Path::new("spec"));
+    match (write.old, write.part) {
+        (Some(old), Part::Status) => pod_change::check_status(new, old, out),
+        (None, _) => {
+            check_pod(new, out);
+            if is_set(&new["spec"]["ephemeralContainers"]) {
+                out.forbidden(&at.field("ephemeralContainers"), "cannot be set on create");
+            }
+            if is_set(&new["spec"]["nodeName"]) && is_set(&new["spec"]["schedulingGates"]) {
+                out.forbidden(
+                    &at.field("nodeName"),
+                    "cannot be set until all schedulingGates have been cleared",
+                );
+            }
+            check_profiles_agree(&new["metadata"], &new["spec"], &at, out);
+        }
+        (Some(old), part) => {
+            metadata::check_new(new, names::subdomain_name, true, out);
+            check_pod(new, out);
+            pod_change::check(new, old, part, out);
+        }
+    }
+}
+
+pub(crate) fn pod_template(write: &Write, out: &mut Causes) {
+    check_template(&write.new["template"], &Path::new("template"), out);
+}
+
+/// What another object makes pods from.
+pub(super) fn check_template(template: &Value, at: &Path, out: &mut Causes) {
+    let (meta, spec) = (&template["metadata"], &template["spec"]);
+    labels::check_labels(&meta["labels"], &at.field("labels"), out);
+    metadata::check_annotations(&meta["annotations"], &at.field("annotations"), out);
+    check_annotations(&meta["annotations"], spec, &at.field("annotations"), out);
+    check_spec(spec, None, &at.field("spec"), out);
+    check_profiles_agree(meta, spec, &at.field("spec"), out);
+    if is_set(&spec["ephemeralContainers"]) {
+        let why = "ephemeral containers not allowed in pod template";
+        out.forbidden(&at.field("spec.ephemeralContainers"), why);
+    }
+}
+
+fn check_pod(pod: &Value, out: &mut Causes) {
+    let (meta, spec, at) = (&pod["metadata"], &pod["spec"], Path::new("spec"));
+    check_annotations(&meta["annotations"], spec, &Path::new("metadata.annotations"), out);
+    check_spec(spec, Some(str_at(meta, "name")), &at, out);
+    if !is_set(&spec["serviceAccountName"]) {
+        for (index, volume) in list(spec, "volumes").iter().enumerate() {
+            let at = at.field("volumes");
+            let at = at.index(index);
+            for (index, source) in list(&volume["projected"], "sources").iter().enumerate() {
+                if has(source, "serviceAccountToken") {
+                    let at = at.field("projected.sources");
+                    let why = "must not be specified when serviceAccountName is not set";
+                    out.forbidden(&at.index(index).field("serviceAccountToken"), why);
+                }
+            }
+        }
+    }
+    for name in ["containers", "initContainers"] {
+        for (index, container) in list(spec, name).iter().enumerate() {
+            check_image_of_pod(container, &at.field(name).index(index), out);
+        }
+    }
+}
+
+/// A pod's spec, with what its parts need to know of each other.
+pub(super) struct Spec<'a> {
+    pub(super) json: &'a Value,
+    /// Those that may be mounted.
+    volumes: Vec<&'a Value>,
+}
+
+impl<'a> Spec<'a> {
+    pub(super) fn volume(&self, name: &str) -> Option<&'a Value> {
+        self.volumes.iter().find(|it| str_at(it, "name") == name).copied()
+    }
+
+    pub(super) fn grace_s(&self) -> Option<i64> {
+        self.json["terminationGracePeriodSeconds"].as_i64()
+    }
+
+    pub(super) fn os(&self) -> Option<&'a str> {
+        self.json["os"]["name"].as_str()
+    }
+
+    /// Unless it says otherwise, a user in the pod is the same user outside.
+    pub(super) fn uses_host_users(&self) -> bool {
+        self.json["hostUsers"] != false
+    }
+
+    /// In upstream's order: init, regular, ephemeral.
+    pub(super) fn each_container(&self, at: &Path, mut visit: impl FnMut(&Value, &Path)) {
+        for name in ["initContainers", "containers", "ephemeralContainers"] {
+            for (index, container) in list(self.json, name).iter().enumerate() {
+                visit(container, &at.field(name).index(index));
+            }
+        }
+    }
+}
+
+/// `pod` is the name of the pod, unless the spec is of a template.
+fn check_spec(json: &Value, pod: Option<&str>, at: &Path, out: &mut Causes) {
+    if json["terminationGracePeriodSeconds"].is_null() {
+        out.required(&at.field("terminationGracePeriodSeconds"), "");
+    }
+    let volumes = volume::check_volumes(list(json, "volumes"), pod, &at.field("volumes"), out);
+    let spec = &Spec { json, volumes };
+    check_resource_claims(list(json, "resourceClaims"), &at.field("resourceClaims"), out);
+    check_containers(spec, &at.field("containers"), out);
+    check_init_containers(spec, &at.field("initContainers"), out);
+    check_ephemeral_containers(spec, &at.field("ephemeralContainers"), out);
+    check_pod_resources(spec, &at.field("resources"), out);
+    check_host_network(json, pod.is_some(), at, out);
+    check_word(json, "restartPolicy", &["Always", "OnFailure", "Never"], at, out);
+    check_word(json, "dnsPolicy", &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"], at, out);
+    labels::check_labels(&json["nodeSelector"], &at.field("nodeSelector"), out);
+    security::check_pod(spec, &at.field("securityContext"), out);
+    scheduling::check_affinity(&json["affinity"], &at.field("affinity"), out);
+    check_dns(json, &at.field("dnsConfig"), out);
+    for (index, gate) in list(json, "readinessGates").iter().enumerate() {
+        let kind = str_at(gate, "conditionType");
+        labels::check_key(kind, &at.field("readinessGates").index(index).field("conditionType"), out);
+    }
+    check_scheduling_gates(list(json, "schedulingGates"), &at.field("schedulingGates"), out);
+    let spreading_at = at.field("topologySpreadConstraints");
+    scheduling::check_spreading(list(json, "topologySpreadConstraints"), &spreading_at, out);
+    security::check_host_process(spec, at, out);
+    security::check_host_users(spec, at, out);
+    check_hostname_override(json, at, out);
+    check_reference(json, "serviceAccountName", at, out);
+    check_reference(json, "nodeName", at, out);
+    if let Some(seconds) = json["activeDeadlineSeconds"].as_i64() {
+        for why in names::in_range(seconds, 1, i64::from(i32::MAX)) {
+            out.invalid(&at.field("activeDeadlineSeconds"), seconds, &why);
+        }
+    }
+    for name in ["hostname", "subdomain"] {
+        let said = str_at(json, name);
+        if !said.is_empty() {
+            out.each(&at.field(name), said, names::dns_label(said));
+        }
+    }
+    scheduling::check_tolerations(list(json, "tolerations"), &at.field("tolerations"), out);
+    check_host_aliases(list(json, "hostAliases"), &at.field("hostAliases"), out);
+    check_reference(json, "priorityClassName", at, out);
+    if let Some(class) = json["runtimeClassName"].as_str() {
+        out.each(&at.field("runtimeClassName"), class, names::dns_subdomain(class));
+    }
+    if has(json, "preemptionPolicy") {
+        check_word(json, "preemptionPolicy", &["PreemptLowerPriority", "Never"], at, out);
+    }
+    if has(json, "overhead") {
+        check_overhead(&json["overhead"], &at.field("overhead"), out);
+    }
+    security::check_os(spec, at, out);
+    check_file_keys(spec, at, out);
+}
+
+/// Upstream checks it as if it were the limits of a container, and says so.
+pub(super) fn check_overhead(overhead: &Value, at: &Path, out: &mut Causes) {
+    let limits = serde_json::json!({"limits": overhead});
+    let claims_nothing = Spec { json: &Value::Null, volumes: Vec::new() };
+    check_resources(&limits, resources::check_container_name, &claims_nothing, at, out);
+}
+
+fn check_word(json: &Value, name: &str, supported: &[&str], at: &Path, out: &mut Causes) {
+    required(json, &[name], at, out);
+    if is_set(&json[name]) {
+        check_choice(&json[name], supported, &at.field(name), out);
+    }
+}
+
+fn check_resource_claims(claims: &[Value], at: &Path, out: &mut Causes) {
+    for (index, claim) in claims.iter().enumerate() {
+        let at = at.index(index);
+        let name = str_at(claim, "name");
+        if !name.is_empty() && claims[..index].iter().any(|it| str_at(it, "name") == name) {
+            out.duplicate(&at.field("name"), name);
+        } else {
+            super::check_name(name, names::dns_label, &at.field("name"), out);
+        }
+        let fields = &[
+            ("Name", "name"),
+            ("ResourceClaimName", "resourceClaimName"),
+            ("ResourceClaimTemplateName", "resourceClaimTemplateName"),
+        ];
+        match (has(claim, "resourceClaimName"), has(claim, "resourceClaimTemplateName")) {
+            (true, true) => {
+                let why =
+                    "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
+                out.invalid(&at, super::in_go(claim, fields), why);
+            }
+            (false, false) => {
+                let why = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
+                out.invalid(&at, super::in_go(claim, fields), why);
+            }
+            _ => {}
+        }
+        check_reference(claim, "resourceClaimName", &at, out);
+        check_reference(claim, "resourceClaimTemplateName", &at, out);
+    }
+}
+
+/// What the pod asks for as a whole must hold what its containers ask for.
+fn check_pod_resources(spec: &Spec, at: &Path, out: &mut Causes) {
+    let of_pod = &spec.json["resources"];
+    if of_pod.is_null() {
+        return;
+    }
+    if spec.os() == Some("windows") {
+        return out.forbidden(at, "may not be set for a windows pod");
+    }
+    if has(of_pod, "claims") {
+        out.forbidden(&at.field("claims"), "claims may not be set for Resources at pod-level");
+    }
+    check_resources(of_pod, check_pod_level_name, spec, at, out);
+    for (name, sum) in resources::of_containers(spec.json, "requests") {
+        let said = &of_pod["requests"][&name];
+        if !said.is_null() && Quantity::of(said) < sum {
+            let why = format!("must be greater than or equal to aggregate container requests of {sum}");
+            out.invalid(&at.field("requests").key(&name), said, &why);
+        }
+    }
+    for (name, sum) in resources::of_containers(spec.json, "limits") {
+        let said = &of_pod["limits"][&name];
+        if resources::is_huge_pages(&name) && !said.is_null() && Quantity::of(said) < sum {
+            let why = format!("must be greater than or equal to aggregate container limits of {sum}");
+            out.invalid(&at.field("limits").key(&name), said, &why);
+        }
+    }
+    for (index, container) in list(spec.json, "containers").iter().enumerate() {
+        for (name, limit) in container["resources"]["limits"].as_object().into_iter().flatten() {
+            let most = &of_pod["limits"][name];
+            if !most.is_null() && Quantity::of(most) < Quantity::of(limit) {
+                let why = format!(
+                    "must be less than or equal to pod limits of {}",
+                    most.as_str().unwrap_or_default()
+                );
+                let at = at.field("containers");
+                out.invalid(&at.index(index).key(name).field("limits"), limit, &why);
+            }
+        }
+    }
+}
+
+fn check_pod_level_name(name: &str, at: &Path, out: &mut Causes) {
+    let before = out.len();
+    resources::check_name(name, at, out);
+    if out.len() == before && !resources::is_pod_level(name) {
+        out.unsupported(at, name, &["cpu", "hugepages-", "memory"]);
+    }
+}
+
+/// On the host's network, a container's port is the host's.
+fn check_host_network(json: &Value, is_pod: bool, at: &Path, out: &mut Causes) {
+    if json["hostNetwork"] != true {
+        return;
+    }
+    for (index, container) in list(json, "containers").iter().enumerate() {
+        let at = at.field("containers");
+        let at = at.index(index);
+        for (index, port) in list(container, "ports").iter().enumerate() {
+            let number = |name| port[name].as_i64().unwrap_or(0);
+            let host_port = number("hostPort");
+            if (is_pod || host_port != 0) && host_port != number("containerPort") {
+                let at = at.field("ports");
+                let why = "must match `containerPort` when `hostNetwork` is true";
+                out.invalid(&at.index(index).field("hostPort"), host_port, why);
+            }
+        }
+    }
+}
+
+fn check_dns(json: &Value, at: &Path, out: &mut Causes) {
+    const SERVERS_MAX: usize = 3;
+    const SEARCHES_MAX: usize = 32;
+    const SEARCH_BYTES_MAX: usize = 2048;
+    let config = &json["dnsConfig"];
+    let servers = list(config, "nameservers");
+    if json["dnsPolicy"] == "None" {
+        if config.is_null() {
+            return out.required(at, "must provide `dnsConfig` when `dnsPolicy` is None");
+        }
+        if servers.is_empty() {
+            let why = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+            return out.required(&at.field("nameservers"), why);
+        }
+    }
+    if SERVERS_MAX < servers.len() {
+        let why = format!("must not have more than {SERVERS_MAX} nameservers");
+        out.invalid(&at.field("nameservers"), &config["nameservers"], &why);
+    }
+    for (index, server) in servers.iter().enumerate() {
+        address::check_ip(server.as_str().unwrap_or_default(), &at.field("nameservers").index(index), out);
+    }
+    let searches: Vec<_> =
+        list(config, "searches").iter().map(|it| it.as_str().unwrap_or_default()).collect();
+    let searches_at = at.field("searches");
+    if SEARCHES_MAX < searches.len() {
+        let why = format!("must not have more than {SEARCHES_MAX} search paths");
+        out.invalid(&searches_at, &config["searches"], &why);
+    }
+    if SEARCH_BYTES_MAX < searches.join(" ").len() {
+        let why = format!(
+            "must not have more than {SEARCH_BYTES_MAX} characters (including spaces) in the search list"
+        );
+        out.invalid(&searches_at, &config["searches"], &why);
+    }
+    for (index, search) in searches.iter().enumerate().filter(|(_, it)| **it != ".") {
+        let search = search.strip_suffix('.').unwrap_or(search);
+        out.each(&searches_at.index(index), search, names::dns_subdomain_with_underscore(search));
+    }
+    for (index, option) in list(config, "options").iter().enumerate() {
+        if !is_set(&option["name"]) {
+            out.required(&at.field("options").index(index), "must not be empty");
+        }
+    }
+}
+
+fn check_scheduling_gates(gates: &[Value], at: &Path, out: &mut Causes) {
+    for (index, gate) in gates.iter().enumerate() {
+        let (at, name) = (at.index(index), str_at(gate, "name"));
+        labels::check_key(name, &at, out);
+        if gates[..index].iter().any(|it| str_at(it, "name") == name) {
+            out.duplicate(&at, name);
+        }
+    }
+}
+
+fn check_hostname_override(json: &Value, at: &Path, out: &mut Causes) {
+    let Some(name) = json["hostnameOverride"].as_str() else { return };
+    let name_at = at.field("hostnameOverride");
+    if json["setHostnameAsFQDN"] == true {
+        out.forbidden(&name_at, "may not be specified when setHostnameAsFQDN is true");
+    }
+    if json["hostNetwork"] == true {
+        out.forbidden(&name_at, "may not be specified when hostNetwork is true");
+    }
+    if 64 < name.len() {
+        out.too_long(&name_at, 64);
+    }
+    out.each(&name_at, name, names::dns_subdomain(name));
+}
+
+fn check_host_aliases(aliases: &[Value], at: &Path, out: &mut Causes) {
+    for (index, alias) in aliases.iter().enumerate() {
+        let at = at.index(index);
+        address::check_ip(str_at(alias, "ip"), &at.field("ip"), out);
+        for (index, name) in list(alias, "hostnames").iter().enumerate() {
+            let name = name.as_str().unwrap_or_default();
+            out.each(&at.field("hostnames").index(index), name, names::dns_subdomain(name));
+        }
+    }
+}
+
+/// A variable that is read from a file is read from an empty directory that another container filled.
+fn check_file_keys(spec: &Spec, at: &Path, out: &mut Causes) {
+    spec.each_container(at, |container, at| {
+        for (index, env) in list(container, "env").iter().enumerate() {
+            let reference = &env["valueFrom"]["fileKeyRef"];
+            if reference.is_null() {
+                continue;
+            }
+            let at = at.field("env");
+            let at = at.index(index);
+            let at = at.field("valueFrom.fileKeyRef.volumeName");
+            let name = str_at(reference, "volumeName");
+            match list(spec.json, "volumes").iter().find(|it| str_at(it, "name") == name) {
+                None => out.not_found(&at, name),
+                Some(volume) if has(volume, "emptyDir") => {}
+                Some(_) => out.invalid(&at, name, "referenced volume must be of type emptyDir"),
+            }
+        }
+    });
+}
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// Annotations that once were fields.
+fn check_annotations(annotations: &Value, spec: &Value, at: &Path, out: &mut Causes) {
+    const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+    let Some(annotations) = annotations.as_object() else { return };
+    let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+    if let Some(mirror) = annotations.get(MIRROR)
+        && !is_set(&spec["nodeName"])
+    {
+        out.invalid(&at.key(MIRROR), mirror, "must set spec.nodeName if mirror pod annotation is set");
+    }
+    if let Some(cost) = annotations.get(DELETION_COST).map(text) {
+        let digits = cost.strip_prefix('-').unwrap_or(&cost);
+        let is_plain = digits == "0" && !cost.starts_with('-') || !digits.starts_with(['0', '+']);
+        if cost.parse::<i32>().is_err() || !is_plain {
+            out.invalid(&at.key(DELETION_COST), &cost, "must be a 32bit integer");
+        }
+    }
+    for (key, profile) in annotations {
+        let profile = text(profile);
+        if key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER) {
+            match profile.strip_prefix("localhost/") {
+                Some(path) => super::file::check_descending(path, &at.field(key), out),
+                None if matches!(profile.as_str(), "runtime/default" | "docker/default" | "unconfined") => {}
+                None => out.invalid(&at.field(key), &profile, "must be a valid seccomp profile"),
+            }
+        }
+        if let Some(container) = key.strip_prefix(APP_ARMOR) {
+            let lists = ["initContainers", "containers", "ephemeralContainers"];
+            if !lists.iter().flat_map(|it| list(spec, it)).any(|it| str_at(it, "name") == container) {
+                out.invalid(&at.key(key), container, "container not found");
+            }
+            let is_known = matches!(profile.as_str(), "" | "runtime/default" | "unconfined");
+            if !is_known && !profile.starts_with("localhost/") {
+                out.invalid(&at.key(key), &profile, &format!("invalid AppArmor profile name: {profile:?}"));
+            }
+        }
+    }
+}
+
+/// Who says a profile both ways must say the same.
+fn check_profiles_agree(meta: &Value, json: &Value, at: &Path, out: &mut Causes) {
+    let annotations = &meta["annotations"];
+    if !annotations.is_object() {
+        return;
+    }
+    let spec = Spec { json, volumes: Vec::new() };
+    let of_pod = &json["securityContext"];
+    if let Some(said) = annotations[SECCOMP_POD].as_str() {
+        agree("seccomp", said, &of_pod["seccompProfile"], &at.field("securityContext.seccompProfile"), out);
+    }
+    spec.each_container(at, |container, at| {
+        let key = format!("{SECCOMP_CONTAINER}{}", str_at(container, "name"));
+        if let Some(said) = annotations[&key].as_str() {
+            let profile = &container["securityContext"]["seccompProfile"];
+            agree("seccomp", said, profile, &at.field("securityContext.seccompProfile"), out);
+        }
+    });
+    if spec.os() == Some("windows") {
+        return;
+    }
+    spec.each_container(at, |container, at| {
+        let key = format!("{APP_ARMOR}{}", str_at(container, "name"));
+        if let Some(said) = annotations[&key].as_str() {
+            let own = &container["securityContext"]["appArmorProfile"];
+            let profile = if own.is_null() { &of_pod["appArmorProfile"] } else { own };
+            agree("apparmor", said, profile, &at.field("securityContext.appArmorProfile"), out);
+        }
+    });
+}
+
+fn agree(what: &str, said: &str, profile: &Value, at: &Path, out: &mut Causes) {
+    let is_same = match str_at(profile, "type") {
+        "Unconfined" => said == "unconfined",
+        "RuntimeDefault" => said == "runtime/default" || (what == "seccomp" && said == "docker/default"),
+        "Localhost" => said.starts_with("localhost/"),
+        _ => return,
+    };
+    if !is_same {
+        out.forbidden(&at.field("type"), &format!("{what} type in annotation and field must match"));
+    } else if let Some(path) = said.strip_prefix("localhost/")
+        && profile["localhostProfile"].as_str() != Some(path)
+    {
+        out.forbidden(
+            &at.field("localhostProfile"),
+            &format!("{what} profile in annotation and field must match"),
+        );
+    }
+}
+
+/// Annotations that are set once and for all.
+pub(super) fn check_annotation_changes(new: &Value, old: &Value, out: &mut Causes) {
+    let at = Path::new("metadata.annotations");
+    let (new, old) = (&new["metadata"]["annotations"], &old["metadata"]["annotations"]);
+    let kinds = |key: &str| match key {
+        MIRROR => Some("mirror pod annotation"),
+        other if other.starts_with(APP_ARMOR) => Some("AppArmor annotations"),
+        _ => None,
+    };
+    for (key, value) in old.as_object().into_iter().flatten() {
+        if let Some(what) = kinds(key)
+            && new[key] != *value
+        {
+            out.forbidden(&at.key(key), &format!("may not remove or update {what}"));
+        }
+    }
+    for (key, _) in new.as_object().into_iter().flatten() {
+        if let Some(what) = kinds(key)
+            && old[key].is_null()
+        {
+            out.forbidden(&at.key(key), &format!("may not add {what}"));
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Which fields of a pod may change.
+
+use serde_json::Value;
+
+use super::container::check_image_of_pod;
+use super::pod::check_annotation_changes;
+use super::{immutable, labels_of, required, scheduling};
+use crate::object::{is_set, list, map_mut, str_at};
+use crate::route::Part;
+use crate::validation::field_error::{Causes, Path};
+use crate::validation::{address, labels, names};
+
+/// Rule: of a pod that stands, only images, tolerations that are added, a deadline that comes nearer, scheduling
+/// gates that go, and for a gated pod stricter wishes for its node may change. Upstream: `ValidatePodUpdate`.
+pub(super) fn check(new: &Value, old: &Value, part: Part, out: &mut Causes) {
+    check_annotation_changes(new, old, out);
+    let (new, old, at) = (&new["spec"], &old["spec"], Path::new("spec"));
+    match part {
+        Part::EphemeralContainers => check_ephemeral(new, old, &at.field("ephemeralContainers"), out),
+        Part::Binding => {}
+        _ => check_spec(new, old, &at, out),
+    }
+}
+
+fn check_spec(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
+    for name in ["containers", "initContainers"] {
+        let (now, before) = (list(new, name), list(old, name));
+        if now.len() != before.len() {
+            return out.forbidden(&at.field(name), "pod updates may not add or remove containers");
+        }
+        for (index, container) in now.iter().enumerate() {
+            let at = at.field(name);
+            let at = at.index(index);
+            required(container, &["image"], &at, out);
+            check_image_of_pod(container, &at, out);
+        }
+    }
+    let deadline_at = at.field("activeDeadlineSeconds");
+    match (new["activeDeadlineSeconds"].as_i64(), old["activeDeadlineSeconds"].as_i64()) {
+        (Some(now), _) if !(0..=i64::from(i32::MAX)).contains(&now) => {
+            let why = format!("must be between 0 and {}, inclusive", i32::MAX);
+            return out.invalid(&deadline_at, now, &why);
+        }
+        (Some(now), Some(before)) if before < now => {
+            return out.invalid(&deadline_at, now, "must be less than or equal to previous value");
+        }
+        (None, Some(_)) => {
+            out.invalid(&deadline_at, &Value::Null, "must not update from a positive integer to nil value");
+        }
+        _ => {}
+    }
+    check_added_tolerations(new, old, &at.field("tolerations"), out);
+    check_removed_gates(new, old, &at.field("schedulingGates"), out);
+    if new == old {
+        return;
+    }
+    let mut rest = new.clone();
+    for name in ["containers", "initContainers"] {
+        let images = list(old, name).iter().map(|it| it.get("image"));
+        let containers = rest.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten();
+        for (container, image) in containers.zip(images) {
+            put_back(container, "image", image);
+        }
+    }
+    for name in ["activeDeadlineSeconds", "schedulingGates", "tolerations"] {
+        put_back(&mut rest, name, old.get(name));
+    }
+    let grace = "terminationGracePeriodSeconds";
+    if old[grace].as_i64().is_some_and(|it| it < 0) && rest[grace] == 1 {
+        put_back(&mut rest, grace, old.get(grace));
+    }
+    if is_set(&old["schedulingGates"]) {
+        check_gated(&mut rest, old, at, out);
+    }
+    if rest != *old {
+        out.forbidden(at, ONLY_THESE);
+    }
+}
+
+const ONLY_THESE: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
+                          `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
+                          additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be \
+                          set to 1 if it was previously negative)";
+
+fn put_back(object: &mut Value, name: &str, value: Option<&Value>) {
+    let Some(object) = object.as_object_mut() else { return };
+    match value {
+        Some(value) => drop(object.insert(name.into(), value.clone())),
+        None => drop(object.remove(name)),
+    }
+}
+
+fn check_added_tolerations(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
+    let without_seconds = |it: &Value| {
+        let mut it = it.clone();
+        put_back(&mut it, "tolerationSeconds", None);
+        it
+    };
+    let now: Vec<_> = list(new, "tolerations").iter().map(without_seconds).collect();
+    if list(old, "tolerations").iter().any(|it| !now.contains(&without_seconds(it))) {
+        let why = "existing toleration can not be modified except its tolerationSeconds";
+        return out.forbidden(at, why);
+    }
+    scheduling::check_tolerations(list(new, "tolerations"), at, out);
+}
+
+fn check_removed_gates(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
+    let before = list(old, "schedulingGates");
+    for (index, gate) in list(new, "schedulingGates").iter().enumerate() {
+        let name = str_at(gate, "name");
+        if !before.iter().any(|it| str_at(it, "name") == name) {
+            let why = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+            out.forbidden(&at.index(index).field("name"), &why);
+        }
+    }
+}
+
+/// As long as gates hold a pod back, its wishes for a node may become stricter.
+fn check_gated(rest: &mut Value, old: &Value, at: &Path, out: &mut Causes) {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const TERMS: &str = "nodeSelectorTerms";
+    if rest["nodeSelector"] != old["nodeSelector"] {
+        let lost = labels_of(&old["nodeSelector"]).any(|(key, value)| rest["nodeSelector"][key] != *value);
+        if lost {
+            let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+            out.invalid(&at.field("nodeSelector"), &rest["nodeSelector"], why);
+        }
+        put_back(rest, "nodeSelector", old.get("nodeSelector"));
+    }
+    let before = &old["affinity"]["nodeAffinity"];
+    if rest["affinity"]["nodeAffinity"] == *before {
+        return;
+    }
+    let now = rest["affinity"]["nodeAffinity"].clone();
+    let (old_terms, new_terms) = (list(&before[REQUIRED], TERMS), list(&now[REQUIRED], TERMS));
+    if !before[REQUIRED].is_null() {
+        let at = at.field("affinity.nodeAffinity");
+        let at = at.field(REQUIRED);
+        let at = at.field(TERMS);
+        if !old_terms.is_empty() && old_terms.len() != new_terms.len() {
+            let why = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+            out.invalid(&at, &now[REQUIRED][TERMS], why);
+        }
+        for (index, (new, old)) in new_terms.iter().zip(old_terms).enumerate() {
+            if ["matchExpressions", "matchFields"].iter().any(|it| !list(new, it).starts_with(list(old, it)))
+            {
+                let why = "only additions are allowed (no mutations or deletions)";
+                out.invalid(&at.index(index), new, why);
+            }
+        }
+    }
+    if before.is_null() {
+        let is_alone =
+            rest["affinity"].as_object().is_some_and(|it| it.keys().all(|it| it == "nodeAffinity"));
+        if old["affinity"].is_null() && is_alone {
+            put_back(rest, "affinity", None);
+        } else if let Some(affinity) = rest.get_mut("affinity") {
+            put_back(affinity, "nodeAffinity", None);
+        }
+    } else {
+        map_mut(rest, "affinity").insert("nodeAffinity".into(), before.clone());
+    }
+}
+
+/// Ephemeral containers only come; they do not change and do not go.
+fn check_ephemeral(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
+    for before in list(old, "ephemeralContainers") {
+        let name = str_at(before, "name");
+        match list(new, "ephemeralContainers").iter().find(|it| str_at(it, "name") == name) {
+            None => {
+                out.forbidden(at, &format!("existing ephemeral containers {name:?} may not be removed\n"))
+            }
+            Some(now) if now != before => {
+                out.forbidden(at, &format!("existing ephemeral containers {name:?} may not be changed\n"));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+/// Upstream: `ValidatePodStatusUpdate`.
+pub(super) fn check_status(new: &Value, old: &Value, out: &mut Causes) {
+    check_annotation_changes(new, old, out);
+    let (spec, at) = (&old["spec"], Path::new("status"));
+    let (new, old) = (&new["status"], &old["status"]);
+    for (index, it) in list(new, "conditions").iter().enumerate() {
+        let at = at.field("conditions");
+        let at = at.index(index);
+        let kind = str_at(it, "type");
+        if let Some(number) = it["observedGeneration"].as_i64().filter(|it| *it < 0) {
+            out.invalid(&at.field("observedGeneration"), number, "must be a non-negative integer");
+        }
+        if !matches!(kind, "PodScheduled" | "Ready" | "Initialized") {
+            labels::check_key(kind, &at.field("Type"), out);
+        }
+    }
+    let nominated = str_at(new, "nominatedNodeName");
+    if !nominated.is_empty() && nominated != str_at(old, "nominatedNodeName") {
+        out.each(&at.field("nominatedNodeName"), nominated, names::dns_subdomain(nominated));
+        if is_set(&spec["nodeName"]) {
+            let why = "may not be set on pods that are already bound to a node";
+            out.forbidden(&at.field("nominatedNodeName"), why);
+        }
+    }
+    if let Some(number) = new["observedGeneration"].as_i64().filter(|it| *it < 0) {
+        out.invalid(&at.field("observedGeneration"), number, "must be a non-negative integer");
+    }
+    immutable(&new["qosClass"], &old["qosClass"], &at.field("qosClass"), out);
+    for name in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+        check_no_revival(name, new, old, spec, &at.field(name), out);
+    }
+    for (name, single) in [("podIPs", "podIP"), ("hostIPs", "hostIP")] {
+        check_ips(name, single, new, old, &at.field(name), out);
+    }
+}
+
+/// A container that has ended for good does not run again.
+fn check_no_revival(name: &str, new: &Value, old: &Value, spec: &Value, at: &Path, out: &mut Causes) {
+    let may_run_again = |container: &str, code: i64| match name {
+        "ephemeralContainerStatuses" => false,
+        "initContainerStatuses" => {
+            let it = list(spec, "initContainers").iter().find(|it| str_at(it, "name") == container);
+            it.is_some_and(|it| it["restartPolicy"] == "Always") || spec["restartPolicy"] != "Never"
+        }
+        _ => {
+            let it = list(spec, "containers").iter().find(|it| str_at(it, "name") == container);
+            let Some(it) = it else { return false };
+            let has_rules = is_set(&it["restartPolicyRules"]);
+            let policy = it["restartPolicy"].as_str().unwrap_or_else(|| str_at(spec, "restartPolicy"));
+            has_rules || policy == "Always" || (policy == "OnFailure" && code != 0)
+        }
+    };
+    for (index, before) in list(old, name).iter().enumerate() {
+        let ended = &before["state"]["terminated"];
+        let container = str_at(before, "name");
+        let Some(now) = list(new, name).iter().find(|it| str_at(it, "name") == container) else { continue };
+        let revived = !ended.is_null() && now["state"]["terminated"].is_null();
+        if revived && !may_run_again(container, ended["exitCode"].as_i64().unwrap_or(0)) {
+            out.forbidden(&at.index(index).field("state"), "may not be transitioned to non-terminated state");
+        }
+    }
+}
+
+fn check_ips(name: &str, single: &str, new: &Value, old: &Value, at: &Path, out: &mut Causes) {
+    let ips: Vec<_> = list(new, name).iter().map(|it| str_at(it, "ip")).collect();
+    if let Some(first) = ips.first()
+        && single == "hostIP"
+        && *first != str_at(new, single)
+    {
+        out.invalid(&at.index(0).field("ip"), *first, "must be equal to `hostIP`");
+    }
+    for (index, ip) in ips.iter().enumerate() {
+        if !list(old, name).iter().any(|it| str_at(it, "ip") == *ip) {
+            address::check_ip(ip, &at.index(index), out);
+        }
+    }
+    let families = ips.iter().filter(|it| it.contains(':')).count();
+    if 1 < ips.len() && (families != 1 || 2 < ips.len()) {
+        let said: Vec<_> = ips.iter().map(|it| format!("{{\"IP\":{it:?}}}")).collect();
+        let said = crate::validation::field_error::Bad::Said(format!("[{}]", said.join(",")));
+        out.invalid(at, said, "may specify no more than one IP for each IP family");
+    }
+}

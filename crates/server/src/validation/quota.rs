@@ -1,0 +1,239 @@
+//! Limits of a namespace.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::Write;
+use crate::object::{is_set, list, str_at};
+use crate::validation::field_error::{Bad, Causes, Path};
+use crate::validation::{metadata::IMMUTABLE, names, resources};
+use muster_engine::quantity::Quantity;
+
+pub(crate) fn limit_range(write: &Write, out: &mut Causes) {
+    let limits = list(&write.new["spec"], "limits");
+    for (index, limit) in limits.iter().enumerate() {
+        let at = Path::new("spec.limits");
+        let at = at.index(index);
+        let kind = str_at(limit, "type");
+        let wrong = names::qualified(kind);
+        if !wrong.is_empty() {
+            out.each(&at.field("type"), kind, wrong);
+        } else if !kind.contains('/') && !matches!(kind, "Pod" | "Container" | "PersistentVolumeClaim") {
+            out.invalid(&at.field("type"), kind, "must be a standard limit type or fully qualified");
+        }
+        if limits[..index].iter().any(|it| str_at(it, "type") == kind) {
+            out.duplicate(&at.field("type"), kind);
+        }
+        check_limit(kind, limit, &at, out);
+    }
+}
+
+fn check_limit(kind: &str, limit: &Value, at: &Path, out: &mut Causes) {
+    let check_name = match kind {
+        "Pod" | "Container" => resources::check_container_name,
+        _ => resources::check_name,
+    };
+    let mut names = BTreeSet::new();
+    for part in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+        let is_default = part.starts_with("default");
+        if kind == "Pod" && is_default {
+            if is_set(&limit[part]) {
+                out.forbidden(&at.field(part), "may not be specified when `type` is 'Pod'");
+            }
+            continue;
+        }
+        if part == "maxLimitRequestRatio" && kind == "PersistentVolumeClaim" {
+            let says = |part: &str| !limit[part]["storage"].is_null();
+            if !says("min") && !says("max") {
+                let why = "either minimum or maximum storage value is required, but neither was provided";
+                out.required(&at.field("limits"), why);
+            }
+        }
+        for (name, _) in limit[part].as_object().into_iter().flatten() {
+            check_name(name, &at.field(part).key(name), out);
+            names.insert(name);
+        }
+    }
+    for name in names {
+        check_amounts(kind, name, limit, at, out);
+    }
+}
+
+fn check_amounts(kind: &str, name: &str, limit: &Value, at: &Path, out: &mut Causes) {
+    let said = |part: &'static str| {
+        let amount = &limit[part][name];
+        let counts = !amount.is_null() && (kind != "Pod" || !part.starts_with("default"));
+        counts.then(|| {
+            (Quantity::of(amount), amount.as_str().map_or_else(|| amount.to_string(), str::to_owned))
+        })
+    };
+    let (min, max, ratio) = (said("min"), said("max"), said("maxLimitRequestRatio"));
+    let (default, request) = (said("default"), said("defaultRequest"));
+    let mut ordered = |low: &Option<(Quantity, String)>,
+                       high: &Option<(Quantity, String)>,
+                       part: &str,
+                       bad: bool,
+                       words: [&str; 2]| {
+        if let (Some(low), Some(high)) = (low, high)
+            && high.0 < low.0
+        {
+            let why = format!("{} value {} is greater than {} value {}", words[0], low.1, words[1], high.1);
+            out.invalid(&at.field(part).key(name), if bad { &low.1 } else { &high.1 }, &why);
+        }
+    };
+    ordered(&min, &max, "min", true, ["min", "max"]);
+    ordered(&min, &request, "defaultRequest", false, ["min", "default request"]);
+    ordered(&request, &max, "defaultRequest", true, ["default request", "max"]);
+    ordered(&request, &default, "defaultRequest", true, ["default request", "default limit"]);
+    ordered(&min, &default, "default", true, ["min", "default"]);
+    ordered(&default, &max, "default", false, ["default", "max"]);
+    if let Some((amount, text)) = &ratio {
+        let at = at.field("maxLimitRequestRatio");
+        if *amount < Quantity::whole(1) {
+            out.invalid(&at.key(name), text, &format!("ratio {text} is less than 1"));
+        }
+        if let (Some((min, _)), Some((max, _))) = (&min, &max)
+            && 0 < min.millis()
+            && max.millis().saturating_mul(1000) < amount.millis().saturating_mul(min.millis())
+        {
+            let (whole, rest) = (max.millis() / min.millis(), max.millis() % min.millis());
+            let millionths = rest.saturating_mul(1_000_000) / min.millis();
+            let why = format!("ratio {text} is greater than max/min = {whole}.{millionths:06}");
+            out.invalid(&at.key(name), text, &why);
+        }
+    }
+    if let (Some(default), Some(request)) = (&default, &request)
+        && default.0 != request.0
+        && !resources::is_overcommittable(name)
+    {
+        let why =
+            format!("default value {} must equal to defaultRequest value {} in {name}", default.1, request.1);
+        out.invalid(&at.field("defaultRequest").key(name), &request.1, &why);
+    }
+}
+
+pub(crate) fn resource_quota(write: &Write, out: &mut Causes) {
+    let quota = write.new;
+    if write.is_status() {
+        for part in ["hard", "used"] {
+            check_hard(&quota["status"][part], &Path::new("status").field(part), out);
+        }
+        return;
+    }
+    let (spec, at) = (&quota["spec"], Path::new("spec"));
+    check_hard(&spec["hard"], &at.field("hard"), out);
+    let scopes: Vec<_> = list(spec, "scopes").iter().map(|it| it.as_str().unwrap_or_default()).collect();
+    for scope in &scopes {
+        check_scope(scope, spec, &at.field("scopes"), &at.field("scopes"), &spec["scopes"], out);
+    }
+    check_conflicts(&scopes, spec, &at.field("scopes"), out);
+    check_selector(spec, &at.field("scopeSelector.matchExpressions"), out);
+    if let Some(old) = write.old {
+        let set =
+            |it: &Value| list(&it["spec"], "scopes").iter().map(Value::to_string).collect::<BTreeSet<_>>();
+        if set(old) != set(quota) {
+            out.invalid(&at.field("scopes"), &spec["scopes"], IMMUTABLE);
+        }
+    }
+}
+
+fn check_hard(hard: &Value, at: &Path, out: &mut Causes) {
+    for (name, amount) in hard.as_object().into_iter().flatten() {
+        let at = at.key(name);
+        resources::check_name(name, &at, out);
+        if !name.contains('/') && !resources::is_quota_standard(name) {
+            out.invalid(&at, name, "must be a standard resource for quota");
+        }
+        resources::check_amount(name, amount, &at, out);
+    }
+}
+
+fn check_scope(scope: &str, spec: &Value, name_at: &Path, at: &Path, said: &Value, out: &mut Causes) {
+    const SCOPES: &[&str] = &[
+        "Terminating",
+        "NotTerminating",
+        "BestEffort",
+        "NotBestEffort",
+        "PriorityClass",
+        "CrossNamespacePodAffinity",
+        "VolumeAttributesClass",
+    ];
+    const COMPUTE: &[&str] =
+        &["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
+    if !SCOPES.contains(&scope) {
+        match said {
+            Value::Array(_) => out.invalid(name_at, said, "unsupported scope"),
+            _ => out.invalid(name_at, scope, "unsupported scope"),
+        }
+    }
+    for (name, _) in spec["hard"].as_object().into_iter().flatten() {
+        let fits = match scope {
+            "BestEffort" => name == "pods",
+            "VolumeAttributesClass" => name == "persistentvolumeclaims" || name == "requests.storage",
+            known if SCOPES.contains(&known) => COMPUTE.contains(&name.as_str()),
+            _ => true,
+        };
+        if resources::is_quota_standard(name) && !fits {
+            out.invalid(at, selector_in_go(said), "unsupported scope applied to resource");
+        }
+    }
+}
+
+/// A list of scopes is shown as it is, a selector as upstream's inner struct.
+fn selector_in_go(said: &Value) -> Bad<'_> {
+    if said.is_array() {
+        return said.into();
+    }
+    let said: Vec<_> = list(said, "matchExpressions")
+        .iter()
+        .map(|it| {
+            format!(
+                "{{\"ScopeName\":{},\"Operator\":{},\"Values\":{}}}",
+                it["scopeName"], it["operator"], it["values"]
+            )
+        })
+        .collect();
+    Bad::Said(format!("{{\"MatchExpressions\":[{}]}}", said.join(",")))
+}
+
+fn check_conflicts(scopes: &[&str], spec: &Value, at: &Path, out: &mut Causes) {
+    for (one, other) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
+        if scopes.contains(&one) && scopes.contains(&other) {
+            out.invalid(at, &spec["scopes"], "conflicting scopes");
+        }
+    }
+}
+
+fn check_selector(spec: &Value, at: &Path, out: &mut Causes) {
+    let selector = &spec["scopeSelector"];
+    let expressions = list(selector, "matchExpressions");
+    for it in expressions {
+        let (scope, operator) = (str_at(it, "scopeName"), str_at(it, "operator"));
+        check_scope(scope, spec, &at.field("scopeName"), at, selector, out);
+        let only_exists = matches!(
+            scope,
+            "BestEffort" | "NotBestEffort" | "Terminating" | "NotTerminating" | "CrossNamespacePodAffinity"
+        );
+        if only_exists && operator != "Exists" {
+            let why = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, \
+                       ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort \
+                       or ResourceQuotaScopeCrossNamespacePodAffinity";
+            out.invalid(&at.field("operator"), operator, why);
+        }
+        match operator {
+            "In" | "NotIn" if !is_set(&it["values"]) => {
+                let why = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+                out.required(&at.field("values"), why);
+            }
+            "Exists" | "DoesNotExist" if is_set(&it["values"]) => {
+                let why = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                out.invalid(&at.field("values"), &it["values"], why);
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => out.invalid(&at.field("operator"), other, "not a valid selector operator"),
+        }
+    }
+    let scopes: Vec<_> = expressions.iter().map(|it| str_at(it, "scopeName")).collect();
+    check_conflicts(&scopes, spec, at, out);
+}

@@ -1,0 +1,254 @@
+//! Where a pod may run: tolerations, affinity, spreading.
+
+use serde_json::Value;
+
+use super::{check_choice, positive};
+use crate::object::{list, str_at};
+use crate::validation::field_error::{Causes, Path};
+use crate::validation::{labels, names};
+
+const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
+
+pub(super) fn check_tolerations(tolerations: &[Value], at: &Path, out: &mut Causes) {
+    for (index, it) in tolerations.iter().enumerate() {
+        let at = at.index(index);
+        let (key, operator) = (str_at(it, "key"), str_at(it, "operator"));
+        let (value, effect) = (str_at(it, "value"), str_at(it, "effect"));
+        let operator_at = at.field("operator");
+        if !key.is_empty() {
+            labels::check_key(key, &at.field("key"), out);
+        } else if operator != "Exists" {
+            let why =
+                "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            out.invalid(&operator_at, operator, why);
+        }
+        if !it["tolerationSeconds"].is_null() && effect != "NoExecute" {
+            let why = "effect must be 'NoExecute' when `tolerationSeconds` is set";
+            out.invalid(&at.field("effect"), effect, why);
+        }
+        match operator {
+            "Equal" | "" => {
+                let wrong = names::label_value(value);
+                if !wrong.is_empty() {
+                    out.invalid(&operator_at, value, &wrong.join(";"));
+                }
+            }
+            "Exists" if !value.is_empty() => {
+                out.invalid(&operator_at, value, "value must be empty when `operator` is 'Exists'");
+            }
+            "Exists" => {}
+            "Lt" | "Gt" => out.unsupported(&operator_at, operator, &["Equal", "Exists", "Lt", "Gt"]),
+            other => out.unsupported(&operator_at, other, &["Equal", "Exists"]),
+        }
+        if !effect.is_empty() {
+            check_choice(&it["effect"], EFFECTS, &at.field("effect"), out);
+        }
+    }
+}
+
+/// Of a node. Two with the same key and effect would be one.
+pub(super) fn check_taints(taints: &[Value], at: &Path, out: &mut Causes) {
+    for (index, it) in taints.iter().enumerate() {
+        let at = at.index(index);
+        let (key, value, effect) = (str_at(it, "key"), str_at(it, "value"), str_at(it, "effect"));
+        labels::check_key(key, &at.field("key"), out);
+        let wrong = names::label_value(value);
+        if !wrong.is_empty() {
+            out.invalid(&at.field("value"), value, &wrong.join(";"));
+        }
+        if effect.is_empty() {
+            out.required(&at.field("effect"), "");
+        } else {
+            check_choice(&it["effect"], EFFECTS, &at.field("effect"), out);
+        }
+        let is_same = |other: &Value| str_at(other, "key") == key && str_at(other, "effect") == effect;
+        if taints[..index].iter().any(is_same) {
+            let why = "taints must be unique by key and effect pair";
+            out.duplicate_because(
+                &at,
+                super::in_go(
+                    it,
+                    &[("Key", "key"), ("Value", "value"), ("Effect", "effect"), ("TimeAdded", "timeAdded")],
+                ),
+                why,
+            );
+        }
+    }
+}
+
+pub(super) fn check_affinity(affinity: &Value, at: &Path, out: &mut Causes) {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    let (node, node_at) = (&affinity["nodeAffinity"], at.field("nodeAffinity"));
+    if !node[REQUIRED].is_null() {
+        check_node_selector(&node[REQUIRED], &node_at.field(REQUIRED), out);
+    }
+    for (index, term) in list(node, PREFERRED).iter().enumerate() {
+        let at = node_at.field(PREFERRED);
+        let at = at.index(index);
+        check_weight(term, &at, out);
+        check_node_term(&term["preference"], false, &at.field("preference"), out);
+    }
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let (pod, at) = (&affinity[kind], at.field(kind));
+        for (index, term) in list(pod, REQUIRED).iter().enumerate() {
+            check_pod_term(term, &at.field(REQUIRED).index(index), out);
+        }
+        for (index, term) in list(pod, PREFERRED).iter().enumerate() {
+            let at = at.field(PREFERRED);
+            let at = at.index(index);
+            check_weight(term, &at, out);
+            check_pod_term(&term["podAffinityTerm"], &at.field("podAffinityTerm"), out);
+        }
+    }
+}
+
+fn check_weight(term: &Value, at: &Path, out: &mut Causes) {
+    let weight = term["weight"].as_i64().unwrap_or(0);
+    if !(1..=100).contains(&weight) {
+        out.invalid(&at.field("weight"), weight, "must be in the range 1-100");
+    }
+}
+
+fn check_node_selector(selector: &Value, at: &Path, out: &mut Causes) {
+    let terms = list(selector, "nodeSelectorTerms");
+    if terms.is_empty() {
+        out.required(&at.field("nodeSelectorTerms"), "must have at least one node selector term");
+    }
+    for (index, term) in terms.iter().enumerate() {
+        check_node_term(term, true, &at.field("nodeSelectorTerms").index(index), out);
+    }
+}
+
+/// Values that no label can have are let through where the term is only a preference.
+fn check_node_term(term: &Value, checks_values: bool, at: &Path, out: &mut Causes) {
+    for (index, it) in list(term, "matchExpressions").iter().enumerate() {
+        let at = at.field("matchExpressions");
+        let at = at.index(index);
+        let values = list(it, "values");
+        let values_at = at.field("values");
+        match str_at(it, "operator") {
+            "In" | "NotIn" if values.is_empty() => {
+                out.required(&values_at, "must be specified when `operator` is 'In' or 'NotIn'");
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                out.forbidden(
+                    &values_at,
+                    "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
+                );
+            }
+            "Gt" | "Lt" if values.len() != 1 => {
+                out.required(&values_at, "must be specified single value when `operator` is 'Lt' or 'Gt'");
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+            other => out.invalid(&at.field("operator"), other, "not a valid selector operator"),
+        }
+        labels::check_key(str_at(it, "key"), &at.field("key"), out);
+        for (index, value) in values.iter().enumerate().filter(|_| checks_values) {
+            let value = value.as_str().unwrap_or_default();
+            out.each(&values_at.index(index), value, names::label_value(value));
+        }
+    }
+    for (index, it) in list(term, "matchFields").iter().enumerate() {
+        let at = at.field("matchFields");
+        let at = at.index(index);
+        let values = list(it, "values");
+        match str_at(it, "operator") {
+            "In" | "NotIn" if values.len() != 1 => {
+                let why = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+                out.required(&at.field("values"), why);
+            }
+            "In" | "NotIn" => {}
+            other => out.invalid(&at.field("operator"), other, "not a valid selector operator"),
+        }
+        let key = str_at(it, "key");
+        if key != "metadata.name" {
+            out.invalid(&at.field("key"), key, "not a valid field selector key");
+            continue;
+        }
+        for (index, value) in values.iter().enumerate() {
+            let value = value.as_str().unwrap_or_default();
+            out.each(&at.field("values").index(index), value, names::dns_subdomain(value));
+        }
+    }
+}
+
+fn check_pod_term(term: &Value, at: &Path, out: &mut Causes) {
+    labels::check_selector(&term["labelSelector"], &at.field("labelSelector"), out);
+    labels::check_selector(&term["namespaceSelector"], &at.field("namespaceSelector"), out);
+    for name in list(term, "namespaces") {
+        let name = name.as_str().unwrap_or_default();
+        out.each(&at.field("namespace"), name, names::dns_label(name));
+    }
+    check_label_keys(term, at, out);
+    let key = str_at(term, "topologyKey");
+    if key.is_empty() {
+        out.required(&at.field("topologyKey"), "can not be empty");
+    }
+    labels::check_key(key, &at.field("topologyKey"), out);
+}
+
+/// `matchLabelKeys` and `mismatchLabelKeys` of a term or a constraint.
+fn check_label_keys(it: &Value, at: &Path, out: &mut Causes) {
+    let (matched, mismatched) = (list(it, "matchLabelKeys"), list(it, "mismatchLabelKeys"));
+    let selector = &it["labelSelector"];
+    for (name, keys) in [("matchLabelKeys", matched), ("mismatchLabelKeys", mismatched)] {
+        if !keys.is_empty() && selector.is_null() {
+            out.forbidden(&at.field(name), "must not be specified when labelSelector is not set");
+            continue;
+        }
+        for (index, key) in keys.iter().enumerate() {
+            labels::check_key(key.as_str().unwrap_or_default(), &at.field(name).index(index), out);
+        }
+    }
+    // By now the selector holds one expression for each matched key: a second was said by someone else.
+    let mut seen: Vec<&str> =
+        selector["matchLabels"].as_object().into_iter().flatten().map(|it| it.0.as_str()).collect();
+    for expression in list(selector, "matchExpressions") {
+        let key = str_at(expression, "key");
+        if let Some(index) = matched.iter().rposition(|it| it == key)
+            && seen.contains(&key)
+        {
+            out.invalid(&at.index(index), key, "exists in both matchLabelKeys and labelSelector");
+        }
+        seen.push(key);
+    }
+    for (index, key) in matched.iter().enumerate().filter(|(_, key)| mismatched.contains(key)) {
+        let key = key.as_str().unwrap_or_default();
+        let why = "exists in both matchLabelKeys and mismatchLabelKeys";
+        out.invalid(&at.field("matchLabelKeys").index(index), key, why);
+    }
+}
+
+pub(super) fn check_spreading(constraints: &[Value], at: &Path, out: &mut Causes) {
+    const ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
+    for (index, it) in constraints.iter().enumerate() {
+        let at = at.index(index);
+        let (key, action) = (str_at(it, "topologyKey"), str_at(it, "whenUnsatisfiable"));
+        positive(it["maxSkew"].as_i64().unwrap_or(0), &at.field("maxSkew"), out);
+        if key.is_empty() {
+            out.required(&at.field("topologyKey"), "can not be empty");
+        }
+        if !ACTIONS.contains(&action) {
+            out.unsupported(&at.field("whenUnsatisfiable"), action, ACTIONS);
+        }
+        let is_same = |other: &Value| {
+            str_at(other, "topologyKey") == key && str_at(other, "whenUnsatisfiable") == action
+        };
+        if constraints[index + 1..].iter().any(is_same) {
+            out.duplicate(&at.field("{topologyKey, whenUnsatisfiable}"), &format!("{{{key}, {action}}}"));
+        }
+        if let Some(domains) = it["minDomains"].as_i64() {
+            positive(domains, &at.field("minDomains"), out);
+            if action != "DoNotSchedule" {
+                let why = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
+                out.invalid(&at.field("minDomains"), domains, &why);
+            }
+        }
+        for name in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+            check_choice(&it[name], &["Honor", "Ignore"], &at.field(name), out);
+        }
+        check_label_keys(it, &at, out);
+        labels::check_selector(&it["labelSelector"], &at.field("labelSelector"), out);
+    }
+}

@@ -1,0 +1,369 @@
+//! Security contexts of pods and containers.
+
+use serde_json::{Value, json};
+
+use super::file::check_descending;
+use super::pod::Spec;
+use super::{check_choice, has};
+use crate::object::{is_set, list, str_at};
+use crate::validation::field_error::{Bad, Causes, Path};
+use crate::validation::names;
+
+pub(super) fn check_container(context: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
+    for name in ["runAsUser", "runAsGroup"] {
+        check_id(&context[name], &at.field(name), out);
+    }
+    let mount = &context["procMount"];
+    if let Some(kind) = mount.as_str() {
+        if !matches!(kind, "Default" | "Unmasked") {
+            out.unsupported(&at.field("procMount"), kind, &["Default", "Unmasked"]);
+        }
+        if kind == "Unmasked" && spec.uses_host_users() {
+            out.invalid(&at.field("procMount"), kind, "`hostUsers` must be false to use `Unmasked`");
+        }
+    }
+    check_seccomp(&context["seccompProfile"], &at.field("seccompProfile"), out);
+    if context["allowPrivilegeEscalation"] == false {
+        if context["privileged"] == true {
+            let why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
+            out.invalid(at, in_go(context), why);
+        }
+        for _ in list(&context["capabilities"], "add").iter().filter(|it| *it == "CAP_SYS_ADMIN") {
+            let why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+            out.invalid(at, in_go(context), why);
+        }
+    }
+    check_windows(&context["windowsOptions"], &at.field("windowsOptions"), out);
+    check_app_armor(&context["appArmorProfile"], &at.field("appArmorProfile"), out);
+}
+
+pub(super) fn check_pod(spec: &Spec, at: &Path, out: &mut Causes) {
+    let context = &spec.json["securityContext"];
+    for name in ["fsGroup", "runAsUser", "runAsGroup"] {
+        check_id(&context[name], &at.field(name), out);
+    }
+    for (index, group) in list(context, "supplementalGroups").iter().enumerate() {
+        check_id(group, &at.field("supplementalGroups").index(index), out);
+    }
+    if spec.json["shareProcessNamespace"] == true && spec.json["hostPID"] == true {
+        let why = "ShareProcessNamespace and HostPID cannot both be enabled";
+        out.invalid(&at.field("shareProcessNamespace"), &json!(true), why);
+    }
+    check_sysctls(spec, list(context, "sysctls"), &at.field("sysctls"), out);
+    let group_at = at.field("fsGroupChangePolicy");
+    check_choice(&context["fsGroupChangePolicy"], &["Always", "OnRootMismatch"], &group_at, out);
+    check_seccomp(&context["seccompProfile"], &at.field("seccompProfile"), out);
+    check_windows(&context["windowsOptions"], &at.field("windowsOptions"), out);
+    check_app_armor(&context["appArmorProfile"], &at.field("appArmorProfile"), out);
+    let merge_at = at.field("supplementalGroupsPolicy");
+    check_choice(&context["supplementalGroupsPolicy"], &["Merge", "Strict"], &merge_at, out);
+    let change_at = at.field("seLinuxChangePolicy");
+    check_choice(&context["seLinuxChangePolicy"], &["Recursive"], &change_at, out);
+}
+
+/// What fits only one system must not be said of the other.
+pub(super) fn check_os(spec: &Spec, at: &Path, out: &mut Causes) {
+    let json = spec.json;
+    let Some(os) = json.get("os").filter(|it| !it.is_null()) else { return };
+    match str_at(os, "name") {
+        "" => out.required(&at.field("os").field("name"), ""),
+        "linux" => {
+            const WHY: &str = "windows options cannot be set for a linux pod";
+            if has(&json["securityContext"], "windowsOptions") {
+                out.forbidden(&at.field("securityContext").field("windowsOptions"), WHY);
+            }
+            spec.each_container(at, |container, at| {
+                if has(&container["securityContext"], "windowsOptions") {
+                    out.forbidden(&at.field("securityContext").field("windowsOptions"), WHY);
+                }
+            });
+        }
+        "windows" => check_windows_pod(spec, at, out),
+        other => out.unsupported(&at.field("os"), other, &["linux", "windows"]),
+    }
+}
+
+fn check_windows_pod(spec: &Spec, at: &Path, out: &mut Causes) {
+    const WHY: &str = "cannot be set for a windows pod";
+    // The flag says that the field stands beside the security context.
+    const OF_POD: &[(&str, bool)] = &[
+        ("appArmorProfile", false),
+        ("seLinuxOptions", false),
+        ("hostUsers", true),
+        ("hostPID", true),
+        ("hostIPC", true),
+        ("seccompProfile", false),
+        ("fsGroup", false),
+        ("fsGroupChangePolicy", false),
+        ("sysctls", false),
+        ("shareProcessNamespace", true),
+        ("runAsUser", false),
+        ("runAsGroup", false),
+        ("supplementalGroups", false),
+        ("supplementalGroupsPolicy", false),
+        ("seLinuxChangePolicy", false),
+    ];
+    const OF_CONTAINER: &[&str] = &[
+        "appArmorProfile",
+        "seLinuxOptions",
+        "seccompProfile",
+        "capabilities",
+        "readOnlyRootFilesystem",
+        "privileged",
+        "allowPrivilegeEscalation",
+        "procMount",
+        "runAsUser",
+        "runAsGroup",
+    ];
+    let context_at = at.field("securityContext");
+    for (name, is_of_spec) in OF_POD {
+        let value = if *is_of_spec { &spec.json[name] } else { &spec.json["securityContext"][name] };
+        let is_said = if matches!(*name, "hostPID" | "hostIPC") { *value == true } else { !value.is_null() };
+        if is_said {
+            out.forbidden(&if *is_of_spec { at.field(name) } else { context_at.field(name) }, WHY);
+        }
+    }
+    spec.each_container(at, |container, at| {
+        for name in OF_CONTAINER.iter().filter(|name| has(&container["securityContext"], name)) {
+            out.forbidden(&at.field("securityContext").field(name), WHY);
+        }
+    });
+}
+
+/// Containers that are processes of the host: all of them or none, and on its network.
+pub(super) fn check_host_process(spec: &Spec, at: &Path, out: &mut Causes) {
+    let of_pod = spec.json["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
+    let (mut all, mut processes) = (0, 0);
+    spec.each_container(at, |container, at| {
+        all += 1;
+        let own = container["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
+        if let (Some(pod), Some(own)) = (of_pod, own)
+            && pod != own
+        {
+            let why = format!("pod hostProcess value must be identical if both are specified, was {pod}");
+            let at = at.field("securityContext.windowsOptions.hostProcess");
+            out.invalid(&at, &json!(own), &why);
+        }
+        if own.or(of_pod) == Some(true) {
+            processes += 1;
+        }
+    });
+    if processes == 0 {
+        return;
+    }
+    if processes != all {
+        let why =
+            "If pod contains any hostProcess containers then all containers must be HostProcess containers";
+        out.invalid(at, "", why);
+    }
+    if spec.json["hostNetwork"] != true {
+        let why = "hostNetwork must be true if pod contains any hostProcess containers";
+        out.invalid(&at.field("hostNetwork"), &json!(false), why);
+    }
+}
+
+pub(super) fn check_host_users(spec: &Spec, at: &Path, out: &mut Causes) {
+    const WHY: &str = "when `hostUsers` is false";
+    if spec.uses_host_users() {
+        return;
+    }
+    for (name, said) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
+        if spec.json[name] == true {
+            out.forbidden(&at.field(said), WHY);
+        }
+    }
+    spec.each_container(at, |container, at| {
+        if is_set(&container["volumeDevices"]) {
+            out.forbidden(&at.field("volumeDevices"), WHY);
+        }
+    });
+}
+
+fn check_id(id: &Value, at: &Path, out: &mut Causes) {
+    if let Some(id) = id.as_i64() {
+        for why in names::unix_id(id) {
+            out.invalid(at, id, &why);
+        }
+    }
+}
+
+fn check_seccomp(profile: &Value, at: &Path, out: &mut Causes) {
+    const TYPES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
+    if profile.is_null() {
+        return;
+    }
+    let kind = str_at(profile, "type");
+    match kind {
+        "" => out.required(&at.field("type"), "type is required when seccompProfile is set"),
+        other if !TYPES.contains(&other) => out.unsupported(&at.field("type"), other, TYPES),
+        _ => {}
+    }
+    let path_at = at.field("localhostProfile");
+    match (kind, profile["localhostProfile"].as_str()) {
+        ("Localhost", None) => out.required(&path_at, "must be set when seccomp type is Localhost"),
+        ("Localhost", Some(path)) => check_descending(path, &path_at, out),
+        (_, None) => {}
+        (_, Some(path)) => {
+            let said = format!("{{\"Type\":{},\"LocalhostProfile\":{}}}", json!(kind), json!(path));
+            out.invalid(&path_at, Bad::Said(said), "can only be set when seccomp type is Localhost");
+        }
+    }
+}
+
+pub(crate) fn is_app_armor_profile(profile: &Value) -> bool {
+    let mut causes = Causes::default();
+    check_app_armor(profile, &Path::new("appArmorProfile"), &mut causes);
+    causes.is_empty()
+}
+
+fn check_app_armor(profile: &Value, at: &Path, out: &mut Causes) {
+    const PATH_BYTES_MAX: usize = 4095;
+    if profile.is_null() {
+        return;
+    }
+    let path_at = at.field("localhostProfile");
+    let path = profile["localhostProfile"].as_str();
+    match (str_at(profile, "type"), path) {
+        ("Localhost", None) => out.required(&path_at, "must be set when AppArmor type is Localhost"),
+        ("Localhost", Some(path)) => {
+            if path.trim() != path {
+                out.invalid(&path_at, path, "must not be padded with whitespace");
+            } else if path.is_empty() {
+                out.required(&path_at, "must be set when AppArmor type is Localhost");
+            }
+            if PATH_BYTES_MAX < path.len() {
+                out.too_long(&path_at, PATH_BYTES_MAX);
+            }
+        }
+        ("RuntimeDefault" | "Unconfined", None) => {}
+        ("RuntimeDefault" | "Unconfined", Some(path)) => {
+            out.invalid(&path_at, path, "can only be set when AppArmor type is Localhost");
+        }
+        ("", _) => out.required(&at.field("type"), "type is required when appArmorProfile is set"),
+        (other, _) => {
+            out.unsupported(&at.field("type"), other, &["Localhost", "RuntimeDefault", "Unconfined"])
+        }
+    }
+}
+
+fn check_windows(options: &Value, at: &Path, out: &mut Causes) {
+    const SPEC_BYTES_MAX: usize = 64 << 10;
+    if let Some(name) = options["gmsaCredentialSpecName"].as_str() {
+        out.each(&at.field("gmsaCredentialSpecName"), name, names::dns_subdomain(name));
+    }
+    if let Some(spec) = options["gmsaCredentialSpec"].as_str() {
+        let at = at.field("gmsaCredentialSpec");
+        if spec.is_empty() {
+            out.invalid(&at, spec, "gmsaCredentialSpec cannot be an empty string");
+        } else if SPEC_BYTES_MAX < spec.len() {
+            out.invalid(&at, spec, "gmsaCredentialSpec size must be under 64 KiB");
+        }
+    }
+    if let Some(name) = options["runAsUserName"].as_str() {
+        for why in windows_user(name) {
+            out.invalid(&at.field("runAsUserName"), name, why);
+        }
+    }
+}
+
+/// `DOMAIN\user`, the domain may be left out.
+fn windows_user(name: &str) -> Vec<&'static str> {
+    let (domain, user) = name.split_once('\\').map_or((None, name), |(domain, user)| (Some(domain), user));
+    if name.is_empty() {
+        return vec!["runAsUserName cannot be an empty string"];
+    }
+    if name.chars().any(|it| it.is_ascii_control()) {
+        return vec!["runAsUserName cannot contain control characters"];
+    }
+    if user.contains('\\') {
+        return vec!["runAsUserName cannot contain more than one backslash"];
+    }
+    let mut wrong = Vec::new();
+    if let Some(domain) = domain {
+        if 256 <= domain.len() {
+            wrong.push("runAsUserName's Domain length must be under 256 characters");
+        }
+        let is_net_bios = (1..=15).contains(&domain.chars().count())
+            && !domain.starts_with('.')
+            && !domain.contains(|it| "\\/:*?\"<>|".contains(it));
+        let is_dns_label = |it: &str| {
+            let inner = |it: u8| it.is_ascii_alphanumeric() || it == b'-';
+            (1..=63).contains(&it.len())
+                && it.bytes().all(inner)
+                && !it.starts_with('-')
+                && !it.ends_with('-')
+        };
+        if !is_net_bios && !domain.split('.').all(is_dns_label) {
+            wrong.push("runAsUserName's Domain doesn't match the NetBios nor the DNS format");
+        }
+    }
+    if user.is_empty() {
+        wrong.push("runAsUserName's User cannot be empty");
+    } else if 104 < user.len() {
+        wrong.push("runAsUserName's User length must not be longer than 104 characters");
+    }
+    if !user.is_empty() && user.chars().all(|it| it == '.' || it == ' ') {
+        wrong.push("runAsUserName's User cannot contain only periods or spaces");
+    }
+    if user.contains(|it| "\"/\\:;|=,+*?<>@[]".contains(it)) {
+        wrong.push("runAsUserName's User cannot contain the following characters: \"/\\:;|=,+*?<>@[]");
+    }
+    wrong
+}
+
+fn check_sysctls(spec: &Spec, sysctls: &[Value], at: &Path, out: &mut Causes) {
+    const FORM: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+    let is_part = |it: &str| {
+        let ends = |it: Option<u8>| it.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
+        let inner = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'-' || it == b'_';
+        it.bytes().all(inner) && ends(it.bytes().next()) && ends(it.bytes().next_back())
+    };
+    for (index, sysctl) in sysctls.iter().enumerate() {
+        let at = at.index(index);
+        let (at, name) = (at.field("name"), str_at(sysctl, "name"));
+        if name.is_empty() {
+            out.required(&at, "");
+        } else if 253 < name.len() || !name.split(['.', '/']).all(is_part) {
+            out.invalid(&at, name, &format!("must have at most 253 characters and match regex {FORM}"));
+        } else if sysctls[..index].iter().any(|it| str_at(it, "name") == name) {
+            out.duplicate(&at, name);
+        }
+        let dotted = name.replace('/', ".");
+        let is_of = |prefixes: &[&str]| prefixes.iter().any(|it| dotted.starts_with(it));
+        if spec.json["hostNetwork"] == true && is_of(&["net."]) {
+            out.invalid(&at, name, "may not be specified when 'hostNetwork' is true");
+        } else if spec.json["hostIPC"] == true
+            && is_of(&["kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."])
+        {
+            out.invalid(&at, name, "may not be specified when 'hostIPC' is true");
+        }
+    }
+}
+
+/// A container's context as Go shows it: all fields, by their Go names.
+fn in_go(context: &Value) -> Bad<'static> {
+    const FIELDS: &[(&str, &str)] = &[
+        ("Capabilities", "capabilities"),
+        ("Privileged", "privileged"),
+        ("SELinuxOptions", "seLinuxOptions"),
+        ("WindowsOptions", "windowsOptions"),
+        ("RunAsUser", "runAsUser"),
+        ("RunAsGroup", "runAsGroup"),
+        ("RunAsNonRoot", "runAsNonRoot"),
+        ("ReadOnlyRootFilesystem", "readOnlyRootFilesystem"),
+        ("AllowPrivilegeEscalation", "allowPrivilegeEscalation"),
+        ("ProcMount", "procMount"),
+        ("SeccompProfile", "seccompProfile"),
+        ("AppArmorProfile", "appArmorProfile"),
+    ];
+    let said: Vec<_> = FIELDS
+        .iter()
+        .map(|(go, json)| match (*go, &context[json]) {
+            ("Capabilities", it @ Value::Object(_)) => {
+                format!("\"Capabilities\":{{\"Add\":{},\"Drop\":{}}}", it["add"], it["drop"])
+            }
+            (go, it) => format!("\"{go}\":{it}"),
+        })
+        .collect();
+    Bad::Said(format!("{{{}}}", said.join(",")))
+}

@@ -1,0 +1,283 @@
+//! The small kinds.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use serde_json::Value;
+
+use super::{
+    Write, check_choice, check_int_or_percent, check_not_above_100_percent, has, immutable, not_negative,
+};
+use crate::object::{is_set, list, str_at};
+use crate::route::Part;
+use crate::validation::field_error::{Bad, Causes, Path};
+use crate::validation::{labels, names};
+
+/// What a ConfigMap or a Secret holds altogether.
+const DATA_BYTES_MAX: usize = 1 << 20;
+
+pub(crate) fn config_map(write: &Write, out: &mut Causes) {
+    let map = write.new;
+    check_frozen(write, &["data", "binaryData"], out);
+    let mut bytes = 0;
+    for (key, value) in map["data"].as_object().into_iter().flatten() {
+        let at = Path::new("data");
+        let at = at.key(key);
+        out.each(&at, key, names::config_key(key));
+        if !map["binaryData"][key].is_null() {
+            out.invalid(&at, key, "duplicate of key present in binaryData");
+        }
+        bytes += value.as_str().map_or(0, str::len);
+    }
+    for (key, value) in map["binaryData"].as_object().into_iter().flatten() {
+        out.each(&Path::new("binaryData").key(key), key, names::config_key(key));
+        bytes += decoded_len(value);
+    }
+    if DATA_BYTES_MAX < bytes {
+        out.too_long(&Path::new(""), DATA_BYTES_MAX);
+    }
+}
+
+pub(crate) fn secret(write: &Write, out: &mut Causes) {
+    let (secret, at) = (write.new, Path::new("data"));
+    if let Some(old) = write.old {
+        immutable(&secret["type"], &old["type"], &Path::new("type"), out);
+    }
+    check_frozen(write, &["data"], out);
+    let data = &secret["data"];
+    let mut bytes = 0;
+    for (key, value) in data.as_object().into_iter().flatten() {
+        out.each(&at.key(key), key, names::config_key(key));
+        bytes += decoded_len(value);
+    }
+    if DATA_BYTES_MAX < bytes {
+        out.too_long(&at, DATA_BYTES_MAX);
+    }
+    let mut need = |keys: &[&str]| {
+        for key in keys.iter().filter(|key| data[**key].is_null()) {
+            out.required(&at.key(key), "");
+        }
+    };
+    match str_at(secret, "type") {
+        "kubernetes.io/service-account-token" => {
+            const ACCOUNT: &str = "kubernetes.io/service-account.name";
+            if !is_set(&secret["metadata"]["annotations"][ACCOUNT]) {
+                out.required(&Path::new("metadata.annotations").key(ACCOUNT), "");
+            }
+        }
+        "kubernetes.io/dockercfg" => check_docker(data, ".dockercfg", &at, out),
+        "kubernetes.io/dockerconfigjson" => check_docker(data, ".dockerconfigjson", &at, out),
+        "kubernetes.io/basic-auth" if data["username"].is_null() && data["password"].is_null() => {
+            need(&["username", "password"]);
+        }
+        "kubernetes.io/ssh-auth" if !is_set(&data["ssh-privatekey"]) => {
+            out.required(&at.key("ssh-privatekey"), "")
+        }
+        "kubernetes.io/tls" => need(&["tls.crt", "tls.key"]),
+        _ => {}
+    }
+}
+
+fn check_docker(data: &Value, key: &str, at: &Path, out: &mut Causes) {
+    let Some(content) = data[key].as_str() else { return out.required(&at.key(key), "") };
+    let content = BASE64.decode(content).unwrap_or_default();
+    let unmarshal =
+        |what: &str| format!("json: cannot unmarshal {what} into Go value of type map[string]interface {{}}");
+    let why = match serde_json::from_slice::<Value>(&content) {
+        Ok(Value::Object(_) | Value::Null) => return,
+        Ok(Value::String(_)) => unmarshal("string"),
+        Ok(Value::Number(_)) => unmarshal("number"),
+        Ok(Value::Bool(_)) => unmarshal("bool"),
+        Ok(Value::Array(_)) => unmarshal("array"),
+        Err(_) => match content.first() {
+            None => "unexpected end of JSON input".into(),
+            // Where it goes wrong later, to say how would quote what is secret.
+            Some(b'{') => "invalid character in JSON".into(),
+            Some(first) => {
+                format!("invalid character '{}' looking for beginning of value", char::from(*first))
+            }
+        },
+    };
+    out.invalid(&at.key(key), "<secret contents redacted>", &why);
+}
+
+/// Once an object is immutable it stays so, and so does what it holds.
+fn check_frozen(write: &Write, fields: &[&str], out: &mut Causes) {
+    const WHY: &str = "field is immutable when `immutable` is set";
+    let Some(old) = write.old.filter(|old| old["immutable"] == true) else { return };
+    if write.new["immutable"] != true {
+        out.forbidden(&Path::new("immutable"), WHY);
+    }
+    for field in fields.iter().filter(|field| write.new[**field] != old[**field]) {
+        out.forbidden(&Path::new(field), WHY);
+    }
+}
+
+/// How many bytes a base64 text stands for.
+fn decoded_len(value: &Value) -> usize {
+    let text = value.as_str().unwrap_or_default();
+    let padding = text.bytes().rev().take_while(|it| *it == b'=').count();
+    (text.len() / 4 * 3).saturating_sub(padding)
+}
+
+pub(crate) fn namespace(write: &Write, out: &mut Causes) {
+    let new = write.new;
+    match (write.old, write.part) {
+        (Some(_), Part::Status) => {
+            let is_going = is_set(&new["metadata"]["deletionTimestamp"]);
+            let (phase, at) = (str_at(new, "status.phase"), Path::new("status.Phase"));
+            if !is_going && phase != "Active" {
+                out.invalid(&at, phase, "may only be 'Active' if `deletionTimestamp` is empty");
+            } else if is_going && phase != "Terminating" {
+                out.invalid(&at, phase, "may only be 'Terminating' if `deletionTimestamp` is not empty");
+            }
+        }
+        (Some(_), Part::Whole) => {}
+        _ => {
+            for it in list(&new["spec"], "finalizers") {
+                let (name, at) = (it.as_str().unwrap_or_default(), Path::new("spec.finalizers"));
+                out.each(&at, name, names::qualified(name));
+                let is_standard = matches!(name, "kubernetes" | "orphan" | "foregroundDeletion");
+                if !name.contains('/') && !is_standard {
+                    let why = "name is neither a standard finalizer name nor is it fully qualified";
+                    out.invalid(&at, name, why);
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn priority_class(write: &Write, out: &mut Causes) {
+    const USER_MAX: i64 = 1_000_000_000;
+    let class = write.new;
+    let value = class["value"].as_i64().unwrap_or(0);
+    if let Some(old) = write.old {
+        if old["value"].as_i64().unwrap_or(0) != value {
+            out.forbidden(&Path::new("value"), "may not be changed in an update.");
+        }
+        return immutable(
+            &class["preemptionPolicy"],
+            &old["preemptionPolicy"],
+            &Path::new("preemptionPolicy"),
+            out,
+        );
+    }
+    let name = str_at(class, "metadata.name");
+    if name.starts_with("system-") {
+        let known = match name {
+            "system-node-critical" => Some(2_000_001_000),
+            "system-cluster-critical" => Some(2_000_000_000),
+            _ => None,
+        };
+        let why = match known {
+            None => Some(format!("{name} is not a known system priority class")),
+            Some(right) if right != value => Some(format!("value of {name} PriorityClass must be {right}")),
+            Some(_) if class["globalDefault"] == true => {
+                Some(format!("globalDefault of {name} PriorityClass must be false"))
+            }
+            Some(_) => None,
+        };
+        if let Some(why) = why {
+            let why = format!(
+                "priority class names with 'system-' prefix are reserved for system use only. error: {why}"
+            );
+            out.forbidden(&Path::new("metadata.name"), &why);
+        }
+    } else if USER_MAX < value {
+        let why = format!("maximum allowed value of a user defined priority is {USER_MAX}");
+        out.forbidden(&Path::new("value"), &why);
+    }
+    let policies = &["PreemptLowerPriority", "Never"];
+    check_choice(&class["preemptionPolicy"], policies, &Path::new("preemptionPolicy"), out);
+}
+
+pub(crate) fn disruption_budget(write: &Write, out: &mut Causes) {
+    let budget = write.new;
+    if write.is_status() {
+        let counts = &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
+        check_conditions(list(&budget["status"], "conditions"), &Path::new("status.conditions"), out);
+        return not_negative(&budget["status"], counts, &Path::new("status"), out);
+    }
+    let (spec, at) = (&budget["spec"], Path::new("spec"));
+    if has(spec, "minAvailable") && has(spec, "maxUnavailable") {
+        let or_null = |name: &str| spec[name].clone();
+        let said = format!(
+            "{{\"MinAvailable\":{},\"Selector\":{},\"MaxUnavailable\":{},\"UnhealthyPodEvictionPolicy\":{}}}",
+            or_null("minAvailable"),
+            or_null("selector"),
+            or_null("maxUnavailable"),
+            or_null("unhealthyPodEvictionPolicy")
+        );
+        out.invalid(&at, Bad::Said(said), "minAvailable and maxUnavailable cannot be both set");
+    }
+    for name in ["minAvailable", "maxUnavailable"] {
+        check_int_or_percent(&spec[name], &at.field(name), out);
+        check_not_above_100_percent(&spec[name], &at.field(name), out);
+    }
+    labels::check_selector(&spec["selector"], &at.field("selector"), out);
+    let policy_at = at.field("unhealthyPodEvictionPolicy");
+    check_choice(&spec["unhealthyPodEvictionPolicy"], &["AlwaysAllow", "IfHealthyBudget"], &policy_at, out);
+}
+
+fn check_conditions(conditions: &[Value], at: &Path, out: &mut Causes) {
+    for (index, it) in conditions.iter().enumerate() {
+        let (at, kind) = (at.index(index), str_at(it, "type"));
+        if conditions[..index].iter().any(|it| str_at(it, "type") == kind) {
+            out.duplicate(&at.field("type"), kind);
+        }
+        labels::check_key(kind, &at.field("type"), out);
+        let status = str_at(it, "status");
+        if !matches!(status, "True" | "False" | "Unknown") {
+            out.unsupported(&at.field("status"), status, &["False", "True", "Unknown"]);
+        }
+        if let Some(number) = it["observedGeneration"].as_i64().filter(|it| *it < 0) {
+            out.invalid(&at.field("observedGeneration"), number, "must be greater than or equal to zero");
+        }
+        super::required(it, &["lastTransitionTime", "reason"], &at, out);
+    }
+}
+
+pub(crate) fn lease(write: &Write, out: &mut Causes) {
+    let (spec, at) = (&write.new["spec"], Path::new("spec"));
+    if let Some(seconds) = spec["leaseDurationSeconds"].as_i64().filter(|it| *it <= 0) {
+        out.invalid(&at.field("leaseDurationSeconds"), seconds, "must be greater than 0");
+    }
+    not_negative(spec, &["leaseTransitions"], &at, out);
+}
+
+/// Events written the old way say little; those with an `eventTime` must say who saw what.
+pub(crate) fn event(write: &Write, out: &mut Causes) {
+    let event = write.new;
+    let namespace = str_at(event, "metadata.namespace");
+    let involved = str_at(event, "involvedObject.namespace");
+    let is_new = is_set(&event["eventTime"]);
+    let agrees = match (is_new, involved) {
+        (false, "") => matches!(namespace, "" | "default"),
+        (false, _) => namespace == involved,
+        (true, "") => matches!(namespace, "default" | "kube-system"),
+        (true, _) => true,
+    };
+    if !agrees {
+        out.invalid(&Path::new("involvedObject.namespace"), involved, "does not match event.namespace");
+    }
+    if is_new {
+        let reporter = str_at(event, "reportingComponent");
+        if reporter.is_empty() {
+            out.required(&Path::new("reportingComponent"), "");
+        }
+        labels::check_key(reporter, &Path::new("reportingComponent"), out);
+        for (field, bytes_max, is_required) in [
+            ("reportingInstance", 128, true),
+            ("action", 128, true),
+            ("reason", 128, true),
+            ("message", 1024, false),
+        ] {
+            let text = str_at(event, field);
+            if is_required && text.is_empty() {
+                out.required(&Path::new(field), "");
+            }
+            if bytes_max < text.len() {
+                out.invalid(&Path::new(field), "", &format!("can have at most {bytes_max} characters"));
+            }
+        }
+    }
+    out.each(&Path::new("namespace"), namespace, names::dns_subdomain(namespace));
+}

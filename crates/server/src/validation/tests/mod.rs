@@ -1,0 +1,61 @@
+//! A manifest in, what is wrong with it out.
+
+mod daemonset;
+mod others;
+mod pod;
+mod random;
+
+use expect_test::Expect;
+use serde_json::{Value, json};
+
+use super::Write;
+use crate::kinds::{KINDS, Kind};
+use crate::route::Part;
+
+fn kind(name: &str) -> &'static Kind {
+    KINDS.iter().find(|it| it.kind == name).unwrap()
+}
+
+/// Defaults are set, and then every cause is on a line of its own.
+fn said(kind: &Kind, new: &Value, old: Option<&Value>, part: Part) -> String {
+    let named = |object: &Value| {
+        let mut object = object.clone();
+        if object["metadata"]["name"].is_null() {
+            object["metadata"]["name"] = json!("it");
+        }
+        if kind.namespaced && object["metadata"]["namespace"].is_null() {
+            object["metadata"]["namespace"] = json!("default");
+        }
+        (kind.default)(&mut object);
+        object
+    };
+    let (new, old) = (named(new), old.map(named));
+    let causes = kind.validate(&Write { new: &new, old: old.as_ref(), part });
+    let line = |it: &crate::validation::Cause| format!("{}: {}", it.field, it.message);
+    causes.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn check(name: &str, new: &Value, golden: &Expect) {
+    golden.assert_eq(&said(kind(name), new, None, Part::Whole));
+}
+
+fn check_change(name: &str, old: &Value, new: &Value, golden: &Expect) {
+    golden.assert_eq(&said(kind(name), new, Some(old), Part::Whole));
+}
+
+fn check_status(name: &str, old: &Value, new: &Value, golden: &Expect) {
+    golden.assert_eq(&said(kind(name), new, Some(old), Part::Status));
+}
+
+/// A pod, or a template, of one container with these fields added to it.
+fn pod_with(more: Value) -> Value {
+    let mut spec = json!({"containers": [{"name": "c", "image": "i"}]});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({"spec": spec})
+}
+
+fn container_with(more: Value) -> Value {
+    let mut container = json!({"name": "c", "image": "i"});
+    container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    pod_with(json!({"containers": [container]}))
+}

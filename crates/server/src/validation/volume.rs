@@ -1,0 +1,497 @@
+//! Volumes: exactly one source each, and what every source must say.
+
+use serde_json::Value;
+
+use super::file::{check_descending, check_local_path, check_no_backsteps};
+use super::{downward, has, required};
+use crate::object::{is_set, list, str_at};
+use crate::validation::field_error::{Causes, Path};
+use crate::validation::{labels, metadata, names, resources};
+use muster_engine::quantity::Quantity;
+
+type Check = fn(&Value, &Path, &mut Causes);
+
+/// Every source: its field, the name upstream gives it in messages about its own fields, and its check. In
+/// upstream's order, for only the first of several is looked at.
+const SOURCES: &[(&str, &str, Check)] = &[
+    ("emptyDir", "emptyDir", empty_dir),
+    ("hostPath", "hostPath", host_path),
+    ("gitRepo", "gitRepo", git_repo),
+    ("gcePersistentDisk", "persistentDisk", |it, at, out| {
+        required(it, &["pdName"], at, out);
+        check_partition(it, at, out);
+    }),
+    ("awsElasticBlockStore", "awsElasticBlockStore", |it, at, out| {
+        required(it, &["volumeID"], at, out);
+        check_partition(it, at, out);
+    }),
+    ("secret", "secret", |it, at, out| {
+        required(it, &["secretName"], at, out);
+        check_files(it, at, out);
+    }),
+    ("nfs", "nfs", nfs),
+    ("iscsi", "iscsi", iscsi),
+    ("glusterfs", "glusterfs", |it, at, out| required(it, &["endpoints", "path"], at, out)),
+    ("flocker", "flocker", flocker),
+    ("persistentVolumeClaim", "persistentVolumeClaim", |it, at, out| required(it, &["claimName"], at, out)),
+    ("rbd", "rbd", |it, at, out| required(it, &["monitors", "image"], at, out)),
+    ("cinder", "cinder", |it, at, out| {
+        required(it, &["volumeID"], at, out);
+        check_secret_ref(it, "secretRef", at, out);
+    }),
+    ("cephfs", "cephfs", |it, at, out| required(it, &["monitors"], at, out)),
+    ("quobyte", "quobyte", quobyte),
+    ("downwardAPI", "downwardAPI", downward_api),
+    ("fc", "fc", fibre_channel),
+    ("flexVolume", "flexVolume", flex),
+    ("configMap", "configMap", |it, at, out| {
+        required(it, &["name"], at, out);
+        check_files(it, at, out);
+    }),
+    ("azureFile", "azureFile", |it, at, out| required(it, &["secretName", "shareName"], at, out)),
+    ("vsphereVolume", "vsphereVolume", |it, at, out| required(it, &["volumePath"], at, out)),
+    ("photonPersistentDisk", "photonPersistentDisk", |it, at, out| required(it, &["pdID"], at, out)),
+    ("portworxVolume", "portworxVolume", |it, at, out| required(it, &["volumeID"], at, out)),
+    ("azureDisk", "azureDisk", azure_disk),
+    ("storageos", "storageos", storage_os),
+    ("projected", "projected", projected),
+    ("scaleIO", "scaleIO", |it, at, out| required(it, &["gateway", "system", "volumeName"], at, out)),
+    ("csi", "csi", csi),
+    ("ephemeral", "ephemeral", ephemeral),
+    ("image", "image", |it, at, out| {
+        super::container::check_pull_policy(&it["pullPolicy"], &at.field("pullPolicy"), out)
+    }),
+];
+
+/// Gives the volumes that may be mounted: those with which nothing is wrong. `pod` is the name of the pod,
+/// where there is one.
+pub(super) fn check_volumes<'a>(
+    volumes: &'a [Value],
+    pod: Option<&str>,
+    at: &Path,
+    out: &mut Causes,
+) -> Vec<&'a Value> {
+    let mut good: Vec<&Value> = Vec::with_capacity(volumes.len());
+    let claim_name = |it: &Value| pod.map(|pod| format!("{pod}-{}", str_at(it, "name")));
+    let made: Vec<_> = volumes.iter().filter(|it| has(it, "ephemeral")).filter_map(claim_name).collect();
+    for (index, volume) in volumes.iter().enumerate() {
+        let at = at.index(index);
+        let (name, before) = (str_at(volume, "name"), out.len());
+        check_source(volume, &at, out);
+        if let Some(claim) = claim_name(volume).filter(|_| has(volume, "ephemeral") && !name.is_empty()) {
+            for why in names::subdomain_name(&claim, false) {
+                out.invalid(&at.field("name"), name, &format!("PVC name {claim:?}: {why}"));
+            }
+        }
+        let first = SOURCES.iter().find(|(field, ..)| has(volume, field));
+        if first.is_some_and(|(field, ..)| *field == "image") && pod.is_some() {
+            required(&volume["image"], &["reference"], &at.field("image"), out);
+        }
+        super::check_name(name, names::dns_label, &at.field("name"), out);
+        if good.iter().any(|it| str_at(it, "name") == name) {
+            out.duplicate(&at.field("name"), name);
+        }
+        if out.len() == before {
+            good.push(volume);
+        }
+        let claim = str_at(volume, "persistentVolumeClaim.claimName");
+        if made.iter().any(|it| it == claim) {
+            let why = "must not reference a PVC that gets created for an ephemeral volume";
+            out.invalid(&at.field("persistentVolumeClaim.claimName"), claim, why);
+        }
+    }
+    good
+}
+
+fn check_source(volume: &Value, at: &Path, out: &mut Causes) {
+    let mut found = false;
+    for (field, said, check) in SOURCES {
+        let source = &volume[field];
+        if source.is_null() {
+            continue;
+        }
+        if found {
+            // Two of the names are misspelt upstream, here and nowhere else.
+            let field = match *field {
+                "cephfs" => "cephFS",
+                "downwardAPI" => "downwarAPI",
+                other => other,
+            };
+            out.forbidden(&at.field(field), "may not specify more than 1 volume type");
+        } else {
+            check(source, &at.field(said), out);
+        }
+        found = true;
+    }
+    if !found {
+        out.required(at, "must specify a volume type");
+    }
+    let portal = str_at(volume, "iscsi.targetPortal");
+    let name = str_at(volume, "name");
+    if has(&volume["iscsi"], "initiatorName") && 64 < name.len() + 1 + portal.len() {
+        let why = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if \
+                   iscsi.initiatorName is specified.";
+        out.invalid(&at.field("name"), name, why);
+    }
+}
+
+fn empty_dir(source: &Value, at: &Path, out: &mut Causes) {
+    if Quantity::of(&source["sizeLimit"]).is_negative() {
+        out.forbidden(&at.field("sizeLimit"), "SizeLimit field must be a valid resource quantity");
+    }
+}
+
+/// What must be at the path of a host.
+pub(crate) const HOST_PATH_TYPES: &[&str] =
+    &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+
+fn host_path(source: &Value, at: &Path, out: &mut Causes) {
+    let path = str_at(source, "path");
+    if path.is_empty() {
+        return out.required(&at.field("path"), "");
+    }
+    check_no_backsteps(path, &at.field("path"), out);
+    super::check_choice(&source["type"], HOST_PATH_TYPES, &at.field("type"), out);
+}
+
+fn git_repo(source: &Value, at: &Path, out: &mut Causes) {
+    required(source, &["repository"], at, out);
+    check_descending(str_at(source, "directory"), &at.field("directory"), out);
+}
+
+fn nfs(source: &Value, at: &Path, out: &mut Causes) {
+    required(source, &["server", "path"], at, out);
+    let path = str_at(source, "path");
+    if !path.starts_with('/') {
+        out.invalid(&at.field("path"), path, "must be an absolute path");
+    }
+}
+
+fn iscsi(source: &Value, at: &Path, out: &mut Causes) {
+    required(source, &["targetPortal", "iqn"], at, out);
+    let iqn = str_at(source, "iqn");
+    if !iqn.is_empty() {
+        check_iscsi_name(iqn, &at.field("iqn"), out);
+    }
+    let lun = source["lun"].as_i64().unwrap_or(0);
+    for why in names::in_range(lun, 0, 255) {
+        out.invalid(&at.field("lun"), lun, &why);
+    }
+    let needs_secret = source["chapAuthDiscovery"] == true || source["chapAuthSession"] == true;
+    if needs_secret && source["secretRef"].is_null() {
+        out.required(&at.field("secretRef"), "");
+    }
+    if let Some(initiator) = source["initiatorName"].as_str() {
+        check_iscsi_name(initiator, &at.field("initiatorname"), out);
+    }
+}
+
+fn check_iscsi_name(name: &str, at: &Path, out: &mut Causes) {
+    let is_good = match name.get(..3) {
+        Some("iqn") => is_iqn(name),
+        Some("eui") => name.len() == 20 && name.bytes().skip(4).all(|it| it.is_ascii_alphanumeric()),
+        Some("naa") => name.len() == 36 && name.bytes().skip(4).all(|it| it.is_ascii_alphanumeric()),
+        _ => return out.invalid(at, name, "must be valid format starting with iqn, eui, or naa"),
+    };
+    if !is_good {
+        out.invalid(at, name, "must be valid format");
+    }
+}
+
+/// `iqn.2001-04.com.example:storage`
+fn is_iqn(name: &str) -> bool {
+    let digits = |it: &str, count| it.len() == count && it.bytes().all(|it| it.is_ascii_digit());
+    let Some((date, rest)) = name.strip_prefix("iqn.").and_then(|it| it.split_once('.')) else {
+        return false;
+    };
+    let Some((authority, unique)) = rest.split_once(':') else { return false };
+    let is_dated = date.split_once('-').is_some_and(|(year, month)| digits(year, 4) && digits(month, 2));
+    let is_authority = |it: char| it.is_ascii_alphanumeric() || it == '-' || it == '.';
+    let is_unique = |it: char| !",;*&$|".contains(it) && !it.is_whitespace();
+    is_dated
+        && !authority.is_empty()
+        && authority.chars().all(is_authority)
+        && !unique.is_empty()
+        && unique.chars().all(is_unique)
+}
+
+fn flocker(source: &Value, at: &Path, out: &mut Causes) {
+    let name = str_at(source, "datasetName");
+    match (name.is_empty(), str_at(source, "datasetUUID").is_empty()) {
+        (true, true) => out.required(at, "one of datasetName and datasetUUID is required"),
+        (false, false) => {
+            out.invalid(at, "resource", "datasetName and datasetUUID can not be specified simultaneously");
+        }
+        _ => {}
+    }
+    if name.contains('/') {
+        out.invalid(&at.field("datasetName"), name, "must not contain '/'");
+    }
+}
+
+fn quobyte(source: &Value, at: &Path, out: &mut Causes) {
+    const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
+    let registry = str_at(source, "registry");
+    if registry.is_empty() {
+        out.required(&at.field("registry"), PAIRS);
+    } else if 65 <= str_at(source, "tenant").len() {
+        out.required(&at.field("tenant"), "must be a UUID and may not exceed a length of 64 characters");
+    } else {
+        for _ in registry.split(',').filter(|it| !it.contains(':')) {
+            out.invalid(&at.field("registry"), registry, PAIRS);
+        }
+    }
+    required(source, &["volume"], at, out);
+}
+
+fn downward_api(source: &Value, at: &Path, out: &mut Causes) {
+    check_mode(&source["defaultMode"], &at.field("defaultMode"), out);
+    for file in list(source, "items") {
+        downward_file(file, at, out);
+    }
+}
+
+fn downward_file(file: &Value, at: &Path, out: &mut Causes) {
+    required(file, &["path"], at, out);
+    check_local_path(str_at(file, "path"), &at.field("path"), out);
+    if has(file, "fieldRef") {
+        downward::check_field_ref(&file["fieldRef"], downward::VOLUME_FIELDS, &at.field("fieldRef"), out);
+        if has(file, "resourceFieldRef") {
+            out.invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously");
+        }
+    } else if has(file, "resourceFieldRef") {
+        downward::check_resource_ref(&file["resourceFieldRef"], true, &at.field("resourceFieldRef"), out);
+    } else {
+        out.required(at, "one of fieldRef and resourceFieldRef is required");
+    }
+    check_mode(&file["mode"], &at.field("mode"), out);
+}
+
+fn fibre_channel(source: &Value, at: &Path, out: &mut Causes) {
+    let (targets, wwids) = (&source["targetWWNs"], &source["wwids"]);
+    if !is_set(targets) && !is_set(wwids) {
+        out.required(&at.field("targetWWNs"), "must specify either targetWWNs or wwids, but not both");
+    }
+    if is_set(targets) && is_set(wwids) {
+        out.invalid(
+            &at.field("targetWWNs"),
+            targets,
+            "targetWWNs and wwids can not be specified simultaneously",
+        );
+    }
+    if is_set(targets) {
+        match source["lun"].as_i64() {
+            None => out.required(&at.field("lun"), "lun is required if targetWWNs is specified"),
+            Some(lun) => {
+                for why in names::in_range(lun, 0, 255) {
+                    out.invalid(&at.field("lun"), lun, &why);
+                }
+            }
+        }
+    }
+}
+
+fn flex(source: &Value, at: &Path, out: &mut Causes) {
+    required(source, &["driver"], at, out);
+    for key in source["options"].as_object().into_iter().flatten().map(|(key, _)| key) {
+        let domain = format!(".{}", key.split('/').next().unwrap_or_default().to_lowercase());
+        if domain.ends_with(".kubernetes.io") || domain.ends_with(".k8s.io") {
+            let why = "kubernetes.io and k8s.io namespaces are reserved";
+            out.invalid(&at.field("options").key(key), key, why);
+        }
+    }
+}
+
+fn azure_disk(source: &Value, at: &Path, out: &mut Causes) {
+    required(source, &["diskName", "diskURI"], at, out);
+    super::check_choice(
+        &source["cachingMode"],
+        &["None", "ReadOnly", "ReadWrite"],
+        &at.field("cachingMode"),
+        out,
+    );
+    super::check_choice(&source["kind"], &["Dedicated", "Managed", "Shared"], &at.field("kind"), out);
+    let (kind, uri) = (str_at(source, "kind"), str_at(source, "diskURI"));
+    if kind == "Managed" && !uri.starts_with("/subscriptions/") {
+        const FORM: &str =
+            "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
+        out.unsupported(&at.field("diskURI"), uri, &[FORM]);
+    }
+    if has(source, "kind") && kind != "Managed" && !uri.starts_with("https://") {
+        const FORM: &str = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
+        out.unsupported(&at.field("diskURI"), uri, &[FORM]);
+    }
+}
+
+fn storage_os(source: &Value, at: &Path, out: &mut Causes) {
+    super::check_name(str_at(source, "volumeName"), names::dns_label, &at.field("volumeName"), out);
+    let namespace = str_at(source, "volumeNamespace");
+    if !namespace.is_empty() {
+        out.each(&at.field("volumeNamespace"), namespace, names::dns_label(namespace));
+    }
+    check_secret_ref(source, "secretRef", at, out);
+}
+
+fn projected(source: &Value, at: &Path, out: &mut Causes) {
+    check_mode(&source["defaultMode"], &at.field("defaultMode"), out);
+    let mut paths: Vec<&str> = Vec::new();
+    for (index, source) in list(source, "sources").iter().enumerate() {
+        let sources_at = at.field("sources");
+        let source_at = sources_at.index(index);
+        for name in ["secret", "configMap"] {
+            let it = &source[name];
+            if it.is_null() {
+                continue;
+            }
+            let it_at = source_at.field(name);
+            required(it, &["name"], &it_at, out);
+            for (index, item) in list(it, "items").iter().enumerate() {
+                check_key_to_path(item, &it_at.field("items").index(index), out);
+                take_path(&mut paths, str_at(item, "path"), str_at(it, "name"), at, out);
+            }
+        }
+        if has(source, "downwardAPI") {
+            for file in list(&source["downwardAPI"], "items") {
+                downward_file(file, &source_at.field("downwardAPI"), out);
+                let path = str_at(file, "path");
+                take_path(&mut paths, path, path, at, out);
+            }
+        }
+        if has(source, "serviceAccountToken") {
+            check_token(&source["serviceAccountToken"], &source_at.field("serviceAccountToken"), at, out);
+        }
+        let kinds = ["secret", "configMap", "downwardAPI", "serviceAccountToken"];
+        if 1 < kinds.iter().filter(|it| has(source, it)).count() {
+            out.forbidden(&source_at, "may not specify more than 1 volume type per source");
+        }
+    }
+}
+
+fn check_token(token: &Value, at: &Path, volume_at: &Path, out: &mut Causes) {
+    let seconds = token["expirationSeconds"].as_i64().unwrap_or(0);
+    if seconds < 600 {
+        let why = "may not specify a duration less than 10 minutes";
+        out.invalid(&at.field("expirationSeconds"), seconds, why);
+    }
+    if 1 << 32 < seconds {
+        let why = "may not specify a duration larger than 2^32 seconds";
+        out.invalid(&at.field("expirationSeconds"), seconds, why);
+    }
+    let path = str_at(token, "path");
+    if path.is_empty() {
+        out.required(&volume_at.field("path"), "");
+    } else {
+        check_local_path(path, &volume_at.field("path"), out);
+    }
+}
+
+fn take_path<'a>(taken: &mut Vec<&'a str>, path: &'a str, said: &str, at: &Path, out: &mut Causes) {
+    if path.is_empty() {
+        return;
+    }
+    if taken.contains(&path) {
+        out.invalid(at, said, "conflicting duplicate paths");
+    } else {
+        taken.push(path);
+    }
+}
+
+fn csi(source: &Value, at: &Path, out: &mut Causes) {
+    let driver = str_at(source, "driver");
+    if driver.is_empty() {
+        out.required(&at.field("driver"), "");
+    } else {
+        if 63 < driver.len() {
+            out.too_long(&at.field("driver"), 63);
+        }
+        out.each(&at.field("driver"), driver, names::dns_subdomain(&driver.to_lowercase()));
+    }
+    if has(source, "nodePublishSecretRef") {
+        let name = str_at(source, "nodePublishSecretRef.name");
+        if name.is_empty() {
+            out.required(&at.field("nodePublishSecretRef.name"), "");
+        } else {
+            out.each(&at.field("name"), name, names::dns_subdomain(name));
+        }
+    }
+}
+
+fn ephemeral(source: &Value, at: &Path, out: &mut Causes) {
+    let template = &source["volumeClaimTemplate"];
+    if template.is_null() {
+        return out.required(&at.field("volumeClaimTemplate"), "");
+    }
+    let at = at.field("volumeClaimTemplate");
+    let (meta, meta_at) = (&template["metadata"], at.field("metadata"));
+    metadata::check_annotations(&meta["annotations"], &meta_at.field("annotations"), out);
+    labels::check_labels(&meta["labels"], &meta_at.field("labels"), out);
+    for (name, value) in meta.as_object().into_iter().flatten() {
+        if name != "labels" && name != "annotations" && is_set(value) {
+            out.forbidden(&meta_at.field(name), "cannot be set");
+        }
+    }
+    check_claim(&template["spec"], &at.field("spec"), out);
+}
+
+fn check_claim(spec: &Value, at: &Path, out: &mut Causes) {
+    const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+    let modes = list(spec, "accessModes");
+    if modes.is_empty() {
+        out.required(&at.field("accessModes"), "at least 1 access mode is required");
+    }
+    labels::check_selector(&spec["selector"], &at.field("selector"), out);
+    for mode in modes {
+        super::check_choice(mode, MODES, &at.field("accessModes"), out);
+    }
+    if 1 < modes.len() && modes.iter().any(|it| it == "ReadWriteOncePod") {
+        out.forbidden(&at.field("accessModes"), "may not use ReadWriteOncePod with other access modes");
+    }
+    let storage = &spec["resources"]["requests"]["storage"];
+    let (storage_at, amount) = (at.field("resources"), Quantity::of(storage));
+    let storage_at = storage_at.key("storage");
+    if storage.is_null() {
+        out.required(&storage_at, "");
+    } else if amount.is_zero() || amount.is_negative() {
+        out.invalid(&storage_at, storage, "must be greater than zero");
+    } else {
+        resources::check_amount("storage", storage, &storage_at, out);
+    }
+    for name in ["storageClassName", "volumeAttributesClassName"] {
+        let class = str_at(spec, name);
+        if !class.is_empty() {
+            out.each(&at.field(name), class, names::dns_subdomain(class));
+        }
+    }
+    super::check_choice(&spec["volumeMode"], &["Block", "Filesystem"], &at.field("volumeMode"), out);
+}
+
+fn check_files(source: &Value, at: &Path, out: &mut Causes) {
+    check_mode(&source["defaultMode"], &at.field("defaultMode"), out);
+    for (index, item) in list(source, "items").iter().enumerate() {
+        check_key_to_path(item, &at.field("items").index(index), out);
+    }
+}
+
+fn check_key_to_path(item: &Value, at: &Path, out: &mut Causes) {
+    required(item, &["key", "path"], at, out);
+    check_local_path(str_at(item, "path"), &at.field("path"), out);
+    check_mode(&item["mode"], &at.field("mode"), out);
+}
+
+fn check_mode(mode: &Value, at: &Path, out: &mut Causes) {
+    if let Some(mode) = mode.as_i64().filter(|it| !(0..=0o777).contains(it)) {
+        out.invalid(at, mode, "must be a number between 0 and 0777 (octal), both inclusive");
+    }
+}
+
+fn check_partition(source: &Value, at: &Path, out: &mut Causes) {
+    if let Some(partition) = source["partition"].as_i64().filter(|it| !(0..=255).contains(it)) {
+        out.invalid(&at.field("partition"), partition, "must be between 1 and 255, inclusive");
+    }
+}
+
+fn check_secret_ref(source: &Value, name: &str, at: &Path, out: &mut Causes) {
+    if has(source, name) && str_at(&source[name], "name").is_empty() {
+        out.required(&at.field(name).field("name"), "");
+    }
+}

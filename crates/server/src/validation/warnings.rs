@@ -1,0 +1,469 @@
+//! What the server takes, but says something about: in upstream's words, as `Warning` headers.
+//!
+//! Upstream: `pkg/api/pod/warnings.go`.
+
+use std::collections::HashMap;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use serde_json::{Value, json};
+
+use super::Write;
+use super::field_error::Path;
+use super::names;
+use crate::object::{is_set, list, str_at};
+use crate::route::Part;
+use muster_engine::quantity::Quantity;
+
+pub(crate) fn nothing(_: &Write) -> Vec<String> {
+    Vec::new()
+}
+
+/// Only of new pods: those that stand are changed by programs, and often.
+pub(crate) fn pod(write: &Write) -> Vec<String> {
+    if write.old.is_some() {
+        return Vec::new();
+    }
+    let mut out = Vec::new();
+    let wrong = names::dns_label(str_at(write.new, "metadata.name"));
+    if !wrong.is_empty() {
+        out.push(format!(
+            "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; a DNS label \
+             is recommended: [{}]",
+            wrong.join(" ")
+        ));
+    }
+    of_template(write.new, &Path::new("spec"), &Path::new("metadata.annotations"), &mut out);
+    out
+}
+
+pub(crate) fn pod_template(write: &Write) -> Vec<String> {
+    let mut out = Vec::new();
+    if write.old.is_none_or(|old| old["template"] != write.new["template"]) {
+        let at = Path::new("template");
+        of_template(&write.new["template"], &at.field("spec"), &at.field("metadata.annotations"), &mut out);
+    }
+    out
+}
+
+pub(crate) fn daemonset(write: &Write) -> Vec<String> {
+    let mut out = Vec::new();
+    let is_new = |old: &Value| old["spec"]["template"] != write.new["spec"]["template"];
+    if write.part == Part::Whole && write.old.is_none_or(is_new) {
+        let at = Path::new("spec.template");
+        of_template(
+            &write.new["spec"]["template"],
+            &at.field("spec"),
+            &at.field("metadata.annotations"),
+            &mut out,
+        );
+    }
+    out
+}
+
+pub(crate) fn service(write: &Write) -> Vec<String> {
+    let spec = &write.new["spec"];
+    let mut out: Vec<String> = Vec::new();
+    let is_headless = spec["type"] == "ClusterIP" && spec["clusterIP"] == "None";
+    let is_elsewhere = spec["type"] == "ExternalName";
+    let has_external = is_set(&spec["externalIPs"]);
+    if is_headless && is_set(&spec["loadBalancerIP"]) {
+        out.push("spec.loadBalancerIP is ignored for headless services".into());
+    }
+    if is_headless && has_external {
+        out.push("spec.externalIPs is ignored for headless services".into());
+    }
+    if is_headless && spec["sessionAffinity"] != "None" {
+        out.push("spec.SessionAffinity is ignored for headless services".into());
+    }
+    if has_external && !is_headless && !is_elsewhere {
+        out.push("spec.externalIPs is deprecated and may no longer be implemented in some clusters".into());
+    }
+    if has_external && is_elsewhere {
+        out.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".into());
+    }
+    if !is_elsewhere && is_set(&spec["externalName"]) {
+        out.push("spec.externalName is ignored when spec.type is not \"ExternalName\"".into());
+    }
+    if spec["trafficDistribution"] == "PreferClose" {
+        out.push("spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".into());
+    }
+    if write.part == Part::Whole { out } else { Vec::new() }
+}
+
+pub(crate) fn node(write: &Write) -> Vec<String> {
+    let is_said = write.part == Part::Whole && is_set(&write.new["spec"]["externalID"]);
+    let why = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
+    is_said.then(|| why.to_owned()).into_iter().collect()
+}
+
+pub(crate) fn runtime_class(write: &Write) -> Vec<String> {
+    let selector = write.new["scheduling"]["nodeSelector"].as_object().into_iter().flatten();
+    selector.filter_map(|(label, _)| Some(format!("scheduling.nodeSelector: {}", renamed(label)?))).collect()
+}
+
+/// A pair of key and certificate that is none.
+pub(crate) fn secret(write: &Write) -> Vec<String> {
+    if write.new["type"] != "kubernetes.io/tls" {
+        return Vec::new();
+    }
+    let is_pem = |key: &str| {
+        let text = BASE64.decode(write.new["data"][key].as_str().unwrap_or_default()).unwrap_or_default();
+        String::from_utf8_lossy(&text).contains("-----BEGIN ")
+    };
+    let missing = [("tls.crt", "certificate"), ("tls.key", "key")].into_iter().find(|(key, _)| !is_pem(key));
+    missing.map(|(_, what)| format!("tls: failed to find any PEM data in {what} input")).into_iter().collect()
+}
+
+pub(crate) fn endpoint_slice(write: &Write) -> Vec<String> {
+    let why = "spec.addressType: FQDN endpoints are deprecated";
+    (write.new["addressType"] == "FQDN").then(|| why.to_owned()).into_iter().collect()
+}
+
+fn of_template(template: &Value, at: &Path, annotations_at: &Path, out: &mut Vec<String>) {
+    let spec = &template["spec"];
+    // A pod itself, and not what pods are made from later.
+    let is_template = at.to_string() != "spec";
+    of_node_labels(spec, at, out);
+    of_spreading(spec, at, out);
+    of_annotations(&template["metadata"]["annotations"], annotations_at, out);
+    of_volumes(spec, at, out);
+    of_doubles(spec, at, out);
+    of_amounts(&spec["overhead"], &at.field("overhead"), out);
+    let annotations = &template["metadata"]["annotations"];
+    of_seccomp(annotations, "seccomp.security.alpha.kubernetes.io/pod", spec, annotations_at, out);
+    each_container(spec, at, |container, at| {
+        let key = format!("container.seccomp.security.alpha.kubernetes.io/{}", str_at(container, "name"));
+        of_seccomp(annotations, &key, container, annotations_at, out);
+        if is_template {
+            of_app_armor(annotations, container, spec, annotations_at, out);
+        }
+        for part in ["limits", "requests"] {
+            of_amounts(&container["resources"][part], &at.field("resources").field(part), out);
+        }
+        of_environment(list(container, "env"), &at.field("env"), out);
+    });
+    of_ports(spec, at, out);
+    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|it| it < 0) {
+        let at = at.field("terminationGracePeriodSeconds");
+        out.push(format!("{at}: must be >= 0; negative values are invalid and will be treated as 1"));
+    }
+    of_affinity(&spec["affinity"], &at.field("affinity"), out);
+}
+
+fn each_container(spec: &Value, at: &Path, mut visit: impl FnMut(&Value, &Path)) {
+    for name in ["initContainers", "containers", "ephemeralContainers"] {
+        for (index, container) in list(spec, name).iter().enumerate() {
+            visit(container, &at.field(name).index(index));
+        }
+    }
+}
+
+/// Labels of nodes that have another name by now.
+fn renamed(label: &str) -> Option<&'static str> {
+    Some(match label {
+        "beta.kubernetes.io/arch" => "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
+        "beta.kubernetes.io/os" => "deprecated since v1.14; use \"kubernetes.io/os\" instead",
+        "failure-domain.beta.kubernetes.io/region" => {
+            "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead"
+        }
+        "failure-domain.beta.kubernetes.io/zone" => {
+            "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead"
+        }
+        "beta.kubernetes.io/instance-type" => {
+            "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead"
+        }
+        "app.kubernetes.io/created-by" => "deprecated since v1.9",
+        "scheduler.alpha.kubernetes.io/preferAvoidPods" => {
+            "deprecated since v1.22; use Taints and Tolerations instead"
+        }
+        "node-role.kubernetes.io/master" => "use \"node-role.kubernetes.io/control-plane\" instead",
+        _ => return None,
+    })
+}
+
+fn of_node_labels(spec: &Value, at: &Path, out: &mut Vec<String>) {
+    for (label, _) in spec["nodeSelector"].as_object().into_iter().flatten() {
+        if let Some(why) = renamed(label) {
+            out.push(format!("{}: {why}", at.field("nodeSelector").key(label)));
+        }
+    }
+    let affinity = &spec["affinity"]["nodeAffinity"];
+    let at = at.field("affinity.nodeAffinity");
+    let mut term = |term: &Value, is_preference: bool, at: &Path| {
+        for (index, it) in list(term, "matchExpressions").iter().enumerate() {
+            let key = str_at(it, "key");
+            if let Some(why) = renamed(key) {
+                out.push(format!(
+                    "{}: {key} is {why}",
+                    at.field("matchExpressions").index(index).field("key")
+                ));
+            }
+            for (value_index, value) in list(it, "values").iter().enumerate().filter(|_| is_preference) {
+                let wrong = names::label_value(value.as_str().unwrap_or_default());
+                if let Some(why) = wrong.first() {
+                    let at = at.field("matchExpressions");
+                    let at = at.index(index);
+                    let at = at.field("values");
+                    out.push(format!("{}: {value} is invalid, {why}", at.index(value_index)));
+                }
+            }
+        }
+    };
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    for (index, it) in list(&affinity[required], "nodeSelectorTerms").iter().enumerate() {
+        term(it, false, &at.field(required).field("nodeSelectorTerms").index(index));
+    }
+    let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+    for (index, it) in list(affinity, preferred).iter().enumerate() {
+        term(&it["preference"], true, &at.field(preferred).index(index).field("preference"));
+    }
+}
+
+const SELECTS_NONE: &str = "a null labelSelector results in matching no pod";
+
+fn of_spreading(spec: &Value, at: &Path, out: &mut Vec<String>) {
+    for (index, it) in list(spec, "topologySpreadConstraints").iter().enumerate() {
+        let at = at.field("topologySpreadConstraints");
+        let at = at.index(index);
+        let key = str_at(it, "topologyKey");
+        if let Some(why) = renamed(key) {
+            out.push(format!("{}: {key} is {why}", at.field("topologyKey")));
+        }
+        if it["labelSelector"].is_null() {
+            out.push(format!("{}: {SELECTS_NONE}", at.field("labelSelector")));
+        }
+    }
+}
+
+fn of_affinity(affinity: &Value, at: &Path, out: &mut Vec<String>) {
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let (pod, at) = (&affinity[kind], at.field(kind));
+        for (index, it) in list(pod, "requiredDuringSchedulingIgnoredDuringExecution").iter().enumerate() {
+            if it["labelSelector"].is_null() {
+                let at = at.field("requiredDuringSchedulingIgnoredDuringExecution");
+                out.push(format!("{}: {SELECTS_NONE}", at.index(index).field("labelSelector")));
+            }
+        }
+        for (index, it) in list(pod, "preferredDuringSchedulingIgnoredDuringExecution").iter().enumerate() {
+            if it["podAffinityTerm"]["labelSelector"].is_null() {
+                let at = at.field("preferredDuringSchedulingIgnoredDuringExecution");
+                out.push(format!(
+                    "{}: {SELECTS_NONE}",
+                    at.index(index).field("podAffinityTerm.labelSelector")
+                ));
+            }
+        }
+    }
+}
+
+fn of_annotations(annotations: &Value, at: &Path, out: &mut Vec<String>) {
+    const GONE: &[(&str, &str)] = &[
+        (
+            "scheduler.alpha.kubernetes.io/critical-pod",
+            "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+        ),
+        (
+            "security.alpha.kubernetes.io/sysctls",
+            "non-functional in v1.11+; use the \"sysctls\" field instead",
+        ),
+        (
+            "security.alpha.kubernetes.io/unsafe-sysctls",
+            "non-functional in v1.11+; use the \"sysctls\" field instead",
+        ),
+    ];
+    for (key, why) in GONE.iter().filter(|(key, _)| !annotations[*key].is_null()) {
+        out.push(format!("{}: {why}", at.key(key)));
+    }
+}
+
+fn of_seccomp(annotations: &Value, key: &str, said_by: &Value, at: &Path, out: &mut Vec<String>) {
+    if !annotations[key].is_null() && said_by["securityContext"]["seccompProfile"].is_null() {
+        out.push(format!(
+            "{}: non-functional in v1.27+; use the \"seccompProfile\" field instead",
+            at.key(key)
+        ));
+    }
+}
+
+fn of_app_armor(annotations: &Value, container: &Value, spec: &Value, at: &Path, out: &mut Vec<String>) {
+    let key = format!("container.apparmor.security.beta.kubernetes.io/{}", str_at(container, "name"));
+    let Some(said) = annotations[&key].as_str() else { return };
+    if !container["securityContext"]["appArmorProfile"].is_null() {
+        return;
+    }
+    let profile = match (said, said.strip_prefix("localhost/")) {
+        ("unconfined", _) => json!({"type": "Unconfined"}),
+        ("runtime/default", _) => json!({"type": "RuntimeDefault"}),
+        (_, Some(name)) if !name.is_empty() => json!({"type": "Localhost", "localhostProfile": name}),
+        _ => Value::Null,
+    };
+    let of_pod = &spec["securityContext"]["appArmorProfile"];
+    if of_pod.is_null() || *of_pod != profile {
+        out.push(format!(
+            "{}: deprecated since v1.30; use the \"appArmorProfile\" field instead",
+            at.key(&key)
+        ));
+    }
+}
+
+fn of_volumes(spec: &Value, at: &Path, out: &mut Vec<String>) {
+    const GONE: &[(&str, &str, &str)] = &[
+        ("photonPersistentDisk", "photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+        ("gitRepo", "gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
+        ("scaleIO", "scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+        ("flocker", "flocker", "deprecated in v1.22, non-functional in v1.25+"),
+        ("storageos", "storageOS", "deprecated in v1.22, non-functional in v1.25+"),
+        ("quobyte", "quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+        ("glusterfs", "glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+        ("cephfs", "cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+        ("rbd", "rbd", "deprecated in v1.28, non-functional in v1.31+"),
+    ];
+    let volumes = list(spec, "volumes");
+    for (index, volume) in volumes.iter().enumerate() {
+        for (_, said, why) in GONE.iter().filter(|(field, ..)| !volume[*field].is_null()) {
+            out.push(format!("{}: {why}", at.field("volumes").index(index).field(said)));
+        }
+    }
+    for volume in volumes {
+        of_paths(volume, out);
+    }
+}
+
+/// Two files of one volume that would be in each other's way.
+fn of_paths(volume: &Value, out: &mut Vec<String>) {
+    let name = str_at(volume, "name");
+    let mut empty = Vec::new();
+    let items = |source: &Value, said: &str| -> Vec<(String, String)> {
+        let path = |it: &Value| (str_at(it, "path").trim_end_matches('/').to_owned(), said.to_owned());
+        list(source, "items").iter().map(path).collect()
+    };
+    let mut told = |what: &str, paths: Vec<(String, String)>| {
+        let show = |(path, source): &(String, String)| match source.as_str() {
+            "" => format!("{path:?}"),
+            source => format!("{path:?} ({source})"),
+        };
+        for (index, it) in paths.iter().enumerate().filter(|(_, it)| !it.0.is_empty()) {
+            let under = |a: &str, b: &str| format!("{a}/").starts_with(&format!("{b}/"));
+            for other in paths[..index].iter().filter(|other| !other.0.is_empty()) {
+                if under(&other.0, &it.0) || under(&it.0, &other.0) {
+                    let (it, other) = (show(it), show(other));
+                    out.push(format!("volume {name:?} ({what}): overlapping paths: {it} with {other}"));
+                }
+            }
+        }
+    };
+    let (map, secret) = (&volume["configMap"], &volume["secret"]);
+    told(&format!("ConfigMap {:?}", str_at(map, "name")), items(map, ""));
+    told(&format!("Secret {:?}", str_at(secret, "secretName")), items(secret, ""));
+    told("DownwardAPI", items(&volume["downwardAPI"], ""));
+    let mut all = Vec::new();
+    for source in list(&volume["projected"], "sources") {
+        if !is_set(source) {
+            empty.push(format!("volume {name:?} (Projected) has no sources provided"));
+            continue;
+        }
+        let (map, secret) = (&source["configMap"], &source["secret"]);
+        all.extend(items(map, &format!("ConfigMap {:?}", str_at(map, "name"))));
+        all.extend(items(secret, &format!("Secret {:?}", str_at(secret, "name"))));
+        all.extend(items(&source["downwardAPI"], "DownwardAPI"));
+        let token = &source["serviceAccountToken"];
+        if !token.is_null() {
+            all.push((str_at(token, "path").trim_end_matches('/').to_owned(), "ServiceAccountToken".into()));
+        }
+    }
+    told("Projected", all);
+    out.extend(empty);
+}
+
+fn of_doubles(spec: &Value, at: &Path, out: &mut Vec<String>) {
+    for (name, field, what) in [("hostAliases", "ip", "ip"), ("imagePullSecrets", "name", "name")] {
+        let items = list(spec, name);
+        for (index, it) in items.iter().enumerate() {
+            let said = str_at(it, field);
+            if items[..index].iter().any(|other| str_at(other, field) == said) {
+                out.push(format!("{}: duplicate {what} {said:?}", at.field(name).index(index).field(field)));
+            }
+        }
+    }
+    for (index, it) in list(spec, "imagePullSecrets").iter().enumerate() {
+        if !is_set(&it["name"]) {
+            let at = at.field("imagePullSecrets");
+            out.push(format!("{}: invalid empty name \"\"", at.index(index).field("name")));
+        }
+    }
+}
+
+/// A part of a byte.
+fn of_amounts(amounts: &Value, at: &Path, out: &mut Vec<String>) {
+    for name in ["memory", "ephemeral-storage"] {
+        let amount = &amounts[name];
+        if Quantity::of(amount).millis() % 1000 != 0 {
+            let said = amount.as_str().unwrap_or_default();
+            out.push(format!(
+                "{}: fractional byte value {said:?} is invalid, must be an integer",
+                at.key(name)
+            ));
+        }
+    }
+}
+
+fn of_environment(env: &[Value], at: &Path, out: &mut Vec<String>) {
+    for (index, it) in env.iter().enumerate() {
+        let name = str_at(it, "name");
+        if !env[..index].iter().any(|other| str_at(other, "name") == name) {
+            continue;
+        }
+        // Adding to what was there is fine.
+        let (value, reference) = (str_at(it, "value"), format!("$({name})"));
+        if !it["valueFrom"].is_null() || value == reference || !value.contains(&reference) {
+            let at = at.index(index);
+            out.push(format!(
+                "{at}: hides previous definition of {name:?}, which may be dropped when using apply"
+            ));
+        }
+    }
+}
+
+fn of_ports(spec: &Value, at: &Path, out: &mut Vec<String>) {
+    let mut taken: HashMap<String, Vec<(String, String, i64)>> = HashMap::new();
+    let mut named: Vec<String> = Vec::new();
+    let mut names: HashMap<String, String> = HashMap::new();
+    each_container(spec, at, |container, at| {
+        for (index, port) in list(container, "ports").iter().enumerate() {
+            let at = at.field("ports").index(index).to_string();
+            let (host_ip, host_port) = (str_at(port, "hostIP"), port["hostPort"].as_i64().unwrap_or(0));
+            if !host_ip.is_empty() && host_port == 0 {
+                let (name, number, protocol) =
+                    (str_at(port, "name"), &port["containerPort"], str_at(port, "protocol"));
+                out.push(format!(
+                    "{at}: hostIP set without hostPort: {{Name:{name} HostPort:0 ContainerPort:{number} \
+                     Protocol:{protocol} HostIP:{host_ip}}}"
+                ));
+            }
+            let key = format!("{}/{}", port["containerPort"], str_at(port, "protocol"));
+            let others = taken.entry(key).or_default();
+            for (other_at, other_ip, other_port) in others.iter() {
+                if host_ip == other_ip && host_port == *other_port {
+                    out.push(format!("{at}: duplicate port definition with {other_at}"));
+                } else if host_port == 0 || *other_port == 0 {
+                    out.push(format!("{at}: overlapping port definition with {other_at}"));
+                } else if host_port == *other_port && host_ip.is_empty() != other_ip.is_empty() {
+                    out.push(format!("{at}: dangerously ambiguous port definition with {other_at}"));
+                }
+            }
+            others.push((at.clone(), host_ip.to_owned(), host_port));
+            let name = str_at(port, "name");
+            if name.is_empty() {
+                continue;
+            }
+            match names.get(name) {
+                None => drop(names.insert(name.to_owned(), at)),
+                Some(other) => named.push(format!(
+                    "{at}: duplicate port name {name:?} with {other}, services and probes that select ports by name \
+                     will use {other}"
+                )),
+            }
+        }
+    });
+    out.extend(named);
+}
