@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_engine::pod::{Deed, Outcome};
+use muster_engine::kubelet::pod::{Deed, Outcome};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -285,7 +285,7 @@ const TICKS_PER_S: f64 = 100.0;
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
-    use muster_engine::pod::ProbeKind;
+    use muster_engine::kubelet::pod::ProbeKind;
 
     use super::*;
 

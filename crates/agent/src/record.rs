@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use http::{Method, Request, header};
 use kube::Client;
-use muster_engine::events::{Sieve, WAITING_MAX, Writing};
-use muster_engine::loops::Tell;
-use muster_engine::manifest::Verb;
+use muster_engine::controller::Tell;
+use muster_engine::controller::events::{Sieve, WAITING_MAX, Writing};
+use muster_engine::daemonset::manifest::Verb;
 use serde_json::Value;
 use tokio::sync::mpsc;
 

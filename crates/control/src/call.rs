@@ -9,10 +9,10 @@ use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
-use muster_engine::act::{Call, Outcome, Refusal};
-use muster_engine::facts::{self, Kind, Set, Shared, Text};
+use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
+use muster_engine::daemonset::facts::{self, Kind, Set, Shared, Text};
+use muster_engine::daemonset::manifest::{self, Binding, Stencil, Verb};
 use muster_engine::go_json;
-use muster_engine::manifest::{self, Binding, Stencil, Verb};
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -243,7 +243,7 @@ fn label(outcome: &Outcome) -> &'static str {
 mod tests {
     use expect_test::expect;
     use http::HeaderValue;
-    use muster_engine::why::Why;
+    use muster_engine::daemonset::why::Why;
     use serde_json::{Value, json};
 
     use super::*;

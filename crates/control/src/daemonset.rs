@@ -9,13 +9,13 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
-use muster_engine::act::{Act, Call, Next, Outcome, Refusal, Report};
-use muster_engine::cache::{Cache, Event};
-use muster_engine::explain::Controller;
-use muster_engine::facts::{Key, Kind, Set, Watched};
-use muster_engine::loops::{Reference, Tell};
-use muster_engine::manifest;
-use muster_engine::plan::{self, Plan};
+use muster_engine::controller::{Reference, Tell};
+use muster_engine::daemonset::cache::{Cache, Event};
+use muster_engine::daemonset::execution::{Act, Call, Next, Outcome, Refusal, Report};
+use muster_engine::daemonset::explain::Controller;
+use muster_engine::daemonset::facts::{Key, Kind, Set, Watched};
+use muster_engine::daemonset::manifest;
+use muster_engine::daemonset::plan::{self, Plan};
 use muster_engine::time::Time;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -447,7 +447,7 @@ pub(crate) fn now() -> Time {
 
 #[cfg(test)]
 mod tests {
-    use muster_engine::facts::{self, Shared};
+    use muster_engine::daemonset::facts::{self, Shared};
     use serde_json::json;
 
     use super::*;

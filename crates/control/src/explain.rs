@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures::join;
 use kube::{Client, Config};
-use muster_engine::explain::{Controller, Explanation, Picture, State, Told, Unread};
-use muster_engine::facts::{Key, Kind};
-use muster_engine::manifest::{self, Verb};
+use muster_engine::daemonset::explain::{Controller, Explanation, Picture, State, Told, Unread};
+use muster_engine::daemonset::facts::{Key, Kind};
+use muster_engine::daemonset::manifest::{self, Verb};
 use serde::Deserialize;
 use tokio::time::timeout;
 

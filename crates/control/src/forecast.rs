@@ -4,10 +4,10 @@
 use std::fmt;
 
 use kube::Client;
-use muster_engine::explain::{Picture, Unread};
-use muster_engine::facts::{Key, Kind};
-use muster_engine::forecast::{Forecast, applied, merge_patch};
-use muster_engine::manifest::{Patch, Verb};
+use muster_engine::daemonset::explain::{Picture, Unread};
+use muster_engine::daemonset::facts::{Key, Kind};
+use muster_engine::daemonset::manifest::{Patch, Verb};
+use muster_engine::daemonset::preview::{Forecast, applied, merge_patch};
 use serde_json::Value;
 
 use crate::daemonset::now;

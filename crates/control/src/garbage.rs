@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use kube::Client;
 use kube::discovery::{Discovery, Scope, verbs};
-use muster_engine::garbage::Graph;
-use muster_engine::loops::Resource;
+use muster_engine::controller::Resource;
+use muster_engine::garbage_collector::Graph;
 use tokio_util::sync::CancellationToken;
 
 use crate::loops::{Terms, run};

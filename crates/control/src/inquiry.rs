@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use muster_engine::explain::Controller;
-use muster_engine::facts::Key;
+use muster_engine::daemonset::explain::Controller;
+use muster_engine::daemonset::facts::Key;
 use tokio::sync::{mpsc, oneshot};
 
 /// Questions that wait at most: whoever asks when there are more is told so.

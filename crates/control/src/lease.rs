@@ -1,4 +1,4 @@
-//! A Lease decides which replica writes. What follows from it is `muster_engine::lease`'s word; here it is read and written.
+//! A Lease decides which replica writes. What follows from it is `muster_engine::controller::lease`'s word; here it is read and written.
 
 use std::fmt;
 use std::pin::pin;
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use futures::{AsyncBufReadExt as _, AsyncReadExt as _};
 use kube::Client;
-use muster_engine::facts::Text;
-use muster_engine::lease::{Election, Lost, Next, Record, Terms};
-use muster_engine::manifest::Verb;
+use muster_engine::controller::lease::{Election, Lost, Next, Record, Terms};
+use muster_engine::daemonset::facts::Text;
+use muster_engine::daemonset::manifest::Verb;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;

@@ -1,7 +1,7 @@
 //! The controllers' shells: they list and watch, ask the engine what to do, and make the calls it says.
 //!
-//! Nothing is decided here. What to do next is `muster_engine::cache`'s word, how to carry it out and what each answer
-//! means is `muster_engine::act`'s, and the bodies are `muster_engine::manifest`'s. The API server may be anyone's.
+//! Nothing is decided here. What to do next is `muster_engine::daemonset::cache`'s word, how to carry it out and what each answer
+//! means is `muster_engine::daemonset::execution`'s, and the bodies are `muster_engine::daemonset::manifest`'s. The API server may be anyone's.
 //!
 //! ```text
 //! let client = muster_control::client(config)?;
@@ -55,12 +55,12 @@ pub use crate::node_lifecycle::node_lifecycle;
 pub use crate::read::NotRead;
 pub use crate::release::{NotReleased, Released, release};
 pub use crate::scheduler::scheduler;
-pub use muster_engine::explain::Explanation;
-pub use muster_engine::forecast::Forecast;
-pub use muster_engine::lease::{Lost, Terms};
-pub use muster_engine::manifest::Binding;
+pub use muster_engine::controller::lease::{Lost, Terms};
+pub use muster_engine::daemonset::explain::Explanation;
+pub use muster_engine::daemonset::manifest::Binding;
+pub use muster_engine::daemonset::plan::Settings;
+pub use muster_engine::daemonset::preview::Forecast;
 pub use muster_engine::node_lifecycle::Settings as NodeLifecycleSettings;
-pub use muster_engine::plan::Settings;
 pub use witness::{Moment, Witness};
 
 /// What the controllers are called wherever they ask, write and record.

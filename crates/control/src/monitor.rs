@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use muster_engine::daemonset::facts::{Counts, Key, Kind};
+use muster_engine::daemonset::plan::{Claim, Plan, Step};
 use muster_engine::exposition::Format;
-use muster_engine::facts::{Counts, Key, Kind};
-use muster_engine::plan::{Claim, Plan, Step};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, text};
 use prometheus_client::metrics::counter::Counter;

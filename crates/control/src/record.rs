@@ -1,6 +1,6 @@
 //! Kubernetes events: what was done to an object, for whoever runs `kubectl describe`.
 //!
-//! They are told as seldom as upstream's are (`engine/src/events.rs`). An event must never hold up a pod, so it waits in a
+//! They are told as seldom as upstream's are (`engine/src/controller/events.rs`). An event must never hold up a pod, so it waits in a
 //! queue of its own, and is lost where that is full.
 
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kube::Client;
-use muster_engine::events::{Sieve, WAITING_MAX, Writing};
-use muster_engine::loops::Tell;
+use muster_engine::controller::Tell;
+use muster_engine::controller::events::{Sieve, WAITING_MAX, Writing};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tokio::time::Instant;

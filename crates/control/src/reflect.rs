@@ -12,9 +12,9 @@ use std::time::Duration;
 use futures::io::AsyncBufRead;
 use futures::{AsyncBufReadExt as _, FutureExt as _};
 use kube::Client;
-use muster_engine::facts::{self, Key, Kind, Malformed, Shared, Watched};
-use muster_engine::loops::{self, Loop, Watch};
-use muster_engine::manifest::Verb;
+use muster_engine::controller::{self, Loop, Watch};
+use muster_engine::daemonset::facts::{self, Key, Kind, Malformed, Shared, Watched};
+use muster_engine::daemonset::manifest::Verb;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
@@ -154,7 +154,7 @@ impl<L> OfLoop<L> {
 
 impl<L: Loop<Fact: Send>> Source for OfLoop<L> {
     type Tag = usize;
-    type Item = loops::Watched<L::Fact>;
+    type Item = controller::Watched<L::Fact>;
 
     fn tag(&self) -> usize {
         self.kind
@@ -169,15 +169,15 @@ impl<L: Loop<Fact: Send>> Source for OfLoop<L> {
     }
 
     fn listed(&mut self, object: &[u8]) -> Result<Self::Item, Malformed> {
-        L::decode(&self.watch, object, &mut self.shared).map(loops::Watched::Put)
+        L::decode(&self.watch, object, &mut self.shared).map(controller::Watched::Put)
     }
 
     fn watched(&mut self, line: &[u8]) -> Result<Self::Item, Malformed> {
-        loops::watched::<L>(&self.watch, line, &mut self.shared)
+        controller::watched::<L>(&self.watch, line, &mut self.shared)
     }
 }
 
-impl<F: loops::Fact + Send> Item for loops::Watched<F> {
+impl<F: controller::Fact + Send> Item for controller::Watched<F> {
     fn sort(&self) -> Sort<'_> {
         match self {
             Self::Put(_) => Sort::Object,

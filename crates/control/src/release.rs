@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use muster_engine::act::{Call, Outcome, Refusal};
-use muster_engine::facts::{self, Key, Set, Shared};
-use muster_engine::lease::Record;
-use muster_engine::manifest::Verb;
+use muster_engine::controller::lease::Record;
+use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
+use muster_engine::daemonset::facts::{self, Key, Set, Shared};
+use muster_engine::daemonset::manifest::Verb;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_engine::facts::{Key, Set};
-use muster_engine::plan::Event;
+use muster_engine::daemonset::facts::{Key, Set};
+use muster_engine::daemonset::plan::Event;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -106,7 +106,7 @@ fn writers(metadata: &str) -> Vec<Writer> {
 
 #[cfg(test)]
 mod tests {
-    use muster_engine::facts::{self, Shared};
+    use muster_engine::daemonset::facts::{self, Shared};
     use serde_json::{Value, json};
 
     use super::*;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use muster_engine::act::{Call, Outcome};
-use muster_engine::cache::Cache;
-use muster_engine::facts::Set;
-use muster_engine::plan::Plan;
+use muster_engine::daemonset::cache::Cache;
+use muster_engine::daemonset::execution::{Call, Outcome};
+use muster_engine::daemonset::facts::Set;
+use muster_engine::daemonset::plan::Plan;
 use muster_engine::time::Time;
 
 /// Told of everything in the order in which it happens, and must not take long.

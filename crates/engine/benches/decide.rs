@@ -8,10 +8,10 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use muster_engine::cache::{Cache, Event};
-use muster_engine::facts::{self, Key, Kind, Shared, Watched};
-use muster_engine::manifest;
-use muster_engine::plan::{Plan, Settings};
+use muster_engine::daemonset::cache::{Cache, Event};
+use muster_engine::daemonset::facts::{self, Key, Kind, Shared, Watched};
+use muster_engine::daemonset::manifest;
+use muster_engine::daemonset::plan::{Plan, Settings};
 use muster_engine::time::Time;
 use serde_json::{Value, json};
 

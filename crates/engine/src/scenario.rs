@@ -37,7 +37,7 @@ use core::fmt;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use crate::manifest::{self, HASH_LABEL};
+use crate::daemonset::manifest::{self, HASH_LABEL};
 
 mod read;
 mod write;

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
-use muster_engine::act::{Act, Call, Next, Outcome, Refusal};
-use muster_engine::facts::{self, Kind, Revision, Set, Shared};
-use muster_engine::manifest;
-use muster_engine::plan::{Plan, Step};
+use muster_engine::daemonset::execution::{Act, Call, Next, Outcome, Refusal};
+use muster_engine::daemonset::facts::{self, Kind, Revision, Set, Shared};
+use muster_engine::daemonset::manifest;
+use muster_engine::daemonset::plan::{Plan, Step};
 use std::sync::Arc;
 
 mod world;
@@ -756,8 +756,8 @@ fn a_clock_that_was_set_back_makes_no_wait_longer() {
 
 #[test]
 fn nothing_is_decided_before_all_four_kinds_were_listed() {
-    use muster_engine::cache::{Cache, Event};
-    use muster_engine::plan::Settings;
+    use muster_engine::daemonset::cache::{Cache, Event};
+    use muster_engine::daemonset::plan::Settings;
     let world = parse("set d\nrev d-1\nnode a");
     let mut shared = Shared::default();
     for missing in Kind::ALL {

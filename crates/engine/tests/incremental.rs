@@ -4,10 +4,10 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use muster_engine::act::{Call, Outcome, Refusal};
-use muster_engine::cache::{Cache, Event};
-use muster_engine::facts::{self, Key, Kind, Shared, Watched};
-use muster_engine::plan::Settings;
+use muster_engine::daemonset::cache::{Cache, Event};
+use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
+use muster_engine::daemonset::facts::{self, Key, Kind, Shared, Watched};
+use muster_engine::daemonset::plan::Settings;
 use muster_engine::scenario;
 use muster_engine::time::Time;
 use proptest::prelude::*;

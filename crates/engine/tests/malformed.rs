@@ -1,10 +1,10 @@
 //! Whatever comes in: it is left out or it is worked with, and nothing panics.
 
-use muster_engine::act::{Call, Outcome, Refusal};
-use muster_engine::cache::{Cache, Event};
-use muster_engine::facts::{self, Kind, Shared, Watched};
-use muster_engine::manifest::{self, Binding};
-use muster_engine::plan::Settings;
+use muster_engine::daemonset::cache::{Cache, Event};
+use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
+use muster_engine::daemonset::facts::{self, Kind, Shared, Watched};
+use muster_engine::daemonset::manifest::{self, Binding};
+use muster_engine::daemonset::plan::Settings;
 use muster_engine::time::Time;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};

@@ -3,8 +3,8 @@
 use std::alloc::System;
 use std::sync::Arc;
 
-use muster_engine::cache::{Cache, Event};
-use muster_engine::facts::{self, Kind, Shared};
+use muster_engine::daemonset::cache::{Cache, Event};
+use muster_engine::daemonset::facts::{self, Kind, Shared};
 use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 

@@ -555,7 +555,7 @@ fn invariants(tree: &Tree) -> Vec<String> {
 
 /// Every `Why` is built in the engine.
 fn reasons(tree: &Tree) -> Vec<String> {
-    let path = "crates/engine/src/why.rs";
+    let path = "crates/engine/src/daemonset/why.rs";
     let body = tree.text(path).split_once("pub enum Why {").map_or("", |(_, it)| it);
     let body = body.split("\n}").next().unwrap_or_default();
     let variants: Vec<&str> = body
@@ -847,16 +847,16 @@ mod can_fail {
         let why = "pub enum Why {\n    // a comment\n    Given { at: u8 },\n    Matched,\n    Tested,\n    Taken,\n    Given2,\n}\n";
         let code = "plan.why = Why::Given { at: 1 };\nWhy::Matched => {}\nif let Why::Taken = why {}\n\
             #[cfg(test)]\nmod tests {\n    f(Why::Tested);\n}\n";
-        let tree = Tree::of(&[("crates/engine/src/why.rs", why), ("crates/engine/src/a.rs", code)]);
+        let tree = Tree::of(&[("crates/engine/src/daemonset/why.rs", why), ("crates/engine/src/a.rs", code)]);
         finds(
             reasons(&tree),
             &[
-                "crates/engine/src/why.rs: no function gives the reason Matched",
-                "crates/engine/src/why.rs: no function gives the reason Tested",
-                "crates/engine/src/why.rs: no function gives the reason Taken",
-                "crates/engine/src/why.rs: no function gives the reason Given2",
+                "crates/engine/src/daemonset/why.rs: no function gives the reason Matched",
+                "crates/engine/src/daemonset/why.rs: no function gives the reason Tested",
+                "crates/engine/src/daemonset/why.rs: no function gives the reason Taken",
+                "crates/engine/src/daemonset/why.rs: no function gives the reason Given2",
             ],
         );
-        finds(reasons(&Tree::of(&[])), &["crates/engine/src/why.rs has no reasons"]);
+        finds(reasons(&Tree::of(&[])), &["crates/engine/src/daemonset/why.rs has no reasons"]);
     }
 }

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use muster_engine::facts::Text;
-use muster_engine::pod::{Deed, Outcome, ProbeKind, Seen, State};
+use muster_engine::daemonset::facts::Text;
+use muster_engine::kubelet::pod::{Deed, Outcome, ProbeKind, Seen, State};
 use muster_engine::time::Time;
 use serde_json::Value;
 

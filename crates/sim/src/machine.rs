@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use muster_engine::facts::Text;
-use muster_engine::pod::{Container, Deed, Outcome, Sandbox, Seen, State};
+use muster_engine::daemonset::facts::Text;
+use muster_engine::kubelet::pod::{Container, Deed, Outcome, Sandbox, Seen, State};
 use muster_engine::time::Time;
 
 /// What runs on a machine.

@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_engine::act::Refusal;
-use muster_engine::facts::{Key, Kind, Shared, Text};
-use muster_engine::garbage::Graph;
-use muster_engine::loops::{Driver, Event, Loop, Outcome, Request, Resource, Watch};
-use muster_engine::manifest::Verb;
+use muster_engine::controller::{Driver, Event, Loop, Outcome, Request, Resource, Watch};
+use muster_engine::daemonset::execution::Refusal;
+use muster_engine::daemonset::facts::{Key, Kind, Shared, Text};
+use muster_engine::daemonset::manifest::Verb;
+use muster_engine::garbage_collector::Graph;
 use muster_engine::node_lifecycle::{self, Lifecycle};
 use muster_engine::scheduler::Scheduler;
 use muster_engine::time::Time;

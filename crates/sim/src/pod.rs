@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use muster_engine::facts::{Key, Text};
-use muster_engine::pod::{Container, Deed, Ending, Host, Outcome, Pod, Restart, Seen, State};
+use muster_engine::daemonset::facts::{Key, Text};
+use muster_engine::kubelet::pod::{Container, Deed, Ending, Host, Outcome, Pod, Restart, Seen, State};
 use muster_engine::time::Time;
 use serde_json::{Value, json};
 

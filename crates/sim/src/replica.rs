@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_engine::act::{Act, Call, Next, Outcome, Refusal};
-use muster_engine::cache::{Cache, Event};
-use muster_engine::facts::{Key, Kind, Set, Watched};
-use muster_engine::manifest::{self, Binding};
+use muster_engine::daemonset::cache::{Cache, Event};
+use muster_engine::daemonset::execution::{Act, Call, Next, Outcome, Refusal};
+use muster_engine::daemonset::facts::{Key, Kind, Set, Watched};
+use muster_engine::daemonset::manifest::{self, Binding};
+use muster_engine::daemonset::plan::{Claim, Plan, Step};
 use muster_engine::mutant;
-use muster_engine::plan::{Claim, Plan, Step};
 use muster_engine::time::Time;
 
 use crate::faults::{WatchFault, WriteFault};

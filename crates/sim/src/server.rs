@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use muster_engine::act::Refusal;
-use muster_engine::facts::{self, Key, Kind, Node, Pod, Revision, Set, Shared, Text, Watched};
+use muster_engine::daemonset::execution::Refusal;
+use muster_engine::daemonset::facts::{self, Key, Kind, Node, Pod, Revision, Set, Shared, Text, Watched};
 use muster_engine::mutant;
 use muster_engine::scenario;
 use muster_engine::time::Time;

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_engine::facts::{Key, Kind, Text};
+use muster_engine::daemonset::facts::{Key, Kind, Text};
+use muster_engine::daemonset::plan::Settings;
 use muster_engine::mutant;
-use muster_engine::plan::Settings;
 use muster_engine::scenario;
 use muster_engine::time::Time;
 
@@ -237,7 +237,7 @@ impl World {
             match commit.kind {
                 Kind::Pods => {
                     let fact = match &commit.fact {
-                        Some(muster_engine::facts::Watched::Pod(pod)) => {
+                        Some(muster_engine::daemonset::facts::Watched::Pod(pod)) => {
                             pod.target.clone().filter(|_| pod.bound)
                         }
                         _ => None,
@@ -329,8 +329,8 @@ impl World {
             let version = image.rsplit(':').next().unwrap_or("?").to_owned();
             let state = match (pod.deleting, pod.phase, pod.ready(), pod.bound) {
                 (true, ..) => "leaving",
-                (_, muster_engine::facts::Phase::Failed, ..) => "failed",
-                (_, muster_engine::facts::Phase::Succeeded, ..) => "ended",
+                (_, muster_engine::daemonset::facts::Phase::Failed, ..) => "failed",
+                (_, muster_engine::daemonset::facts::Phase::Succeeded, ..) => "ended",
                 (_, _, true, _) => "ready",
                 (_, _, _, true) => "starting",
                 _ => "pending",

@@ -1,6 +1,6 @@
 //! What the runtime's plugins are told of the network of the node's pods.
 
-use muster_engine::services::Range;
+use muster_engine::service_proxy::Range;
 use serde_json::json;
 
 use super::NetError;

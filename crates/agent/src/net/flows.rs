@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use muster_engine::services::Flow;
+use muster_engine::service_proxy::Flow;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, sendto, socket_with,

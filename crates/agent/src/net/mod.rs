@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use muster_engine::services::{self as decide, Me};
+use muster_engine::service_proxy::{self as decide, Me};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -28,7 +28,7 @@ pub(crate) use self::server::all_addresses as server_addresses;
 pub use self::server::reach as reach_server;
 use crate::node::{Config, Membership};
 use crate::words::in_words;
-pub use muster_engine::services::Range;
+pub use muster_engine::service_proxy::Range;
 
 /// Changes that come together are carried out together.
 const GATHER: Duration = Duration::from_millis(50);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
-use muster_engine::services::{Range, Routes as Wanted};
+use muster_engine::service_proxy::{Range, Routes as Wanted};
 use serde::Deserialize;
 
 use super::{NetError, tool};

@@ -10,8 +10,8 @@ use kube::api::ApiResource;
 use kube::core::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
-use muster_engine::facts::{Key, Malformed};
-use muster_engine::services::{Node, Picture, Service, Slice};
+use muster_engine::daemonset::facts::{Key, Malformed};
+use muster_engine::service_proxy::{Node, Picture, Service, Slice};
 use tokio::sync::Notify;
 
 use crate::node::Membership;

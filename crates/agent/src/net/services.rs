@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_engine::services::Table;
+use muster_engine::service_proxy::Table;
 
 use super::{NetError, flows, tool};
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
-use muster_engine::eviction;
-use muster_engine::facts::{Shared, Text};
-use muster_engine::pod::Ending;
-use muster_engine::pod::admission::{Admission, Guest, admit, preempted, rejection};
+use muster_engine::daemonset::facts::{Shared, Text};
+use muster_engine::kubelet::eviction;
+use muster_engine::kubelet::pod::Ending;
+use muster_engine::kubelet::pod::admission::{Admission, Guest, admit, preempted, rejection};
 use muster_engine::scheduler;
 
 use super::Node;

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use muster_engine::eviction::{self, Thresholds};
+use muster_engine::kubelet::eviction::{self, Thresholds};
 use muster_engine::quantity::Quantity;
 use muster_engine::resources::Amounts;
-use muster_engine::services::Range;
+use muster_engine::service_proxy::Range;
 use serde_json::Value;
 
 /// What a node is told about itself before it begins. Two nodes on one machine differ in all that is here.

@@ -7,7 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, PodSpec, SeccompProfile};
-use muster_engine::downward;
+use muster_engine::kubelet::downward_api;
 
 use super::{Config, cgroup, sandbox};
 use crate::runtime::{annotation, label, v1};
@@ -80,7 +80,7 @@ impl Make<'_> {
         let container = &self.role.container;
         let spec = self.pod.spec.as_ref().ok_or("the pod has no spec")?;
         let expand =
-            |text: &String| downward::expand(text, |name| self.variables.get(name).cloned(), &mut |_| {});
+            |text: &String| downward_api::expand(text, |name| self.variables.get(name).cloned(), &mut |_| {});
         let security = self.security(spec)?;
         let resources = cgroup::of_container(spec, container, self.role.is_sidecar, self.memory_of_node);
         let mut mounts = self.mounts;

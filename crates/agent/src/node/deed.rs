@@ -13,12 +13,12 @@ use http::{Method, Request, header};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
-use muster_engine::facts::Key;
-use muster_engine::loops::{Reference, Tell};
-use muster_engine::plan::Event;
-use muster_engine::pod::{Container, Deed, Outcome, ProbeKind, Seen, State};
+use muster_engine::controller::{Reference, Tell};
+use muster_engine::daemonset::facts::Key;
+use muster_engine::daemonset::plan::Event;
+use muster_engine::kubelet::pod::{Container, Deed, Outcome, ProbeKind, Seen, State};
 use muster_engine::quantity::Quantity;
-use muster_engine::services;
+use muster_engine::service_proxy;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -294,7 +294,7 @@ impl<R: Runtime> Doer<R> {
         }
         let namespace = sandbox::ids(&self.object).1;
         let wants_all = self.object.spec.as_ref().is_none_or(|it| it.enable_service_links != Some(false));
-        Ok(services::links(&seen.picture(), namespace, wants_all))
+        Ok(service_proxy::links(&seen.picture(), namespace, wants_all))
     }
 
     fn write_hosts(&self) -> io::Result<()> {

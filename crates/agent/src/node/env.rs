@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, Pod, Secret};
-use muster_engine::downward;
+use muster_engine::kubelet::downward_api;
 use muster_engine::resources::Amounts;
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ impl Source<'_> {
                 (Some(text), _) if !text.is_empty() => {
                     let meaning =
                         |name: &str| variables.get(name).or_else(|| self.services.get(name)).cloned();
-                    Some(downward::expand(text, meaning, &mut |_| {}))
+                    Some(downward_api::expand(text, meaning, &mut |_| {}))
                 }
                 (_, Some(from)) => read.value(container, from).await?,
                 _ => Some(String::new()),
@@ -103,7 +103,7 @@ impl Read<'_> {
     async fn value(&mut self, container: &Container, from: &EnvVarSource) -> Result<Option<String>, String> {
         let namespace = self.namespace().to_owned();
         if let Some(field) = &from.field_ref {
-            return downward::field(self.source.value, &field.field_path)
+            return downward_api::field(self.source.value, &field.field_path)
                 .map(Some)
                 .map_err(|it| it.to_string());
         }
@@ -112,7 +112,7 @@ impl Read<'_> {
                 resource.container_name.as_deref().filter(|it| !it.is_empty()).unwrap_or(&container.name);
             let divisor = resource.divisor.as_ref().map_or("1", |it| &it.0);
             let Source { value, allocatable, .. } = *self.source;
-            let told = downward::resource(value, of, &resource.resource, divisor, allocatable);
+            let told = downward_api::resource(value, of, &resource.resource, divisor, allocatable);
             return told.map(Some).map_err(|it| it.to_string());
         }
         if let Some(it) = &from.config_map_key_ref {

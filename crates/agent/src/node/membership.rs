@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt as _};
-use muster_engine::cluster_identity::{self, NAMESPACE, Recorded};
+use muster_engine::kubelet::cluster_identity::{self, NAMESPACE, Recorded};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::join;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
-use muster_engine::pod::{Container, Sandbox, Seen, State};
+use muster_engine::kubelet::pod::{Container, Sandbox, Seen, State};
 
 use super::clock::then;
 use super::{Config, container};

@@ -12,10 +12,10 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use muster_engine::facts::Key;
-use muster_engine::pod::admission::Guest;
-use muster_engine::pod::{self, Ending};
-use muster_engine::static_pod;
+use muster_engine::daemonset::facts::Key;
+use muster_engine::kubelet::pod::admission::Guest;
+use muster_engine::kubelet::pod::{self, Ending};
+use muster_engine::kubelet::static_pod;
 use tokio::sync::Notify;
 
 use super::worker::Worker;

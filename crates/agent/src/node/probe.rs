@@ -11,7 +11,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use muster_engine::downward;
+use muster_engine::kubelet::downward_api;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -156,7 +156,7 @@ impl<R: Runtime> Asked<'_, R> {
             own.value.clone().filter(|_| own.value_from.is_none())
         };
         let command: Vec<String> =
-            command.iter().map(|it| downward::expand(it, meaning, &mut |_| {})).collect();
+            command.iter().map(|it| downward_api::expand(it, meaning, &mut |_| {})).collect();
         match self.runtime.exec_sync(self.id, &command, limit).await {
             Ok(answer) if answer.exit_code == 0 => Ok(Answer::passed()),
             Ok(answer) => Ok(Answer::failed(output(&answer.stdout, &answer.stderr))),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use muster_engine::facts::{Key, Malformed};
-use muster_engine::pod::{self, Deed, Host, Outcome, Seen, State};
+use muster_engine::daemonset::facts::{Key, Malformed};
+use muster_engine::kubelet::pod::{self, Deed, Host, Outcome, Seen, State};
 use muster_engine::time::Time;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;

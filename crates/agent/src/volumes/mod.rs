@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, Volume, VolumeMount};
-use muster_engine::downward;
+use muster_engine::kubelet::downward_api;
 use muster_engine::quantity::Quantity;
 use muster_engine::resources::{self, Amounts};
 use serde_json::Value;
@@ -60,7 +60,7 @@ pub enum VolumeError {
     #[error(transparent)]
     Reference(#[from] ReferenceError),
     #[error("{0}")]
-    Untold(#[from] downward::Untold),
+    Untold(#[from] downward_api::Untold),
     #[error("references non-existent {kind} key: {key} ({kind} {name:?})")]
     MissingKey { kind: &'static str, name: String, key: String },
     #[error("missing value for {0}")]
@@ -537,7 +537,7 @@ fn all_mounts(pod: &Pod) -> impl Iterator<Item = &[VolumeMount]> {
 fn expanded(text: &str, env: &BTreeMap<String, String>) -> Result<String, VolumeError> {
     let mut missing = Vec::new();
     let meaning = |name: &str| env.get(name).filter(|it| !it.is_empty()).cloned();
-    let expanded = downward::expand(text, meaning, &mut |name| missing.push(name.to_owned()));
+    let expanded = downward_api::expand(text, meaning, &mut |name| missing.push(name.to_owned()));
     missing.sort();
     missing.dedup();
     if missing.is_empty() { Ok(expanded) } else { Err(VolumeError::MissingVariable(missing.join(", "))) }

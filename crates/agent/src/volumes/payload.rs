@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, ConfigMapVolumeSource, DownwardAPIVolumeFile, KeyToPath, Pod, Secret, SecretVolumeSource,
     Volume, VolumeProjection,
 };
-use muster_engine::downward;
+use muster_engine::kubelet::downward_api;
 use muster_engine::resources::Amounts;
 use serde_json::Value;
 
@@ -191,11 +191,11 @@ impl Payload {
         for item in items {
             let told = if let Some(it) = &item.field_ref {
                 self.may_change = true;
-                downward::field(subject.value, &it.field_path)
+                downward_api::field(subject.value, &it.field_path)
             } else if let Some(it) = &item.resource_field_ref {
                 let container = it.container_name.as_deref().unwrap_or_default();
                 let divisor = it.divisor.as_ref().map_or("", |it| it.0.as_str());
-                downward::resource(subject.value, container, &it.resource, divisor, subject.allocatable)
+                downward_api::resource(subject.value, container, &it.resource, divisor, subject.allocatable)
             } else {
                 Ok(String::new())
             };

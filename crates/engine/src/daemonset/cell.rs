@@ -11,11 +11,11 @@ use super::revision::Current;
 use super::rollout::{self, Offer, Standing, Taken};
 use super::roster::{self, Backoff};
 use super::status::{available, counted};
-use crate::facts::{Counts, Node, Pod, Set, Text};
+use crate::daemonset::facts::{Counts, Node, Pod, Set, Text};
+use crate::daemonset::placement::{self, Verdict};
+use crate::daemonset::why::Why;
 use crate::mutant;
-use crate::placement::{self, Verdict};
 use crate::time::{Time, earliest};
-use crate::why::Why;
 
 /// What is true of one node for one set, and what follows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

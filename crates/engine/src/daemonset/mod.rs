@@ -1,354 +1,63 @@
-//! `decide`: roster on every node, rollout within the budget, revision, status.
+//! The DaemonSet controller: which node gets a pod, of which revision, and when.
+//!
+//! ```text
+//! API objects -> facts -> cache -> decision -> plan -> execution -> manifest -> API objects
+//!                           ^         |                    |
+//!                           |     placement        outcome of each call
+//!                           +------ expectations <---------+
+//! ```
+//!
+//! - [`facts`]: API objects, parsed once into small values;
+//! - [`cache`]: the facts, indexed; an event goes in, the keys to reconcile come out;
+//! - [`placement`]: whether a node should run, keep or lose a pod;
+//! - [`decide`]: what has to be done for one DaemonSet now, given its cells (one per node);
+//! - [`plan`]: all writes for one DaemonSet, as a value;
+//! - [`execution`]: the next call, given a plan and the outcomes of the calls so far;
+//! - `expectations`: no new plan before the watch has returned the controller's own writes;
+//! - [`manifest`]: request bodies;
+//! - [`why`]: every reason that the engine can give;
+//! - [`explain`] and [`preview`]: `muster explain` and `muster plan`, from the same rules.
+//!
+//! # Driving it
+//!
+//! The caller owns the clock and the API client. It lists and watches four kinds, passes each watch line to
+//! [`facts::watched`] and the result to [`cache::Cache::apply`], and keeps the returned keys in a queue without
+//! duplicates. For each key, one at a time per key:
+//!
+//! 1. [`cache::Cache::look`] returns a [`plan::Plan`]. If it is idle, the caller sets a timer for `wake_at`. If it asks
+//!    for `relist`, the caller lists every kind again.
+//! 2. [`execution::Act::new`] takes the plan. [`execution::Act::next`] returns calls, which may run concurrently; each
+//!    outcome goes to [`execution::Act::outcome`], until it returns `Done`. Request bodies come from [`manifest`].
+//! 3. [`cache::Cache::done`] takes the report. The caller records its events and reconciles the key again.
+//!
+//! Lists are consistent reads, never from the API server's watch cache: a new leader must see what the last leader
+//! wrote. Watches ask for bookmarks and pass them to [`cache::Cache::bookmark`]. A leader that finds another holder in
+//! its lease exits, even if that holder is gone again.
+
+pub mod facts;
+
+pub mod cache;
+mod expectations;
 
 pub(crate) mod cell;
+mod decision;
+pub mod placement;
 pub(crate) mod revision;
 mod rollout;
 pub(crate) mod roster;
 pub(crate) mod status;
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::format;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-use core::time::Duration;
+pub mod execution;
+pub mod manifest;
+pub mod plan;
+pub mod template_equivalence;
 
+pub mod explain;
+pub mod preview;
+pub mod why;
+
+pub(crate) use decision::*;
 pub use rollout::Taken;
+pub(crate) use rollout::budget;
 pub use roster::Backoff;
 pub use status::available;
-
-use crate::act::Creates;
-use crate::facts::{Phase, Pod, Revision, Rollout, Selector, Set, Text};
-use crate::mutant;
-use crate::plan::{Claim, Event, Plan, Settings};
-use crate::spread::Spread;
-use crate::time::{Time, earliest};
-use crate::why::Why;
-use cell::{Cell, Totals};
-use revision::{Current, History};
-use rollout::Offer;
-pub(crate) use rollout::budget;
-use status::Progress;
-
-/// Everything about one set that a decision reads: a cell per node, their totals, and the few sets of cells that need
-/// something. Kept up to date cell by cell.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Ledger {
-    pub(crate) history: History,
-    pub(crate) cells: Spread<Text, Cell>,
-    pub(crate) totals: Totals,
-    /// Cells where something is to be done whatever the budget.
-    wanted: BTreeSet<(u64, Text)>,
-    /// Cells that offer themselves to the rollout.
-    offers: BTreeSet<(u64, Text)>,
-    leavers: BTreeSet<(u64, Text)>,
-    /// When cells change by time alone.
-    pub(crate) timers: BTreeSet<(Time, Text)>,
-}
-
-impl Ledger {
-    pub(crate) fn new(history: History) -> Self {
-        Self { history, ..Self::default() }
-    }
-
-    /// Takes all cells at once.
-    pub(crate) fn fill(&mut self, current: &Current, cells: Spread<Text, Cell>) {
-        let (mut wanted, mut offers, mut leavers) = (Vec::new(), Vec::new(), Vec::new());
-        let mut timers = Vec::new();
-        for (node, cell) in cells.iter() {
-            let marks = Marks::of(cell);
-            self.totals.add(cell);
-            if marks.wanted || marks.offers || marks.leaves {
-                let place = (current.order(node), node.clone());
-                wanted.extend(marks.wanted.then(|| place.clone()));
-                offers.extend(marks.offers.then(|| place.clone()));
-                leavers.extend(marks.leaves.then_some(place));
-            }
-            timers.extend(marks.again_at.map(|at| (at, node.clone())));
-        }
-        self.cells = cells;
-        (self.wanted, self.offers) = (wanted.into_iter().collect(), offers.into_iter().collect());
-        (self.leavers, self.timers) = (leavers.into_iter().collect(), timers.into_iter().collect());
-    }
-
-    pub(crate) fn put(&mut self, current: &Current, node: &Text, cell: Cell) {
-        let marks = Marks::of(&cell);
-        self.totals.add(&cell);
-        let before = self.cells.insert(node, cell);
-        self.mark(current, node, before.as_ref(), marks);
-    }
-
-    /// Nodes that wait for the budget, in the order in which they come.
-    pub(crate) fn offered(&self) -> impl Iterator<Item = &Text> {
-        self.offers.iter().map(|(_, node)| node)
-    }
-
-    pub(crate) fn remove(&mut self, current: &Current, node: &Text) {
-        let before = self.cells.remove(node);
-        self.mark(current, node, before.as_ref(), Marks::default());
-    }
-
-    /// Takes back what a cell counted, and moves it between the sets of cells that need something.
-    fn mark(&mut self, current: &Current, node: &Text, before: Option<&Cell>, now: Marks) {
-        if let Some(cell) = before.filter(|_| !mutant::is("stale-total")) {
-            self.totals.subtract(cell);
-        }
-        let was = before.map(Marks::of).unwrap_or_default();
-        if was == now {
-            return;
-        }
-        let place = (current.order(node), node.clone());
-        let moves = [
-            (was.wanted, now.wanted, &mut self.wanted),
-            (was.offers, now.offers, &mut self.offers),
-            (was.leaves, now.leaves, &mut self.leavers),
-        ];
-        for (was, is, places) in moves {
-            match (was, is) {
-                (false, true) => drop(places.insert(place.clone())),
-                (true, false) => drop(places.remove(&place)),
-                _ => {}
-            }
-        }
-        was.again_at.map(|at| self.timers.remove(&(at, node.clone())));
-        now.again_at.map(|at| self.timers.insert((at, node.clone())));
-    }
-}
-
-/// In which sets of cells a cell is.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-struct Marks {
-    wanted: bool,
-    offers: bool,
-    leaves: bool,
-    again_at: Option<Time>,
-}
-
-impl Marks {
-    fn of(cell: &Cell) -> Self {
-        Self {
-            wanted: cell.create.is_some() || !cell.delete.is_empty(),
-            offers: matches!(cell.offer, Some(Offer::Replace(..) | Offer::Surge)),
-            leaves: matches!(cell.offer, Some(Offer::Leave(..))),
-            again_at: cell.again_at,
-        }
-    }
-}
-
-/// How far a rollout has come, and when it last came further.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Advance {
-    pub(crate) hash: Text,
-    pub(crate) generation: i64,
-    /// The most nodes that were up to date, and available, at once.
-    pub(crate) updated: i64,
-    pub(crate) available: i64,
-    pub(crate) complete: bool,
-    pub(crate) at: Time,
-}
-
-/// Rule: a rollout in which nothing has advanced for this long is stalled.
-pub(crate) const STALLED_AFTER: Duration = Duration::from_secs(10 * 60);
-
-/// What a decision reads beside the ledger.
-pub(crate) struct Facts<'a> {
-    pub(crate) set: &'a Arc<Set>,
-    pub(crate) claims: Vec<Claim>,
-    pub(crate) ledger: &'a Ledger,
-    /// How many pods carry each revision label, finished ones included.
-    pub(crate) carried: &'a BTreeMap<Text, usize>,
-    pub(crate) pods_carrying: &'a dyn Fn(&Text) -> Vec<Arc<Pod>>,
-    pub(crate) advance: Option<&'a Advance>,
-    pub(crate) creates: &'a Creates,
-    /// The events that hold as long as the object stays as it is were recorded for it already.
-    pub(crate) told: bool,
-}
-
-/// The five steps: claim what is ours, settle which revision is current, fill and clear the roster of every node, move
-/// the rollout on within its budget, say what is true.
-pub(crate) fn decide(facts: &Facts<'_>, settings: &Settings, now: Time) -> Plan {
-    let set = facts.set;
-    let mut plan = Plan::idle(set.clone());
-    let settings = &Settings { burst: settings.burst.max(1), ..*settings };
-    // Rule: nothing is written for a set that is being deleted: what is created now the garbage collector must chase.
-    if set.deleting && !mutant::is("B48") {
-        return plan;
-    }
-    if let Err(event) = readable(set) {
-        plan.events.extend(event.filter(|_| !facts.told));
-        return plan;
-    }
-    if !facts.claims.is_empty() {
-        plan.claims.clone_from(&facts.claims);
-        return plan;
-    }
-    let history = &facts.ledger.history;
-    plan.steps.clone_from(&history.steps);
-    let Some(current) = &history.current else {
-        plan.status = status::not_yet(set, settings.conditions, now);
-        return plan;
-    };
-    plan.hash = current.hash.clone();
-    roster_of_all(&mut plan, facts, settings);
-    let budget = advance_rollout(&mut plan, facts, settings);
-    fold_and_prune(&mut plan, facts);
-    tell(&mut plan, facts);
-    let stalled_since = facts.advance.map(|it| it.at).filter(|at| *at + STALLED_AFTER <= now);
-    let allowed = if matches!(set.rollout, Rollout::Drain(_)) { budget } else { 0 };
-    let refused = status::refused_creates(set, facts.creates).filter(|_| !plan.create.is_empty());
-    let progress = Progress { budget, allowed, stalled_since, refused };
-    plan.status = status::status(set, &facts.ledger.totals, &progress, settings.conditions, now);
-    plan.wake_at = wake_at(facts, settings, now);
-    plan
-}
-
-/// Rule: a set whose selector selects everything, or cannot be read, touches nothing: one event says so.
-fn readable(set: &Set) -> Result<(), Option<Event>> {
-    let unlike = || {
-        Event::warning("InvalidSelector", "The selector does not match the labels of the template.".into())
-    };
-    match &set.selector {
-        // Every pod that was made would be released again.
-        Selector::AllOf(_) if !set.selector.matches(&set.template.labels) => Err(Some(unlike())),
-        Selector::AllOf(_) => Ok(()),
-        Selector::Everything if mutant::is("B61") => Ok(()),
-        Selector::Everything => Err(Some(Event::warning(
-            "SelectingAll",
-            "This daemon set is selecting all pods. A non-empty selector is required.".into(),
-        ))),
-        Selector::Unreadable(problem) => {
-            Err(Some(Event::warning("InvalidSelector", format!("The selector cannot be read: {problem}"))))
-        }
-    }
-}
-
-/// What is to be done on nodes whatever the budget, at most a burst of each.
-fn roster_of_all(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) {
-    for (_, node) in &facts.ledger.wanted {
-        let Some(cell) = facts.ledger.cells.get(node) else { continue };
-        let room = plan.create.len() < settings.burst || mutant::is("W14.burst");
-        if let Some(why) = cell.create.as_ref().filter(|_| room) {
-            plan.create.push((node.clone(), why.clone()));
-        }
-        for (pod, why) in &cell.delete {
-            if plan.delete.len() < settings.burst || mutant::is("W14.burst") {
-                plan.delete.push((pod.clone(), why.clone()));
-            }
-        }
-        let full = settings.burst <= plan.create.len() && settings.burst <= plan.delete.len();
-        if full && !mutant::is("W14.burst") {
-            break;
-        }
-    }
-}
-
-/// Rule: old pods that are up give way only while the budget allows it, nodes that are down already counted first.
-/// With surge, pods whose node is no longer the set's leave only as more pods are available than are needed.
-/// Gives back the budget.
-fn advance_rollout(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) -> usize {
-    let (set, ledger) = (facts.set, facts.ledger);
-    let desired = ledger.totals.counts().desired;
-    let allowed = budget(set, desired);
-    let charged = usize::try_from(ledger.totals.charged).unwrap_or(0);
-    let charged = if mutant::is("B32") { charged / 2 } else { charged };
-    let mut left = allowed.saturating_sub(charged);
-    if mutant::is("W6") && matches!(set.rollout, Rollout::Surge(_)) {
-        left = left.max(1);
-    }
-    if mutant::is("B35") && 0 < charged {
-        left = 0;
-    }
-    if mutant::is("X05") && matches!(set.rollout, Rollout::Surge(_)) {
-        left = if ledger.cells.values().any(|it| it.verdict.is_none()) { 0 } else { left };
-    }
-    let offered = |places: &BTreeSet<(u64, Text)>| -> Vec<(Text, Offer)> {
-        let cells = places
-            .iter()
-            .filter_map(|(_, node)| Some((node.clone(), ledger.cells.get(node)?.offer.clone()?)));
-        cells.take(settings.burst).collect()
-    };
-    if 0 < left {
-        for (node, offer) in offered(&ledger.offers) {
-            if left == 0 {
-                break;
-            }
-            left -= 1;
-            match offer {
-                Offer::Replace(pod, why) if plan.delete.len() < settings.burst => {
-                    plan.delete.push((pod, why))
-                }
-                Offer::Surge if plan.create.len() < settings.burst => {
-                    plan.create.push((node, Why::OutOfDate))
-                }
-                _ => break,
-            }
-        }
-    }
-    let surplus = usize::try_from(ledger.totals.available_or_leaving - desired).unwrap_or(0);
-    if 0 < surplus && !ledger.leavers.is_empty() {
-        for (_, offer) in offered(&ledger.leavers).into_iter().take(surplus) {
-            if let Offer::Leave(pod, why) = offer
-                && plan.delete.len() < settings.burst
-            {
-                plan.delete.push((pod, why));
-            }
-        }
-    }
-    allowed
-}
-
-/// Rule: pods that carry a byte-equal duplicate's label are relabelled, and only those; a duplicate no pod carries goes.
-/// Revisions beyond revisionHistoryLimit go, lowest number first, but never one that a pod still carries, even a
-/// finished one that only a finalizer holds; of several spellings with one label the current one is carried.
-fn fold_and_prune(plan: &mut Plan, facts: &Facts<'_>) {
-    let history = &facts.ledger.history;
-    let is_carried = |hash: Option<&Text>| hash.is_some_and(|it| facts.carried.contains_key(it));
-    for duplicate in &history.folded {
-        match duplicate.hash().filter(|it| is_carried(Some(it)) && **it != plan.hash) {
-            Some(hash) => {
-                let pods = (facts.pods_carrying)(hash).into_iter();
-                plan.relabel.extend(pods.map(|pod| (pod, plan.hash.clone())));
-            }
-            None => plan.prune.push(duplicate.clone()),
-        }
-    }
-    let meaning = facts.set.template.meaning;
-    let respelt = |it: &Revision| it.hash() == Some(&plan.hash) && it.meaning == Some(meaning);
-    let is_free = |it: &Revision| !is_carried(it.hash()) || respelt(it) || mutant::is("W15.prune");
-    let free = history.prunable.iter().filter(|it| is_free(it));
-    plan.prune.extend(free.take(history.too_many).cloned());
-}
-
-/// Rule: what happens to pods for reasons a user should know is told as an event, with upstream's reasons.
-fn tell(plan: &mut Plan, facts: &Facts<'_>) {
-    for (pod, why) in &plan.delete {
-        let (key, node) = (&pod.key, pod.target.as_deref().unwrap_or_default());
-        let event = match (why, pod.phase) {
-            (Why::Failed { .. }, Phase::Failed) => Event::warning(
-                "FailedDaemonPod",
-                format!("Found failed daemon pod {key} on node {node}, will try to kill it"),
-            ),
-            (Why::Succeeded, Phase::Succeeded) => Event::normal(
-                "SucceededDaemonPod",
-                format!("Found succeeded daemon pod {key} on node {node}, will try to delete it"),
-            ),
-            _ => continue,
-        };
-        plan.events.push(event);
-    }
-    if !facts.told {
-        let faults = facts.set.faults.iter();
-        plan.events.extend(faults.map(|it| Event::warning("InvalidSpec", format!("{it}"))));
-    }
-}
-
-/// Rule: while anything changes by time alone, a timer stands. It is never further off than one wait, so that a clock
-/// that was set forward is noticed.
-fn wake_at(facts: &Facts<'_>, settings: &Settings, now: Time) -> Option<Time> {
-    let min_ready = facts.set.min_ready + Duration::from_secs(1);
-    let cells = facts.ledger.timers.first().map(|(at, _)| *at).filter(|_| !mutant::is("B33"));
-    let by_facts = earliest(cells, facts.ledger.history.again_at);
-    let by_facts = by_facts.map(|at| at.min(now + min_ready.max(Duration::from_secs(30))));
-    let stall = facts.advance.map(|it| it.at + STALLED_AFTER).filter(|at| now < *at);
-    let stall = stall.filter(|_| settings.conditions && !facts.ledger.totals.complete());
-    earliest(by_facts, stall)
-}

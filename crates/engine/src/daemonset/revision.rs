@@ -6,10 +6,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::facts::{GENERATION_LABEL, Pod, Revision, Set, Text};
-use crate::manifest;
+use crate::daemonset::facts::{GENERATION_LABEL, Pod, Revision, Set, Text};
+use crate::daemonset::manifest;
+use crate::hash_ordered_map;
 use crate::mutant;
-use crate::spread;
 use crate::time::{Time, earliest};
 
 /// The current revision, as far as pods are concerned.
@@ -41,7 +41,7 @@ impl Current {
     /// Rule: nodes are updated in the order of this number, the same every time for one revision, another for the next:
     /// spread over racks and zones, and not always the same victims first.
     pub(crate) fn order(&self, node: &str) -> u64 {
-        spread::order(&self.hash, node)
+        hash_ordered_map::order(&self.hash, node)
     }
 }
 

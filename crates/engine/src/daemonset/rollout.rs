@@ -7,12 +7,12 @@ use core::time::Duration;
 use super::revision::Current;
 use super::roster::{self, Roster};
 use super::status::{available, up};
-use crate::facts::{Effect, Node, Pod, Ready, Rollout, Set, Taint, Text, Truth};
+use crate::daemonset::facts::{Effect, Node, Pod, Ready, Rollout, Set, Taint, Text, Truth};
+use crate::daemonset::placement::taints::is_node_trouble;
+use crate::daemonset::placement::{Verdict, tolerates};
+use crate::daemonset::why::Why;
 use crate::mutant;
-use crate::placement::taints::is_node_trouble;
-use crate::placement::{Verdict, tolerates};
 use crate::time::Time;
-use crate::why::Why;
 
 /// How a node stands towards the budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

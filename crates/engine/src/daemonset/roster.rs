@@ -6,11 +6,11 @@ use core::time::Duration;
 
 use super::revision::Current;
 use super::status::available;
-use crate::facts::{Phase, Pod, Rollout, Set};
+use crate::daemonset::facts::{Phase, Pod, Rollout, Set};
+use crate::daemonset::placement::Verdict;
+use crate::daemonset::why::Why;
 use crate::mutant;
-use crate::placement::Verdict;
 use crate::time::{Time, earliest};
-use crate::why::Why;
 
 /// What one node's pods come to, whatever the rollout does.
 #[derive(Debug, Default)]

@@ -8,11 +8,11 @@ use alloc::vec::Vec;
 
 use super::cell::Totals;
 use super::revision::Current;
-use crate::act::Creates;
-use crate::facts::{Condition, ConditionType, Counts, Pod, Rollout, Set, Status, Text, Truth};
+use crate::daemonset::execution::Creates;
+use crate::daemonset::facts::{Condition, ConditionType, Counts, Pod, Rollout, Set, Status, Text, Truth};
+use crate::daemonset::why::Why;
 use crate::mutant;
 use crate::time::Time;
-use crate::why::Why;
 
 /// Rule: a pod is available once it has been Ready for minReadySeconds. A Ready time in the future (the kubelet's
 /// clock is ahead) counts from when our clock gets there.

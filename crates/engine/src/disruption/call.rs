@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::Subject;
 use super::decode::{Budget, Pod, Status};
-use crate::facts::Text;
-use crate::loops::Request;
-use crate::manifest::{Patch, Verb};
+use crate::controller::Request;
+use crate::daemonset::facts::Text;
+use crate::daemonset::manifest::{Patch, Verb};
 use crate::time::Time;
 
 #[derive(Clone, PartialEq, Eq, Debug)]

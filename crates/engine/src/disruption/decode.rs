@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::facts::decode::{Meta, Pairs, RawSelector, Str, requirements};
-use crate::facts::{Key, Labels, Malformed, Requirement, Share, Shared, Text};
-use crate::loops::{self, Reference, Watch};
+use crate::controller::{self, Reference, Watch};
+use crate::daemonset::facts::decode::{Meta, Pairs, RawSelector, Str, requirements};
+use crate::daemonset::facts::{Key, Labels, Malformed, Requirement, Share, Shared, Text};
 use crate::time::Time;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -19,7 +19,7 @@ pub enum Fact {
     Pod(Arc<Pod>),
 }
 
-impl loops::Fact for Fact {
+impl controller::Fact for Fact {
     fn key(&self) -> Key {
         match self {
             Self::Budget(it) => it.key.clone(),

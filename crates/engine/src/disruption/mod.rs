@@ -13,10 +13,10 @@ use core::time::Duration;
 pub use call::Call;
 pub use decode::{Budget, Controller, Demand, Fact, Pod, Status};
 
-use crate::attempt::{Attempt, Turn};
-use crate::facts::{Key, Malformed, Shared, Text};
-use crate::loops::{Event, Fact as _, Look, Loop, Next, Outcome, Request, Tell, Watch};
-use crate::plan;
+use crate::controller::retry::{Attempt, Turn};
+use crate::controller::{Event, Fact as _, Look, Loop, Next, Outcome, Request, Tell, Watch};
+use crate::daemonset::facts::{Key, Malformed, Shared, Text};
+use crate::daemonset::plan;
 use crate::time::{Time, earliest};
 
 mod call;

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::decode::{Budget, Controller, Demand, Pod, Status};
 use super::{DELETED_WITHIN, Selected};
-use crate::facts::{Key, Text};
-use crate::loops::Tell;
-use crate::plan::Event;
+use crate::controller::Tell;
+use crate::daemonset::facts::{Key, Text};
+use crate::daemonset::plan::Event;
 use crate::time::{Time, earliest};
 
 /// What was found of a budget's pods.

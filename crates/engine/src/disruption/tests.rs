@@ -12,8 +12,8 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::act::Refusal;
-use crate::stage::Stage;
+use crate::controller::test_cluster::Stage;
+use crate::daemonset::execution::Refusal;
 
 fn check(world: &str, story: Expect) {
     story.assert_eq(&stage(world).pass(Duration::from_secs(1)));

@@ -10,9 +10,9 @@ use core::fmt;
 use serde_json::{Map, Value, json};
 
 use super::facts::{Address, Endpoint, Endpoints, Family, Owner, Port, Referent, Slice, Subset};
-use crate::facts::{Key, Labels, Text};
-use crate::loops::Request;
-use crate::manifest::{Patch, Verb};
+use crate::controller::Request;
+use crate::daemonset::facts::{Key, Labels, Text};
+use crate::daemonset::manifest::{Patch, Verb};
 
 /// What is to be changed for one Service.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -12,9 +12,9 @@ use super::facts::{
     Address, Condition, Endpoint, Endpoints, Fact, Family, Hints, Node, Owner, Pod, Port, Referent, Service,
     ServicePort, Slice, Subset, Target, Traffic,
 };
-use crate::facts::decode::{Meta, Pairs, Str};
-use crate::facts::{Malformed, Shared, Text};
-use crate::loops::Watch;
+use crate::controller::Watch;
+use crate::daemonset::facts::decode::{Meta, Pairs, Str};
+use crate::daemonset::facts::{Malformed, Shared, Text};
 use crate::time::Time;
 
 /// What `kubectl apply` leaves may be as large as the object, and is nobody's business here.

@@ -7,8 +7,8 @@ use core::net::IpAddr;
 
 use serde::Deserialize;
 
-use crate::facts::{Key, Labels, Text};
-use crate::loops::{self, Reference};
+use crate::controller::{self, Reference};
+use crate::daemonset::facts::{Key, Labels, Text};
 use crate::time::Time;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,7 +20,7 @@ pub enum Fact {
     Slice(Arc<Slice>),
 }
 
-impl loops::Fact for Fact {
+impl controller::Fact for Fact {
     fn key(&self) -> Key {
         match self {
             Self::Service(it) => it.key.clone(),

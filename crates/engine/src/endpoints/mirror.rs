@@ -11,9 +11,9 @@ use super::decode::address;
 use super::facts::{Address, Condition, Endpoint, Endpoints, Family, Hints, Owner, Port, Slice, reference};
 use super::subsets::{all, packed};
 use super::{MANAGED_BY, SERVICE_NAME, TRIGGER_TIME};
-use crate::facts::Text;
-use crate::loops::Tell;
-use crate::plan::Event;
+use crate::controller::Tell;
+use crate::daemonset::facts::Text;
+use crate::daemonset::plan::Event;
 
 /// Who keeps these slices, in upstream's word.
 pub(super) const CONTROLLER: &str = "endpointslicemirroring-controller.k8s.io";

@@ -22,11 +22,11 @@ pub use facts::{
 };
 
 use self::slices::Zones;
-use crate::act::Refusal;
-use crate::attempt::{Attempt, Turn, WRITE_SHOWN_WITHIN};
-use crate::facts::{Key, Malformed, Shared, Text};
-use crate::loops::{Event, Fact as _, Look, Loop, Next, Outcome, Request, Tell, Watch};
-use crate::plan;
+use crate::controller::retry::{Attempt, Turn, WRITE_SHOWN_WITHIN};
+use crate::controller::{Event, Fact as _, Look, Loop, Next, Outcome, Request, Tell, Watch};
+use crate::daemonset::execution::Refusal;
+use crate::daemonset::facts::{Key, Malformed, Shared, Text};
+use crate::daemonset::plan;
 use crate::time::Time;
 
 mod call;

@@ -10,7 +10,7 @@ use super::facts::{
     Condition, Endpoint, Family, Hints, Identity, Owner, Pod, Port, Referent, Service, Slice, Traffic,
 };
 use super::{HEADLESS, MANAGED_BY, SERVICE_NAME, TRIGGER_TIME};
-use crate::facts::{Labels, Text};
+use crate::daemonset::facts::{Labels, Text};
 use crate::time::Time;
 
 /// Who keeps these slices, in upstream's word.

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::call::{Change, EndpointsDraft};
 use super::facts::{Address, Endpoints, Family, Pod, Port, Referent, Service, Subset};
 use super::{HEADLESS, OVER_CAPACITY, TRIGGER_TIME};
-use crate::facts::{Labels, Text};
+use crate::daemonset::facts::{Labels, Text};
 use crate::time::Time;
 
 /// Who keeps them, and the label that says so.

@@ -17,7 +17,7 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::stage::Stage;
+use crate::controller::test_cluster::Stage;
 
 fn check(world: &str, story: Expect) {
     story.assert_eq(&stage(world).pass(Duration::from_secs(5)));

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::decode::{Condition, LEASE_NAMESPACE, Node, Pod, Taint};
 use super::{leases, nodes, pods};
-use crate::facts::{Key, Text};
-use crate::loops::Request;
-use crate::manifest::{Patch, Verb};
+use crate::controller::Request;
+use crate::daemonset::facts::{Key, Text};
+use crate::daemonset::manifest::{Patch, Verb};
 use crate::time::Time;
 
 /// The reason that a pod gives for going.

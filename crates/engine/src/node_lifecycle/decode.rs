@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::taints::NO_EXECUTE;
-use crate::facts::{Effect, Key, Malformed, Shared, Text, Toleration, TolerationOp, Truth};
-use crate::loops;
+use crate::controller;
+use crate::daemonset::facts::{Effect, Key, Malformed, Shared, Text, Toleration, TolerationOp, Truth};
 use crate::time::Time;
 
 /// Where nodes keep their leases.
@@ -146,7 +146,7 @@ pub struct Tolerates {
     pub for_s: Option<i64>,
 }
 
-impl loops::Fact for Fact {
+impl controller::Fact for Fact {
     fn key(&self) -> Key {
         match self {
             Self::Node(it) => Key::new("", it.name.clone()),

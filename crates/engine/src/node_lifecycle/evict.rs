@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use super::decode::Pod;
-use crate::facts::Taint;
-use crate::placement::tolerates;
+use crate::daemonset::facts::Taint;
+use crate::daemonset::placement::tolerates;
 use crate::time::{Time, earliest};
 
 /// A taint that sends pods off.

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::facts::Text;
+use crate::daemonset::facts::Text;
 use crate::time::Time;
 
 /// When we began to listen, and whether we ever stopped.

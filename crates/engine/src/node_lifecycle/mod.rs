@@ -29,11 +29,11 @@ use self::decode::LEASE_NAMESPACE;
 use self::evict::SendsOff;
 use self::listening::Listening;
 use self::zones::Zones;
-use crate::act::Refusal;
-use crate::attempt::{Attempt, Turn};
-use crate::facts::{self, Effect, Malformed, Shared, Text, Truth};
-use crate::loops::{Event, Look, Loop, Next, Outcome, Reference, Request, Tell, Watch};
-use crate::plan;
+use crate::controller::retry::{Attempt, Turn};
+use crate::controller::{Event, Look, Loop, Next, Outcome, Reference, Request, Tell, Watch};
+use crate::daemonset::execution::Refusal;
+use crate::daemonset::facts::{self, Effect, Malformed, Shared, Text, Truth};
+use crate::daemonset::plan;
 use crate::time::Time;
 
 /// What may be chosen.
@@ -285,7 +285,7 @@ impl Lifecycle {
 
     /// What a new list does not have is gone.
     fn forget_others(&mut self, kind: usize, listed: &[Fact], now: Time, keys: &mut Vec<Key>) {
-        let listed: BTreeSet<facts::Key> = listed.iter().map(crate::loops::Fact::key).collect();
+        let listed: BTreeSet<facts::Key> = listed.iter().map(crate::controller::Fact::key).collect();
         let is_gone = |key: &facts::Key| !listed.contains(key);
         let of_nodes = |name: &Text| facts::Key::new("", name.clone());
         match kind {

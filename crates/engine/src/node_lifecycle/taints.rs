@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::decode::{Condition, Node, Taint};
-use crate::facts::{Text, Truth};
+use crate::daemonset::facts::{Text, Truth};
 use crate::time::Time;
 
 pub(super) const NO_SCHEDULE: &str = "NoSchedule";

@@ -25,8 +25,8 @@ use core::time::Duration;
 use expect_test::Expect;
 
 use super::*;
-use crate::facts::{Toleration, TolerationOp};
-use crate::loops::Driver;
+use crate::controller::Driver;
+use crate::daemonset::facts::{Toleration, TolerationOp};
 
 /// Plays a story until a second, and shows what was done and how the nodes and pods ended.
 fn play(until_s: i64, story: &str, told: Expect) {

@@ -7,7 +7,7 @@ use core::time::Duration;
 use super::Settings;
 use super::decode::Node;
 use super::taints::{self, SendOff};
-use crate::facts::{Text, Truth};
+use crate::daemonset::facts::{Text, Truth};
 use crate::time::Time;
 
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Text to lines, and lines to objects.
 use super::*;
-use crate::manifest::{Binding, Owner};
+use crate::daemonset::manifest::{Binding, Owner};
 
 pub(super) fn world(text: &str) -> Result<World, Error> {
     let lines = read_lines(text)?;

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use super::fit::{Unfit, expected, is_tolerated};
 use super::rooms::Room;
 use super::{Pod, PodTerm, Scheduler, Spread};
-use crate::facts::{Key, Labels, Requirement, Text};
-use crate::placement;
+use crate::daemonset::facts::{Key, Labels, Requirement, Text};
+use crate::daemonset::placement;
 
 /// Which pods stand in which place, as far as one pod's wishes ask about it: counted once for all nodes.
 #[derive(Debug, Default)]

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::facts::PREEMPTED;
 use super::{Pod, SCHEDULER_NAME};
-use crate::facts::{Key, Text};
-use crate::loops::{Request, Watch};
-use crate::manifest::{Patch, Verb};
+use crate::controller::{Request, Watch};
+use crate::daemonset::facts::{Key, Text};
+use crate::daemonset::manifest::{Patch, Verb};
 use crate::time::Time;
 
 #[derive(Clone, PartialEq, Eq, Debug)]

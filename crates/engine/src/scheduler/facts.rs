@@ -8,11 +8,13 @@ use alloc::vec::Vec;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::facts::decode::{Meta, Pairs, RawSelector, RawTerm, RawToleration, Str, requirements, term};
-use crate::facts::{
+use crate::controller;
+use crate::daemonset::facts::decode::{
+    Meta, Pairs, RawSelector, RawTerm, RawToleration, Str, requirements, term,
+};
+use crate::daemonset::facts::{
     self, Affinity, Key, LabelOp, Labels, NodeRequirement, Requirement, Shared, Term, Text, Toleration,
 };
-use crate::loops;
 use crate::quantity::Quantity;
 use crate::resources;
 use crate::time::Time;
@@ -32,7 +34,7 @@ pub enum Fact {
     Budget(Budget),
 }
 
-impl loops::Fact for Fact {
+impl controller::Fact for Fact {
     fn key(&self) -> Key {
         match self {
             Self::Pod(it) => it.key.clone(),

@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use super::around::Around;
 use super::rooms::Room;
 use super::{Pod, Port, Scheduler};
-use crate::facts::{Effect, Key, Taint, Text};
-use crate::placement;
+use crate::daemonset::facts::{Effect, Key, Taint, Text};
+use crate::daemonset::placement;
 
 /// Why a pod does not fit on a node, in the order in which it is asked.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

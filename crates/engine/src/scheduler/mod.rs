@@ -33,11 +33,11 @@ pub use facts::{
 pub use fit::{Lack, Unfit};
 pub use obstacle::{Fitting, Obstacle};
 
-use crate::act::Refusal;
-use crate::facts::{Key, Labels, Malformed, Shared, Text};
-use crate::loops::{Event, Fact as _, Look, Loop, Next, Outcome, Reference, Request, Tell, Watch};
+use crate::controller::{Event, Fact as _, Look, Loop, Next, Outcome, Reference, Request, Tell, Watch};
+use crate::daemonset::execution::Refusal;
+use crate::daemonset::facts::{Key, Labels, Malformed, Shared, Text};
+use crate::daemonset::plan;
 use crate::mutant;
-use crate::plan;
 use crate::time::Time;
 use around::Around;
 use preempt::Preemption;

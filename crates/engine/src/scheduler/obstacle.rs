@@ -7,7 +7,7 @@ use alloc::string::{String, ToString as _};
 use super::around::Around;
 use super::rooms::Room;
 use super::{Lack, Pod, Scheduler, Unfit, fit};
-use crate::facts::{Key, Text};
+use crate::daemonset::facts::{Key, Text};
 
 /// Why a pod does not fit on a node.
 #[derive(Clone, PartialEq, Eq, Debug)]

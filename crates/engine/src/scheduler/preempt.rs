@@ -10,7 +10,7 @@ use super::around::Around;
 use super::fit::{self, Unfit};
 use super::rooms::Room;
 use super::{Budget, Pod, Scheduler, histogram};
-use crate::facts::{Key, Text};
+use crate::daemonset::facts::{Key, Text};
 use crate::time::Time;
 
 /// Where many nodes could be made free, a tenth of them is compared, and no fewer than this. Upstream:
@@ -144,7 +144,7 @@ impl Budget {
     /// Whether the pod is one of those whose number it keeps up.
     fn guards(&self, pod: &Pod) -> bool {
         let selects = |it: &Vec<_>| -> bool {
-            !it.is_empty() && it.iter().all(|it: &crate::facts::Requirement| it.holds(&pod.labels))
+            !it.is_empty() && it.iter().all(|it: &crate::daemonset::facts::Requirement| it.holds(&pod.labels))
         };
         self.key.namespace == pod.key.namespace
             && !pod.labels.is_empty()

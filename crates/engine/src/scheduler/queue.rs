@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 use core::time::Duration;
 
 use super::Pod;
-use crate::facts::{Key, Text};
+use crate::daemonset::facts::{Key, Text};
 use crate::time::Time;
 
 /// How long a pod that fitted nowhere waits at least before it is ahead of others again, doubled with every time, and at

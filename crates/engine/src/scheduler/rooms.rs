@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
 use super::{Node, Pod};
-use crate::facts::{Key, Labels, Text};
+use crate::daemonset::facts::{Key, Labels, Text};
 
 /// What a pod that asks for nothing is taken to need, so that such pods do not all end on one node.
 /// Upstream: `DefaultMilliCPURequest`, `DefaultMemoryRequest`.

@@ -4,10 +4,10 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::rooms::{Room, UNSAID, asks};
-use super::{Pod, PodTerm, Scheduler, Spread, around};
-use crate::facts::{Effect, Labels, Text};
-use crate::placement::{affinity, tolerates};
-use crate::spread;
+use super::{Spread, Pod, PodTerm, Scheduler, around};
+use crate::daemonset::facts::{Effect, Labels, Text};
+use crate::daemonset::placement::{affinity, tolerates};
+use crate::hash_ordered_map;
 
 /// The best score of each rule.
 const BEST: i64 = 100;
@@ -32,7 +32,7 @@ pub(super) fn best(all: &Scheduler, pod: &Pod, fitting: &[&Room]) -> Option<Text
     let scored = fitting
         .iter()
         .enumerate()
-        .map(|(at, room)| (score(at, room), spread::order(&pod.uid, room.name()), room.name()));
+        .map(|(at, room)| (score(at, room), hash_ordered_map::order(&pod.uid, room.name()), room.name()));
     scored.max().map(|(_, _, name)| name.clone())
 }
 

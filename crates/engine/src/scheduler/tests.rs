@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::loops::Driver;
+use crate::controller::Driver;
 
 /// A scheduler, an API server that does as it is told, and the clock they go by.
 struct World {

@@ -1,5 +1,5 @@
 use expect_test::expect;
-use muster_engine::facts::Kind;
+use muster_engine::daemonset::facts::Kind;
 use serde_json::{Value, json};
 
 use super::world::{Scene, granted, parse, text};
@@ -219,7 +219,7 @@ fn of_two_sets_with_one_selector_each_keeps_its_own() {
         pod e-a of=e on=a ready
         ",
     );
-    let mut scene = Scene::from(&world, muster_engine::plan::Settings::default());
+    let mut scene = Scene::from(&world, muster_engine::daemonset::plan::Settings::default());
     let keys: Vec<_> = scene.cache.keys().cloned().collect();
     for key in keys {
         let plan = scene.cache.look(&key, scene.now).expect("the set is there");

@@ -377,7 +377,7 @@ fn a_change_beside_the_template_makes_no_revision() {
 fn annotations_go_into_the_revision_and_not_into_the_name() {
     let mut world = parse("set d");
     world.sets[0]["metadata"]["annotations"] = json!({"kubernetes.io/change-cause": "because"});
-    let mut scene = Scene::from(&world, muster_engine::plan::Settings::default());
+    let mut scene = Scene::from(&world, muster_engine::daemonset::plan::Settings::default());
     assert_eq!(text(&scene.look()), text(&Scene::of("set d").look()));
 }
 

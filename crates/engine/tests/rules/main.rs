@@ -2,8 +2,8 @@
 //! where Muster differs.
 
 use expect_test::Expect;
-use muster_engine::placement::Verdict;
-use muster_engine::plan::Settings;
+use muster_engine::daemonset::placement::Verdict;
+use muster_engine::daemonset::plan::Settings;
 use muster_engine::scenario::World;
 
 mod claims;

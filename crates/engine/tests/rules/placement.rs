@@ -1,5 +1,5 @@
 use expect_test::expect;
-use muster_engine::facts::Kind;
+use muster_engine::daemonset::facts::Kind;
 use serde_json::json;
 
 use super::world::{Scene, each, names, parse};

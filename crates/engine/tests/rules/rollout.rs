@@ -1,5 +1,5 @@
 use expect_test::{Expect, expect};
-use muster_engine::plan::Settings;
+use muster_engine::daemonset::plan::Settings;
 use muster_engine::scenario::World;
 use serde_json::{Value, json};
 

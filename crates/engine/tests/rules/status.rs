@@ -1,6 +1,6 @@
 use expect_test::expect;
-use muster_engine::manifest;
-use muster_engine::plan::Settings;
+use muster_engine::daemonset::manifest;
+use muster_engine::daemonset::plan::Settings;
 use serde_json::{Value, json};
 
 use super::check_status;

@@ -9,10 +9,10 @@ use std::fs;
 use std::path::PathBuf;
 
 use expect_test::expect;
-use muster_engine::cache::{Cache, Event};
-use muster_engine::facts::{self, Counts, Key, Kind, Shared, Watched};
-use muster_engine::manifest::{self, Binding, Owner};
-use muster_engine::plan::{Plan, Settings};
+use muster_engine::daemonset::cache::{Cache, Event};
+use muster_engine::daemonset::facts::{self, Counts, Key, Kind, Shared, Watched};
+use muster_engine::daemonset::manifest::{self, Binding, Owner};
+use muster_engine::daemonset::plan::{Plan, Settings};
 use muster_engine::time::Time;
 use serde::Deserialize;
 use serde_json::Value;

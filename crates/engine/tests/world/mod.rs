@@ -1,11 +1,11 @@
 //! A world on its way through the engine: what tests of every rule share.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use muster_engine::act::{Act, Call, Next, Outcome, Refusal, Report};
-use muster_engine::cache::{Cache, Event};
-use muster_engine::facts::{self, Key, Kind, Set, Shared, Watched};
-use muster_engine::manifest;
-use muster_engine::plan::{Plan, Settings};
+use muster_engine::daemonset::cache::{Cache, Event};
+use muster_engine::daemonset::execution::{Act, Call, Next, Outcome, Refusal, Report};
+use muster_engine::daemonset::facts::{self, Key, Kind, Set, Shared, Watched};
+use muster_engine::daemonset::manifest;
+use muster_engine::daemonset::plan::{Plan, Settings};
 use muster_engine::scenario::{self, World};
 use muster_engine::time::Time;
 use serde_json::{Value, json};

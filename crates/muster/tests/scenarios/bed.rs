@@ -20,7 +20,7 @@ use kube::{Client, Config};
 use muster_control::{
     Binding, Ended, Lease, Moment, NodeLifecycleSettings, Options, Settings, Terms, Witness,
 };
-use muster_engine::facts::{Key, Kind, Text};
+use muster_engine::daemonset::facts::{Key, Kind, Text};
 use muster_engine::time::Time;
 use muster_server::{Server, Who};
 use muster_sim::server::Actor;

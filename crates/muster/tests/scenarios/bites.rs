@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use http::Method;
-use muster_engine::facts::Kind;
+use muster_engine::daemonset::facts::Kind;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, set, stray, with};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use expect_test::expect;
 use futures::future::join_all;
-use muster_engine::facts::Kind;
+use muster_engine::daemonset::facts::Kind;
 use muster_sim::rng::Rng;
 use serde_json::{Value, json};
 

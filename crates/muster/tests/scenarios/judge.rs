@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
-use muster_engine::act::{Call, Outcome, Refusal};
-use muster_engine::facts::{Key, Kind, Set, Text};
-use muster_engine::manifest::{self, Verb};
-use muster_engine::plan::{Plan, Settings};
+use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
+use muster_engine::daemonset::facts::{Key, Kind, Set, Text};
+use muster_engine::daemonset::manifest::{self, Verb};
+use muster_engine::daemonset::plan::{Plan, Settings};
 use muster_engine::time::Time;
 use muster_sim::faults::WriteFault;
 use muster_sim::invariants::liveness::Outlook;
@@ -463,6 +463,6 @@ pub(crate) fn change(of: Of, line: &str) -> Option<Change> {
 }
 
 /// What a witness must keep of the facts to be judged later.
-pub(crate) fn snapshot(cache: &muster_engine::cache::Cache) -> BTreeMap<Kind, u64> {
+pub(crate) fn snapshot(cache: &muster_engine::daemonset::cache::Cache) -> BTreeMap<Kind, u64> {
     Kind::ALL.into_iter().map(|kind| (kind, cache.seen(kind))).collect()
 }

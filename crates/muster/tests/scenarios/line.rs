@@ -13,7 +13,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use kube::Client;
-use muster_engine::facts::Kind;
+use muster_engine::daemonset::facts::Kind;
 use muster_sim::rng::Rng;
 use muster_sim::server::Actor;
 use serde_json::{Value, json};

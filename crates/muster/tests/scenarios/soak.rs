@@ -17,7 +17,7 @@ use http::Method;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use muster_agent::sim::{self, FAIL};
-use muster_engine::facts::{Key, Kind};
+use muster_engine::daemonset::facts::{Key, Kind};
 use muster_sim::invariants::Checks;
 use muster_sim::rng::Rng;
 use muster_sim::server::{Actor, Server};

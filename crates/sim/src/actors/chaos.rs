@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_engine::facts::{Key, Kind, Text};
+use muster_engine::daemonset::facts::{Key, Kind, Text};
 
 use crate::server::Actor;
 use crate::world::{Task, World};

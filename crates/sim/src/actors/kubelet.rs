@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_engine::act::Refusal;
-use muster_engine::facts::{Key, Kind, Text};
+use muster_engine::daemonset::execution::Refusal;
+use muster_engine::daemonset::facts::{Key, Kind, Text};
+use muster_engine::kubelet::pod::{Container, Deed, Ending, Host, Outcome, Pod, State};
 use muster_engine::mutant;
-use muster_engine::pod::{Container, Deed, Ending, Host, Outcome, Pod, State};
 use muster_engine::time::{Time, earliest};
 use serde_json::{Value, json};
 

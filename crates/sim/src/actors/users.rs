@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_engine::facts::{Key, Kind, Rollout, Text};
+use muster_engine::daemonset::facts::{Key, Kind, Rollout, Text};
 use muster_engine::scenario;
 use serde_json::{Value, json};
 
@@ -678,15 +678,16 @@ impl World {
         let mut template = object["spec"]["template"].clone();
         template["spec"]["containers"][0]["image"] = format!("{set}:{number}").into();
         let collisions = object["status"]["collisionCount"].as_i64().and_then(|it| i32::try_from(it).ok());
-        let hash = muster_engine::manifest::revision_hash(&template, collisions);
+        let hash = muster_engine::daemonset::manifest::revision_hash(&template, collisions);
         let mut other = template.clone();
         other["spec"]["containers"][0]["image"] = format!("{set}:squatter").into();
-        let owner = muster_engine::manifest::Owner {
+        let owner = muster_engine::daemonset::manifest::Owner {
             namespace: "default",
             name: set,
             uid: object["metadata"]["uid"].as_str().unwrap_or_default(),
         };
-        let revision = muster_engine::manifest::controller_revision(owner, &json!({}), &other, &hash, 1);
+        let revision =
+            muster_engine::daemonset::manifest::controller_revision(owner, &json!({}), &other, &hash, 1);
         let _ = self.server.create(Kind::Revisions, revision, Actor::User);
     }
 

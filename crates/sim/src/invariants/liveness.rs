@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_engine::facts::{Key, Kind, Pod, Rollout, Selector, Set, Text};
+use muster_engine::daemonset::facts::{Key, Kind, Pod, Rollout, Selector, Set, Text};
+use muster_engine::daemonset::why::Why;
 use muster_engine::time::Time;
-use muster_engine::why::Why;
 
 use super::oracle::{self, View};
 use super::{Checks, Violation};

@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_engine::act::{Call, Outcome, Refusal};
-use muster_engine::facts::{Key, Kind, Set, Text, Watched};
-use muster_engine::plan::Plan;
+use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
+use muster_engine::daemonset::facts::{Key, Kind, Set, Text, Watched};
+use muster_engine::daemonset::plan::Plan;
 use muster_engine::time::Time;
 
 use crate::faults::WriteFault;
@@ -309,7 +309,7 @@ impl Checks {
 }
 
 fn kind_of(call: &Call) -> Kind {
-    use muster_engine::plan::Claim;
+    use muster_engine::daemonset::plan::Claim;
     match call {
         Call::Step(_) | Call::DeleteRevision { .. } | Call::ReadRevision { .. } => Kind::Revisions,
         Call::Claim(Claim::AdoptRevision(_) | Claim::ReleaseRevision(_)) => Kind::Revisions,

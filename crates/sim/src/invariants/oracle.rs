@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_engine::facts::{
+use muster_engine::daemonset::facts::{
     Affinity, Counts, Effect, Key, Kind, LabelOp, Node, NodeRequirement, Pod, Revision, Rollout, Selector,
     Set, Taint, Term, Text, Toleration, TolerationOp, Truth, Watched,
 };
@@ -187,8 +187,8 @@ pub fn budget(set: &Set, desired: usize) -> usize {
     match set.rollout {
         Rollout::OnDelete => 0,
         Rollout::Drain(share) | Rollout::Surge(share) => match share {
-            muster_engine::facts::Share::Count(count) => count as usize,
-            muster_engine::facts::Share::Percent(percent) => {
+            muster_engine::daemonset::facts::Share::Count(count) => count as usize,
+            muster_engine::daemonset::facts::Share::Percent(percent) => {
                 (desired * percent as usize).div_ceil(100).max(usize::from(0 < percent))
             }
         },
@@ -204,7 +204,10 @@ pub fn live(pod: &Pod) -> bool {
 }
 
 pub fn term(pod: &Pod) -> bool {
-    matches!(pod.phase, muster_engine::facts::Phase::Failed | muster_engine::facts::Phase::Succeeded)
+    matches!(
+        pod.phase,
+        muster_engine::daemonset::facts::Phase::Failed | muster_engine::daemonset::facts::Phase::Succeeded
+    )
 }
 
 pub fn gone(pod: &Pod) -> bool {
@@ -314,7 +317,7 @@ pub fn eligible(set: &Set, node: &Node) -> bool {
     keeps(set, node) && untolerated(set, node).is_empty()
 }
 
-pub fn selects(set: &Set, labels: &muster_engine::facts::Labels) -> bool {
+pub fn selects(set: &Set, labels: &muster_engine::daemonset::facts::Labels) -> bool {
     match &set.selector {
         Selector::AllOf(all) => all.iter().all(|it| {
             let value = labels.get(&it.key);

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_engine::facts::{Kind, Pod, Rollout, Set};
-use muster_engine::plan::{Claim, Plan, Step};
+use muster_engine::daemonset::facts::{Kind, Pod, Rollout, Set};
+use muster_engine::daemonset::plan::{Claim, Plan, Step};
+use muster_engine::daemonset::why::Why;
 use muster_engine::time::Time;
-use muster_engine::why::Why;
 
 use super::oracle::{self, View};
 use super::{Checks, describe};
@@ -45,7 +45,9 @@ impl Checks {
         let pods_at = seen(&Kind::Pods);
         let undeleted =
             writes.deleted.iter().find_map(|(uid, key)| match server.at(Kind::Pods, key, pods_at) {
-                Some(muster_engine::facts::Watched::Pod(pod)) if pod.uid == *uid && !pod.deleting => {
+                Some(muster_engine::daemonset::facts::Watched::Pod(pod))
+                    if pod.uid == *uid && !pod.deleting =>
+                {
                     Some(key.clone())
                 }
                 _ => None,
@@ -71,7 +73,7 @@ impl Checks {
         for set in cached {
             let at = snapshot.get(&Kind::Sets).copied().unwrap_or(0);
             let true_one = match server.at(Kind::Sets, &set.key, at) {
-                Some(muster_engine::facts::Watched::Set(it)) => Some(it),
+                Some(muster_engine::daemonset::facts::Watched::Set(it)) => Some(it),
                 _ => None,
             };
             if true_one.is_some_and(|it| it.resource_version == set.resource_version && **it != **set) {
@@ -351,7 +353,7 @@ fn kept_by_taint(view: &View, set: &Set, pod: &Pod, _clock: Time) -> bool {
         return false;
     }
     node.taints.iter().any(|it| {
-        it.effect == muster_engine::facts::Effect::NoSchedule
+        it.effect == muster_engine::daemonset::facts::Effect::NoSchedule
             && !matches!(it.key.as_ref(), "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
             && !oracle::tolerated(&pod.tolerations, it)
             && !oracle::tolerated(&set.template.tolerations, it)

@@ -1,6 +1,6 @@
 //! S: what holds after every step.
 
-use muster_engine::facts::{Kind, Rollout, Set, Watched};
+use muster_engine::daemonset::facts::{Kind, Rollout, Set, Watched};
 use muster_engine::time::Time;
 
 use super::Checks;
@@ -35,7 +35,13 @@ impl Checks {
     }
 
     /// S1: one pod per node; with surge an old and a new one, and no more than two of a revision leaving.
-    fn check_crowd(&mut self, server: &Server, set: &Set, node: &muster_engine::facts::Text, now: Time) {
+    fn check_crowd(
+        &mut self,
+        server: &Server,
+        set: &Set,
+        node: &muster_engine::daemonset::facts::Text,
+        now: Time,
+    ) {
         if self.excused.contains(&(set.uid.clone(), node.clone())) || self.is_excused(now) {
             return;
         }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use muster_engine::act::{Call, Outcome, Refusal};
-use muster_engine::facts::{Kind, Pod, Rollout, Set};
-use muster_engine::manifest;
-use muster_engine::plan::Step;
+use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
+use muster_engine::daemonset::facts::{Kind, Pod, Rollout, Set};
+use muster_engine::daemonset::manifest;
+use muster_engine::daemonset::plan::Step;
+use muster_engine::daemonset::why::Why;
 use muster_engine::time::Time;
-use muster_engine::why::Why;
 use serde_json::{Value, json};
 
 use super::oracle::{self, View};
@@ -156,7 +156,7 @@ impl Checks {
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid) else { return };
         let view = View::now(server);
         let pods_at = decided.snapshot.get(&Kind::Pods).copied().unwrap_or(0);
-        let theirs = |key: &muster_engine::facts::Key| {
+        let theirs = |key: &muster_engine::daemonset::facts::Key| {
             let mut later =
                 server.log.iter().rev().take_while(|it| pods_at < it.revision).filter(|it| it.key == *key);
             later.any(|it| matches!(it.actor, Actor::User | Actor::Garbage))
@@ -220,7 +220,8 @@ impl Checks {
         let edited = server.log.iter().any(|it| {
             it.kind == Kind::Sets && it.key == set.key && it.actor == Actor::User && 1 < set.generation
         });
-        let percent = matches!(set.rollout, Rollout::Drain(muster_engine::facts::Share::Percent(_)));
+        let percent =
+            matches!(set.rollout, Rollout::Drain(muster_engine::daemonset::facts::Share::Percent(_)));
         let resized = edited && strategies(server, set) > 1;
         percent || resized
     }
@@ -452,7 +453,7 @@ fn strategies(server: &Server, set: &Set) -> usize {
     let versions = server.between(Kind::Sets, &set.key, 0, u64::MAX);
     let mut seen: Vec<Rollout> = Vec::new();
     for fact in versions.into_iter().flatten() {
-        if let muster_engine::facts::Watched::Set(it) = fact
+        if let muster_engine::daemonset::facts::Watched::Set(it) = fact
             && it.uid == set.uid
             && !seen.contains(&it.rollout)
         {

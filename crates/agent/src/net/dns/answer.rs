@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::{A, AAAA, CNAME, NS, PTR, SOA, SRV, TXT};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
-use muster_engine::services::{self as decide, Answer, Asked, Picture, Question};
+use muster_engine::service_proxy::{self as decide, Answer, Asked, Picture, Question};
 
 /// How long an answer holds. Endpoints come and go, so it is not long. Upstream: CoreDNS' `ttl`.
 const TTL_S: u32 = 5;

@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use muster_engine::eviction::{Measure, Measures, Signal};
-use muster_engine::node_status::Info;
+use muster_engine::kubelet::eviction::{Measure, Measures, Signal};
+use muster_engine::kubelet::node_status::Info;
 use muster_engine::quantity::Quantity;
 use muster_engine::resources::Amounts;
 

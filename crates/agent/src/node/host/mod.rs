@@ -10,10 +10,10 @@ mod upkeep;
 
 use std::sync::Arc;
 
-use muster_engine::eviction::Signal;
-use muster_engine::facts::Key;
-use muster_engine::loops::Reference;
-use muster_engine::node_status;
+use muster_engine::controller::Reference;
+use muster_engine::daemonset::facts::Key;
+use muster_engine::kubelet::eviction::Signal;
+use muster_engine::kubelet::node_status;
 use muster_engine::quantity::Quantity;
 use muster_engine::resources::Amounts;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_engine::eviction::CRITICAL;
-use muster_engine::pod::Ending;
+use muster_engine::kubelet::eviction::CRITICAL;
+use muster_engine::kubelet::pod::Ending;
 use tokio::time::{Instant, sleep};
 
 use super::End;

@@ -8,15 +8,15 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use kube::ResourceExt as _;
-use muster_engine::eviction::{self, CRITICAL, Candidate, Resource, Shortage, Taker, Watcher};
-use muster_engine::facts::{Key, Text};
-use muster_engine::image_garbage::{self, Garbage, Limits};
-use muster_engine::loops::{Reference, Tell};
-use muster_engine::plan::Event;
-use muster_engine::pod::Ending;
+use muster_engine::controller::{Reference, Tell};
+use muster_engine::daemonset::facts::{Key, Text};
+use muster_engine::daemonset::plan::Event;
+use muster_engine::kubelet::eviction::{self, CRITICAL, Candidate, Resource, Shortage, Taker, Watcher};
+use muster_engine::kubelet::image_gc::{self, Garbage, Limits};
+use muster_engine::kubelet::pod::Ending;
+use muster_engine::kubelet::static_pod;
 use muster_engine::quantity::Quantity;
 use muster_engine::resources::{self, Amounts};
-use muster_engine::static_pod;
 use tokio::time::{Instant, sleep};
 
 use super::limits::Looks;
@@ -230,9 +230,9 @@ impl<R: Runtime> Upkeeper<'_, R> {
         };
         let used: BTreeSet<Text> =
             images.iter().filter(|it| is_used(it)).map(|it| it.id.as_str().into()).collect();
-        let images: Vec<image_garbage::Image> = images
+        let images: Vec<image_gc::Image> = images
             .into_iter()
-            .map(|it| image_garbage::Image {
+            .map(|it| image_gc::Image {
                 id: it.id.into(),
                 bytes: i64::try_from(it.size).unwrap_or(i64::MAX),
                 comes_from_registry: !it.repo_digests.is_empty(),
@@ -250,7 +250,7 @@ impl<R: Runtime> Upkeeper<'_, R> {
             }
             Want::Room(dir) => match Disk::of(dir) {
                 Ok(Disk { bytes, used: taken, .. }) => {
-                    let disk = image_garbage::Disk { bytes, used: taken };
+                    let disk = image_gc::Disk { bytes, used: taken };
                     garbage.for_room(&images, &used, disk, limits, at)
                 }
                 Err(_) => Vec::new(),

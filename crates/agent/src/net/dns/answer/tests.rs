@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 
 use expect_test::{Expect, expect};
-use muster_engine::facts::Key;
-use muster_engine::services::{Service, Slice};
+use muster_engine::daemonset::facts::Key;
+use muster_engine::service_proxy::{Service, Slice};
 use serde_json::json;
 
 use super::*;

@@ -1,0 +1,147 @@
+//! The objects themselves, by key and by owner.
+
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::daemonset::facts::{Key, Kind, Node, Pod, Revision, Text, Watched};
+use crate::hash_ordered_map::HashOrderedMap;
+
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    nodes: HashOrderedMap<Text, Arc<Node>>,
+    pods: HashOrderedMap<Key, Arc<Pod>>,
+    revisions: BTreeMap<Key, Arc<Revision>>,
+    /// Names of pods and revisions by the set that has them.
+    owned: BTreeMap<(Kind, Text), HashOrderedMap<Key, ()>>,
+    /// Names of those nobody has, by namespace: a set may adopt them.
+    orphans: BTreeMap<(Kind, Text), HashOrderedMap<Key, ()>>,
+}
+
+impl Objects {
+    pub(super) fn count(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Sets => 0,
+            Kind::Nodes => self.nodes.len(),
+            Kind::Pods => self.pods.len(),
+            Kind::Revisions => self.revisions.len(),
+        }
+    }
+
+    pub(super) fn node(&self, name: &Text) -> Option<&Node> {
+        self.nodes.get(name).map(Arc::as_ref)
+    }
+
+    pub(super) fn nodes(&self) -> &HashOrderedMap<Text, Arc<Node>> {
+        &self.nodes
+    }
+
+    pub(super) fn pod(&self, key: &Key) -> Option<&Pod> {
+        self.pods.get(key).map(Arc::as_ref)
+    }
+
+    pub(super) fn revision(&self, key: &Key) -> Option<&Arc<Revision>> {
+        self.revisions.get(key)
+    }
+
+    /// The pods of a set, and the orphans of its namespace.
+    pub(super) fn pods_for(&self, uid: &Text, namespace: &Text) -> impl Iterator<Item = Arc<Pod>> {
+        self.names_for(Kind::Pods, uid, namespace).filter_map(|key| self.pods.get(key).cloned())
+    }
+
+    pub(super) fn revisions_for(&self, uid: &Text, namespace: &Text) -> impl Iterator<Item = Arc<Revision>> {
+        self.names_for(Kind::Revisions, uid, namespace).filter_map(|key| self.revisions.get(key).cloned())
+    }
+
+    fn names_for(&self, kind: Kind, uid: &Text, namespace: &Text) -> impl Iterator<Item = &Key> {
+        let owned = self.owned.get(&(kind, uid.clone()));
+        let orphans = self.orphans.get(&(kind, namespace.clone()));
+        let namespace = namespace.clone();
+        owned
+            .into_iter()
+            .chain(orphans)
+            .flat_map(HashOrderedMap::keys)
+            .filter(move |key| key.namespace == namespace)
+    }
+
+    pub(super) fn put_node(&mut self, node: Arc<Node>) -> Option<Arc<Node>> {
+        let name = node.name.clone();
+        self.nodes.insert(&name, node)
+    }
+
+    pub(super) fn put_pod(&mut self, pod: Arc<Pod>) -> Option<Arc<Pod>> {
+        let (key, owner) = (pod.key.clone(), pod.owner.clone());
+        let before = self.pods.insert(&key, pod);
+        self.reindex(Kind::Pods, before.as_ref().map(|it| it.owner.as_ref()), owner.as_ref(), &key);
+        before
+    }
+
+    pub(super) fn put_revision(&mut self, revision: Arc<Revision>) -> Option<Arc<Revision>> {
+        let (key, owner) = (revision.key.clone(), revision.owner.clone());
+        let before = self.revisions.insert(key.clone(), revision);
+        self.reindex(Kind::Revisions, before.as_ref().map(|it| it.owner.as_ref()), owner.as_ref(), &key);
+        before
+    }
+
+    fn reindex(&mut self, kind: Kind, before: Option<Option<&Text>>, owner: Option<&Text>, key: &Key) {
+        if before == Some(owner) {
+            return;
+        }
+        if let Some(before) = before {
+            self.unindex(kind, before, key);
+        }
+        self.index(kind, owner, key).insert(key, ());
+    }
+
+    pub(super) fn remove_node(&mut self, name: &Text) -> bool {
+        self.nodes.remove(name).is_some()
+    }
+
+    pub(super) fn remove_pod(&mut self, key: &Key) -> Option<Arc<Pod>> {
+        let pod = self.pods.remove(key)?;
+        self.unindex(Kind::Pods, pod.owner.as_ref(), key);
+        Some(pod)
+    }
+
+    pub(super) fn remove_revision(&mut self, key: &Key) -> Option<Arc<Revision>> {
+        let revision = self.revisions.remove(key)?;
+        self.unindex(Kind::Revisions, revision.owner.as_ref(), key);
+        Some(revision)
+    }
+
+    fn index(&mut self, kind: Kind, owner: Option<&Text>, key: &Key) -> &mut HashOrderedMap<Key, ()> {
+        match owner {
+            Some(uid) => self.owned.entry((kind, uid.clone())).or_default(),
+            None => self.orphans.entry((kind, key.namespace.clone())).or_default(),
+        }
+    }
+
+    fn unindex(&mut self, kind: Kind, owner: Option<&Text>, key: &Key) {
+        let (map, place) = match owner {
+            Some(uid) => (&mut self.owned, (kind, uid.clone())),
+            None => (&mut self.orphans, (kind, key.namespace.clone())),
+        };
+        if let Some(keys) = map.get_mut(&place) {
+            keys.remove(key);
+            if keys.keys().next().is_none() {
+                map.remove(&place);
+            }
+        }
+    }
+
+    pub(super) fn keys(&self, kind: Kind) -> Vec<Key> {
+        match kind {
+            Kind::Sets => Vec::new(),
+            Kind::Nodes => self.nodes.keys().map(|it| Key::new("", it.clone())).collect(),
+            Kind::Pods => self.pods.keys().cloned().collect(),
+            Kind::Revisions => self.revisions.keys().cloned().collect(),
+        }
+    }
+
+    pub(super) fn all(&self) -> Vec<Watched> {
+        let nodes = self.nodes.values().map(|it| Watched::Node(it.clone()));
+        let pods = self.pods.values().map(|it| Watched::Pod(it.clone()));
+        let revisions = self.revisions.values().map(|it| Watched::Revision(it.clone()));
+        nodes.chain(pods).chain(revisions).collect()
+    }
+}

@@ -1,0 +1,107 @@
+//! An explanation for programs. The shape is documented in docs/explain.md, and only grows.
+
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+
+use serde_json::{Map, Value, json};
+
+use super::{Explanation, OnNode, State, Told};
+use crate::daemonset::facts::Rollout;
+use crate::daemonset::why::Why;
+use crate::time::Time;
+
+impl Explanation {
+    /// With all nodes, or one of them.
+    pub fn to_json(&self, only: Option<&str>) -> Value {
+        let shown = self.nodes.iter().filter(|it| only.is_none_or(|only| it.is.node.as_ref() == only));
+        let (set, rollout) = (&self.set, &self.rollout);
+        let mut counts = Map::new();
+        counts.insert("total".to_string(), self.node_count().into());
+        for state in State::ALL {
+            counts.insert(camel(state), self.count(state).into());
+        }
+        let (strategy, share) = strategy(set.rollout);
+        let waits_for: Vec<Value> = self
+            .waits_for()
+            .iter()
+            .map(|(message, nodes)| json!({"message": message, "nodes": nodes}))
+            .collect();
+        json!({
+            "daemonSet": {
+                "namespace": self.key.namespace,
+                "name": self.key.name,
+                "uid": set.uid,
+                "generation": set.generation,
+                "observedGeneration": set.status.observed_generation,
+                "revision": self.revision,
+                "revisionHash": rollout.hash,
+            },
+            "counts": counts,
+            "rollout": {
+                "strategy": strategy,
+                "share": share,
+                "budget": rollout.budget,
+                "used": rollout.charged,
+                "complete": rollout.complete,
+                "waitsFor": waits_for,
+                "next": rollout.next,
+            },
+            "controller": controller(&self.controller),
+            "nodes": shown.map(on_node).collect::<Vec<_>>(),
+            "notes": self.notes,
+            "at": self.now.to_rfc3339(),
+        })
+    }
+}
+
+fn controller(told: &Told) -> Value {
+    match told {
+        Told::NotKnown(why) => json!({"known": false, "why": why}),
+        Told::By(it) => {
+            let mut said = it.to_json();
+            said["known"] = true.into();
+            said
+        }
+    }
+}
+
+pub(crate) fn on_node(node: &OnNode) -> Value {
+    json!({
+        "node": node.is.node,
+        "shouldRun": node.is.state.should_run(),
+        "state": camel(node.is.state),
+        "pod": node.is.pod,
+        "reason": reason(&node.is.why),
+        "message": node.message,
+        "details": node.details,
+        "usesBudget": node.is.charged,
+        "changesAt": node.is.wakes_at.map(Time::to_rfc3339),
+    })
+}
+
+/// The name of the variant: what the code is searched for.
+pub(crate) fn reason(why: &Why) -> String {
+    let text = format!("{why:?}");
+    text.split([' ', '{']).next().unwrap_or_default().to_string()
+}
+
+pub(crate) fn strategy(rollout: Rollout) -> (&'static str, Option<String>) {
+    match rollout {
+        Rollout::OnDelete => ("OnDelete", None),
+        Rollout::Drain(share) => ("maxUnavailable", Some(super::text::in_words(share))),
+        Rollout::Surge(share) => ("maxSurge", Some(super::text::in_words(share))),
+    }
+}
+
+/// `upToDate`.
+pub(crate) fn camel(state: State) -> String {
+    let mut words = state.as_str().split(' ');
+    let first = words.next().unwrap_or_default().to_string();
+    words.fold(first, |mut name, word| {
+        let mut letters = word.chars();
+        name.extend(letters.next().map(|it| it.to_ascii_uppercase()));
+        name.extend(letters);
+        name
+    })
+}

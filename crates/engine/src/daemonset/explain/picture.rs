@@ -1,0 +1,323 @@
+//! A cluster as it was read for one set, and what the rules find in it.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Explanation, OnNode, Told, decode, moment, particulars, shared_words};
+use crate::daemonset::cache::{Cache, Event, Explained, RolloutState, State};
+use crate::daemonset::facts::{
+    self, Affinity, Key, Kind, Labels, Malformed, Pod, Revision, Set, Shared, Text, Truth, Watched,
+};
+use crate::daemonset::manifest::{self, Binding, Owner};
+use crate::daemonset::placement::{self, Verdict};
+use crate::daemonset::plan::Settings;
+use crate::daemonset::why::Why;
+use crate::scheduler::{self, Fitting, Scheduler};
+use crate::time::Time;
+
+/// Facts about all that concerns one set. What concerns others is not kept.
+#[derive(Debug)]
+pub struct Picture {
+    pub(crate) key: Key,
+    shared: Shared,
+    pub(crate) sets: Vec<Arc<Set>>,
+    pub(crate) items: BTreeMap<Kind, Vec<Watched>>,
+    /// What ails pods of the set, by name.
+    pub(crate) ailing: BTreeMap<Text, String>,
+    pub(crate) revisions: Vec<Arc<Revision>>,
+    pub(crate) notes: Vec<String>,
+    /// What each node has to give and who has it, as far as that was read.
+    pub(crate) rooms: Scheduler,
+}
+
+/// The set's pods by node.
+pub(crate) type OwnPods = BTreeMap<Text, Vec<Arc<Pod>>>;
+
+/// Why nothing can be explained.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unread {
+    /// The set was not among what was read.
+    NoSuchSet,
+}
+
+impl Picture {
+    pub fn of(key: Key) -> Self {
+        Self {
+            key,
+            shared: Shared::default(),
+            sets: Vec::new(),
+            items: BTreeMap::new(),
+            ailing: BTreeMap::new(),
+            revisions: Vec::new(),
+            notes: Vec::new(),
+            rooms: Scheduler::default(),
+        }
+    }
+
+    /// Takes one object in. The set comes first.
+    pub fn take(&mut self, kind: Kind, object: &[u8]) -> Result<(), Malformed> {
+        let read = facts::listed(kind, object, &mut self.shared)?;
+        let set = self.sets.last();
+        let is_ours = |owner: &Option<Text>| set.is_some_and(|set| owner.as_ref() == Some(&set.uid));
+        match &read {
+            Watched::Set(set) if set.key == self.key => self.sets.push(set.clone()),
+            Watched::Set(_) => return Ok(()),
+            Watched::Pod(pod) => {
+                if !is_ours(&pod.owner) && pod.owner.is_some() {
+                    return Ok(());
+                }
+                if is_ours(&pod.owner) && !pod.ready() {
+                    let ailment = decode::ailment(object);
+                    ailment.map(|it| self.ailing.insert(pod.key.name.clone(), it));
+                }
+            }
+            Watched::Revision(revision) => {
+                if !is_ours(&revision.owner) && revision.owner.is_some() {
+                    return Ok(());
+                }
+                self.revisions.push(revision.clone());
+            }
+            _ => {}
+        }
+        self.items.entry(kind).or_default().push(read);
+        Ok(())
+    }
+
+    /// The set, once it was taken in.
+    pub fn set(&self) -> Option<&Arc<Set>> {
+        self.sets.last()
+    }
+
+    /// Takes in what a node has to give.
+    pub fn take_room(&mut self, node: &[u8]) -> Result<(), serde_json::Error> {
+        let node = scheduler::node(node, &mut self.shared)?;
+        self.rooms.put(scheduler::Fact::Node(Arc::new(node)));
+        Ok(())
+    }
+
+    /// Takes in what a pod takes up on its node, whoever's it is.
+    pub fn take_guest(&mut self, pod: &[u8]) -> Result<(), serde_json::Error> {
+        let pod = scheduler::pod(pod, &mut self.shared)?;
+        if pod.node.is_some() {
+            self.rooms.put(scheduler::Fact::Pod(Arc::new(pod)));
+        }
+        Ok(())
+    }
+
+    /// Something that whoever asks should know beside what is found.
+    pub fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
+    /// What is true of the set, on every node.
+    pub fn explain(&self, controller: Told, now: Time) -> Result<Explanation, Unread> {
+        let set = self.sets.last().ok_or(Unread::NoSuchSet)?;
+        let mut cache = self.cache(set, Settings::default());
+        if let Told::By(it) = &controller {
+            cache.recall(&self.key, &it.remembered);
+        }
+        let plan = cache.look(&self.key, now);
+        let mut notes = self.notes_on(set);
+        // What is wrong with the selector is said by an event alone.
+        let events = plan.iter().flat_map(|it| &it.events);
+        let events = events.filter(|it| matches!(it.reason, "SelectingAll" | "InvalidSelector"));
+        notes.extend(events.map(|it| it.message.clone()));
+        self.found(&cache, controller, notes, now).ok_or(Unread::NoSuchSet)
+    }
+
+    pub(crate) fn cache(&self, set: &Arc<Set>, settings: Settings) -> Cache {
+        let mut cache = Cache::new(settings);
+        for kind in Kind::ALL {
+            let items = match kind {
+                Kind::Sets => Vec::from([Watched::Set(set.clone())]),
+                kind => self.items.get(&kind).cloned().unwrap_or_default(),
+            };
+            cache.apply(Event::Listed { kind, items, resource_version: 1 });
+        }
+        cache
+    }
+
+    /// What the cache has found at its last look.
+    pub(crate) fn found(
+        &self,
+        cache: &Cache,
+        controller: Told,
+        notes: Vec<String>,
+        now: Time,
+    ) -> Option<Explanation> {
+        let set = cache.set_of(&self.key)?.clone();
+        let rollout = cache.rollout_of(&self.key)?;
+        let mut explained = cache.explain(&self.key);
+        if rollout.hash.is_none() {
+            // Before the template is recorded there is no cell, but whether a node is eligible can be said.
+            explained = self.verdicts(&set);
+        }
+        explained.sort_by_key(|it| it.state == State::Gone);
+        let pod = self.pod_of(&set);
+        let fitting = pod.as_ref().map(|it| self.rooms.fitting(it));
+        let own = self.own_pods(&set);
+        let fitting = fitting.as_ref().map(|it| (it, &own));
+        let nodes = explained.into_iter();
+        let nodes = nodes.map(|is| self.on_node(cache, (&set, &rollout), is, fitting, now)).collect();
+        let current = |it: &&Arc<Revision>| it.hash().is_some() && it.hash() == rollout.hash.as_ref();
+        let revision = self.revisions.iter().filter(current).map(|it| it.number).max();
+        Some(Explanation { key: self.key.clone(), now, set, revision, nodes, rollout, controller, notes })
+    }
+
+    fn verdicts(&self, set: &Set) -> Vec<Explained> {
+        let nodes = self.items.get(&Kind::Nodes).into_iter().flatten().filter_map(|it| match it {
+            Watched::Node(node) => Some(node),
+            _ => None,
+        });
+        let explained = nodes.map(|node| {
+            let verdict = placement::verdict(&set.template, node);
+            let (state, why) = match &verdict {
+                Verdict::Run => (State::Missing, Why::NoPodHere),
+                Verdict::Keep(why) | Verdict::Leave(why) => (State::Excluded, why.clone()),
+            };
+            let node = node.name.clone();
+            Explained { node, verdict: Some(verdict), state, pod: None, why, charged: false, wakes_at: None }
+        });
+        let mut explained: Vec<Explained> = explained.collect();
+        explained.sort_by(|a, b| a.node.cmp(&b.node));
+        explained
+    }
+
+    /// The set's pods by node, as they were read.
+    pub(crate) fn own_pods(&self, set: &Set) -> OwnPods {
+        let mut own: OwnPods = BTreeMap::new();
+        for item in self.items.get(&Kind::Pods).into_iter().flatten() {
+            if let Watched::Pod(pod) = item
+                && let Some(node) = pod.target.as_ref().filter(|_| pod.owner.as_ref() == Some(&set.uid))
+            {
+                own.entry(node.clone()).or_default().push(pod.clone());
+            }
+        }
+        own
+    }
+
+    /// A pod of the set, as the scheduler sees it.
+    pub(crate) fn pod_of(&self, set: &Set) -> Option<scheduler::Pod> {
+        let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
+        let template = serde_json::from_str(&set.template.raw).ok()?;
+        let pod = manifest::daemon_pod(owner, &template, "", "", None, Binding::Scheduler);
+        let mut pod = scheduler::pod(pod.to_string().as_bytes(), &mut Shared::default()).ok()?;
+        // Which node it is made for is asked node by node, and whether it may be there is the verdict's to say.
+        let mut wants = (*pod.wants).clone();
+        (wants.node_selector, wants.affinity) = (Labels::default(), Affinity::Anywhere);
+        pod.wants = Arc::new(wants);
+        Some(pod)
+    }
+
+    fn on_node(
+        &self,
+        cache: &Cache,
+        (set, rollout): (&Set, &RolloutState),
+        is: Explained,
+        fitting: Option<(&Fitting<'_>, &OwnPods)>,
+        now: Time,
+    ) -> OnNode {
+        let node = cache.node_of(&is.node);
+        let mut message = shared_words(&is.why);
+        let mut details: Vec<String> = particulars(&is.why, now).into_iter().collect();
+        // Who should not have a pod is told all that speaks against it.
+        let objections =
+            node.filter(|_| !is.state.should_run()).map(|it| placement::objections(&set.template, it));
+        let mut objections = objections.unwrap_or_default().into_iter();
+        if let Some(first) = objections.next() {
+            match is.state {
+                State::Kept | State::Leaving if !matches!(is.verdict, Some(Verdict::Leave(_))) => {
+                    let first = first.to_string();
+                    if first != message {
+                        details.push(first);
+                    } else if is.state == State::Kept {
+                        details.push("its pod may stay; when it goes, none follows".to_string());
+                    }
+                }
+                _ => {
+                    message = first.asks;
+                    details.extend(first.has);
+                }
+            }
+        }
+        details.extend(objections.map(|it| it.to_string()));
+        if is.why == Why::OutOfDate && is.state == State::Outdated {
+            message = if rollout.charged < rollout.budget {
+                "out of date, replaced next".to_string()
+            } else {
+                format!("out of date, waits for the budget ({} of {} used)", rollout.charged, rollout.budget)
+            };
+        }
+        match &is.why {
+            Why::NoPodHere if is.state == State::Missing => {
+                message = cache.refused_creates(&set.key).unwrap_or(message);
+            }
+            Why::NotReady { reason: None } if is.state == State::Pending => {
+                message = "waits for the scheduler".to_string();
+            }
+            Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable" => {
+                message = "the scheduler finds no place for it".to_string();
+            }
+            _ => {}
+        }
+        let waits_for_scheduler =
+            matches!(&is.why, Why::NotReady { reason: Some(reason) } if reason.as_ref() == "Unschedulable");
+        let looks_for_room = is.state == State::Pending || is.why == Why::NoPodHere || waits_for_scheduler;
+        if let Some((fitting, own)) = fitting.filter(|_| looks_for_room) {
+            let here = cache.pods_on(&self.key, &is.node);
+            let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
+            let left = own.get(&is.node).into_iter().flatten().filter(left).map(|it| it.key.clone());
+            if let Some(it) = fitting.obstacle(&is.node, &left.collect()) {
+                message = it.what;
+                details.extend(it.detail);
+            }
+        }
+        for pod in cache.pods_on(&self.key, &is.node) {
+            if let Some(ailment) = self.ailing.get(&pod.key.name) {
+                details.push(format!("pod {}: {ailment}", pod.key.name));
+            }
+        }
+        if let Some(node) = node.filter(|it| it.ready.status != Truth::True) {
+            let since = node.ready.since.map_or(String::new(), |it| format!(" since {}", moment(it, now)));
+            if is.why == (Why::NotReady { reason: None }) {
+                message = "its node is not ready".to_string();
+            }
+            details.push(format!("the node is not ready{since}"));
+        }
+        OnNode { is, message, details }
+    }
+
+    fn notes_on(&self, set: &Set) -> Vec<String> {
+        let mut notes = self.notes.clone();
+        if set.deleting {
+            notes.push("It is being deleted: nothing is done for it any more.".to_string());
+        }
+        if set.status.observed_generation < set.generation {
+            notes.push(format!(
+                "No controller has taken note of generation {} yet (the last one was {}): is one running?",
+                set.generation, set.status.observed_generation
+            ));
+        }
+        notes.extend(set.faults.iter().map(|it| format!("{it}.")));
+        let strays: BTreeSet<&str> = self.stray_pods(set).collect();
+        if !strays.is_empty() {
+            let count = super::counted(strays.len(), "pod");
+            notes.push(format!("{count} without an owner will be adopted: {}.", super::names(strays, 3)));
+        }
+        notes
+    }
+
+    fn stray_pods<'a>(&'a self, set: &'a Set) -> impl Iterator<Item = &'a str> {
+        self.items.get(&Kind::Pods).into_iter().flatten().filter_map(|it| match it {
+            Watched::Pod(pod)
+                if pod.owner.is_none() && !pod.deleting && set.selector.matches(&pod.labels) =>
+            {
+                Some(pod.key.name.as_ref())
+            }
+            _ => None,
+        })
+    }
+}

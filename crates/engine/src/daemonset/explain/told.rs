@@ -1,0 +1,114 @@
+//! What only the controller knows, on its way from its endpoint to whoever asks.
+
+use alloc::string::{String, ToString as _};
+
+use serde_json::{Map, Value, json};
+
+use crate::daemonset::cache::Remembered;
+use crate::daemonset::execution::Creates;
+use crate::daemonset::facts::Text;
+use crate::daemonset::{Backoff, Taken};
+use crate::time::Time;
+
+/// What the controller said, if it could be asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Told {
+    By(Controller),
+    /// Nobody was there to say: why not.
+    NotKnown(String),
+}
+
+/// What the running controller knows of one set.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Controller {
+    pub remembered: Remembered,
+    /// A plan is being carried out.
+    pub acts: bool,
+    /// It will look at the set as soon as it can.
+    pub queued: bool,
+    /// It looks at the set then, whatever happens or does not.
+    pub wakes_at: Option<Time>,
+    /// The set made it panic, and is left alone until then.
+    pub left_alone_until: Option<Time>,
+}
+
+impl Controller {
+    /// As the endpoint writes it.
+    pub fn to_json(&self) -> Value {
+        let time = |at: Option<Time>| at.map(Time::to_rfc3339_micros);
+        let known = &self.remembered;
+        let backoffs: Map<String, Value> = known
+            .backoffs
+            .iter()
+            .map(|(node, it)| {
+                let delay_ms = u64::try_from(it.delay.as_millis()).unwrap_or(u64::MAX);
+                (node.to_string(), json!({"failedAt": time(Some(it.last)), "delayMs": delay_ms}))
+            })
+            .collect();
+        let taken: Map<String, Value> = known
+            .taken
+            .iter()
+            .map(|(node, it)| (node.to_string(), json!({"hash": it.hash, "at": time(Some(it.at))})))
+            .collect();
+        let creates = match &known.creates {
+            Creates::Unknown => Value::Null,
+            Creates::WentWell | Creates::NamespaceTerminating => json!({"refused": null}),
+            Creates::Refused(reason) => json!({"refused": reason}),
+            Creates::Failed(reason) => json!({"failed": reason}),
+        };
+        json!({
+            "generation": known.generation,
+            "acts": self.acts,
+            "queued": self.queued,
+            "wakesAt": time(self.wakes_at),
+            "leftAloneUntil": time(self.left_alone_until),
+            "unseenWrites": known.unseen_writes,
+            "failures": known.failures,
+            "retryAt": time(known.retry_at),
+            "advancedAt": time(known.advanced_at),
+            "creates": creates,
+            "backoffs": backoffs,
+            "taken": taken,
+        })
+    }
+
+    /// `None` where it is something else.
+    pub fn of_json(json: &[u8]) -> Option<Self> {
+        let said: Value = serde_json::from_slice(json).ok()?;
+        let time = |at: &Value| at.as_str().and_then(Time::parse);
+        let backoff = |it: &Value| {
+            let delay = core::time::Duration::from_millis(it["delayMs"].as_u64()?);
+            Some(Backoff { last: time(&it["failedAt"])?, delay })
+        };
+        let backoffs = said.get("backoffs")?.as_object()?.iter();
+        let taken = |it: &Value| Some(Taken { hash: it["hash"].as_str()?.into(), at: time(&it["at"])? });
+        Some(Self {
+            remembered: Remembered {
+                generation: said.get("generation")?.as_i64()?,
+                backoffs: backoffs
+                    .filter_map(|(node, it)| Some((Text::from(node.as_str()), backoff(it)?)))
+                    .collect(),
+                taken: said["taken"]
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|(node, it)| Some((Text::from(node.as_str()), taken(it)?)))
+                    .collect(),
+                unseen_writes: said["unseenWrites"].as_u64().and_then(|it| it.try_into().ok()).unwrap_or(0),
+                failures: said["failures"].as_u64().and_then(|it| it.try_into().ok()).unwrap_or(0),
+                retry_at: time(&said["retryAt"]),
+                advanced_at: time(&said["advancedAt"]),
+                creates: match (said["creates"]["refused"].as_str(), said["creates"]["failed"].as_str()) {
+                    (Some(reason), _) => Creates::Refused(reason.into()),
+                    (None, Some(reason)) => Creates::Failed(reason.into()),
+                    (None, None) if said["creates"].is_object() => Creates::WentWell,
+                    (None, None) => Creates::Unknown,
+                },
+            },
+            acts: said["acts"] == true,
+            queued: said["queued"] == true,
+            wakes_at: time(&said["wakesAt"]),
+            left_alone_until: time(&said["leftAloneUntil"]),
+        })
+    }
+}

@@ -1,0 +1,280 @@
+//! What goes over the wire for each call: verb, target and body, so that a shell only carries it there.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    Binding, Owner, adopt_patch, controller_revision, daemon_pod, label_revision_patch, relabel_patch,
+    release_patch, renumber_patch,
+};
+use crate::daemonset::execution::Call;
+use crate::daemonset::facts::{
+    Condition, ConditionType, Kind, LabelOp, Requirement, Selector, Set, Status, Text,
+};
+use crate::daemonset::plan::{Claim, Step};
+use crate::daemonset::why::Why;
+use crate::go_json;
+use crate::mutant;
+
+/// How a call is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verb {
+    Get,
+    List,
+    Create,
+    Patch(Patch),
+    Update,
+    Delete,
+}
+
+/// How the API server reads a patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Patch {
+    Merge,
+    /// Lists are merged by key, which is how one owner of several is added or taken away.
+    Strategic,
+    /// Server-side apply.
+    Apply,
+}
+
+impl Patch {
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::Merge => "application/merge-patch+json",
+            Self::Strategic => "application/strategic-merge-patch+json",
+            Self::Apply => "application/apply-patch+yaml",
+        }
+    }
+}
+
+impl Verb {
+    /// The word that a role grants it by.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Create => "create",
+            Self::Patch(_) => "patch",
+            Self::Update => "update",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// What a call is made on, in the set's namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    pub kind: Kind,
+    /// `None` for a list, and for a create: its body has the name, or leaves it to the server.
+    pub name: Option<Text>,
+    pub subresource: Option<&'static str>,
+}
+
+pub fn verb(call: &Call) -> Verb {
+    match call {
+        Call::ReadRevision { .. } if mutant::is("B56") => Verb::List,
+        Call::ReadSet | Call::ReadRevision { .. } => Verb::Get,
+        Call::ListPods => Verb::List,
+        Call::CreatePod { .. } | Call::Step(Step::Create { .. }) => Verb::Create,
+        Call::Claim(_) => Verb::Patch(Patch::Strategic),
+        Call::RelabelPod { .. } if mutant::is("B55") => Verb::Update,
+        Call::RelabelPod { .. } | Call::Step(Step::Renumber { .. } | Step::Label { .. }) => {
+            Verb::Patch(Patch::Merge)
+        }
+        Call::PutStatus { .. } => Verb::Update,
+        Call::DeletePod { .. } | Call::DeleteRevision { .. } => Verb::Delete,
+    }
+}
+
+pub fn target(set: &Set, call: &Call) -> Target {
+    let whole = |kind, name: Option<&Text>| Target { kind, name: name.cloned(), subresource: None };
+    match call {
+        Call::ReadSet => whole(Kind::Sets, Some(&set.key.name)),
+        Call::PutStatus { of, .. } => {
+            Target { kind: Kind::Sets, name: Some(of.key.name.clone()), subresource: Some("status") }
+        }
+        Call::ListPods | Call::CreatePod { .. } => whole(Kind::Pods, None),
+        Call::Claim(Claim::AdoptPod(pod) | Claim::ReleasePod(pod))
+        | Call::RelabelPod { pod, .. }
+        | Call::DeletePod { pod, .. } => whole(Kind::Pods, Some(&pod.key.name)),
+        Call::Step(Step::Create { .. }) => whole(Kind::Revisions, None),
+        Call::ReadRevision { name } => whole(Kind::Revisions, Some(name)),
+        Call::Claim(Claim::AdoptRevision(revision) | Claim::ReleaseRevision(revision))
+        | Call::Step(Step::Renumber { revision, .. } | Step::Label { revision })
+        | Call::DeleteRevision { revision } => whole(Kind::Revisions, Some(&revision.key.name)),
+    }
+}
+
+/// The JSON to send, spelt by [`crate::go_json::to_string`]; `None` where a call only reads.
+pub fn body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
+    let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
+    let template = || serde_json::from_str(&set.template.raw).unwrap_or_default();
+    Some(match call {
+        Call::ReadSet | Call::ListPods | Call::ReadRevision { .. } => return None,
+        Call::Claim(Claim::AdoptPod(it)) => adopt_patch(owner, &it.uid, &it.resource_version.to_string()),
+        Call::Claim(Claim::AdoptRevision(it)) => {
+            adopt_patch(owner, &it.uid, &it.resource_version.to_string())
+        }
+        Call::Claim(Claim::ReleasePod(it)) => {
+            release_patch(&set.uid, &it.uid, &it.resource_version.to_string())
+        }
+        Call::Claim(Claim::ReleaseRevision(it)) => {
+            release_patch(&set.uid, &it.uid, &it.resource_version.to_string())
+        }
+        Call::Step(Step::Create { name, hash, number }) => {
+            let annotations = serde_json::from_str(&set.annotations).unwrap_or_default();
+            let mut revision = controller_revision(owner, &annotations, &template(), hash, *number);
+            // Another spelling of a template has the label of the first one, and a name of its own.
+            revision["metadata"]["name"] = name.as_ref().into();
+            revision
+        }
+        Call::Step(Step::Renumber { revision: it, number }) => {
+            renumber_patch(*number, &it.uid, &it.resource_version.to_string())
+        }
+        Call::Step(Step::Label { revision: it }) => {
+            label_revision_patch(&it.key.name, &it.uid, &it.resource_version.to_string())
+        }
+        Call::RelabelPod { pod: it, hash } => relabel_patch(hash, &it.uid, &it.resource_version.to_string()),
+        Call::CreatePod { node, hash, .. } => {
+            daemon_pod(owner, &template(), node, hash, set.template_generation, binding)
+        }
+        Call::DeletePod { pod, .. } => delete_options(&pod.uid, pod.resource_version),
+        Call::DeleteRevision { revision } => delete_options(&revision.uid, revision.resource_version),
+        Call::PutStatus { of, status } => status_body(of, status),
+    })
+}
+
+/// The pods of one plan differ in nothing but their node: all else is spelt once.
+#[derive(Debug)]
+pub struct Stencil {
+    before: String,
+    after: String,
+}
+
+impl Stencil {
+    /// `None` where a template says what stands for the node here.
+    pub fn cut(set: &Set, hash: &Text, binding: Binding) -> Option<Self> {
+        const NODE: &str = "\u{1}node\u{1}";
+        let call = Call::CreatePod { node: NODE.into(), hash: hash.clone(), why: Why::NoPodHere };
+        let text = go_json::to_string(&body(set, &call, binding)?);
+        let (before, after) = text.split_once(r"\u0001node\u0001")?;
+        let once = !after.contains(r"\u0001node\u0001");
+        once.then(|| Self { before: before.to_string(), after: after.to_string() })
+    }
+
+    /// `None` for a name that no node has, and that JSON would spell otherwise.
+    pub fn pod(&self, node: &str) -> Option<String> {
+        let is_plain = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'.');
+        node.bytes().all(is_plain).then(|| [&self.before, node, &self.after].concat())
+    }
+}
+
+/// Rule: a status goes back with the metadata of the object it was computed from, so that it is refused on any other
+/// version or any other object of that name. What others wrote into the status stays: fields we do not know, and
+/// conditions that are not ours. Counts that upstream leaves out at zero are left out. The spec is not sent: the API
+/// server takes none here. Upstream: `storeDaemonSetStatus`.
+pub fn status_body(set: &Set, status: &Status) -> Value {
+    let mut metadata: Value = serde_json::from_str(&set.metadata).unwrap_or_default();
+    if mutant::is("W11") {
+        metadata["resourceVersion"] = Value::Null;
+    }
+    let before = status.raw.as_deref().and_then(|it| serde_json::from_str(it).ok());
+    let mut fields = match before {
+        Some(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    let counts = &status.counts;
+    let always = [
+        ("currentNumberScheduled", counts.current),
+        ("numberMisscheduled", counts.misscheduled),
+        ("desiredNumberScheduled", counts.desired),
+        ("numberReady", counts.ready),
+    ];
+    let unless_zero = [
+        ("observedGeneration", status.observed_generation),
+        ("updatedNumberScheduled", counts.updated),
+        ("numberAvailable", counts.available),
+        ("numberUnavailable", counts.unavailable + i64::from(mutant::is("S3"))),
+    ];
+    for (name, count) in always {
+        fields.insert(name.to_string(), count.into());
+    }
+    for (name, count) in unless_zero {
+        match count {
+            0 => drop(fields.remove(name)),
+            count => drop(fields.insert(name.to_string(), count.into())),
+        }
+    }
+    if let Some(collisions) = status.collisions {
+        fields.insert("collisionCount".to_string(), collisions.into());
+    }
+    let conditions = merged(fields.remove("conditions"), status);
+    if !conditions.is_empty() {
+        fields.insert("conditions".to_string(), conditions.into());
+    }
+    json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata, "status": fields})
+}
+
+/// Rule: each of our conditions takes the place it had, or comes last; those of others are not touched.
+fn merged(before: Option<Value>, status: &Status) -> Vec<Value> {
+    let before = match before {
+        Some(Value::Array(conditions)) => conditions,
+        _ => Vec::new(),
+    };
+    let ours = |it: &Value| it["type"].as_str().and_then(ConditionType::parse);
+    let mut left: Vec<&Condition> = status.conditions.iter().collect();
+    let mut conditions = Vec::new();
+    for condition in before {
+        match ours(&condition) {
+            None => conditions.push(condition),
+            Some(kind) => {
+                let at = left.iter().position(|it| it.kind == kind);
+                conditions.extend(at.map(|at| condition_body(left.remove(at), Some(&condition), status)));
+            }
+        }
+    }
+    conditions.extend(left.into_iter().map(|it| condition_body(it, None, status)));
+    conditions
+}
+
+fn condition_body(condition: &Condition, before: Option<&Value>, status: &Status) -> Value {
+    let mut fields = before.and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut put = |name: &str, value: Value| drop(fields.insert(name.to_string(), value));
+    put("type", condition.kind.as_str().into());
+    put("status", condition.status.as_str().into());
+    put("reason", condition.reason.as_ref().into());
+    put("message", condition.message.as_ref().into());
+    put("observedGeneration", status.observed_generation.into());
+    if let Some(since) = condition.since {
+        put("lastTransitionTime", since.to_rfc3339().into());
+    }
+    fields.into()
+}
+
+/// Rule: only the very object that was looked at is deleted, never another one that has taken its name.
+fn delete_options(uid: &str, resource_version: u64) -> Value {
+    let preconditions = json!({"uid": uid, "resourceVersion": resource_version.to_string()});
+    json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
+}
+
+/// The selector as a list call spells it. `None`: it claims nothing, so there is nothing to list.
+pub fn label_selector(set: &Set) -> Option<String> {
+    let Selector::AllOf(requirements) = &set.selector else { return None };
+    let one = |it: &Requirement| {
+        let (key, of) = (&it.key, |values: &[Text]| values.join(","));
+        match &it.op {
+            LabelOp::In(values) => format!("{key} in ({})", of(values)),
+            LabelOp::NotIn(values) => format!("{key} notin ({})", of(values)),
+            LabelOp::Exists => key.to_string(),
+            LabelOp::DoesNotExist => format!("!{key}"),
+        }
+    };
+    let parts: Vec<String> = requirements.iter().map(one).collect();
+    Some(parts.join(","))
+}
+
+#[cfg(test)]
+mod tests;

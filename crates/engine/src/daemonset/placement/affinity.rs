@@ -1,0 +1,38 @@
+use crate::daemonset::facts::{Affinity, Node, NodeRequirement, Term};
+use crate::daemonset::why::Why;
+
+/// Rule: one term of the required node affinity must hold, whole; an empty term, an empty list and a term that cannot
+/// be read hold nowhere. Preferred affinity is the scheduler's business.
+pub(super) fn attracted(affinity: &Affinity, node: &Node) -> Result<(), Why> {
+    let Affinity::AnyOf(terms) = affinity else { return Ok(()) };
+    if terms.iter().any(|it| holds(it, node)) {
+        return Ok(());
+    }
+    let unreadable = terms.iter().find_map(|term| match term {
+        Term::Unreadable(problem) => Some(problem.clone()),
+        Term::AllOf(_) => None,
+    });
+    Err(unreadable.map_or(Why::AffinityMatchesNotThisNode, |problem| Why::AffinityCannotBeRead { problem }))
+}
+
+/// Whether a node is one that a term describes.
+pub(crate) fn holds(term: &Term, node: &Node) -> bool {
+    match term {
+        Term::AllOf(requirements) => {
+            !requirements.is_empty() && requirements.iter().all(|it| required(it, node))
+        }
+        Term::Unreadable(_) => false,
+    }
+}
+
+/// Rule: `Gt` and `Lt` compare whole numbers; a label that is missing or no number satisfies neither.
+pub(super) fn required(requirement: &NodeRequirement, node: &Node) -> bool {
+    let number = |key: &str| node.labels.get(key).and_then(|value| value.parse::<i64>().ok());
+    match requirement {
+        NodeRequirement::Label(label) => label.holds(&node.labels),
+        NodeRequirement::Greater { key, than } => number(key).is_some_and(|it| it > *than),
+        NodeRequirement::Less { key, than } => number(key).is_some_and(|it| it < *than),
+        NodeRequirement::NameIs(name) => *name == node.name,
+        NodeRequirement::NameIsNot(name) => *name != node.name,
+    }
+}

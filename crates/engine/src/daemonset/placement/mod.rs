@@ -1,0 +1,43 @@
+//! May such a pod be on this node? Asked by the DaemonSet rules, by the scheduler, and by whoever explains them.
+
+pub(crate) mod affinity;
+mod node_name;
+mod objections;
+mod selector;
+pub(crate) mod taints;
+
+use crate::daemonset::facts::{Affinity, Labels, Node, Template, Truth};
+use crate::daemonset::why::Why;
+use crate::mutant;
+
+pub use objections::{Objection, objections};
+pub use taints::tolerates;
+
+/// What a template says to a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    Run,
+    /// No new pod, but the one that is here may stay.
+    Keep(Why),
+    Leave(Why),
+}
+
+/// Rule: the strictest rule wins. What the template asks of the node's name and labels must hold; then its taints are
+/// weighed. Whether the pod fits (ports, resources) is the scheduler's to say, so that a template that no longer fits
+/// removes nothing. Upstream: `NodeShouldRunDaemonPod`.
+pub fn verdict(template: &Template, node: &Node) -> Verdict {
+    let asked = node_name::named(template, node)
+        .and_then(|()| wanted(&template.node_selector, &template.affinity, node));
+    match asked {
+        Err(why) => Verdict::Leave(why),
+        Ok(()) if mutant::is("B23") && node.ready.status != Truth::True => {
+            Verdict::Leave(Why::AffinityMatchesNotThisNode)
+        }
+        Ok(()) => taints::weigh(&template.tolerations, node),
+    }
+}
+
+/// Whether a node has what is asked of its labels.
+pub(crate) fn wanted(node_selector: &Labels, affinity: &Affinity, node: &Node) -> Result<(), Why> {
+    selector::selected(node_selector, node).and_then(|()| affinity::attracted(affinity, node))
+}

@@ -1,0 +1,116 @@
+//! All that speaks against a pod on a node, where the verdict has the first reason only: for whoever asks why.
+
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::affinity::required;
+use super::tolerates;
+use crate::daemonset::facts::{
+    Affinity, Effect, LabelOp, Node, NodeRequirement, Requirement, Template, Term,
+};
+
+/// One thing that the template asks for, and what the node has instead.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Objection {
+    /// The same words for all nodes that lack it.
+    pub asks: String,
+    pub has: Option<String>,
+}
+
+impl fmt::Display for Objection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.asks)?;
+        self.has.as_ref().map_or(Ok(()), |it| write!(f, "; {it}"))
+    }
+}
+
+/// Rule: what speaks against a pod is told in the order in which it is asked: the node that is named, each pair of the node
+/// selector, each term of the node affinity by the first of its requirements that fails, each untolerated taint, those
+/// first that send pods off.
+pub fn objections(template: &Template, node: &Node) -> Vec<Objection> {
+    let mut all = Vec::new();
+    if let Some(named) = template.node_name.as_ref().filter(|it| **it != node.name) {
+        all.push(Objection { asks: format!("the template names node {named}"), has: None });
+    }
+    for (key, value) in template.node_selector.iter() {
+        if node.labels.get(key).is_none_or(|it| it.as_ref() != value) {
+            let asks = format!("the node selector asks for {key}={value}");
+            all.push(Objection { asks, has: Some(label_of(node, key)) });
+        }
+    }
+    all.extend(unattracted(template, node));
+    for effect in [Effect::NoExecute, Effect::NoSchedule] {
+        let untolerated = node.taints.iter().filter(|it| it.effect == effect);
+        for taint in untolerated.filter(|it| !tolerates(&template.tolerations, it)) {
+            all.push(Objection { asks: format!("taint {taint} is not tolerated"), has: None });
+        }
+    }
+    all
+}
+
+/// One objection for each term, if none holds.
+fn unattracted(template: &Template, node: &Node) -> Vec<Objection> {
+    let Affinity::AnyOf(terms) = &template.affinity else { return Vec::new() };
+    let several = 1 < terms.len();
+    let mut all = Vec::new();
+    for (at, term) in (1..).zip(terms) {
+        let which = if several { format!("node affinity, term {at},") } else { "node affinity".to_string() };
+        let (asks, has) = match term {
+            Term::Unreadable(problem) => (format!("{which} cannot be read: {problem}"), None),
+            Term::AllOf(all) if all.is_empty() => (format!("{which} is empty, which matches no node"), None),
+            Term::AllOf(all) => match all.iter().find(|it| !required(it, node)) {
+                None => return Vec::new(),
+                Some(it) => (format!("{which} asks for {it}"), key_of(it).map(|key| label_of(node, key))),
+            },
+        };
+        all.push(Objection { asks, has });
+    }
+    if terms.is_empty() {
+        let asks = "the node affinity has no terms, which matches no node".to_string();
+        all.push(Objection { asks, has: None });
+    }
+    all
+}
+
+fn key_of(requirement: &NodeRequirement) -> Option<&str> {
+    match requirement {
+        NodeRequirement::Label(it) => Some(&it.key),
+        NodeRequirement::Greater { key, .. } | NodeRequirement::Less { key, .. } => Some(key),
+        NodeRequirement::NameIs(_) | NodeRequirement::NameIsNot(_) => None,
+    }
+}
+
+fn label_of(node: &Node, key: &str) -> String {
+    match node.labels.get(key) {
+        Some(value) => format!("the node has {key}={value}"),
+        None => format!("the node has no label {key}"),
+    }
+}
+
+impl fmt::Display for NodeRequirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label(it) => write!(f, "{it}"),
+            Self::Greater { key, than } => write!(f, "{key} > {than}"),
+            Self::Less { key, than } => write!(f, "{key} < {than}"),
+            Self::NameIs(name) => write!(f, "the name {name}"),
+            Self::NameIsNot(name) => write!(f, "another name than {name}"),
+        }
+    }
+}
+
+/// As `kubectl` writes selectors.
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = &self.key;
+        match &self.op {
+            LabelOp::In(values) if values.len() == 1 => write!(f, "{key}={}", values.concat()),
+            LabelOp::In(values) => write!(f, "{key} in ({})", values.join(", ")),
+            LabelOp::NotIn(values) => write!(f, "{key} not in ({})", values.join(", ")),
+            LabelOp::Exists => write!(f, "a label {key}"),
+            LabelOp::DoesNotExist => write!(f, "no label {key}"),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+use alloc::format;
+
+use crate::daemonset::facts::{Labels, Node};
+use crate::daemonset::why::Why;
+
+/// Rule: every pair of the node selector must be among the node's labels.
+pub(super) fn selected(selector: &Labels, node: &Node) -> Result<(), Why> {
+    let missing = selector
+        .iter()
+        .find(|(key, value)| node.labels.get(key).is_none_or(|label| label.as_ref() != *value));
+    match missing {
+        Some((key, value)) => Err(Why::SelectorAsksForLabel { label: format!("{key}={value}").into() }),
+        None => Ok(()),
+    }
+}

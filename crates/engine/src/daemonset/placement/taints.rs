@@ -1,0 +1,47 @@
+use alloc::sync::Arc;
+
+use super::Verdict;
+use crate::daemonset::facts::{Effect, Node, Taint, Toleration, TolerationOp};
+use crate::daemonset::why::Why;
+use crate::mutant;
+
+/// Rule: an untolerated taint keeps new pods away; only `NoExecute` also sends the old ones off. `PreferNoSchedule`
+/// and effects no rule knows do nothing.
+pub(super) fn weigh(tolerations: &[Toleration], node: &Node) -> Verdict {
+    let untolerated =
+        |effect| node.taints.iter().find(|it| it.effect == effect && !tolerates(tolerations, it));
+    if let Some(taint) = untolerated(Effect::NoExecute) {
+        return Verdict::Leave(Why::TaintSendsOff { taint: Arc::new(taint.clone()) });
+    }
+    if let Some(taint) = untolerated(Effect::NoSchedule) {
+        let why = Why::TaintKeepsAway { taint: Arc::new(taint.clone()) };
+        if mutant::is("B19") {
+            return Verdict::Leave(why);
+        }
+        if mutant::is("B25") {
+            return Verdict::Run;
+        }
+        return Verdict::Keep(why);
+    }
+    Verdict::Run
+}
+
+/// Rule: a toleration fits a taint when its effect (empty: any), its key (empty: any) and its operator do.
+/// Upstream: `ToleratesTaint`.
+pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
+    tolerations.iter().any(|it| {
+        it.effect.is_none_or(|effect| effect == taint.effect)
+            && (it.key.is_empty() || it.key == taint.key)
+            && match &it.op {
+                TolerationOp::Exists => true,
+                TolerationOp::Equal(value) => *value == taint.value,
+                TolerationOp::Unknown => false,
+            }
+    })
+}
+
+/// Rule: the taints that node trouble itself puts on a node are never a reason to keep an old pod or not to count it:
+/// a revision that makes nodes not ready would excuse itself.
+pub(crate) fn is_node_trouble(taint: &Taint) -> bool {
+    matches!(taint.key.as_ref(), "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
+}

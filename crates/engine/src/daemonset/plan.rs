@@ -1,0 +1,170 @@
+//! A plan is a value, and leaves nothing to choose.
+
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::daemonset::facts::{Pod, Revision, Set, Status, Text};
+use crate::daemonset::manifest::Binding;
+pub use crate::daemonset::revision::Step;
+use crate::daemonset::why::Why;
+use crate::time::Time;
+
+/// What may be chosen by whoever runs the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Most creates and most deletes of one plan.
+    pub burst: usize,
+    /// Write the conditions `Available`, `Progressing` and `Degraded`.
+    pub conditions: bool,
+    pub binding: Binding,
+}
+
+/// Most pods one plan may create, or delete: 5,000 nodes take 20 rounds, and a bad image costs 250 pulls at once, not
+/// 5,000. Upstream: `BurstReplicas`.
+const BURST: usize = 250;
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { burst: BURST, conditions: true, binding: Binding::Scheduler }
+    }
+}
+
+/// Everything to be written for one set now, in the order of its fields.
+#[must_use = "a plan does nothing until it is carried out"]
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    pub set: Arc<Set>,
+    /// First ask the API server which pods there are: a write of ours may or may not have happened.
+    pub confirm: bool,
+    pub claims: Vec<Claim>,
+    pub steps: Vec<Step>,
+    pub relabel: Vec<(Arc<Pod>, Text)>,
+    pub delete: Vec<(Arc<Pod>, Why)>,
+    pub create: Vec<(Text, Why)>,
+    /// The revision label of the pods to create.
+    pub hash: Text,
+    pub prune: Vec<Arc<Revision>>,
+    pub status: Option<Status>,
+    pub events: Vec<Event>,
+    /// Why nothing is planned although something will have to be.
+    pub waiting: Option<Why>,
+    /// The watches have not shown our own writes for too long: list anew.
+    pub relist: bool,
+    /// Look again then, whatever happens or does not.
+    pub wake_at: Option<Time>,
+}
+
+impl Plan {
+    pub fn idle(set: Arc<Set>) -> Self {
+        Self {
+            set,
+            confirm: false,
+            claims: Vec::new(),
+            steps: Vec::new(),
+            relabel: Vec::new(),
+            delete: Vec::new(),
+            create: Vec::new(),
+            hash: Text::from(""),
+            prune: Vec::new(),
+            status: None,
+            events: Vec::new(),
+            waiting: None,
+            relist: false,
+            wake_at: None,
+        }
+    }
+
+    /// Whether there is nothing to carry out: no call, and no event to record.
+    pub fn is_idle(&self) -> bool {
+        !self.confirm
+            && self.claims.is_empty()
+            && self.steps.is_empty()
+            && self.relabel.is_empty()
+            && self.delete.is_empty()
+            && self.create.is_empty()
+            && self.prune.is_empty()
+            && self.status.is_none()
+            && self.events.is_empty()
+    }
+}
+
+/// An object that becomes the set's, or stops being so.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Claim {
+    AdoptPod(Arc<Pod>),
+    ReleasePod(Arc<Pod>),
+    AdoptRevision(Arc<Revision>),
+    ReleaseRevision(Arc<Revision>),
+}
+
+impl Claim {
+    pub fn adopts(&self) -> bool {
+        matches!(self, Self::AdoptPod(_) | Self::AdoptRevision(_))
+    }
+}
+
+/// A Kubernetes event to record on the set.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    pub warning: bool,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Event {
+    pub fn normal(reason: &'static str, message: String) -> Self {
+        Self { warning: false, reason, message }
+    }
+
+    pub fn warning(reason: &'static str, message: String) -> Self {
+        Self { warning: true, reason, message }
+    }
+}
+
+/// One line per action, as tests and `muster plan` show it.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.confirm {
+            writeln!(f, "confirm which pods there are")?;
+        }
+        for claim in &self.claims {
+            match claim {
+                Claim::AdoptPod(it) => writeln!(f, "adopt pod {}", it.key.name)?,
+                Claim::ReleasePod(it) => writeln!(f, "release pod {}", it.key.name)?,
+                Claim::AdoptRevision(it) => writeln!(f, "adopt revision {}", it.key.name)?,
+                Claim::ReleaseRevision(it) => writeln!(f, "release revision {}", it.key.name)?,
+            }
+        }
+        for step in &self.steps {
+            match step {
+                Step::Create { name, number, .. } => writeln!(f, "create revision {name} number {number}")?,
+                Step::Renumber { revision, number } => {
+                    writeln!(f, "renumber {} to {number}", revision.key.name)?
+                }
+                Step::Label { revision } => writeln!(f, "label revision {}", revision.key.name)?,
+            }
+        }
+        for (pod, hash) in &self.relabel {
+            writeln!(f, "relabel {} to {hash}", pod.key.name)?;
+        }
+        for (pod, why) in &self.delete {
+            let node = pod.target.as_deref().unwrap_or("-");
+            writeln!(f, "{node}  delete {}  {why}", pod.key.name)?;
+        }
+        for (node, why) in &self.create {
+            writeln!(f, "{node}  create  {why}")?;
+        }
+        for revision in &self.prune {
+            writeln!(f, "prune revision {}", revision.key.name)?;
+        }
+        for event in &self.events {
+            writeln!(f, "event {}: {}", event.reason, event.message)?;
+        }
+        if let Some(why) = &self.waiting {
+            writeln!(f, "wait  {why}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,64 @@
+//! A forecast for programs. The shape is documented in docs/explain.md, and only grows.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use serde_json::{Value, json};
+
+use super::{Change, Forecast};
+use crate::daemonset::explain::{on_node, strategy};
+use crate::daemonset::facts::Text;
+
+impl Forecast {
+    pub fn to_json(&self) -> Value {
+        let nodes = self.after.nodes.iter();
+        let loses: BTreeSet<&Text> = self.loses.iter().collect();
+        let lost: Vec<Value> = nodes.clone().filter(|it| loses.contains(&it.is.node)).map(on_node).collect();
+        let batches: Vec<Value> = self
+            .batches
+            .iter()
+            .map(|it| json!({"afterSeconds": it.after.as_secs(), "nodes": it.nodes}))
+            .collect();
+        let (strategy, share) = strategy(self.set.rollout);
+        let stops = self.stops.as_ref().map(|it| {
+            let waits_for = it.waits_for.iter();
+            let waits_for =
+                waits_for.map(|(why, nodes): &(_, Vec<Text>)| json!({"message": why, "nodes": nodes}));
+            json!({"left": it.left, "waitsFor": waits_for.collect::<Vec<_>>()})
+        });
+        json!({
+            "daemonSet": {"namespace": self.key.namespace, "name": self.key.name},
+            "change": change(self.change),
+            "counts": {
+                "total": self.after.node_count(),
+                "gain": self.gains.len(),
+                "lose": self.loses.len(),
+                "replace": self.replaced(),
+                "keep": self.keeps.len(),
+                "without": self.without(),
+            },
+            "gains": self.gains,
+            "loses": lost,
+            "rollout": {
+                "strategy": strategy,
+                "share": share,
+                "batches": batches,
+                "atLeastSeconds": self.at_least.as_secs(),
+                "stops": stops,
+                "waitForDelete": self.waits,
+            },
+            "after": nodes.map(on_node).collect::<Vec<_>>(),
+            "notes": self.after.notes,
+        })
+    }
+}
+
+fn change(change: Change) -> Value {
+    match change {
+        Change::Create => json!({"kind": "create"}),
+        Change::Nothing => json!({"kind": "none"}),
+        Change::NoRestart => json!({"kind": "noRestart"}),
+        Change::NewRevision { number } => json!({"kind": "newRevision", "revision": number}),
+        Change::Again { was, number } => json!({"kind": "rollback", "was": was, "revision": number}),
+    }
+}

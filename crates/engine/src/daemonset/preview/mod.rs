@@ -1,0 +1,420 @@
+//! What a changed set would do to a cluster: `muster plan`.
+//!
+//! The rules are let loose on a [`Picture`] in which the set is as it would be, and each plan of theirs is carried out
+//! in it at once: pods that are deleted are gone, pods that are made become ready where the node is ready and has room for
+//! them. So nothing is foretold by a second set of rules, and the order is the one in which a rollout would go.
+
+mod apply;
+mod json;
+mod text;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+pub use apply::{LAST_APPLIED, applied, merge_patch};
+
+use crate::daemonset::cache::{Cache, Event, State};
+use crate::daemonset::explain::{Explanation, Picture, Told, Unread};
+use crate::daemonset::facts::{
+    HASH_LABEL, Key, Kind, Labels, Phase, Pod, Revision, Rollout, Set, Text, Truth, Watched,
+};
+use crate::daemonset::plan::{Claim, Plan, Settings, Step};
+use crate::daemonset::why::Why;
+use crate::scheduler::Fitting;
+use crate::time::Time;
+
+/// What would come of a change.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Forecast {
+    pub key: Key,
+    /// The set as it would be.
+    pub set: Arc<Set>,
+    pub change: Change,
+    /// Nodes that get a pod and have none, and nodes that lose theirs.
+    pub gains: Vec<Text>,
+    pub loses: Vec<Text>,
+    /// Nodes whose pod is replaced, in the order in which that happens.
+    pub batches: Vec<Batch>,
+    /// Nodes whose pod stays as it is.
+    pub keeps: Vec<Text>,
+    /// With OnDelete: nodes whose old pod stays until somebody deletes it.
+    pub waits: Vec<Text>,
+    /// How long a rollout takes at least, for a pod must be ready so long before the next one goes.
+    pub at_least: Duration,
+    /// It would not come to its end: nodes that keep their old pod, and what it would wait for.
+    pub stops: Option<Stop>,
+    /// How all nodes would be in the end.
+    pub after: Explanation,
+}
+
+/// What a change is to the history of a set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// There is no such set yet.
+    Create,
+    /// The object would stay as it is.
+    Nothing,
+    /// Something changes that pods do not notice.
+    NoRestart,
+    NewRevision {
+        number: i64,
+    },
+    /// The template of an earlier revision, which becomes the newest again.
+    Again {
+        was: i64,
+        number: i64,
+    },
+}
+
+/// Nodes whose pods are replaced at one time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Batch {
+    /// How long after the beginning, at least.
+    pub after: Duration,
+    pub nodes: Vec<Text>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stop {
+    pub left: Vec<Text>,
+    pub waits_for: Vec<(String, Vec<Text>)>,
+}
+
+/// Looks at one set and one node at most this often for each node there is: every pod is deleted once and made once, and
+/// becomes available once.
+const LOOKS_EACH: usize = 8;
+
+impl Picture {
+    /// What would come of the set that was taken in last, if it took the place of the one before, if there was one.
+    pub fn forecast(&self, now: Time) -> Result<Forecast, Unread> {
+        let set = self.set().ok_or(Unread::NoSuchSet)?;
+        let live = self.sets.iter().rev().nth(1);
+        let pod = self.pod_of(set);
+        let fitting = pod.as_ref().map(|it| self.rooms.fitting(it));
+        let mut course = Course::new(self, set, fitting.as_ref(), now);
+        let steps = course.run();
+        course.tell(live, &steps).ok_or(Unread::NoSuchSet)
+    }
+}
+
+impl Forecast {
+    /// Rule: whether a new pod fits is asked where one comes that was not there; and where an old one gives way, only if the
+    /// new one asks for something else, or has to stand beside it.
+    pub fn looks_for_room(&self, picture: &Picture) -> BTreeSet<Text> {
+        let mut nodes: BTreeSet<Text> = self.gains.iter().cloned().collect();
+        let live = picture.sets.iter().rev().nth(1);
+        let asks = |set: &Arc<Set>| {
+            let wants = picture.pod_of(set)?.wants;
+            Some((wants.amounts.clone(), wants.ports.clone(), wants.near.clone(), wants.apart.clone()))
+        };
+        let asks_the_same = live.is_some_and(|it| asks(it) == asks(&self.set));
+        if !asks_the_same || matches!(self.set.rollout, Rollout::Surge(_)) {
+            nodes.extend(self.batches.iter().flat_map(|it| &it.nodes).cloned());
+        }
+        nodes
+    }
+}
+
+/// A rollout as it goes.
+struct Course<'a> {
+    picture: &'a Picture,
+    set: &'a Arc<Set>,
+    fitting: Option<&'a Fitting<'a>>,
+    cache: Cache,
+    /// Pods of the set by node, as they were; and the names of those that were made.
+    had: BTreeMap<Text, Vec<Arc<Pod>>>,
+    made: BTreeSet<Text>,
+    began: Time,
+    now: Time,
+    batches: Vec<Batch>,
+    resource_version: u64,
+}
+
+impl<'a> Course<'a> {
+    fn new(picture: &'a Picture, set: &'a Arc<Set>, fitting: Option<&'a Fitting<'a>>, now: Time) -> Self {
+        let had = picture.own_pods(set);
+        // A burst would cut batches short; conditions have timers that mean nothing here.
+        let desired = picture.items.get(&Kind::Nodes).map_or(0, Vec::len);
+        let budget = crate::daemonset::budget(set, i64::try_from(desired).unwrap_or(i64::MAX));
+        let settings = Settings { burst: budget.max(250), conditions: false, ..Settings::default() };
+        let cache = picture.cache(set, settings);
+        Self {
+            picture,
+            set,
+            fitting,
+            cache,
+            had,
+            made: BTreeSet::new(),
+            began: now,
+            now,
+            batches: Vec::new(),
+            resource_version: 1,
+        }
+    }
+
+    /// Carries out one plan after the other until nothing is left to do; gives what was first done to the history.
+    fn run(&mut self) -> Vec<Step> {
+        let nodes = self.picture.items.get(&Kind::Nodes).map_or(0, Vec::len) + self.had.len();
+        let mut first_steps = None;
+        let mut settled = false;
+        for _ in 0..nodes.saturating_mul(LOOKS_EACH).saturating_add(100) {
+            let Some(plan) = self.cache.look(&self.picture.key, self.now) else { break };
+            first_steps.get_or_insert_with(|| plan.steps.clone());
+            if self.carry_out(&plan) {
+                continue;
+            }
+            if !settled {
+                settled = true;
+                self.settle();
+            } else if let Some(at) = plan.wake_at.filter(|at| self.now < *at) {
+                self.now = at;
+            } else {
+                break;
+            }
+        }
+        first_steps.unwrap_or_default()
+    }
+
+    /// Whether anything was done.
+    fn carry_out(&mut self, plan: &Plan) -> bool {
+        let mut replaced: Vec<Text> = Vec::new();
+        for claim in &plan.claims {
+            self.claim(claim);
+        }
+        for step in &plan.steps {
+            self.record(step);
+        }
+        for (pod, hash) in &plan.relabel {
+            let labels = with_label(&pod.labels, HASH_LABEL, hash);
+            self.put(Watched::Pod(Arc::new(Pod { labels, ..Pod::clone(pod) })));
+        }
+        // New pods are up before the next old ones go, so that a batch is what the budget allows.
+        let fills = plan.create.iter().any(|(_, why)| !is_replacement(why));
+        for (pod, why) in &plan.delete {
+            let gives_way = matches!(
+                why,
+                Why::OutOfDate
+                    | Why::OutOfDateAndNotReady
+                    | Why::TolerationDropped { .. }
+                    | Why::NodeInTrouble { .. }
+            );
+            if gives_way && fills {
+                continue;
+            }
+            replaced.extend(pod.target.clone().filter(|_| gives_way));
+            self.drop(pod);
+        }
+        for (node, why) in &plan.create {
+            if is_replacement(why) && fills {
+                continue;
+            }
+            if is_replacement(why) {
+                replaced.push(node.clone());
+            }
+            self.create(node, &plan.hash);
+        }
+        if !replaced.is_empty() {
+            self.batches.push(Batch { after: self.now.since(self.began), nodes: replaced });
+        }
+        !plan.claims.is_empty()
+            || !plan.steps.is_empty()
+            || !plan.relabel.is_empty()
+            || !plan.delete.is_empty()
+            || !plan.create.is_empty()
+    }
+
+    fn claim(&mut self, claim: &Claim) {
+        let owner = Some(self.set.uid.clone());
+        match claim {
+            Claim::AdoptPod(it) => {
+                // Its node gains nothing: it has a pod already, which only had no owner.
+                if let Some(node) = &it.target {
+                    self.had.entry(node.clone()).or_default().push(it.clone());
+                }
+                self.put(Watched::Pod(Arc::new(Pod { owner, ..Pod::clone(it) })));
+            }
+            Claim::ReleasePod(it) => self.drop(it),
+            Claim::AdoptRevision(it) => {
+                self.put(Watched::Revision(Arc::new(Revision { owner, ..Revision::clone(it) })));
+            }
+            Claim::ReleaseRevision(it) => self.gone(Kind::Revisions, it.key.clone()),
+        }
+    }
+
+    fn record(&mut self, step: &Step) {
+        let revision = match step {
+            Step::Create { name, hash, number } => Revision {
+                key: Key::new(self.picture.key.namespace.clone(), name.clone()),
+                uid: name.clone(),
+                resource_version: 0,
+                owner: Some(self.set.uid.clone()),
+                labels: with_label(&self.set.template.labels, HASH_LABEL, hash),
+                number: *number,
+                data: self.set.template.data.clone(),
+                meaning: Some(self.set.template.meaning),
+                template_generation: self.set.template_generation,
+                created: self.now,
+                deleting: false,
+            },
+            Step::Renumber { revision, number } => Revision { number: *number, ..Revision::clone(revision) },
+            Step::Label { revision } => {
+                let labels = with_label(&revision.labels, HASH_LABEL, &revision.key.name);
+                Revision { labels, ..Revision::clone(revision) }
+            }
+        };
+        self.put(Watched::Revision(Arc::new(revision)));
+    }
+
+    /// Rule: a new pod is taken to become ready where its node is ready and the scheduler would let it in; else it stays as
+    /// it is, and a rollout waits for it.
+    fn create(&mut self, node: &Text, hash: &Text) {
+        let here = self.cache.pods_on(&self.picture.key, node);
+        let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
+        let without: BTreeSet<Key> =
+            self.had.get(node).into_iter().flatten().filter(left).map(|it| it.key.clone()).collect();
+        let has_room = self.fitting.and_then(|it| it.obstacle(node, &without)).is_none();
+        let is_ready = self.cache.node_of(node).is_some_and(|it| it.ready.status == Truth::True);
+        self.resource_version += 1;
+        let name: Text = format!("{} (new {})", self.picture.key.name, self.resource_version).into();
+        self.made.insert(name.clone());
+        let pod = Pod {
+            key: Key::new(self.picture.key.namespace.clone(), name.clone()),
+            uid: name,
+            resource_version: 0,
+            owner: Some(self.set.uid.clone()),
+            labels: with_label(&self.set.template.labels, HASH_LABEL, hash),
+            target: Some(node.clone()),
+            bound: has_room,
+            created: self.now,
+            deleting: false,
+            phase: if has_room && is_ready { Phase::Running } else { Phase::Pending },
+            ready_since: (has_room && is_ready).then_some(self.now),
+            trouble: (!has_room).then(|| "Unschedulable".into()),
+            tolerations: self.set.template.tolerations.clone(),
+        };
+        self.put(Watched::Pod(Arc::new(pod)));
+    }
+
+    /// Rule: what is under way already comes to its end: pods that are leaving are gone, and those that are starting, with
+    /// nothing wrong, become ready.
+    fn settle(&mut self) {
+        let nodes: Vec<Text> = self.had.keys().cloned().collect();
+        for node in nodes {
+            let is_ready = self.cache.node_of(&node).is_some_and(|it| it.ready.status == Truth::True);
+            for pod in self.cache.pods_on(&self.picture.key, &node).to_vec() {
+                if pod.deleting {
+                    self.drop(&pod);
+                } else if is_ready && pod.live() && pod.ready_since.is_none() && pod.trouble.is_none() {
+                    let ready_since = Some(self.now);
+                    let (bound, phase) = (true, Phase::Running);
+                    self.put(Watched::Pod(Arc::new(Pod { ready_since, bound, phase, ..Pod::clone(&pod) })));
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, mut watched: Watched) {
+        self.resource_version += 1;
+        match &mut watched {
+            Watched::Pod(it) => Arc::make_mut(it).resource_version = self.resource_version,
+            Watched::Revision(it) => Arc::make_mut(it).resource_version = self.resource_version,
+            _ => {}
+        }
+        self.cache.apply(Event::Watched(watched));
+    }
+
+    fn drop(&mut self, pod: &Pod) {
+        self.gone(Kind::Pods, pod.key.clone());
+    }
+
+    fn gone(&mut self, kind: Kind, key: Key) {
+        self.resource_version += 1;
+        let resource_version = self.resource_version;
+        self.cache.apply(Event::Watched(Watched::Gone { kind, key, resource_version }));
+    }
+
+    fn tell(self, live: Option<&Arc<Set>>, steps: &[Step]) -> Option<Forecast> {
+        let told = Told::NotKnown(String::new());
+        let mut after = self.picture.found(&self.cache, told, self.picture.notes.clone(), self.now)?;
+        for node in &mut after.nodes {
+            node.is.pod = node.is.pod.take().filter(|it| !self.made.contains(it));
+        }
+        let is_there = |it: &&Arc<Pod>| it.live();
+        let (mut gains, mut loses, mut keeps) = (Vec::new(), Vec::new(), Vec::new());
+        for node in after.nodes.iter().filter(|it| it.is.state != State::Gone) {
+            let name = &node.is.node;
+            let before: Vec<&Arc<Pod>> = self.had.get(name).into_iter().flatten().filter(is_there).collect();
+            let now: Vec<&Arc<Pod>> =
+                self.cache.pods_on(&self.picture.key, name).iter().filter(is_there).collect();
+            let stays = before.iter().any(|it| now.iter().any(|now| now.uid == it.uid));
+            match (before.is_empty(), now.is_empty()) {
+                (true, false) => gains.push(name.clone()),
+                (false, true) => loses.push(name.clone()),
+                (false, false) if stays => keeps.push(name.clone()),
+                _ => {}
+            }
+        }
+        let mut batches = self.batches;
+        let others: BTreeSet<&Text> = gains.iter().chain(&loses).collect();
+        for batch in &mut batches {
+            batch.nodes.retain(|it| !others.contains(it));
+        }
+        batches.retain(|it| !it.nodes.is_empty());
+        let is_old = |it: &&crate::daemonset::explain::OnNode| it.is.state == State::Outdated;
+        let left: Vec<Text> = after.nodes.iter().filter(is_old).map(|it| it.is.node.clone()).collect();
+        let on_delete = self.set.rollout == Rollout::OnDelete;
+        let stops = (!after.rollout.complete && !on_delete && !after.waits_for().is_empty())
+            .then(|| Stop { left: left.clone(), waits_for: owned(after.waits_for()) });
+        Some(Forecast {
+            key: self.picture.key.clone(),
+            set: self.set.clone(),
+            change: change(live, self.set, steps),
+            gains,
+            loses,
+            at_least: batches.last().map_or(Duration::ZERO, |it| it.after + self.set.min_ready),
+            batches,
+            keeps,
+            waits: if on_delete { left } else { Vec::new() },
+            stops,
+            after,
+        })
+    }
+}
+
+fn is_replacement(why: &Why) -> bool {
+    matches!(why, Why::OutOfDate | Why::OutOfDateAndNotReady)
+}
+
+fn owned(waits_for: Vec<(&str, Vec<&Text>)>) -> Vec<(String, Vec<Text>)> {
+    waits_for.into_iter().map(|(why, nodes)| (why.into(), nodes.into_iter().cloned().collect())).collect()
+}
+
+/// Rule: a change is a new revision where the template means something new; an earlier one again where its template
+/// comes back; and else it restarts nothing.
+fn change(live: Option<&Arc<Set>>, set: &Set, steps: &[Step]) -> Change {
+    let Some(live) = live else { return Change::Create };
+    if live.generation == set.generation && live.template == set.template {
+        return Change::Nothing;
+    }
+    if live.template.meaning == set.template.meaning {
+        return Change::NoRestart;
+    }
+    let step = steps.iter().find_map(|step| match step {
+        Step::Create { number, .. } => Some(Change::NewRevision { number: *number }),
+        Step::Renumber { revision, number } => Some(Change::Again { was: revision.number, number: *number }),
+        Step::Label { .. } => None,
+    });
+    step.unwrap_or(Change::NoRestart)
+}
+
+fn with_label(labels: &Labels, key: &str, value: &Text) -> Labels {
+    let others = labels.iter().filter(|(it, _)| *it != key).map(|(key, value)| (key.into(), value.into()));
+    Labels::new(others.chain([(key.into(), value.clone())]).collect())
+}
+
+#[cfg(test)]
+mod tests;

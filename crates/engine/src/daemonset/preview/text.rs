@@ -1,0 +1,148 @@
+//! A forecast for people, in 80 columns.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::{Change, Forecast};
+use crate::daemonset::explain::{State, counted, labelled, names, span, wrapped};
+use crate::daemonset::facts::{Rollout, Text};
+
+/// How many batches are told.
+const BATCHES_MAX: usize = 8;
+
+/// How many nodes are named.
+const NAMES_MAX: usize = 5;
+
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        wrapped(f, 0, &format!("DaemonSet {}: {}", self.key, self.change))?;
+        wrapped(f, 0, &self.counts())?;
+        f.write_str("\n")?;
+        let loses: BTreeSet<&Text> = self.loses.iter().collect();
+        let all = |nodes: &[Text]| names(nodes.iter().map(Text::as_ref), NAMES_MAX);
+        if !self.gains.is_empty() {
+            labelled(f, "gains", &[all(&self.gains)])?;
+        }
+        labelled(f, "loses", &self.reasons(|node, _| loses.contains(node)))?;
+        if !self.batches.is_empty() {
+            labelled(f, "replaces", &self.order())?;
+        }
+        if !self.waits.is_empty() {
+            let nodes = counted(self.waits.len(), "node");
+            let words = format!("OnDelete: {nodes} until somebody deletes the old pod: {}", all(&self.waits));
+            labelled(f, "waits", &[words])?;
+        }
+        if let Some(stops) = &self.stops {
+            let mut words = Vec::new();
+            if !stops.left.is_empty() {
+                let nodes = counted(stops.left.len(), "node");
+                words.push(format!("with the old pod on {nodes}: {}", all(&stops.left)));
+            }
+            for (why, nodes) in &stops.waits_for {
+                let waits = if stops.left.is_empty() { "for" } else { "waits for" };
+                words.push(format!("{waits} {}: {why}: {}", counted(nodes.len(), "node"), all(nodes)));
+            }
+            labelled(f, if stops.left.is_empty() { "waits" } else { "stops" }, &words)?;
+        }
+        labelled(f, "without", &self.reasons(|node, state| is_without(state) && !loses.contains(node)))?;
+        for note in &self.after.notes {
+            labelled(f, "note", core::slice::from_ref(note))?;
+        }
+        let words =
+            "Nothing was changed. It will go so if each new pod becomes available, and nothing else happens.";
+        f.write_str("\n")?;
+        wrapped(f, 0, words)
+    }
+}
+
+fn is_without(state: State) -> bool {
+    matches!(state, State::Excluded | State::Missing)
+}
+
+impl Forecast {
+    /// How many nodes get a new pod for their old one.
+    pub fn replaced(&self) -> usize {
+        let keeps: BTreeSet<&Text> = self.keeps.iter().collect();
+        self.batches.iter().flat_map(|it| &it.nodes).filter(|it| !keeps.contains(it)).count()
+    }
+
+    /// Nodes that have no pod and get none.
+    pub fn without(&self) -> usize {
+        let without = self.after.nodes.iter().filter(|it| is_without(it.is.state)).count();
+        without.saturating_sub(self.loses.len())
+    }
+
+    fn counts(&self) -> String {
+        format!(
+            "{}: {} gain a pod, {} lose it, {} get a new one, {} keep theirs, {} without",
+            counted(self.after.node_count(), "node"),
+            self.gains.len(),
+            self.loses.len(),
+            self.replaced(),
+            self.keeps.len(),
+            self.without()
+        )
+    }
+
+    /// `3 nodes: taint gpu=yes:NoSchedule is not tolerated: n1, n2, n3`, for those that are asked for.
+    fn reasons(&self, is_asked: impl Fn(&Text, State) -> bool) -> Vec<String> {
+        let groups = self.after.groups().into_iter().filter_map(|group| {
+            let nodes = group.nodes.iter().map(|it| &it.is.node).filter(|it| is_asked(it, group.state));
+            let nodes: Vec<&str> = nodes.map(Text::as_ref).collect();
+            let count = counted(nodes.len(), "node");
+            (!nodes.is_empty()).then(|| format!("{count}: {}: {}", group.message, names(nodes, NAMES_MAX)))
+        });
+        groups.collect()
+    }
+
+    fn order(&self) -> Vec<String> {
+        let (strategy, share) = crate::daemonset::explain::strategy(self.set.rollout);
+        let within = match (self.set.rollout, share) {
+            (Rollout::OnDelete, _) | (_, None) => String::new(),
+            (_, Some(share)) => format!(", {strategy} {share}"),
+        };
+        let takes = if self.at_least.is_zero() {
+            String::new()
+        } else {
+            format!(", minReadySeconds {}: {} at least", self.set.min_ready.as_secs(), span(self.at_least))
+        };
+        let batches = match self.batches.len() {
+            1 => "1 batch".to_string(),
+            count => format!("{count} batches"),
+        };
+        let mut words = Vec::new();
+        let nodes = self.batches.iter().map(|it| it.nodes.len()).sum();
+        words.push(format!("{} in {batches}{within}{takes}", counted(nodes, "node")));
+        let width = self.batches.len().to_string().len();
+        for (at, batch) in (1..).zip(&self.batches).take(BATCHES_MAX) {
+            let nodes = names(batch.nodes.iter().map(Text::as_ref), NAMES_MAX);
+            let count = match batch.nodes.len() {
+                count if count <= NAMES_MAX + 1 => String::new(),
+                count => format!("{count} nodes: "),
+            };
+            words.push(format!("{at:width$}. {count}{nodes}"));
+        }
+        let more = self.batches.len().saturating_sub(BATCHES_MAX);
+        if 0 < more {
+            words.push(format!("and {more} more"));
+        }
+        words
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create => f.write_str("new"),
+            Self::Nothing => f.write_str("nothing changes"),
+            Self::NoRestart => f.write_str("a change that replaces no pod by itself"),
+            Self::NewRevision { number } => write!(f, "a new revision, number {number}"),
+            Self::Again { was, number } => {
+                write!(f, "revision {was} again, which becomes number {number}")
+            }
+        }
+    }
+}

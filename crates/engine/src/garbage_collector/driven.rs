@@ -1,0 +1,73 @@
+//! The graph as one loop among others.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{Call, Event, Graph, Object, Outcome, Raw, request};
+use crate::controller::{self, Fact, Look, Loop, Next, Request, Watch};
+use crate::daemonset::execution::Refusal;
+use crate::daemonset::facts::{Key, Malformed, Shared, Text};
+use crate::time::Time;
+
+impl Fact for Object {
+    fn key(&self) -> Key {
+        self.key.clone()
+    }
+
+    fn resource_version(&self) -> u64 {
+        self.resource_version
+    }
+}
+
+impl Loop for Graph {
+    type Fact = Object;
+    /// A UID.
+    type Key = Text;
+    type Call = Call;
+
+    fn watches(&self) -> Vec<Watch> {
+        let watch = |it: &Arc<_>| Watch { metadata_only: !Raw::is_read_whole(it), resource: it.clone() };
+        self.watched.iter().map(watch).collect()
+    }
+
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Shared) -> Result<Object, Malformed> {
+        let raw: Raw = serde_json::from_slice(object)
+            .map_err(|source| Malformed::new(&watch.resource.plural, source))?;
+        Ok(raw.object(&watch.resource, shared))
+    }
+
+    fn apply(&mut self, event: controller::Event<Object>, _: Time) -> Vec<Text> {
+        let event = match event {
+            controller::Event::Listed { kind, facts } => {
+                Event::Listed { resource: self.watched[kind].clone(), objects: facts }
+            }
+            controller::Event::Put { fact, .. } => Event::Put(fact),
+            controller::Event::Gone { fact, .. } => Event::Gone { uid: fact.uid },
+        };
+        Graph::apply(self, event).into_iter().collect()
+    }
+
+    fn look(&mut self, uid: &Text, now: Time) -> Look<Call> {
+        let look = Graph::look(self, uid, now);
+        Look { calls: look.calls, wake_at: look.wake_at, ..Look::default() }
+    }
+
+    fn request(call: &Call) -> Request {
+        request(call)
+    }
+
+    fn done(&mut self, call: &Call, outcome: controller::Outcome, now: Time) -> Next<Text> {
+        let outcome = match (outcome, call) {
+            (controller::Outcome::Refused(refusal), _) => Outcome::Refused(refusal),
+            (controller::Outcome::Done(answer), Call::Read(it)) => {
+                match serde_json::from_slice::<Raw>(&answer) {
+                    Ok(raw) => Outcome::Found(raw.object(&it.resource, &mut Shared::default())),
+                    Err(_) => Outcome::Refused(Refusal::NoAnswer),
+                }
+            }
+            (controller::Outcome::Done(_), _) => Outcome::Done,
+        };
+        let keys: Vec<Text> = Graph::done(self, call, outcome, now).into_iter().collect();
+        keys.into()
+    }
+}

@@ -1,0 +1,17 @@
+//! The rules of the node agent: pods on one node, and the node itself.
+//!
+//! - [`pod`]: the life of one pod: admission, containers, probes, restarts, status, termination;
+//! - [`eviction`]: which pods a node under pressure evicts, and in which order;
+//! - [`image_gc`]: which unused images are removed;
+//! - [`node_status`]: the conditions, capacity and allocatable resources that a node reports;
+//! - [`static_pod`]: pods from files on the node, and their mirror pods;
+//! - [`downward_api`]: fields of a pod as environment variables and files;
+//! - [`cluster_identity`]: whether the API server belongs to the cluster that the node joined.
+
+pub mod cluster_identity;
+pub mod downward_api;
+pub mod eviction;
+pub mod image_gc;
+pub mod node_status;
+pub mod pod;
+pub mod static_pod;

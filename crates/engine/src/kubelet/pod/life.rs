@@ -1,0 +1,199 @@
+//! A container that runs: its hook, its probes, and whether it must go.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString as _};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{Container, Deed, Outcome, Pod, ProbeKind, Seen, State};
+use crate::daemonset::facts::Text;
+use crate::mutant;
+use crate::time::Time;
+
+/// What is known of one container of the runtime. Nothing of it is true of the next one.
+#[derive(Clone, Debug)]
+pub(super) struct Life {
+    name: Text,
+    since: Time,
+    pub hook: Hook,
+    probes: BTreeMap<ProbeKind, Probing>,
+    /// It must go, and what is said of it.
+    pub kill: Option<Kill>,
+    /// It is being ended, and by then.
+    pub stop_by: Option<Time>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Kill {
+    pub message: String,
+    /// `None`: the pod's own.
+    pub grace: Option<Duration>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Hook {
+    Due,
+    Done,
+    Failed,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Probing {
+    next: Option<Time>,
+    last: Option<bool>,
+    /// How often in a row it was so.
+    run: u32,
+    /// What it says once there were enough of them.
+    verdict: Option<bool>,
+}
+
+impl Life {
+    pub(super) fn new(name: &Text, since: Time, hook: Hook) -> Self {
+        Self { name: name.clone(), since, hook, probes: BTreeMap::new(), kill: None, stop_by: None }
+    }
+
+    fn verdict(&self, kind: ProbeKind) -> Option<bool> {
+        self.probes.get(&kind).and_then(|it| it.verdict)
+    }
+}
+
+impl Pod {
+    /// Lives follow what the runtime has.
+    pub(super) fn follow(&mut self, seen: &Seen, _: Time) {
+        self.lives.retain(|id, _| seen.containers.iter().any(|it| it.id == *id));
+        for container in &seen.containers {
+            let track = self.tracks.entry(container.name.clone()).or_default();
+            track.attempt = track.attempt.max(Some(container.attempt));
+            let State::Running { since } = container.state else { continue };
+            if let Some(life) = self.lives.get_mut(&container.id) {
+                life.since = since;
+            } else if !self.is_starting(&container.name) && !mutant::is("P02") {
+                let life = self.adopted(container, since);
+                self.lives.insert(container.id.clone(), life);
+            }
+        }
+    }
+
+    fn is_starting(&self, name: &Text) -> bool {
+        self.is_under_way(|it| matches!(it, Deed::Start { container, .. } if container == name))
+    }
+
+    /// Rule: a container that ran before we came is as ready as it was said to be, until a probe says otherwise.
+    fn adopted(&self, container: &Container, since: Time) -> Life {
+        let mut life = Life::new(&container.name, since, Hook::Done);
+        let known = self.known(&container.name);
+        if known["containerID"].as_str() == Some(&*self.full_id(&container.id)) {
+            for (kind, field) in [(ProbeKind::Startup, "started"), (ProbeKind::Readiness, "ready")] {
+                let verdict = (known[field] == true).then_some(true);
+                life.probes.insert(kind, Probing { verdict, ..Probing::default() });
+            }
+        }
+        life
+    }
+
+    /// Runs hooks and probes of all that runs.
+    pub(super) fn tend(&mut self, now: Time) {
+        let running = self.seen.iter().flat_map(|it| &it.containers);
+        let running = running.filter(|it| matches!(it.state, State::Running { .. }));
+        let running: Vec<(Text, Text)> = running.map(|it| (it.id.clone(), it.name.clone())).collect();
+        for (id, name) in running {
+            let Some(life) = self.lives.get(&id) else { continue };
+            if life.hook == Hook::Due && life.stop_by.is_none() {
+                self.give(Deed::PostStart { container: name.clone(), id: id.clone() }, now);
+                continue;
+            }
+            for kind in ProbeKind::ALL {
+                self.probe(&id, &name, kind, now);
+            }
+        }
+    }
+
+    /// Rule: the startup probe goes first and holds the others back until it has passed; what is being ended is only asked
+    /// whether it is still ready.
+    fn probe(&mut self, id: &Text, name: &Text, kind: ProbeKind, now: Time) {
+        let Some(probe) = self.object.spec.find(name).and_then(|it| it.probe(kind)).cloned() else { return };
+        let is_started = self.is_started(id);
+        let is_ending = self.is_ending();
+        let Some(life) = self.lives.get_mut(id) else { return };
+        let is_due = match kind {
+            ProbeKind::Startup => !is_started,
+            ProbeKind::Liveness | ProbeKind::Readiness => is_started,
+        };
+        let is_leaving = life.kill.is_some() || life.stop_by.is_some() || is_ending;
+        if !is_due || (is_leaving && !(is_ending && kind == ProbeKind::Readiness)) {
+            return;
+        }
+        let first = (life.since + probe.initial_delay).max(life.since);
+        let probing = life.probes.entry(kind).or_default();
+        let next = probing.next.unwrap_or(first);
+        if now < next {
+            return self.wake(next);
+        }
+        let deed = Deed::Probe { container: name.clone(), id: id.clone(), probe: kind };
+        if self.under_way.contains(&deed) {
+            return;
+        }
+        probing.next = Some(now + probe.period);
+        self.give(deed, now);
+    }
+
+    pub(super) fn probed(&mut self, name: &Text, id: &Text, kind: ProbeKind, outcome: Outcome, _: Time) {
+        let (passed, message) = match outcome {
+            Outcome::Probed { passed, message } => (passed, message),
+            // Nothing is known of the container: only that somebody should look at its probe.
+            Outcome::Failed { message, .. } => {
+                let message =
+                    format!("{} probe errored and resulted in unknown state: {message}", kind.as_str());
+                return self.warn("Unhealthy", message);
+            }
+            _ => return,
+        };
+        let Some(container) = self.object.spec.find(name) else { return };
+        let Some(probe) = container.probe(kind).cloned() else { return };
+        let restarts = container.restart != super::Restart::Never;
+        let Some(life) = self.lives.get_mut(id) else { return };
+        let probing = life.probes.entry(kind).or_default();
+        probing.run = if probing.last == Some(passed) { probing.run.saturating_add(1) } else { 1 };
+        probing.last = Some(passed);
+        let enough = if passed { probe.successes_min } else { probe.failures_max };
+        if enough <= probing.run {
+            probing.verdict = Some(passed);
+            if !passed && kind != ProbeKind::Readiness && life.kill.is_none() {
+                let failed = kind.as_str().to_lowercase();
+                let then = if restarts { ", will be restarted" } else { "" };
+                let message = format!("Container {name} failed {failed} probe{then}");
+                life.kill = Some(Kill { message, grace: probe.grace });
+            }
+        }
+        match passed {
+            false => self.warn("Unhealthy", format!("{} probe failed: {message}", kind.as_str())),
+            true if message.is_empty() => {}
+            true => self.warn("ProbeWarning", format!("{} probe warning: {message}", kind.as_str())),
+        }
+    }
+
+    pub(super) fn post_started(&mut self, name: &Text, id: &Text, failure: Option<Text>, _: Time) {
+        let Some(life) = self.lives.get_mut(id) else { return };
+        life.hook = if failure.is_none() { Hook::Done } else { Hook::Failed };
+        let Some(message) = failure else { return };
+        life.kill = Some(Kill { message: "FailedPostStartHook".to_string(), grace: None });
+        self.tracks.entry(name.clone()).or_default().waiting =
+            Some(("PostStartHookError".into(), message.clone()));
+        self.warn("FailedPostStartHook", format!("PostStartHook failed: {message}"));
+    }
+
+    /// Whether a running container has begun in earnest: its hook is through, and its startup probe if it has one.
+    pub(super) fn is_started(&self, id: &Text) -> bool {
+        let Some(life) = self.lives.get(id) else { return false };
+        let has_probe = self.object.spec.find(&life.name).is_some_and(|it| it.startup.is_some());
+        life.hook == Hook::Done && (!has_probe || life.verdict(ProbeKind::Startup) == Some(true))
+    }
+
+    /// Rule: a container is ready once it has started and its readiness probe has passed, if it has one.
+    pub(super) fn is_ready(&self, id: &Text) -> bool {
+        let Some(life) = self.lives.get(id) else { return false };
+        let has_probe = self.object.spec.find(&life.name).is_some_and(|it| it.readiness.is_some());
+        self.is_started(id) && (!has_probe || life.verdict(ProbeKind::Readiness) == Some(true))
+    }
+}

@@ -1,0 +1,337 @@
+//! What a pod's object says, as far as its node decides by it.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::daemonset::facts::{Key, Malformed, Text};
+use crate::time::Time;
+
+/// A pod's object: what it is called, what is to run, and what the API server was last told.
+#[derive(Clone, Debug)]
+pub(super) struct Object {
+    pub key: Key,
+    pub uid: Text,
+    pub resource_version: u64,
+    pub generation: i64,
+    /// Comes from a manifest on the node and not from the API server.
+    pub is_static: bool,
+    /// It is to end, within this time from when that was first seen.
+    pub deletion_grace: Option<Duration>,
+    pub spec: Spec,
+    pub status: Value,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Spec {
+    pub restart: Restart,
+    pub grace: Duration,
+    pub deadline: Option<Duration>,
+    pub on_host_network: bool,
+    pub gates: Vec<Text>,
+    pub init: Vec<Container>,
+    pub main: Vec<Container>,
+    pub ephemeral: Vec<Container>,
+}
+
+/// Whether what ended is begun again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum Restart {
+    #[default]
+    Always,
+    OnFailure,
+    Never,
+}
+
+/// What a container is in its pod.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Role {
+    /// Runs to its end before the next begins.
+    Init,
+    /// Begins as one of the init containers, and stays.
+    Sidecar,
+    Main,
+    /// Added while the pod runs, to look into it.
+    Ephemeral,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Container {
+    pub name: Text,
+    pub image: Text,
+    pub pull: Pull,
+    pub role: Role,
+    pub restart: Restart,
+    pub has_post_start: bool,
+    pub has_pre_stop: bool,
+    pub startup: Option<Probe>,
+    pub liveness: Option<Probe>,
+    pub readiness: Option<Probe>,
+    /// As the status repeats them.
+    pub resources: Value,
+    pub mounts: Vec<Value>,
+}
+
+impl Container {
+    pub(super) fn probe(&self, kind: super::ProbeKind) -> Option<&Probe> {
+        match kind {
+            super::ProbeKind::Startup => self.startup.as_ref(),
+            super::ProbeKind::Liveness => self.liveness.as_ref(),
+            super::ProbeKind::Readiness => self.readiness.as_ref(),
+        }
+    }
+
+    /// What a running container was made from: another image makes it another container.
+    pub(super) fn hash(&self) -> Text {
+        const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+        const PRIME: u64 = 0x0100_0000_01b3;
+        let bytes = self.name.bytes().chain([0]).chain(self.image.bytes());
+        let hash = bytes.fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+        format!("{hash:016x}").into()
+    }
+}
+
+/// When an image is fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pull {
+    Always,
+    IfAbsent,
+    Never,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Probe {
+    pub initial_delay: Duration,
+    pub period: Duration,
+    pub failures_max: u32,
+    pub successes_min: u32,
+    /// Given to a container that this probe ends, in place of the pod's.
+    pub grace: Option<Duration>,
+}
+
+impl Object {
+    pub(super) fn read(json: &[u8]) -> Result<Self, Malformed> {
+        let wire: Wire = serde_json::from_slice(json).map_err(|it| Malformed::new("pods", it))?;
+        let Wire { metadata, spec, status } = wire;
+        let source = metadata.annotations.get(crate::kubelet::static_pod::SOURCE).map(String::as_str);
+        let grace = seconds(spec.termination_grace_period_seconds.unwrap_or(30));
+        let deletion = metadata.deletion_timestamp.is_some();
+        let deletion_grace = metadata.deletion_grace_period_seconds.map_or(grace, seconds);
+        let restart = restart(spec.restart_policy.as_deref());
+        let role = |it: &WireContainer| match it.restart_policy.as_deref() {
+            Some("Always") => Role::Sidecar,
+            _ => Role::Init,
+        };
+        let init = spec.init_containers.into_iter().map(|it| {
+            let role = role(&it);
+            it.container(role, if role == Role::Sidecar { Restart::Always } else { once(restart) })
+        });
+        Ok(Self {
+            key: Key::new(metadata.namespace.unwrap_or_else(|| "default".into()), metadata.name),
+            uid: metadata.uid.into(),
+            resource_version: metadata.resource_version.and_then(|it| it.parse().ok()).unwrap_or(0),
+            generation: metadata.generation.unwrap_or(0),
+            is_static: source.is_some_and(|it| it != "api"),
+            deletion_grace: deletion.then_some(deletion_grace),
+            spec: Spec {
+                restart,
+                grace,
+                deadline: spec.active_deadline_seconds.map(seconds),
+                on_host_network: spec.host_network.unwrap_or(false),
+                gates: spec.readiness_gates.into_iter().map(|it| it.condition_type.into()).collect(),
+                init: init.collect(),
+                main: spec.containers.into_iter().map(|it| it.container(Role::Main, restart)).collect(),
+                ephemeral: spec
+                    .ephemeral_containers
+                    .into_iter()
+                    .map(|it| it.container(Role::Ephemeral, Restart::Never))
+                    .collect(),
+            },
+            status: status.unwrap_or(Value::Null),
+        })
+    }
+}
+
+impl Spec {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Container> {
+        self.init.iter().chain(&self.main).chain(&self.ephemeral)
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<&Container> {
+        self.all().find(|it| *it.name == *name)
+    }
+
+    pub(super) fn sidecars(&self) -> impl DoubleEndedIterator<Item = &Container> {
+        self.init.iter().filter(|it| it.role == Role::Sidecar)
+    }
+}
+
+/// Rule: an init container that has run to its end is not begun again, whatever the pod's policy; one that failed is,
+/// unless the policy is Never.
+fn once(restart: Restart) -> Restart {
+    if restart == Restart::Never { Restart::Never } else { Restart::OnFailure }
+}
+
+fn restart(policy: Option<&str>) -> Restart {
+    match policy {
+        Some("OnFailure") => Restart::OnFailure,
+        Some("Never") => Restart::Never,
+        _ => Restart::Always,
+    }
+}
+
+fn seconds(count: i64) -> Duration {
+    Duration::from_secs(u64::try_from(count).unwrap_or(0))
+}
+
+/// Rule: where no policy is set, an image that may change under its name is always fetched: one without a tag, or with
+/// `latest`.
+fn pull(policy: Option<&str>, image: &str) -> Pull {
+    match policy {
+        Some("Always") => Pull::Always,
+        Some("Never") => Pull::Never,
+        Some("IfNotPresent") => Pull::IfAbsent,
+        _ => {
+            let last = image.rsplit('/').next().unwrap_or(image);
+            let moves = !last.contains('@') && (!last.contains(':') || last.ends_with(":latest"));
+            if moves { Pull::Always } else { Pull::IfAbsent }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    #[serde(default)]
+    metadata: WireMetadata,
+    #[serde(default)]
+    spec: WireSpec,
+    #[serde(default)]
+    status: Option<Value>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireMetadata {
+    name: String,
+    namespace: Option<String>,
+    uid: String,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    #[serde(deserialize_with = "or_default")]
+    annotations: BTreeMap<String, String>,
+    deletion_timestamp: Option<String>,
+    deletion_grace_period_seconds: Option<i64>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireSpec {
+    restart_policy: Option<String>,
+    termination_grace_period_seconds: Option<i64>,
+    active_deadline_seconds: Option<i64>,
+    host_network: Option<bool>,
+    #[serde(deserialize_with = "or_default")]
+    readiness_gates: Vec<WireGate>,
+    #[serde(deserialize_with = "or_default")]
+    init_containers: Vec<WireContainer>,
+    #[serde(deserialize_with = "or_default")]
+    containers: Vec<WireContainer>,
+    #[serde(deserialize_with = "or_default")]
+    ephemeral_containers: Vec<WireContainer>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireGate {
+    #[serde(default)]
+    condition_type: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireContainer {
+    name: String,
+    image: Option<String>,
+    image_pull_policy: Option<String>,
+    restart_policy: Option<String>,
+    resources: Option<Value>,
+    #[serde(deserialize_with = "or_default")]
+    volume_mounts: Vec<Value>,
+    lifecycle: Option<WireLifecycle>,
+    startup_probe: Option<WireProbe>,
+    liveness_probe: Option<WireProbe>,
+    readiness_probe: Option<WireProbe>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireLifecycle {
+    post_start: Option<Value>,
+    pre_stop: Option<Value>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct WireProbe {
+    initial_delay_seconds: Option<i64>,
+    period_seconds: Option<i64>,
+    failure_threshold: Option<i64>,
+    success_threshold: Option<i64>,
+    termination_grace_period_seconds: Option<i64>,
+}
+
+impl WireContainer {
+    fn container(self, role: Role, restart: Restart) -> Container {
+        let image = self.image.unwrap_or_default();
+        // Init containers that end have no probes, and those that only look have neither probes nor hooks.
+        let is_probed = matches!(role, Role::Main | Role::Sidecar);
+        let probe = |it: Option<WireProbe>| it.filter(|_| is_probed).map(WireProbe::probe);
+        let lifecycle = self.lifecycle.filter(|_| is_probed).unwrap_or_default();
+        Container {
+            name: self.name.into(),
+            pull: pull(self.image_pull_policy.as_deref(), &image),
+            image: image.into(),
+            role,
+            restart,
+            has_post_start: lifecycle.post_start.is_some_and(|it| !it.is_null()),
+            has_pre_stop: lifecycle.pre_stop.is_some_and(|it| !it.is_null()),
+            startup: probe(self.startup_probe),
+            liveness: probe(self.liveness_probe),
+            readiness: probe(self.readiness_probe),
+            resources: self.resources.unwrap_or(Value::Null),
+            mounts: self.volume_mounts,
+        }
+    }
+}
+
+impl WireProbe {
+    fn probe(self) -> Probe {
+        let count = |it: Option<i64>, or: u32| it.and_then(|it| u32::try_from(it).ok()).unwrap_or(or).max(1);
+        Probe {
+            initial_delay: seconds(self.initial_delay_seconds.unwrap_or(0)),
+            period: seconds(self.period_seconds.unwrap_or(10)).max(Duration::from_secs(1)),
+            failures_max: count(self.failure_threshold, 3),
+            successes_min: count(self.success_threshold, 1),
+            grace: self.termination_grace_period_seconds.map(seconds),
+        }
+    }
+}
+
+/// `null` counts as nothing.
+fn or_default<'de, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::<T>::deserialize(from)?.unwrap_or_default())
+}
+
+/// The time that a field of a status states.
+pub(super) fn time(value: &Value) -> Option<Time> {
+    value.as_str().and_then(Time::parse)
+}
