@@ -25,6 +25,11 @@ fn every_command_that_is_shown_exists() {
     nothing_wrong(commands(&repository(), help));
 }
 
+#[test]
+fn the_translated_readme_has_the_same_headings_and_code() {
+    nothing_wrong(translation(&repository()));
+}
+
 /// What `muster WORDS --help` prints, if there is such a command.
 fn help(words: &[&str]) -> Option<String> {
     let output = Command::new(env!("CARGO_BIN_EXE_muster")).args(words).arg("--help").output().unwrap();
@@ -209,8 +214,63 @@ fn shown(text: &str) -> impl Iterator<Item = String> + '_ {
     in_blocks.chain(in_lines).map(|it| it.replace('…', "")).filter(ours).map(bare)
 }
 
+/// README.zh-CN.md has the headings of README.md, by level and in order, and its blocks of code to the letter.
+fn translation(tree: &Tree) -> Vec<String> {
+    const TRANSLATED: &str = "README.zh-CN.md";
+    let (levels, blocks) = skeleton(tree.text("README.md"));
+    let (own_levels, own_blocks) = skeleton(tree.text(TRANSLATED));
+    let mut complaints = Vec::new();
+    if levels != own_levels {
+        complaints.push(format!("{TRANSLATED} has headings of levels {own_levels:?}, README.md {levels:?}"));
+    }
+    if blocks.len() != own_blocks.len() {
+        let (count, own) = (blocks.len(), own_blocks.len());
+        complaints.push(format!("{TRANSLATED} has {own} blocks of code, README.md {count}"));
+    }
+    for (block, own) in blocks.iter().zip(&own_blocks).filter(|(block, own)| block != own) {
+        complaints.push(format!("{TRANSLATED}: this block of code\n{own}\nshould be\n{block}"));
+    }
+    complaints
+}
+
+/// The levels of a document's headings, and its blocks of code with their fences.
+fn skeleton(text: &str) -> (Vec<usize>, Vec<String>) {
+    let (mut levels, mut blocks) = (Vec::new(), Vec::new());
+    let mut fenced = false;
+    for line in text.lines() {
+        let is_fence = line.starts_with("```");
+        if is_fence && !fenced {
+            blocks.push(String::new());
+        }
+        if is_fence || fenced {
+            blocks.last_mut().into_iter().for_each(|block: &mut String| *block += &format!("{line}\n"));
+        } else if line.starts_with('#') {
+            levels.push(line.len() - line.trim_start_matches('#').len());
+        }
+        fenced ^= is_fence;
+    }
+    (levels, blocks)
+}
+
 mod can_fail {
     use super::*;
+
+    #[test]
+    fn translations_that_lag_behind() {
+        let document = "# A\n## B\n```sh\n# no heading\nmake up\n```\n```\nx\n```\n";
+        let translated = "# A\n### B\n```sh\n# no heading\nmake down\n```\n";
+        let tree = Tree::of(&[("README.md", document), ("README.zh-CN.md", translated)]);
+        assert_eq!(
+            translation(&tree),
+            [
+                "README.zh-CN.md has headings of levels [1, 3], README.md [1, 2]",
+                "README.zh-CN.md has 1 blocks of code, README.md 2",
+                "README.zh-CN.md: this block of code\n```sh\n# no heading\nmake down\n```\n\nshould be\n```sh\n# no heading\n\
+                 make up\n```\n",
+            ]
+        );
+        nothing_wrong(translation(&Tree::of(&[("README.md", document), ("README.zh-CN.md", document)])));
+    }
 
     #[test]
     fn behaviours_that_no_test_shows() {
