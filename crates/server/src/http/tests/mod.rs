@@ -132,7 +132,7 @@ async fn wait_until(is_so: impl Fn() -> bool) {
     let stop = ClockStop::new();
     let began = std::time::Instant::now();
     while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(60), "it never happens");
+        assert!(began.elapsed() < Duration::from_secs(300), "it never happens");
         tokio::task::yield_now().await;
         std::thread::sleep(Duration::from_millis(1));
     }
