@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::line::{Credentials, Line};
 use self::pem::Certificate;
-use crate::words::in_words;
+use crate::error_chain::chain;
 
 pub use self::authority::fingerprint;
 pub(crate) use self::pem::write as write_private;
@@ -78,7 +78,7 @@ pub enum JoinError {
     )]
     NoToken { path: PathBuf, why: &'static str },
     // What the server answered is said in a line, and not with all that its answer has.
-    #[error("ask for a certificate{hint}: {}", in_words(error))]
+    #[error("ask for a certificate{hint}: {}", chain(error))]
     Ask { hint: &'static str, error: kube::Error },
     #[error(
         "a node {name:?} is there already and is ready, at {at}: choose another --node-name; or, if this machine is to take \
@@ -220,7 +220,7 @@ impl Member {
                     (kept, pause) = (new, RETRY_MIN);
                 }
                 Err(error) => {
-                    let (error, until) = (in_words(&error), kept.until);
+                    let (error, until) = (chain(&error), kept.until);
                     tracing::warn!(error, %until, "the node's certificate is not renewed; it is tried again");
                 }
             }
@@ -257,7 +257,7 @@ impl Member {
                 Ok(new) => {
                     if let Err(error) = pem::write(&path, &new.pem) {
                         tracing::warn!(
-                            error = in_words(&error),
+                            error = chain(&error),
                             "keep the certificate that the node serves with"
                         );
                     }
@@ -266,7 +266,7 @@ impl Member {
                     (kept, pause) = (Some(new), RETRY_MIN);
                 }
                 Err(error) => {
-                    let error = in_words(&error);
+                    let error = chain(&error);
                     tracing::warn!(
                         error,
                         "no new certificate to serve with: logs and exec end with the old one; it is tried again"
@@ -341,7 +341,7 @@ async fn with_token(
             JoinError::Ask { hint: hint(&error), error }
         }
         JoinError::Ask { error, .. } => {
-            JoinError::Reach { server: asking.server.clone(), why: in_words(&error) }
+            JoinError::Reach { server: asking.server.clone(), why: chain(&error) }
         }
         other => other,
     })?;

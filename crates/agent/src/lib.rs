@@ -1,10 +1,14 @@
 //! The node. A real one runs pods as containers, through any runtime that speaks CRI; a simulated one talks to the API
 //! server as a node does, and runs nothing.
 
+mod clock;
+pub mod config;
 pub mod endpoint;
+mod error_chain;
 pub mod image;
 pub mod join;
-pub mod machine;
+pub mod local_node;
+pub mod membership;
 pub mod metrics;
 pub mod net;
 pub mod node;
@@ -14,7 +18,6 @@ pub mod runtime;
 mod shares;
 pub mod sim;
 pub mod volumes;
-mod words;
 
 /// This machine's processor, as images and labels of nodes call it.
 pub(crate) fn architecture() -> &'static str {

@@ -16,7 +16,6 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::join;
-use crate::node::Shown;
 
 /// From a millisecond, which is a question, to ten minutes, which is a large image.
 const CALL_S: [f64; 10] = [0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 600.0];
@@ -31,7 +30,7 @@ const OWN_S: [f64; 9] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 pub struct Metrics {
     registry: Registry,
     pub runtime_calls: RuntimeCalls,
-    deeds: Family<Done, Counter>,
+    actions: Family<Done, Counter>,
     probes: Family<Probed, Counter>,
     evictions: Family<Evicted, Counter>,
     pods: Family<Phase, Gauge>,
@@ -52,7 +51,7 @@ impl fmt::Debug for Metrics {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Done {
-    deed: &'static str,
+    action: &'static str,
     result: &'static str,
 }
 
@@ -108,7 +107,7 @@ impl Default for Metrics {
         let metrics = Self {
             registry: Registry::default(),
             runtime_calls: RuntimeCalls::default(),
-            deeds: Family::default(),
+            actions: Family::default(),
             probes: Family::default(),
             evictions: Family::default(),
             pods: Family::default(),
@@ -137,7 +136,11 @@ impl Metrics {
             calls.took.clone(),
         );
         all.register("muster_pods", "Pods of the node, by phase", self.pods.clone());
-        all.register("muster_pod_deeds", "What was done for pods, and what came of it", self.deeds.clone());
+        all.register(
+            "muster_pod_actions",
+            "What was done for pods, and what came of it",
+            self.actions.clone(),
+        );
         all.register("muster_probes", "Answers to probes", self.probes.clone());
         all.register("kubelet_evictions", "Pods that were evicted", self.evictions.clone());
         all.register_with_unit(
@@ -177,7 +180,7 @@ impl Metrics {
 
     pub(crate) fn done(&self, deed: &Deed, outcome: &Outcome) {
         let result = if matches!(outcome, Outcome::Failed { .. }) { "error" } else { "success" };
-        self.deeds.get_or_create(&Done { deed: kind(deed), result }).inc();
+        self.actions.get_or_create(&Done { action: kind(deed), result }).inc();
         if let Deed::Probe { probe, .. } = deed {
             let result = match outcome {
                 Outcome::Probed { passed: true, .. } => "successful",
@@ -198,15 +201,12 @@ impl Metrics {
         self.own_starts.observe(own.as_secs_f64());
     }
 
-    /// All of it, as text. `pki` is where the node's certificates are.
-    pub(crate) fn text(&self, pods: impl Iterator<Item = Shown>, pki: &Path, now: Timestamp) -> String {
+    /// All metrics as text. `phases` has the phase of each pod; `pki` is the directory of the node's certificates.
+    pub(crate) fn text(&self, phases: impl Iterator<Item = String>, pki: &Path, now: Timestamp) -> String {
         const PHASES: [&str; 4] = ["Pending", "Running", "Succeeded", "Failed"];
         let mut counts = [0; PHASES.len()];
-        for pod in pods {
-            // Before it is told of by this agent, it is as the one before it said; else it has not begun.
-            let before = pod.object.status.as_ref().and_then(|it| it.phase.as_deref());
-            let phase = pod.status["phase"].as_str().or(before);
-            let phase = PHASES.iter().position(|it| phase == Some(it)).unwrap_or(0);
+        for phase in phases {
+            let phase = PHASES.iter().position(|it| phase == *it).unwrap_or(0);
             counts[phase] += 1;
         }
         for (phase, count) in PHASES.into_iter().zip(counts) {
@@ -300,9 +300,8 @@ mod tests {
         metrics.evicted("memory.available");
         metrics.started(Duration::from_millis(800), Duration::from_millis(30));
         metrics.runtime_calls.count("run_podsandbox", true, Duration::from_millis(300));
-        let shown = |phase: &str| Shown { status: serde_json::json!({"phase": phase}), ..Shown::default() };
-        let pods = [shown("Running"), shown("Running"), shown("Failed"), Shown::default()];
-        let said = metrics.text(pods.into_iter(), Path::new("/nowhere"), Timestamp::UNIX_EPOCH);
+        let phases = ["Running", "Running", "Failed", ""].map(str::to_owned);
+        let said = metrics.text(phases.into_iter(), Path::new("/nowhere"), Timestamp::UNIX_EPOCH);
         // How much this process takes differs, and buckets are many.
         let is_told =
             |it: &&str| !it.starts_with('#') && !it.starts_with("process_") && !it.contains("_bucket");
@@ -318,9 +317,9 @@ mod tests {
             kubelet_runtime_operations_duration_seconds_sum{operation_type="run_podsandbox"} 0.3
             kubelet_runtime_operations_errors_total{operation_type="run_podsandbox"} 1
             kubelet_runtime_operations_total{operation_type="run_podsandbox"} 1
-            muster_pod_deeds_total{deed="prepare",result="error"} 1
-            muster_pod_deeds_total{deed="prepare",result="success"} 1
-            muster_pod_deeds_total{deed="probe",result="success"} 1
+            muster_pod_actions_total{action="prepare",result="error"} 1
+            muster_pod_actions_total{action="prepare",result="success"} 1
+            muster_pod_actions_total{action="probe",result="success"} 1
             muster_pod_start_own_seconds_count 1
             muster_pod_start_own_seconds_sum 0.03
             muster_pods{phase="Failed"} 1

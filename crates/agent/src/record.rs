@@ -11,7 +11,7 @@ use muster_engine::daemonset::manifest::Verb;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::node::now;
+use crate::clock::now;
 
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 

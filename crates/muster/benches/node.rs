@@ -41,7 +41,7 @@ async fn main() -> ExitCode {
     assert!(made.expect("run bash").success(), "no image of busybox");
     let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
     command.args(["up", "--listen", "127.0.0.1:0", "--nodes", "1", "--data-dir"]).arg(&dir);
-    let mut up = bed::started(command.env("RUST_LOG", "warn,muster_agent::node::deed=debug"));
+    let mut up = bed::started(command.env("RUST_LOG", "warn,muster_agent::node::executor=debug"));
     let client = clients(&dir.join("kubeconfig")).await.remove(0);
 
     for nth in 0..PODS {

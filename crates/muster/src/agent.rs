@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use http::Uri;
+use muster_agent::config::{Config, ReclaimConfig};
 use muster_agent::endpoint::{Endpoint, Identity};
 use muster_agent::image;
 use muster_agent::join::{Asking, Authority, JoinError, Member, Token};
-use muster_agent::machine;
+use muster_agent::local_node;
 use muster_agent::metrics::Metrics;
 use muster_agent::net::{self, Range};
-use muster_agent::node::{Config, Node, Upkeep, host};
+use muster_agent::node::{Node, host};
 use muster_agent::record::Recorder;
 use muster_agent::runtime::{Cri, Runtime as _};
 use serde_json::Value;
@@ -116,7 +117,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FROM=TO", value_parser = own_path)]
     own_path: Vec<(PathBuf, PathBuf)>,
     #[command(flatten)]
-    upkeep: UpkeepFlags,
+    reclaim: ReclaimFlags,
     /// When asked to end, end the pods first, critical ones last, as before the machine goes down. Without it they run on
     #[arg(long)]
     drain_on_stop: bool,
@@ -130,7 +131,7 @@ pub(crate) struct Args {
 
 /// How the node looks after itself; what is not said is as with a kubelet.
 #[derive(Debug, clap::Args)]
-struct UpkeepFlags {
+struct ReclaimFlags {
     /// What must be left, or pods are sent off, beside what a kubelet has: memory.available<200Mi,nodefs.available<5%
     /// Said again, it adds to what was said before; 0% turns one off
     #[arg(long, value_name = "SIGNAL<AMOUNT,…")]
@@ -173,9 +174,9 @@ struct UpkeepFlags {
     housekeeping_interval: Duration,
 }
 
-impl UpkeepFlags {
-    fn upkeep(&self) -> anyhow::Result<Upkeep> {
-        let mut usual = Upkeep::default();
+impl ReclaimFlags {
+    fn config(&self) -> anyhow::Result<ReclaimConfig> {
+        let mut usual = ReclaimConfig::default();
         usual
             .set_reserved(&self.system_reserved)
             .map_err(|why| anyhow::anyhow!("choose another --system-reserved: {why}"))?;
@@ -188,7 +189,7 @@ impl UpkeepFlags {
             .map_err(choose("--eviction-soft"))?
             .with_reclaim(&self.eviction_minimum_reclaim.join(","))
             .map_err(choose("--eviction-minimum-reclaim"))?;
-        Ok(Upkeep {
+        Ok(ReclaimConfig {
             thresholds,
             reserved: usual.reserved,
             pressure_min: self.eviction_pressure_transition_period,
@@ -204,7 +205,7 @@ impl UpkeepFlags {
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    if !machine::is_root() {
+    if !local_node::is_root() {
         bail!("nodes that run containers need root: use sudo");
     }
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -237,11 +238,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn node(args: &Args, asked: &CancellationToken, stop: CancellationToken) -> anyhow::Result<()> {
-    let missing = machine::missing_for_agent();
+    let missing = local_node::missing_for_agent();
     if !missing.is_empty() {
         bail!("no pod can run here: {}", missing.join("; "));
     }
-    for it in machine::wanting_for_agent() {
+    for it in local_node::wanting_for_agent() {
         tracing::warn!("{it}");
     }
     let name = match &args.node_name {
@@ -393,7 +394,7 @@ fn config(args: &Args, name: String, address: IpAddr) -> anyhow::Result<Config> 
         resolv_conf: args.resolv_conf.clone(),
         cluster_domain: args.cluster_domain.clone(),
         seccomp_default: args.seccomp_default,
-        upkeep: args.upkeep.upkeep()?,
+        reclaim: args.reclaim.config()?,
     })
 }
 

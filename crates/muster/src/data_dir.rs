@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use muster_agent::machine;
+use muster_agent::local_node;
 use muster_files::Found;
 
 use crate::logging::{print, print_error};
@@ -145,10 +145,10 @@ pub(crate) async fn down(args: &DownArgs) -> anyhow::Result<()> {
 
 /// For a data directory that was removed. Mounts, namespaces and cgroups of its nodes are found by its path.
 async fn down_without_directory(dir: &Path) -> anyhow::Result<()> {
-    if machine::look(dir)?.0.is_empty() {
+    if local_node::leftovers(dir)?.0.is_empty() {
         bail!("no muster has been up on {}: choose another --data-dir", dir.display());
     }
-    if let Some(up) = machine::user_of(dir)? {
+    if let Some(up) = local_node::user_of(dir)? {
         bail!(
             "muster (process {up}) is still running on {}, which was removed: stop it with SIGTERM",
             dir.display()
@@ -160,15 +160,15 @@ async fn down_without_directory(dir: &Path) -> anyhow::Result<()> {
 }
 
 async fn clear(dir: &Path) -> anyhow::Result<()> {
-    let pods = machine::pods(dir).await;
+    let pods = local_node::pods(dir).await;
     if 0 < pods {
         let pods = if pods == 1 { "1 pod".to_owned() } else { format!("{pods} pods") };
-        print_error(format_args!("muster: ending {pods}, up to {} s", machine::GRACE.as_secs()));
+        print_error(format_args!("muster: ending {pods}, up to {} s", local_node::GRACE.as_secs()));
     }
     // Without its files a containerd cannot end pods in an orderly way.
-    let abandoned = machine::clear_abandoned(dir).await?;
-    let was = machine::clear(dir, machine::GRACE).await?;
-    let left = machine::look(dir)?;
+    let abandoned = local_node::clear_abandoned(dir).await?;
+    let was = local_node::clear(dir, local_node::GRACE).await?;
+    let left = local_node::leftovers(dir)?;
     if !left.0.is_empty() {
         bail!("this is left, although it was to go; root may do it: {}", left.0.join(", "));
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use muster_agent::image;
-use muster_agent::machine;
+use muster_agent::local_node;
 use muster_agent::runtime::{Cri, Runtime as _, v1};
 
 use crate::agent::socket;
@@ -67,7 +67,7 @@ impl Whose {
         let dir = self.data_dir.display();
         let sockets = match &self.runtime_endpoint {
             Some(socket) => vec![("this machine".to_owned(), socket.clone())],
-            None => machine::sockets(&self.data_dir).unwrap_or_default(),
+            None => local_node::sockets(&self.data_dir).unwrap_or_default(),
         };
         if sockets.is_empty() {
             // Whose processes run is hidden from others.

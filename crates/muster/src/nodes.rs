@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use kube::Client;
 use muster_agent::image;
 use muster_agent::join;
-use muster_agent::machine::{Machine, Place};
+use muster_agent::local_node::{LocalCluster, LocalNode};
 use muster_agent::node::host;
 use muster_agent::runtime::Cri;
 use tokio::process::{Child, Command};
@@ -44,7 +44,7 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// Starts so many nodes, for the server at that port, with these further flags for each agent.
     pub(crate) async fn start(
-        machine: &Machine,
+        machine: &LocalCluster,
         count: u16,
         port: u16,
         data_dir: &Path,
@@ -52,7 +52,7 @@ impl Nodes {
         administrator: &Client,
         parts: &mut Parts,
     ) -> anyhow::Result<Self> {
-        let places: Vec<Place> = (1..=count).map(|it| machine.place(it)).collect();
+        let places: Vec<LocalNode> = (1..=count).map(|it| machine.node(it)).collect();
         for place in &places {
             place.make().await.with_context(|| format!("make {}", place.name))?;
         }
@@ -114,7 +114,7 @@ impl Nodes {
 }
 
 /// Restores routes that are lost when a link goes down, or that a network manager of the machine removes.
-async fn keep_routes(place: &Place) {
+async fn keep_routes(place: &LocalNode) {
     loop {
         tokio::time::sleep(ROUTES_EVERY).await;
         // While the link is down, no route can be added.
@@ -124,7 +124,7 @@ async fn keep_routes(place: &Place) {
     }
 }
 
-async fn containerd(place: &Place, images: &Path) -> anyhow::Result<()> {
+async fn containerd(place: &LocalNode, images: &Path) -> anyhow::Result<()> {
     let mut containerd = place.containerd().await?;
     import_all(place, &containerd.runtime, images).await;
     containerd.ended().await;
@@ -132,7 +132,7 @@ async fn containerd(place: &Place, images: &Path) -> anyhow::Result<()> {
 }
 
 /// An archive that cannot be imported keeps nobody else's pods from running.
-async fn import_all(place: &Place, runtime: &Cri, images: &Path) {
+async fn import_all(place: &LocalNode, runtime: &Cri, images: &Path) {
     let entries = std::fs::read_dir(images).into_iter().flatten().flatten().map(|it| it.path());
     let is_archive = |it: &PathBuf| {
         let name = it.to_string_lossy();
@@ -147,7 +147,7 @@ async fn import_all(place: &Place, runtime: &Cri, images: &Path) {
     }
 }
 
-fn arguments(place: &Place, server: &str, authority: &Path, token_file: &Path) -> Vec<OsString> {
+fn arguments(place: &LocalNode, server: &str, authority: &Path, token_file: &Path) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["agent".into()];
     let mut flag = |name: &str, value: OsString| arguments.extend([name.into(), value]);
     let own = |from: &str, to: &Path| {
@@ -178,7 +178,7 @@ fn arguments(place: &Place, server: &str, authority: &Path, token_file: &Path) -
     arguments
 }
 
-fn spawn(program: &Path, place: &Place, arguments: &[OsString]) -> anyhow::Result<Child> {
+fn spawn(program: &Path, place: &LocalNode, arguments: &[OsString]) -> anyhow::Result<Child> {
     let path = place.agent_log();
     // The node runs without a log if the file cannot be opened, for example on a full disk.
     let log = || match OpenOptions::new().create(true).append(true).open(&path) {
@@ -199,7 +199,7 @@ fn spawn(program: &Path, place: &Place, arguments: &[OsString]) -> anyhow::Resul
 
 async fn agent_ends(
     mut agent: Child,
-    place: &Place,
+    place: &LocalNode,
     stop: CancellationToken,
     hurry: CancellationToken,
 ) -> anyhow::Result<()> {

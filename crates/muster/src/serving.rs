@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use hyper::Request;
 use hyper::header::{HeaderValue, USER_AGENT};
-use muster_agent::machine::{Machine, NODES_MAX};
+use muster_agent::local_node::{LocalCluster, NODES_MAX};
 use muster_files::{overwrite_private, write_private};
 use muster_server::{Server, StoreOptions, Who};
 use tokio::signal::unix::{SignalKind, signal};
@@ -145,7 +145,7 @@ impl Serving {
 
     /// Nodes on this machine have a network of their own: where the server is in it, and the addresses that its pods have, which
     /// the nodes bring with them.
-    pub(crate) async fn bind(&self, machine: Option<&Machine>) -> anyhow::Result<Server> {
+    pub(crate) async fn bind(&self, machine: Option<&LocalCluster>) -> anyhow::Result<Server> {
         let nodes = machine.map(|it| it.address().into());
         let options = StoreOptions {
             new_cluster: self.new_cluster,

@@ -15,7 +15,7 @@ use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use muster_agent::join::fingerprint;
-use muster_agent::machine;
+use muster_agent::local_node;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -155,7 +155,7 @@ async fn print_new(args: Create) -> anyhow::Result<()> {
                  (umask 077; cat > muster-token)    paste the token, then press Ctrl-D\n  \
                  muster agent --server https://{server} --token-file muster-token{hash}{name}"
             ));
-            if server.parse::<SocketAddr>().is_ok_and(|it| machine::is_hub(it.ip())) {
+            if server.parse::<SocketAddr>().is_ok_and(|it| local_node::is_hub(it.ip())) {
                 print_error(format_args!(
                     "{server} is of this machine only: for another one give an address of this machine's that it reaches, and start \
                      `muster up` with --listen 0.0.0.0:PORT"

@@ -16,8 +16,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::ListParams;
 use kube::runtime::watcher;
 use kube::{Api, ResourceExt as _};
-use muster_agent::machine::{self, Machine};
-use muster_agent::node::{Membership, host};
+use muster_agent::local_node::{self, LocalCluster};
+use muster_agent::membership::Membership;
+use muster_agent::node::host;
 use muster_agent::sim;
 use muster_control::{Controller, Inquiries, Options};
 use muster_server::Who;
@@ -61,7 +62,7 @@ const WHY_MAX: usize = 300;
   muster up --sim-nodes 3 --data-dir /tmp/m     kept elsewhere")]
 pub(crate) struct Args {
     /// Real nodes, on containerd: 200 at most; 0 waits for machines that join
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(machine::NODES_MAX)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(local_node::NODES_MAX)))]
     nodes: Option<u16>,
     /// Simulated nodes: they run nothing, and answer as nodes do (docs/simulated-nodes.md has what they can be told)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=i64::from(sim::NODES_MAX)))]
@@ -79,7 +80,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let counts = Counts::of(&args)?;
     let data_dir = args.serving.data_dir();
     let tell = async || {
-        let pods = if counts.real == 0 { 0 } else { machine::pods(data_dir).await };
+        let pods = if counts.real == 0 { 0 } else { local_node::pods(data_dir).await };
         if 0 < pods {
             let grace = host::Grace::default();
             let seconds = (grace.of_pods + grace.of_critical_pods).as_secs();
@@ -90,7 +91,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     // Containers that ran before us run on if we cannot start, or break down: only what we made ourselves on the way goes.
     let (was_bare, is_up) = (Cell::new(false), Cell::new(false));
     let start = async |parts: &mut Parts| {
-        was_bare.set(machine::look(data_dir).is_ok_and(|it| it.0.is_empty()));
+        was_bare.set(local_node::leftovers(data_dir).is_ok_and(|it| it.0.is_empty()));
         start(&args, &counts, parts).await?;
         is_up.set(true);
         Ok(())
@@ -99,7 +100,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         (0, _) => Ok(()),
         (_, Pace::Failed) if is_up.get() || !was_bare.get() => Ok(()),
         (_, Pace::Failed) => clear(data_dir, Duration::ZERO).await,
-        (_, Pace::Orderly) => clear(data_dir, machine::GRACE).await,
+        (_, Pace::Orderly) => clear(data_dir, local_node::GRACE).await,
         (_, Pace::AtOnce) => clear(data_dir, Duration::ZERO).await,
     };
     args.serving.run(start, tell, finish).await
@@ -113,7 +114,7 @@ struct Counts {
 
 impl Counts {
     fn of(args: &Args) -> anyhow::Result<Self> {
-        let missing = machine::missing();
+        let missing = local_node::missing();
         match (args.nodes, args.sim_nodes) {
             (None, None) => Ok(match missing {
                 None => {
@@ -166,8 +167,8 @@ impl Counts {
 
 /// Takes away what the nodes had of this machine.
 async fn clear(data_dir: &Path, grace: Duration) -> anyhow::Result<()> {
-    machine::clear(data_dir, grace).await?;
-    let left = machine::look(data_dir)?;
+    local_node::clear(data_dir, grace).await?;
+    let left = local_node::leftovers(data_dir)?;
     if !left.0.is_empty() {
         bail!("this is left, although it was to go: {}. `muster down` tries again", left.0.join(", "));
     }
@@ -180,14 +181,14 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
         0 => None,
         _ => {
             let dir = args.serving.data_dir();
-            let abandoned = machine::clear_abandoned(dir).await?;
+            let abandoned = local_node::clear_abandoned(dir).await?;
             for it in &abandoned.0 {
                 print_error(format_args!(
                     "muster: removed what an earlier cluster in {} left: {it}",
                     dir.display()
                 ));
             }
-            Some(Machine::open(dir).await?)
+            Some(LocalCluster::open(dir).await?)
         }
     };
     let mut server = args.serving.bind(machine.as_ref()).await?;
@@ -225,7 +226,7 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
             flags.extend(args.agent_flags.iter().cloned());
             if args.serving.is_new_cluster() {
                 for index in 1..=counts.real {
-                    let root = machine.place(index).root();
+                    let root = machine.node(index).root();
                     Membership::forget(&root)
                         .with_context(|| format!("forget the old cluster in {}", root.display()))?;
                 }

@@ -227,8 +227,8 @@ impl<R: Runtime> Endpoint<R> {
                 Ok(json_of(&serde_json::to_value(&*summary).unwrap_or_default()))
             }
             ["metrics"] if is_read => {
-                let pods = self.node.pods.all().into_iter().map(|it| it.shown());
-                let said = self.node.metrics.text(pods, &self.node.config.pki(), Timestamp::now());
+                let phases = self.node.pods.all().into_iter().map(|it| phase(&it.shown()));
+                let said = self.node.metrics.text(phases, &self.node.config.pki(), Timestamp::now());
                 let format = Format::of(accept(&request));
                 Ok(respond(StatusCode::OK, format.media_type(), whole(format.write(said))))
             }
@@ -415,6 +415,12 @@ fn status(shown: &Shown) -> Value {
         Value::Null => serde_json::to_value(&shown.object.status).unwrap_or_default(),
         said => said.clone(),
     }
+}
+
+/// The phase that this agent reported last, or the one on the API server.
+fn phase(shown: &Shown) -> String {
+    let stored = || shown.object.status.as_ref().and_then(|it| it.phase.clone());
+    shown.status["phase"].as_str().map(str::to_owned).or_else(stored).unwrap_or_default()
 }
 
 /// Which of a container's runs a log is wanted of, as the pod's status tells it. Upstream: `validateContainerLogStatus`.

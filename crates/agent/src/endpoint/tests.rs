@@ -14,7 +14,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::*;
-use crate::node::{Node, example_config};
+use crate::config::example;
+use crate::node::Node;
 use crate::record::Recorder;
 use crate::runtime::Cri;
 
@@ -55,7 +56,7 @@ async fn served(authority: &Authority, stop: CancellationToken) -> SocketAddr {
     let client = kube::Client::new(nobody, "default");
     let runtime = Arc::new(Cri::connect(std::path::Path::new("/nowhere/at/all.sock")));
     let (recorder, _) = Recorder::new(client.clone(), "m1".to_owned());
-    let node = Node::new(client, Arc::new(example_config()), runtime, recorder, Arc::default());
+    let node = Node::new(client, Arc::new(example()), runtime, recorder, Arc::default());
     let identity = Arc::new(Identity::new(authority.pem.as_bytes()).unwrap());
     let (certificate, key) =
         authority.issue("system:node:m1", &["system:nodes"], ExtendedKeyUsagePurpose::ServerAuth);

@@ -4,7 +4,7 @@ use muster_engine::service_proxy::Range;
 use serde_json::json;
 
 use super::NetError;
-use crate::node::Config;
+use crate::config::Config;
 
 /// First by name, as the runtime takes the first there is.
 const FILE: &str = "10-muster.conflist";

@@ -1,14 +1,14 @@
 //! The network of a node: Services, the names of the cluster, and the way to the pods of other nodes.
 //!
-//! seen -> services, routes, dns: three watches fill one picture, the engine says what it means, and the rest carries that out.
+//! service_cache -> services, routes, dns: three watches fill one picture, the engine says what it means, and the rest carries that out.
 
 mod cni;
 mod dns;
 mod flows;
 mod kernel;
 mod routes;
-mod seen;
 mod server;
+mod service_cache;
 mod services;
 mod tool;
 
@@ -23,11 +23,12 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-pub use self::seen::Seen;
 pub(crate) use self::server::all_addresses as server_addresses;
 pub use self::server::reach as reach_server;
-use crate::node::{Config, Membership};
-use crate::words::in_words;
+pub use self::service_cache::ServiceCache;
+use crate::config::Config;
+use crate::error_chain::chain;
+use crate::membership::Membership;
 pub use muster_engine::service_proxy::Range;
 
 /// Changes that come together are carried out together.
@@ -68,15 +69,15 @@ pub(crate) enum NetError {
 pub async fn run(
     config: Arc<Config>,
     client: Client,
-    seen: Arc<Seen>,
+    cache: Arc<ServiceCache>,
     membership: Arc<Membership>,
     stop: CancellationToken,
 ) {
     let work = async {
         tokio::join!(
-            seen::watch(client.clone(), &seen, &membership),
-            keep(&config, &client, &seen),
-            dns::serve(&config, &seen),
+            service_cache::watch(client.clone(), &cache, &membership),
+            keep(&config, &client, &cache),
+            dns::serve(&config, &cache),
         )
     };
     tokio::select! {
@@ -86,7 +87,7 @@ pub async fn run(
 }
 
 /// Carries out what the picture says, whenever it changes, and puts back what others took away.
-async fn keep(config: &Config, client: &Client, seen: &Seen) {
+async fn keep(config: &Config, client: &Client, cache: &ServiceCache) {
     let mut services = services::Services::new();
     let mut routes = routes::Routes::new(config.address);
     let mut server = server::addresses(&config.server).await;
@@ -94,23 +95,23 @@ async fn keep(config: &Config, client: &Client, seen: &Seen) {
     let kernel = kernel::Changes::listen();
     let mut checked = Instant::now();
     let mut check_at = checked + CHECK_EVERY;
-    seen.synced().await;
+    cache.synced().await;
     loop {
-        let done = carry_out(config, client, seen, &server, &mut services, &mut routes).await;
+        let done = carry_out(config, client, cache, &server, &mut services, &mut routes).await;
         let wait = match done {
             Ok(()) => {
                 retry = RETRY_MIN;
                 check_at.saturating_duration_since(Instant::now())
             }
             Err(error) => {
-                let error = in_words(&error);
+                let error = chain(&error);
                 tracing::warn!(error, "the node's network is not as it should be: it is tried again");
                 retry = (retry * 2).min(RETRY_MAX);
                 retry
             }
         };
         tokio::select! {
-            () = seen.changed() => sleep(GATHER).await,
+            () = cache.changed() => sleep(GATHER).await,
             () = kernel.changed() => {
                 // What one program changes comes as many messages, and our own changes are among them.
                 check_at = check_at.min((Instant::now() + SETTLE).max(checked + CHECK_MIN));
@@ -135,7 +136,7 @@ async fn keep(config: &Config, client: &Client, seen: &Seen) {
 async fn carry_out(
     config: &Config,
     client: &Client,
-    seen: &Seen,
+    cache: &ServiceCache,
     server: &[(Ipv4Addr, u16)],
     services: &mut services::Services,
     routes: &mut routes::Routes,
@@ -153,7 +154,7 @@ async fn carry_out(
         external_ips: config.external_ips.clone(),
     };
     let (wanted, table, own) = {
-        let picture = seen.picture();
+        let picture = cache.picture();
         let wanted = decide::routes(&picture, &config.name, routes.network());
         let table = decide::table(&picture, &me, &wanted);
         (wanted, table, picture.node(&config.name).cloned())

@@ -15,7 +15,7 @@ use muster_engine::scheduler;
 
 use super::Node;
 use super::cgroup::Qos;
-use super::pods::Entry;
+use super::pod_manager::Entry;
 use crate::runtime::Runtime;
 
 /// A pod that waits for others to end looks again at least so often.

@@ -368,7 +368,7 @@ mod tests {
     fn a_container_without_a_seccomp_profile_has_the_default_of_the_node() {
         use v1::security_profile::ProfileType::{RuntimeDefault, Unconfined};
         let asked = |is_default: bool, profile: Option<&str>, is_privileged: bool| {
-            let config = Config { seccomp_default: is_default, ..crate::node::example_config() };
+            let config = Config { seccomp_default: is_default, ..crate::config::example() };
             let profile = profile.map(|it| SeccompProfile { type_: it.to_owned(), localhost_profile: None });
             seccomp(&config, profile, is_privileged).unwrap().profile_type
         };

@@ -7,20 +7,21 @@
 
 mod admission;
 mod cgroup;
-mod clock;
-mod config;
 mod container;
-mod deed;
+mod container_logs;
 mod env;
+mod executor;
 pub mod host;
 mod image;
-mod membership;
 mod naming;
-mod observe;
-mod pods;
+mod orphans;
+mod pleg;
+mod pod_manager;
 mod probe;
+mod runtime_status;
 mod sandbox;
 mod static_pods;
+mod status_writer;
 mod worker;
 
 use std::sync::{Arc, OnceLock};
@@ -30,17 +31,14 @@ use muster_engine::resources::Amounts;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::clock::now;
-#[cfg(test)]
-pub(crate) use self::config::tests::config as example_config;
-pub use self::config::{Config, Upkeep};
 use self::host::Standing;
 use self::host::stats::Figures;
-pub use self::membership::Membership;
-pub use self::pods::{Entry, Pods, Shown};
+pub use self::pod_manager::{Entry, PodManager, Shown};
 pub(crate) use self::probe::{dialled, trusting};
+use crate::config::Config;
+use crate::membership::Membership;
 use crate::metrics::Metrics;
-use crate::net::Seen;
+use crate::net::ServiceCache;
 use crate::record::Recorder;
 use crate::references::References;
 use crate::runtime::Runtime;
@@ -59,13 +57,13 @@ pub struct Node<R> {
     pub volumes: Volumes,
     pub recorder: Recorder,
     pub metrics: Arc<Metrics>,
-    pub pods: Pods,
+    pub pods: PodManager,
     /// How it stands: registered, short of something, shutting down.
     pub standing: Standing,
     /// Which cluster it belongs to.
     pub membership: Arc<Membership>,
     /// What it has heard of the cluster's Services.
-    pub network: Arc<Seen>,
+    pub network: Arc<ServiceCache>,
     /// What its pods take.
     pub figures: Figures<R>,
     /// Its workers end with it.
@@ -88,7 +86,7 @@ impl<R: Runtime> Node<R> {
         let references = References::new(client.clone());
         let volumes = Volumes::new(config.clone(), references.clone());
         Arc::new(Self {
-            pods: Pods::default(),
+            pods: PodManager::default(),
             standing: Standing::default(),
             membership: Arc::new(Membership::new(client.clone(), &config.root)),
             network: Arc::default(),
@@ -113,7 +111,7 @@ impl<R: Runtime> Node<R> {
             tokio::join!(
                 // First: what comes from files is not an orphan.
                 static_pods::run(&self),
-                pods::run(&self),
+                pod_manager::run(&self),
                 host::run(&self),
                 self.membership.run(),
             );

@@ -178,8 +178,8 @@ mod tests {
     use expect_test::expect;
     use serde_json::json;
 
-    use super::super::config::tests::config;
     use super::*;
+    use crate::config::example as config;
 
     fn pod(spec: serde_json::Value) -> Pod {
         let mut pod =

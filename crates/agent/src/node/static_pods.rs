@@ -17,8 +17,9 @@ use serde_json::Value;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::{sleep, timeout};
 
-use super::pods::{Entry, Source};
-use super::{Node, now};
+use super::Node;
+use super::pod_manager::{Entry, Source};
+use crate::clock::now;
 use crate::runtime::Runtime;
 
 /// Looked at so often beside the watch, which a file system may not have. Upstream: `fileCheckFrequency`.

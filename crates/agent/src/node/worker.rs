@@ -11,10 +11,11 @@ use muster_engine::time::Time;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::deed::{Doer, Figures};
-use super::observe::Observer;
-use super::pods::{Entry, Mail};
-use super::{Node, admission, now};
+use super::executor::{Executor, Figures};
+use super::pod_manager::{Entry, Mail};
+use super::runtime_status::RuntimeStatusReader;
+use super::{Node, admission};
+use crate::clock::now;
 use crate::runtime::Runtime;
 
 /// A runtime that does not answer is asked again.
@@ -31,7 +32,7 @@ pub(super) struct Worker<R> {
     entry: Arc<Entry>,
     pod: pod::Pod,
     object: Arc<Pod>,
-    observer: Observer,
+    observer: RuntimeStatusReader,
     seen: Seen,
     deeds: JoinSet<Outcome>,
     under_way: HashMap<Id, Deed>,
@@ -60,7 +61,7 @@ impl<R: Runtime> Worker<R> {
             entry,
             pod,
             object,
-            observer: Observer::default(),
+            observer: RuntimeStatusReader::default(),
             seen: Seen::default(),
             deeds: JoinSet::new(),
             under_way: HashMap::new(),
@@ -176,10 +177,10 @@ impl<R: Runtime> Worker<R> {
         }
         for deed in look.deeds {
             tracing::debug!(pod = %self.pod.key(), "{deed}");
-            let doer = self.doer();
+            let executor = self.executor();
             let task = {
                 let deed = deed.clone();
-                async move { doer.carry_out(deed).await }
+                async move { executor.execute(deed).await }
             };
             let id = self.deeds.spawn(task).id();
             self.under_way.insert(id, deed);
@@ -193,7 +194,7 @@ impl<R: Runtime> Worker<R> {
         look.wake_at.map(|at| instant(at, began))
     }
 
-    fn doer(&self) -> Doer<R> {
+    fn executor(&self) -> Executor<R> {
         let ready = self.seen.sandboxes.iter().filter(|it| it.is_ready).max_by_key(|it| it.attempt);
         let mut addresses: Vec<String> =
             ready.into_iter().flat_map(|it| it.addresses.iter().map(|it| it.to_string())).collect();
@@ -201,7 +202,7 @@ impl<R: Runtime> Worker<R> {
         if addresses.is_empty() && spec.is_some_and(|it| it.host_network == Some(true)) {
             addresses.push(self.node.config.address.to_string());
         }
-        Doer {
+        Executor {
             node: self.node.clone(),
             entry: self.entry.clone(),
             object: self.object.clone(),
@@ -247,10 +248,10 @@ impl<R: Runtime> Worker<R> {
             return;
         }
         self.refresh_at = Some(Instant::now() + REFRESH_AGAIN * 2);
-        let doer = self.doer();
+        let executor = self.executor();
         // Nobody waits for it: what failed is tried again at its time.
         self.deeds.spawn(async move {
-            if let Err(error) = doer.prepare_volumes().await {
+            if let Err(error) = executor.prepare_volumes().await {
                 tracing::debug!("a pod's volumes stay as they are: {error}");
             }
             Outcome::Done

@@ -24,6 +24,7 @@ use super::node::{self, Addresses, New};
 use super::pod::{Call, Host, Pod};
 use super::seen;
 use super::told::{FLEET, Pace, ToNode, Trouble};
+use crate::error_chain::chain;
 
 /// As the kubelet: a heartbeat every 10 s, of which four may be missed, and a status every 5 min.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);
@@ -710,25 +711,6 @@ impl Play {
 
 const BEAT: usize = 0;
 const REPORT: usize = 1;
-
-/// An error and its causes in one line. Of an API server's answer that is the message alone: kube adds the whole Status.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut words = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(kube::Error::Api(status)) = error.downcast_ref() {
-            words.push(format!("{} ({})", status.message, status.code));
-            break;
-        }
-        // Some print their cause themselves.
-        let said = error.to_string();
-        next = error.source();
-        if next.is_none_or(|it| !said.ends_with(&it.to_string())) {
-            words.push(said);
-        }
-    }
-    words.join(": ")
-}
 
 /// Where in the time between two heartbeats a node has its turn: multiples of the golden ratio are spread evenly, however
 /// many there are.

@@ -30,7 +30,7 @@ use serde_json::Value;
 
 use self::empty_dir::{EmptyDir, Medium};
 use self::payload::{Payload, Subject};
-use crate::node::Config;
+use crate::config::Config;
 use crate::references::{ReferenceError, References};
 use crate::runtime::v1::{Mount, MountPropagation};
 

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::rooms::{Room, UNSAID, asks};
-use super::{Spread, Pod, PodTerm, Scheduler, around};
+use super::{Pod, PodTerm, Scheduler, Spread, around};
 use crate::daemonset::facts::{Effect, Labels, Text};
 use crate::daemonset::placement::{affinity, tolerates};
 use crate::hash_ordered_map;

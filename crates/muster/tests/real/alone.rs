@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use expect_test::expect;
 use muster_agent::join::is_member;
-use muster_agent::machine::Place;
+use muster_agent::local_node::LocalNode;
 use muster_agent::runtime::{Cri, Runtime as _, v1::ContainerState};
 use serde_json::{Value, json};
 
@@ -70,7 +70,7 @@ fn a_node_goes_on_alone() {
 }
 
 /// The machine runs and starts without a server: what it was told runs on and is begun again, and so is what its files say.
-fn without_a_server(running: &mut Running, place: &Place, flags: &Flags, agent: usize) -> usize {
+fn without_a_server(running: &mut Running, place: &LocalNode, flags: &Flags, agent: usize) -> usize {
     kill_in_cgroup(&container(place, "app"));
     kill_in_cgroup(&container(place, "early"));
     write_static_pod(place, "late");
@@ -101,7 +101,13 @@ fn without_a_server(running: &mut Running, place: &Place, flags: &Flags, agent: 
 }
 
 /// Both certificates are replaced while the node works, with nothing but the ones before.
-fn certificates_are_renewed(running: &mut Running, place: &Place, flags: &Flags, agent: usize, server: &str) {
+fn certificates_are_renewed(
+    running: &mut Running,
+    place: &LocalNode,
+    flags: &Flags,
+    agent: usize,
+    server: &str,
+) {
     let dir = running.dir.clone();
     let kept = |name: &str| fs::read_to_string(place.root().join("pki").join(name)).unwrap_or_default();
     until(running, "it joined again", || !kept("client.pem").is_empty() && !kept("serving.pem").is_empty());
@@ -165,7 +171,7 @@ fn certificates_are_renewed(running: &mut Running, place: &Place, flags: &Flags,
 }
 
 /// A node whose server was away for too long says what it needs, and takes it when it is there.
-fn a_certificate_runs_out(running: &mut Running, place: &Place, flags: &Flags, server: usize, at: &str) {
+fn a_certificate_runs_out(running: &mut Running, place: &LocalNode, flags: &Flags, server: usize, at: &str) {
     let dir = running.dir.clone();
     running.kill(server);
     let pki = place.root().join("pki");
@@ -187,7 +193,7 @@ struct Flags {
 }
 
 impl Flags {
-    fn of(dir: &Path, place: &Place, join: &[String]) -> Self {
+    fn of(dir: &Path, place: &LocalNode, join: &[String]) -> Self {
         let token_file = dir.join("token");
         fs::write(&token_file, &join[3]).unwrap();
         let text = |it: &Path| it.to_str().unwrap().to_owned();
@@ -201,7 +207,7 @@ impl Flags {
         Self { join: flags, token_file }
     }
 
-    fn start(&self, running: &mut Running, place: &Place) -> usize {
+    fn start(&self, running: &mut Running, place: &LocalNode) -> usize {
         let join: Vec<&str> = self.join.iter().map(String::as_str).collect();
         running.spawn(agent(place, &join).stdout(Stdio::null()))
     }
@@ -209,7 +215,7 @@ impl Flags {
 
 const SCRIPT: &str = "trap 'exit 0' TERM; echo it runs; while :; do sleep 1; done";
 
-fn write_static_pod(place: &Place, name: &str) {
+fn write_static_pod(place: &LocalNode, name: &str) {
     let pod = json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -223,7 +229,7 @@ fn write_static_pod(place: &Place, name: &str) {
 }
 
 /// Those that run, as the runtime has them: name, how often each was begun again, and which it is.
-fn containers(place: &Place) -> Vec<(String, String)> {
+fn containers(place: &LocalNode) -> Vec<(String, String)> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let listed = runtime.block_on(async { Cri::connect(&place.socket()).containers(None).await });
     let running = ContainerState::ContainerRunning as i32;
@@ -237,12 +243,12 @@ fn containers(place: &Place) -> Vec<(String, String)> {
     all
 }
 
-fn has(place: &Place, wanted: &[&str]) -> bool {
+fn has(place: &LocalNode, wanted: &[&str]) -> bool {
     containers(place).iter().map(|it| it.0.as_str()).eq(wanted.iter().copied())
 }
 
 #[track_caller]
-fn container(place: &Place, name: &str) -> String {
+fn container(place: &LocalNode, name: &str) -> String {
     let all = containers(place);
     let found = all.iter().find(|it| it.0.split(' ').next() == Some(name));
     found.unwrap_or_else(|| panic!("{name} is not in {all:?}")).1.clone()

@@ -12,7 +12,7 @@ use std::sync::{LazyLock, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use muster_agent::machine::{self, Machine, Place};
+use muster_agent::local_node::{self, LocalCluster, LocalNode};
 use serde_json::{Value, json};
 
 #[allow(dead_code, reason = "other tests use the rest")]
@@ -62,7 +62,7 @@ pub(crate) struct Cluster {
 
 /// Why there are no real nodes here, unless there must be.
 pub(crate) fn cannot() -> Option<String> {
-    let missing = machine::missing()?.to_string();
+    let missing = local_node::missing()?.to_string();
     let wanted = std::env::var_os("MUSTER_TEST_REAL").is_some_and(|it| it != "0");
     assert!(!wanted, "real nodes were asked for with MUSTER_TEST_REAL, and {missing}");
     println!("real nodes: not tested, for {missing}");
@@ -159,7 +159,7 @@ impl Cluster {
         let up = self.up.take().expect("it runs");
         let status = wait_for(up, PATIENCE);
         assert_eq!(status, Some(0), "{}", self.logs());
-        let left = machine::look(&self.dir).unwrap();
+        let left = local_node::leftovers(&self.dir).unwrap();
         assert_eq!(left.0, Vec::<String>::new(), "it is left after an orderly stop");
     }
 
@@ -173,13 +173,13 @@ impl Cluster {
     }
 
     /// Where a node is on the machine: its address, its network namespace, its processes.
-    pub(crate) fn place(&self, number: u16) -> Place {
-        self.machine().place(number)
+    pub(crate) fn node(&self, number: u16) -> LocalNode {
+        self.machine().node(number)
     }
 
-    fn machine(&self) -> Machine {
+    fn machine(&self) -> LocalCluster {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(Machine::open(&self.dir)).unwrap()
+        runtime.block_on(LocalCluster::open(&self.dir)).unwrap()
     }
 
     pub(crate) fn kubectl_command(&self, args: &[&str]) -> Command {

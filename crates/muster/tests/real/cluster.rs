@@ -81,7 +81,7 @@ fn an_emptied_database_removes_no_container() {
     let Some(mut cluster) = crate::bed::Cluster::up("emptied", 1) else { return };
     cluster.apply(&daemon_set(&["sleep", "3600"]).to_string());
     cluster.ready_pods("app=app", 1);
-    let shims = cluster.place(1).shim_pids();
+    let shims = cluster.node(1).shim_pids();
     assert!(!shims.is_empty());
     cluster.kill();
     for name in ["muster.db", "muster.db-wal", "muster.db-shm"] {
@@ -98,7 +98,7 @@ fn an_emptied_database_removes_no_container() {
     thread::sleep(LONG_ENOUGH);
     let _ = up.kill();
     let _ = up.wait();
-    assert_eq!(cluster.place(1).shim_pids(), shims, "the containers run on");
+    assert_eq!(cluster.node(1).shim_pids(), shims, "the containers run on");
     for name in ["muster.db", "muster.db-wal", "muster.db-shm"] {
         let _ = fs::remove_file(cluster.dir.join(name));
         let kept = cluster.dir.join(format!("{name}.kept"));
@@ -108,5 +108,5 @@ fn an_emptied_database_removes_no_container() {
     }
     cluster.start();
     cluster.ready_pods("app=app", 1);
-    assert_eq!(cluster.place(1).shim_pids(), shims, "the same containers, with the database back");
+    assert_eq!(cluster.node(1).shim_pids(), shims, "the same containers, with the database back");
 }

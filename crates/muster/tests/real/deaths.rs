@@ -121,7 +121,7 @@ fn whatever_dies_comes_back() {
     let Some(mut cluster) = Cluster::up("deaths", 2) else { return };
     cluster.apply(&set("app", "1", &json!({})));
     let mut last = cluster.pods_when("the set runs", "app", 2, |_| true);
-    let place = cluster.place(1);
+    let place = cluster.node(1);
     let mut told = String::new();
     let mut tell = |what: &str, last: &mut BTreeMap<String, Seen>, now: BTreeMap<String, Seen>| {
         told += &format!("{what}\n{}\n", compare(last, &now));
@@ -300,7 +300,7 @@ fn a_node_that_is_cut_off_comes_back_with_the_same_pod() {
     };
     cluster.apply(&set("app", "1", &json!({})));
     let before = cluster.pods_when("the set runs", "app", 2, |_| true);
-    let link = cluster.place(2).link();
+    let link = cluster.node(2).link();
     let set_link = |to: &str| {
         assert!(Command::new("ip").args(["link", "set", &link, to]).status().unwrap().success());
     };
@@ -367,7 +367,7 @@ fn real_pods_roll_and_move() {
     cluster.wait("its pod is gone", || {
         (items(&cluster.get(&["pods", "-l", "app=app"])).len() == 1).then_some(())
     });
-    kill(cluster.place(2).agent_pids()[0].as_raw_nonzero().get().unsigned_abs());
+    kill(cluster.node(2).agent_pids()[0].as_raw_nonzero().get().unsigned_abs());
     let was = third["node-2"].uid.clone();
     let again = cluster.pods_when("the node is back", "app", 2, move |now| now["node-2"].uid != was);
     assert_eq!(again["node-1"], third["node-1"]);
@@ -396,7 +396,7 @@ fn a_node_has_thirty_pods() {
     let addresses: std::collections::BTreeSet<_> =
         pods.iter().map(|it| it["status"]["podIP"].to_string()).collect();
     assert_eq!(addresses.len(), 30, "each has an address of its own");
-    let agent = cluster.place(1).agent_pids()[0].as_raw_nonzero();
+    let agent = cluster.node(1).agent_pids()[0].as_raw_nonzero();
     let status = fs::read_to_string(format!("/proc/{agent}/status")).unwrap();
     let rss = status.lines().find(|it| it.starts_with("VmRSS")).unwrap_or_default();
     println!("the agent with 30 pods: {rss}");

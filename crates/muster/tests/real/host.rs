@@ -99,7 +99,7 @@ fn what_it_says_of_itself(cluster: &Cluster) {
 }
 
 fn a_pod_from_a_file(cluster: &Cluster) {
-    let file = cluster.place(1).static_pods().join("web.yaml");
+    let file = cluster.node(1).static_pods().join("web.yaml");
     let write = |words: &str| {
         let text = format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  \
@@ -139,7 +139,7 @@ fn a_log_that_grows(cluster: &Cluster) {
         is_ready(&pod).then_some(pod)
     });
     let uid = talker["metadata"]["uid"].as_str().unwrap();
-    let dir = cluster.place(1).var_log().join("pods").join(format!("default_talker_{uid}")).join("main");
+    let dir = cluster.node(1).var_log().join("pods").join(format!("default_talker_{uid}")).join("main");
     let heard = cluster.dir.join("heard");
     let mut follow = cluster.kubectl_command(&["logs", "-f", "talker"]);
     let follow = follow.stdout(fs::File::create(&heard).unwrap()).spawn().unwrap();
@@ -159,7 +159,7 @@ fn a_log_that_grows(cluster: &Cluster) {
     // More than a file holds.
     assert!(400 < numbers.len(), "{}", numbers.len());
     cluster.wait("its logs go with it", || (!dir.exists()).then_some(()));
-    assert_eq!(names(&cluster.place(1).var_log().join("containers")), Vec::<String>::new());
+    assert_eq!(names(&cluster.node(1).var_log().join("containers")), Vec::<String>::new());
 }
 
 /// What they take on the disk is measured by the runtime every ten seconds.
@@ -222,7 +222,7 @@ fn pods_are_held_to_their_limits(cluster: &Cluster) {
     "#]]
     .assert_eq(&said);
     // Who asked for no CPU has the least there is of it, together with all others who did not.
-    let class = format!("/sys/fs/cgroup/cpu{}/besteffort/cpu.shares", cluster.place(1).cgroup_parent());
+    let class = format!("/sys/fs/cgroup/cpu{}/besteffort/cpu.shares", cluster.node(1).cgroup_parent());
     if let Ok(shares) = fs::read_to_string(class) {
         assert_eq!(shares, "2\n");
     }
@@ -262,7 +262,7 @@ fn pods_are_held_to_their_limits(cluster: &Cluster) {
 
 fn pods_end_with_their_node(cluster: &mut Cluster) {
     // Each writes when it ends; the first does not until it is let go.
-    let log = cluster.place(1).var_log().join("order");
+    let log = cluster.node(1).var_log().join("order");
     let last_words = |name: &str, wait: &str| {
         format!(
             "trap \"{wait} echo {name} >> /var/log/order/words; exit 0\" TERM; while true; do usleep 50000; done"
@@ -339,7 +339,7 @@ fn an_image_of_a_registry(cluster: &Cluster) {
 }
 
 fn ctr(cluster: &Cluster, args: &[&str]) -> String {
-    let socket = cluster.place(1).socket();
+    let socket = cluster.node(1).socket();
     let mut command = Command::new("ctr");
     let output = command.arg("--address").arg(socket).args(["-n", "k8s.io"]).args(args).output().unwrap();
     assert!(output.status.success(), "ctr {}: {output:?}", args.join(" "));
@@ -397,7 +397,7 @@ fn a_disk_that_is_full(cluster: &Cluster) {
 }
 
 fn pods_rest_with_their_node(cluster: &mut Cluster) {
-    let order = cluster.place(1).var_log().join("order");
+    let order = cluster.node(1).var_log().join("order");
     fs::remove_dir_all(&order).unwrap();
     ending(
         cluster,
@@ -409,7 +409,7 @@ fn pods_rest_with_their_node(cluster: &mut Cluster) {
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n  \
          - {{name: main, image: {IMAGE}, command: [sleep, '100000']}}\n"
     );
-    fs::write(cluster.place(1).static_pods().join("web.yaml"), text).unwrap();
+    fs::write(cluster.node(1).static_pods().join("web.yaml"), text).unwrap();
     cluster.wait("the pods run", || {
         ["rests", "web-node-1"].iter().all(|it| is_ready(&cluster.get(&["pod", it]))).then_some(())
     });

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use muster_agent::image;
-use muster_agent::machine::{self, Machine, Place};
+use muster_agent::local_node::{self, LocalCluster, LocalNode};
 use muster_agent::runtime::{Cri, Runtime as _};
 use serde_json::Value;
 
@@ -50,16 +50,16 @@ impl Drop for Running {
             println!("{}", self.log());
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let cleared = runtime.block_on(machine::clear(&self.dir, Duration::ZERO));
+        let cleared = runtime.block_on(local_node::clear(&self.dir, Duration::ZERO));
         if !thread::panicking() {
             cleared.unwrap();
-            assert_eq!(machine::look(&self.dir).unwrap().0, Vec::<String>::new(), "it is left");
+            assert_eq!(local_node::leftovers(&self.dir).unwrap().0, Vec::<String>::new(), "it is left");
             fs::remove_dir_all(&self.dir).unwrap();
         }
     }
 }
 
-pub(crate) fn agent(place: &Place, join: &[&str]) -> Command {
+pub(crate) fn agent(place: &LocalNode, join: &[&str]) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net={}", place.netns().display())).arg(env!("CARGO_BIN_EXE_muster")).arg("agent");
     command.args(join).args(["--node-name", &place.name, "--cgroup-parent", &place.cgroup_parent()]);
@@ -100,7 +100,7 @@ pub(crate) fn ready_nodes(dir: &Path) -> String {
 }
 
 /// Machines with a containerd each and the image of busybox, and nothing else yet. `None` where there can be none.
-pub(crate) fn machines(name: &str, count: u16) -> Option<(Running, Machine, Vec<Place>)> {
+pub(crate) fn machines(name: &str, count: u16) -> Option<(Running, LocalCluster, Vec<LocalNode>)> {
     if cannot().is_some() {
         return None;
     }
@@ -114,8 +114,8 @@ pub(crate) fn machines(name: &str, count: u16) -> Option<(Running, Machine, Vec<
     let running = Running { dir: dir.clone(), children: Vec::new() };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let (machine, places) = runtime.block_on(async {
-        let machine = Machine::open(&dir).await.unwrap();
-        let places: Vec<Place> = (1..=count).map(|it| machine.place(it)).collect();
+        let machine = LocalCluster::open(&dir).await.unwrap();
+        let places: Vec<LocalNode> = (1..=count).map(|it| machine.node(it)).collect();
         for place in &places {
             place.make().await.unwrap();
             let containerd = place.containerd().await.unwrap();

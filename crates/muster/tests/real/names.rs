@@ -154,7 +154,7 @@ pub(crate) fn others_are_asked(cluster: &Cluster, name: &str, asks: &Pod) {
     "#]].assert_eq(&said);
 
     // Nobody listens there: it is said at once that nobody knows.
-    let refusing = cluster.place(1).address();
+    let refusing = cluster.node(1).address();
     fs::write(resolv_conf(name), format!("nameserver {refusing}\n")).unwrap();
     cluster.wait("nobody can be asked", || {
         asks.says(cluster, "nslookup -type=a outside.test").contains("SERVFAIL").then_some(())

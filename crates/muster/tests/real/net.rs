@@ -130,7 +130,7 @@ fn daemons_are_found_from_every_node() {
             tell(&format!("to the node port of {}", to.node), pod.answered_by(&cluster, &of(&node_port)));
         }
         tell("to the API, as", who_am_i(&cluster, pod));
-        let place = cluster.place(number_of(&pod.node));
+        let place = cluster.node(number_of(&pod.node));
         let on_node = |url: &str| {
             let ask = "for i in $(seq 20); do timeout 9 busybox wget -q -O - $0 2>&1; done | sort -u";
             let mut nsenter = Command::new("nsenter");
@@ -257,7 +257,7 @@ fn packets_find_their_way(cluster: &Cluster) {
             text = text.replace(&pod.address, &format!("POD-{}", &pod.node[5..]));
             text = text.replace(&pod.host, &format!("HOST-{}", &pod.node[5..]));
             // Where its node is for its pods: as that one comes who would else be answered from elsewhere than it asked.
-            let bridge = cluster.place(number_of(&pod.node)).pods().replace(".0/24", ".1");
+            let bridge = cluster.node(number_of(&pod.node)).pods().replace(".0/24", ".1");
             text = text.replace(&bridge, &format!("BRIDGE-{}", &pod.node[5..]));
         }
         text.replace(&cluster.address().to_string(), "MACHINE")
@@ -316,7 +316,7 @@ fn packets_find_their_way(cluster: &Cluster) {
 /// Who the API says that asks, with the token of the pod's account and the certificate that it is given, from where the pod is.
 /// busybox knows too little of TLS to ask by itself.
 fn who_am_i(cluster: &Cluster, pod: &Pod) -> String {
-    let place = cluster.place(number_of(&pod.node));
+    let place = cluster.node(number_of(&pod.node));
     let held = place.socket().with_file_name("state/io.containerd.grpc.v1.cri/netns");
     let netns: Vec<_> = fs::read_dir(&held).unwrap().map(|it| it.unwrap().path()).collect();
     let [netns] = &netns[..] else { panic!("{}: one pod was to be there, not {netns:?}", held.display()) };

@@ -5,13 +5,13 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use muster_agent::machine::{self, Place};
+use muster_agent::local_node::{self, LocalNode};
 use serde_json::{Value, json};
 
 use crate::bed::{Cluster, IMAGE, archive, daemon_set, is_ready, items, muster};
 
 /// Runs it in the node's network namespace. What it prints, on both outputs.
-fn inside(place: &Place, words: &[&str]) -> String {
+fn inside(place: &LocalNode, words: &[&str]) -> String {
     let mut command = Command::new("nsenter");
     let output = command.arg(format!("--net={}", place.netns().display())).args(words).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
@@ -43,7 +43,7 @@ fn renewed(cluster: &Cluster) -> String {
 fn a_service_neither_cuts_a_node_off_nor_takes_the_traffic_of_another() {
     let flags = ["--allow-external-ips", "198.51.100.0/24,10.0.0.0/8"];
     let Some(cluster) = Cluster::up_with("capture", 1, &flags) else { return };
-    let place = cluster.place(1);
+    let place = cluster.node(1);
     cluster.kubectl(&["create", "namespace", "team"]);
     cluster.kubectl(&["create", "namespace", "zeta"]);
     cluster.apply(&server("zeta", "db", &json!([])));
@@ -107,8 +107,8 @@ fn a_service_neither_cuts_a_node_off_nor_takes_the_traffic_of_another() {
 #[test]
 fn routes_of_a_node_are_put_back() {
     let Some(cluster) = Cluster::up("routes", 2) else { return };
-    let place = cluster.place(1);
-    let other = cluster.place(2).address().to_string();
+    let place = cluster.node(1);
+    let other = cluster.node(2).address().to_string();
     let routes = || inside(&place, &["ip", "route", "show", "proto", "77"]);
     let names = || inside(&place, &["ip", "addr", "show", "dev", "lo"]).contains("10.96.0.10/32");
     let gateway = || inside(&place, &["ip", "route", "show", "default"]).contains("via");
@@ -139,7 +139,7 @@ fn what_a_removed_data_directory_left_is_cleared() {
         // Mount points in it stay, as with everybody who does this.
         let _ = Command::new("rm").arg("-rf").arg(&dir).stderr(Stdio::null()).status().unwrap();
         assert!(!dir.join("lock").exists());
-        assert!(!machine::look(&dir).unwrap().0.is_empty(), "something is left");
+        assert!(!local_node::leftovers(&dir).unwrap().0.is_empty(), "something is left");
     };
     remove(&mut cluster);
     let output = muster(&["down", "--data-dir"]).arg(&dir).output().unwrap();
@@ -147,7 +147,7 @@ fn what_a_removed_data_directory_left_is_cleared() {
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("removed: network namespace"), "{said}");
-    assert_eq!(machine::look(&dir).unwrap().0, Vec::<String>::new());
+    assert_eq!(local_node::leftovers(&dir).unwrap().0, Vec::<String>::new());
 
     // The same, and `muster up` comes first.
     let begin = |cluster: &mut Cluster| {

@@ -14,8 +14,8 @@ use tokio::time::{sleep, timeout};
 
 use self::answer::{Known, Reply};
 use self::forward::{Forward, chance};
-use super::seen::Seen;
-use crate::node::Config;
+use super::service_cache::ServiceCache;
+use crate::config::Config;
 use crate::shares::Shares;
 
 const PORT: u16 = 53;
@@ -35,10 +35,10 @@ const REQUEST_MAX: usize = 4_096;
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Answers under the cluster's address for names, as long as it is asked. A node without such an address has no answers.
-pub(super) async fn serve(config: &Config, seen: &Arc<Seen>) {
+pub(super) async fn serve(config: &Config, cache: &Arc<ServiceCache>) {
     let Some(address) = config.cluster_dns else { return };
     let names = Arc::new(Names {
-        seen: seen.clone(),
+        cache: cache.clone(),
         domain: config.cluster_domain.trim_matches('.').to_ascii_lowercase(),
         forward: Forward::new(&config.resolv_conf, address),
     });
@@ -63,15 +63,15 @@ async fn again<F: Future<Output = std::io::Result<()>>>(address: IpAddr, over: &
 }
 
 struct Names {
-    seen: Arc<Seen>,
+    cache: Arc<ServiceCache>,
     domain: String,
     forward: Forward,
 }
 
 impl Names {
     fn answer(&self, request: &[u8], is_udp: bool) -> Reply {
-        let is_synced = self.seen.is_synced();
-        let picture = self.seen.picture();
+        let is_synced = self.cache.is_synced();
+        let picture = self.cache.picture();
         let known = Known { picture: is_synced.then_some(&*picture), domain: &self.domain };
         answer::answer(&known, request, is_udp, usize::from(chance()))
     }

@@ -11,8 +11,8 @@ use muster_engine::quantity::Quantity;
 use muster_engine::resources::{self, Amounts};
 use tokio::time::Instant;
 
+use super::eviction_manager::amounts;
 use super::stats;
-use super::upkeep::amounts;
 use crate::node::Node;
 use crate::runtime::{Runtime, RuntimeError};
 

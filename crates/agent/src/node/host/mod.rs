@@ -1,46 +1,46 @@
 //! The node as its host keeps it: registered, heard of, honest about how it is, and with room left.
 
+mod eviction_manager;
 mod limits;
 mod logs;
 mod measure;
-mod presence;
+mod node_status;
 mod shutdown;
 pub mod stats;
-mod upkeep;
 
 use std::sync::Arc;
 
 use muster_engine::controller::Reference;
 use muster_engine::daemonset::facts::Key;
 use muster_engine::kubelet::eviction::Signal;
-use muster_engine::kubelet::node_status;
+use muster_engine::kubelet::node_status as rules;
 use muster_engine::quantity::Quantity;
 use muster_engine::resources::Amounts;
 
-pub use self::presence::{End, Standing};
+pub use self::node_status::{End, Standing};
 pub use self::shutdown::{Grace, end_pods};
 use super::{Config, Node};
 use crate::runtime::Runtime;
 
 /// Keeps the node known, and room on it, for ever.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
-    tokio::join!(presence::run(node), upkeep::run(node));
+    tokio::join!(node_status::run(node), eviction_manager::run(node));
 }
 
 /// What pods may have of this machine.
 pub(super) fn allocatable(config: &Config) -> Amounts {
     let capacity = measure::capacity(&config.root, config.pods_max);
-    node_status::allocatable(&capacity, &reserved(config, &capacity))
+    rules::allocatable(&capacity, &reserved(config, &capacity))
 }
 
 /// What the system keeps for itself, and what must be left before pods are sent off.
 fn reserved(config: &Config, capacity: &Amounts) -> Amounts {
-    let mut reserved = config.upkeep.reserved.clone();
+    let mut reserved = config.reclaim.reserved.clone();
     for (resource, signal) in
         [("memory", Signal::MemoryAvailable), ("ephemeral-storage", Signal::NodefsAvailable)]
     {
         let capacity = capacity.get(resource).map_or(0, |it| i64::try_from(it.units()).unwrap_or(i64::MAX));
-        let kept = Quantity::bytes(config.upkeep.thresholds.reserved(signal, capacity));
+        let kept = Quantity::bytes(config.reclaim.thresholds.reserved(signal, capacity));
         let sum = reserved.entry(resource.to_owned()).or_insert(Quantity::ZERO);
         *sum = sum.plus(kept);
     }

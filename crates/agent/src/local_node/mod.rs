@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
 
-pub use self::clear::{GRACE, Left, clear, clear_abandoned, look, pods, sockets, user_of};
+pub use self::clear::{GRACE, Left, clear, clear_abandoned, leftovers, pods, sockets, user_of};
 pub use self::containerd::Containerd;
 pub use self::network::is_hub;
 pub use self::tools::{Missing, is_root, missing, missing_for_agent, wanting_for_agent};
@@ -35,7 +35,7 @@ const RANGE_FILE: &str = "nodes/range";
 const RUN: &str = "/run/muster";
 
 #[derive(Debug, thiserror::Error)]
-pub enum MachineError {
+pub enum LocalNodeError {
     #[error("use {path}")]
     File { path: PathBuf, source: io::Error },
     #[error("run {program}")]
@@ -57,7 +57,7 @@ pub enum MachineError {
 
 /// What a cluster has of the machine.
 #[derive(Debug, Clone)]
-pub struct Machine {
+pub struct LocalCluster {
     /// The data directory, from the root.
     dir: PathBuf,
     /// Six digits that are the data directory's alone.
@@ -68,7 +68,7 @@ pub struct Machine {
 
 /// Where a node is on the machine.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct LocalNode {
     pub name: String,
     number: u16,
     id: String,
@@ -77,9 +77,9 @@ pub struct Place {
     dir: PathBuf,
 }
 
-impl Machine {
+impl LocalCluster {
     /// Finds the cluster's network again, or makes it. Nothing of the nodes is touched.
-    pub async fn open(data_dir: &Path) -> Result<Self, MachineError> {
+    pub async fn open(data_dir: &Path) -> Result<Self, LocalNodeError> {
         let (dir, id) = identity(data_dir)?;
         let nodes = dir.join("nodes");
         make_dir(&nodes)?;
@@ -98,11 +98,11 @@ impl Machine {
         format!("10.{}.0.0/16", self.range)
     }
 
-    pub fn place(&self, number: u16) -> Place {
+    pub fn node(&self, number: u16) -> LocalNode {
         assert!((1..=NODES_MAX).contains(&number));
         let name = format!("node-{number}");
         let dir = self.dir.join("nodes").join(&name);
-        Place { name, number, id: self.id.clone(), range: self.range, dir }
+        LocalNode { name, number, id: self.id.clone(), range: self.range, dir }
     }
 
     /// Archives of images that every node has.
@@ -111,7 +111,7 @@ impl Machine {
     }
 }
 
-impl Place {
+impl LocalNode {
     pub fn address(&self) -> Ipv4Addr {
         network::node_address(self.range, self.number)
     }
@@ -172,7 +172,7 @@ impl Place {
     }
 
     /// Makes what the node needs before anything runs on it: directories, and its network.
-    pub async fn make(&self) -> Result<(), MachineError> {
+    pub async fn make(&self) -> Result<(), LocalNodeError> {
         for dir in [&self.dir, &self.root(), &self.cni_conf(), &self.static_pods(), &self.run()] {
             make_dir(dir)?;
         }
@@ -185,24 +185,25 @@ impl Place {
     }
 
     /// Puts back the routes by which the node is reached and reaches others, if a link that went down took them along.
-    pub async fn keep_routes(&self) -> Result<(), MachineError> {
+    pub async fn keep_routes(&self) -> Result<(), LocalNodeError> {
         network::keep_routes(self).await
     }
 
     /// What is mounted in a pod's volumes is seen by others only if what is around it is shared, which `/` need not be.
-    fn share_mounts(&self) -> Result<(), MachineError> {
+    fn share_mounts(&self) -> Result<(), LocalNodeError> {
         let root = self.root();
         if !table::is_mounted(&root).map_err(failed(&root))? {
             mount_bind(&root, &root)
-                .map_err(|it| MachineError::File { path: root.clone(), source: it.into() })?;
+                .map_err(|it| LocalNodeError::File { path: root.clone(), source: it.into() })?;
         }
         let flags = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
-        mount_change(&root, flags).map_err(|it| MachineError::File { path: root.clone(), source: it.into() })
+        mount_change(&root, flags)
+            .map_err(|it| LocalNodeError::File { path: root.clone(), source: it.into() })
     }
 }
 
 /// The data directory as everybody calls it, and the digits that stand for it.
-fn identity(data_dir: &Path) -> Result<(PathBuf, String), MachineError> {
+fn identity(data_dir: &Path) -> Result<(PathBuf, String), LocalNodeError> {
     let dir = canonical(data_dir).map_err(failed(data_dir))?;
     let digest = ring::digest::digest(&ring::digest::SHA256, dir.as_os_str().as_encoded_bytes());
     let id = digest.as_ref().iter().take(3).map(|it| format!("{it:02x}")).collect();
@@ -223,11 +224,11 @@ fn canonical(dir: &Path) -> io::Result<PathBuf> {
     }
 }
 
-fn make_dir(path: &Path) -> Result<(), MachineError> {
+fn make_dir(path: &Path) -> Result<(), LocalNodeError> {
     DirBuilder::new().recursive(true).mode(0o711).create(path).map_err(failed(path))
 }
 
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> MachineError {
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> LocalNodeError {
     let path = path.to_owned();
-    move |source| MachineError::File { path, source }
+    move |source| LocalNodeError::File { path, source }
 }

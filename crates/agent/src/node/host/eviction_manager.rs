@@ -23,7 +23,8 @@ use super::limits::Looks;
 use super::measure::{self, Disk};
 use super::stats::{ContainerStats, PodStats};
 use super::{logs, node_reference};
-use crate::node::{Node, cgroup, now};
+use crate::clock::now;
+use crate::node::{Node, cgroup};
 use crate::runtime::Runtime;
 
 /// How often images are looked through.
@@ -35,24 +36,24 @@ const GOING_EVERY: Duration = Duration::from_secs(1);
 
 /// Looks after the room on the node, for ever. It needs no API server.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
-    Upkeeper { node }.keep().await;
+    EvictionManager { node }.run().await;
 }
 
-struct Upkeeper<'a, R> {
+struct EvictionManager<'a, R> {
     node: &'a Node<R>,
 }
 
-impl<R: Runtime> Upkeeper<'_, R> {
-    async fn keep(&self) {
-        let upkeep = &self.node.config.upkeep;
-        let mut watcher = Watcher::new(upkeep.thresholds.clone(), upkeep.pressure_min);
+impl<R: Runtime> EvictionManager<'_, R> {
+    async fn run(&self) {
+        let config = &self.node.config.reclaim;
+        let mut watcher = Watcher::new(config.thresholds.clone(), config.pressure_min);
         let mut garbage = Garbage::default();
         let mut looks = Looks::default();
         // Until the runtime says where they are, nobody knows how much room there is for them.
         let mut images: Option<PathBuf> = None;
         let mut collected: Option<Instant> = None;
         loop {
-            if collected.is_none_or(|it| COLLECT_EVERY.min(upkeep.look_every * 6) <= it.elapsed()) {
+            if collected.is_none_or(|it| COLLECT_EVERY.min(config.look_every * 6) <= it.elapsed()) {
                 collected = Some(Instant::now());
                 images = self.image_dir().await.or(images);
                 if let Some(images) = &images {
@@ -72,8 +73,8 @@ impl<R: Runtime> Upkeeper<'_, R> {
                 self.reclaim(shortage, &watcher, &mut garbage, images).await;
             }
             let log_dir = self.node.config.var_log.join("pods");
-            logs::rotate(&*self.node.runtime, &log_dir, upkeep.log_bytes_max, upkeep.logs_max).await;
-            sleep(upkeep.look_every).await;
+            logs::rotate(&*self.node.runtime, &log_dir, config.log_bytes_max, config.logs_max).await;
+            sleep(config.look_every).await;
         }
     }
 
@@ -105,7 +106,7 @@ impl<R: Runtime> Upkeeper<'_, R> {
                 && priority < CRITICAL
         };
         let pods: Vec<_> = pods.into_iter().filter(|it| may_go(it)).collect();
-        let over = looks.over(self.node, &pods, self.node.config.upkeep.look_every).await;
+        let over = looks.over(self.node, &pods, self.node.config.reclaim.look_every).await;
         for (pod, limit, message) in &over {
             self.evict(pod, limit.name(), message, eviction::GRACE_MIN, false);
         }
@@ -166,7 +167,7 @@ impl<R: Runtime> Upkeeper<'_, R> {
         let Some(object) = pods.iter().find(|it| it.uid().as_deref() == Some(&*pod.uid)) else { return };
         let own = object.spec.as_ref().and_then(|it| it.termination_grace_period_seconds).unwrap_or(30);
         let own = Duration::from_secs(u64::try_from(own).unwrap_or(0));
-        let grace = shortage.grace(own, self.node.config.upkeep.grace_max);
+        let grace = shortage.grace(own, self.node.config.reclaim.grace_max);
         self.evict(object, shortage.signal.name(), &message, grace, true);
         self.wait_until_gone(&pod.uid).await;
     }
@@ -241,9 +242,9 @@ impl<R: Runtime> Upkeeper<'_, R> {
             .collect();
         let at = now();
         garbage.see(&images, &used, at);
-        let upkeep = &self.node.config.upkeep;
+        let config = &self.node.config.reclaim;
         let limits =
-            Limits { high: upkeep.images_high, low: upkeep.images_low, age_min: upkeep.image_age_min };
+            Limits { high: config.images_high, low: config.images_low, age_min: config.image_age_min };
         let gone: Vec<Text> = match want {
             Want::All => {
                 garbage.unused(&images, &used, Duration::ZERO, at).into_iter().map(|it| it.0).collect()

@@ -1,15 +1,13 @@
-//! What `engine::pod` wants done, done.
+//! Carries out the actions that `engine::pod` decides on.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use http::{Method, Request, header};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
@@ -19,13 +17,15 @@ use muster_engine::daemonset::plan::Event;
 use muster_engine::kubelet::pod::{Container, Deed, Outcome, ProbeKind, Seen, State};
 use muster_engine::quantity::Quantity;
 use muster_engine::service_proxy;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::container::{self, Make, Role};
+use super::container_logs::ContainerLogs;
 use super::naming::Names;
-use super::pods::{Entry, Source};
+use super::pod_manager::{Entry, Source};
 use super::probe::Asked;
+use super::status_writer::StatusWriter;
 use super::{Node, cgroup, env, image, naming, sandbox};
 use crate::runtime::{Runtime, RuntimeError};
 
@@ -42,8 +42,8 @@ const GRACE_MIN: Duration = Duration::from_secs(2);
 const CGROUP_TRIES: u32 = 20;
 const CGROUP_AGAIN: Duration = Duration::from_millis(50);
 
-/// Does the deeds of one pod, as it is at the moment.
-pub(super) struct Doer<R> {
+/// Executes the actions of one pod, with the object and runtime state that they were decided on.
+pub(super) struct Executor<R> {
     pub node: Arc<Node<R>>,
     pub entry: Arc<Entry>,
     pub object: Arc<Pod>,
@@ -52,8 +52,8 @@ pub(super) struct Doer<R> {
     pub figures: Arc<Figures>,
 }
 
-impl<R: Runtime> Doer<R> {
-    pub(super) async fn carry_out(&self, deed: Deed) -> Outcome {
+impl<R: Runtime> Executor<R> {
+    pub(super) async fn execute(&self, deed: Deed) -> Outcome {
         let runtime = &self.node.runtime;
         let is_last = matches!(deed, Deed::Report(_) | Deed::Delete | Deed::CleanUp { .. });
         let is_deleted = self.object.metadata.deletion_timestamp.is_some();
@@ -79,16 +79,17 @@ impl<R: Runtime> Doer<R> {
             }
             Deed::RemoveContainer { id } => {
                 let outcome = gone(runtime.remove_container(&id).await);
-                if outcome == Outcome::Done {
-                    self.remove_log(&id);
+                let container = self.containers.iter().find(|it| it.id == id);
+                if let (Outcome::Done, Some(it)) = (&outcome, container) {
+                    self.logs().remove(&it.name, it.attempt, &id);
                 }
                 outcome
             }
             Deed::StopSandbox { id } => gone(runtime.stop_sandbox(&id).await),
             Deed::RemoveSandbox { id } => gone(runtime.remove_sandbox(&id).await),
             Deed::CleanUp { with_logs } => self.clean_up(with_logs).await,
-            Deed::Report(patch) => self.report(patch).await,
-            Deed::Delete => self.delete().await,
+            Deed::Report(patch) => self.status_writer().patch(patch).await,
+            Deed::Delete => self.status_writer().delete_pod().await,
         }
     }
 
@@ -263,7 +264,7 @@ impl<R: Runtime> Doer<R> {
         let created =
             self.figures.within(node.runtime.create_container(sandbox_id, config, of_sandbox)).await;
         let id = created.map_err(|error| failed("CreateContainerError", error.message))?;
-        self.link_log(name, attempt, &id);
+        self.logs().link(name, attempt, &id);
         let started = self.figures.within(node.runtime.start_container(&id)).await;
         started.map_err(|error| failed("RunContainerError", error.message))?;
         self.figures.has_started.store(true, Ordering::Relaxed);
@@ -369,6 +370,14 @@ impl<R: Runtime> Doer<R> {
         gone(self.node.runtime.stop_container(id, left).await)
     }
 
+    fn logs(&self) -> ContainerLogs<'_> {
+        ContainerLogs { config: &self.node.config, pod: &self.object }
+    }
+
+    fn status_writer(&self) -> StatusWriter<'_> {
+        StatusWriter { client: &self.node.client, entry: &self.entry, pod: &self.object }
+    }
+
     fn title(&self) -> String {
         let (name, namespace, uid) = sandbox::ids(&self.object);
         format!("{name}_{namespace}({uid})")
@@ -386,48 +395,10 @@ impl<R: Runtime> Doer<R> {
         self.node.recorder.record(Tell { about, event: Event::warning(reason, message) });
     }
 
-    /// Log shippers look for all containers in one directory. The link works wherever `/var/log` is mounted.
-    fn link_log(&self, container: &str, attempt: u32, id: &str) {
-        let (name, namespace, uid) = sandbox::ids(&self.object);
-        let dir = self.node.config.var_log.join("containers");
-        let target = format!("../pods/{namespace}_{name}_{uid}/{}", container::log_path(container, attempt));
-        let linked =
-            fs::create_dir_all(&dir).and_then(|()| symlink(target, dir.join(self.link(container, id))));
-        if let Err(error) =
-            linked.or_else(|it| if it.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(it) })
-        {
-            tracing::warn!(pod = self.title(), container, "its log is not in {}: {error}", dir.display());
-        }
-    }
-
-    fn link(&self, container: &str, id: &str) -> String {
-        let (name, namespace, _) = sandbox::ids(&self.object);
-        format!("{name}_{namespace}_{container}-{id}.log")
-    }
-
-    fn remove_log(&self, id: &str) {
-        let Some(container) = self.containers.iter().find(|it| *it.id == *id) else { return };
-        let (name, namespace, uid) = sandbox::ids(&self.object);
-        let config = &self.node.config;
-        fs::remove_file(config.var_log.join("containers").join(self.link(&container.name, id))).ok();
-        let log = container::log_path(&container.name, container.attempt);
-        let log = config.log_dir(namespace, name, uid).join(log);
-        let (Some(dir), Some(file)) = (log.parent(), log.file_name().and_then(|it| it.to_str())) else {
-            return;
-        };
-        // With what of it was rotated.
-        for it in fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok) {
-            if it.file_name().to_str().is_some_and(|it| it == file || it.starts_with(&format!("{file}."))) {
-                fs::remove_file(it.path()).ok();
-            }
-        }
-    }
-
     async fn clean_up(&self, with_logs: bool) -> Outcome {
-        let (name, namespace, uid) = sandbox::ids(&self.object);
-        let config = &self.node.config;
+        let uid = sandbox::ids(&self.object).2;
         let mut tries = 0;
-        while let Err(error) = cgroup::remove(&config.cgroup_parent, uid) {
+        while let Err(error) = cgroup::remove(&self.node.config.cgroup_parent, uid) {
             tries += 1;
             if tries == CGROUP_TRIES {
                 return failed("FailedCleanUp", format!("remove the pod's cgroup: {error}"));
@@ -437,71 +408,14 @@ impl<R: Runtime> Doer<R> {
         if let Err(error) = self.node.volumes.clean_up(uid).await {
             return failed("FailedCleanUp", error.to_string());
         }
-        if with_logs {
-            let dir = config.log_dir(namespace, name, uid);
-            let removed =
-                remove_links(&config.var_log.join("containers"), &dir).and_then(|()| remove_dir(&dir));
-            if let Err(error) = removed {
-                return failed("FailedCleanUp", format!("remove {}: {error}", dir.display()));
-            }
-            if let Some(name) = dir.file_name() {
-                fs::remove_file(config.logs_kept().join(name)).ok();
-            }
+        if with_logs && let Err(message) = self.logs().remove_all() {
+            return failed("FailedCleanUp", message);
         }
         Outcome::Done
     }
-
-    async fn report(&self, mut patch: Value) -> Outcome {
-        let (name, namespace, uid) = sandbox::ids(&self.object);
-        let uid = match self.entry.source {
-            Source::Api => uid.to_owned(),
-            Source::Orphan => return Outcome::Done,
-            Source::Static => match self.entry.shown().mirror {
-                Some(uid) => uid,
-                None => return failed("NoMirror", "the API server has nothing yet that stands for it"),
-            },
-        };
-        // Another pod of that name is not meant.
-        patch["metadata"]["uid"] = json!(uid);
-        let request = Request::builder()
-            .method(Method::PATCH)
-            .uri(format!("/api/v1/namespaces/{namespace}/pods/{name}/status"))
-            .header(header::CONTENT_TYPE, "application/strategic-merge-patch+json");
-        self.ask(request.body(patch.to_string().into_bytes())).await
-    }
-
-    async fn delete(&self) -> Outcome {
-        let (name, namespace, uid) = sandbox::ids(&self.object);
-        let options = json!({
-            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": uid},
-        });
-        let request = Request::builder()
-            .method(Method::DELETE)
-            .uri(format!("/api/v1/namespaces/{namespace}/pods/{name}"))
-            .header(header::CONTENT_TYPE, "application/json");
-        self.ask(request.body(options.to_string().into_bytes())).await
-    }
-
-    /// What concerns a pod that is gone by now is done.
-    async fn ask(&self, request: http::Result<Request<Vec<u8>>>) -> Outcome {
-        let request = match request {
-            Ok(request) => request,
-            Err(error) => return failed("Invalid", error.to_string()),
-        };
-        let is_delete = request.method() == Method::DELETE;
-        match tokio::time::timeout(ANSWER_WITHIN, self.node.client.request_text(request)).await {
-            Ok(Ok(_)) => Outcome::Done,
-            Ok(Err(kube::Error::Api(status))) if is_delete && matches!(status.code, 404 | 409) => {
-                Outcome::Done
-            }
-            Ok(Err(kube::Error::Api(status))) => failed(&status.reason, status.message.clone()),
-            Ok(Err(error)) => failed("Unreachable", error.to_string()),
-            Err(_) => failed("Unreachable", "the API server does not answer"),
-        }
-    }
 }
 
-fn failed(reason: &str, message: impl Into<String>) -> Outcome {
+pub(super) fn failed(reason: &str, message: impl Into<String>) -> Outcome {
     Outcome::Failed { reason: reason.into(), message: message.into().into() }
 }
 
@@ -511,29 +425,6 @@ fn gone(outcome: Result<(), RuntimeError>) -> Outcome {
         Ok(()) => Outcome::Done,
         Err(error) if error.is_missing() => Outcome::Done,
         Err(error) => failed("KillPodError", error.message),
-    }
-}
-
-/// Removes the links that lead into a directory of logs.
-fn remove_links(links: &Path, logs: &Path) -> io::Result<()> {
-    let Some(name) = logs.file_name() else { return Ok(()) };
-    let into = Path::new("../pods").join(name);
-    let all = match fs::read_dir(links) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        all => all?,
-    };
-    for link in all.filter_map(Result::ok) {
-        if fs::read_link(link.path()).is_ok_and(|it| it.starts_with(&into)) {
-            fs::remove_file(link.path())?;
-        }
-    }
-    Ok(())
-}
-
-fn remove_dir(dir: &Path) -> io::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
     }
 }
 

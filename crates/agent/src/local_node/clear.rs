@@ -10,7 +10,7 @@ use futures::StreamExt as _;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::process::Command;
 
-use super::{MachineError, Place, RANGE_FILE, RUN, containerd, identity, network};
+use super::{LocalNode, LocalNodeError, RANGE_FILE, RUN, containerd, identity, network};
 use crate::runtime::{Cri, Runtime, annotation, v1};
 use crate::volumes::table;
 
@@ -39,7 +39,7 @@ pub struct Left(pub Vec<String>);
 /// Rule: what a cluster had of the machine goes when it stops: pods, containerds, network namespaces, bridges, mounts and
 /// cgroups. What it keeps stays. It says what was there, and can be done again.
 /// What still runs has its own time to end, or the one that is given, whichever is shorter.
-pub async fn clear(data_dir: &Path, grace: Duration) -> Result<Left, MachineError> {
+pub async fn clear(data_dir: &Path, grace: Duration) -> Result<Left, LocalNodeError> {
     let (dir, id) = identity(data_dir)?;
     let places = places(&dir, &id);
     let was = left(&dir, &id, &places);
@@ -75,18 +75,18 @@ pub async fn clear(data_dir: &Path, grace: Duration) -> Result<Left, MachineErro
 }
 
 /// What there is now, for whoever wants to know that nothing is.
-pub fn look(data_dir: &Path) -> Result<Left, MachineError> {
+pub fn leftovers(data_dir: &Path) -> Result<Left, LocalNodeError> {
     let (dir, id) = identity(data_dir)?;
     Ok(left(&dir, &id, &places(&dir, &id)))
 }
 
 /// Rule: what a removed data directory left is not taken over, for the files that it stands on are gone: it is cleared before a new
 /// cluster begins in a directory of that name. Returns what was there; nothing, if there is nothing or it can be used.
-pub async fn clear_abandoned(data_dir: &Path) -> Result<Left, MachineError> {
+pub async fn clear_abandoned(data_dir: &Path) -> Result<Left, LocalNodeError> {
     let (dir, id) = identity(data_dir)?;
     let places = places(&dir, &id);
     let left = left(&dir, &id, &places);
-    let is_without_files = |it: &Place| {
+    let is_without_files = |it: &LocalNode| {
         let runs = !it.containerd_pids().is_empty() || !it.shim_pids().is_empty();
         runs && !it.has_files()
     };
@@ -102,7 +102,7 @@ pub async fn clear_abandoned(data_dir: &Path) -> Result<Left, MachineError> {
 }
 
 /// The process that runs the cluster's agents, if it is there: a data directory that was removed has no lock that says so.
-pub fn user_of(data_dir: &Path) -> Result<Option<u32>, MachineError> {
+pub fn user_of(data_dir: &Path) -> Result<Option<u32>, LocalNodeError> {
     let (dir, id) = identity(data_dir)?;
     let agents = places(&dir, &id).into_iter().flat_map(|it| it.agent_pids());
     let mut parents = agents.filter_map(|pid| {
@@ -117,7 +117,7 @@ pub fn user_of(data_dir: &Path) -> Result<Option<u32>, MachineError> {
 }
 
 /// The sockets of the nodes' containerds, by node.
-pub fn sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, MachineError> {
+pub fn sockets(data_dir: &Path) -> Result<Vec<(String, PathBuf)>, LocalNodeError> {
     let (dir, id) = identity(data_dir)?;
     let running = places(&dir, &id).into_iter().filter(|it| !it.containerd_pids().is_empty());
     Ok(running.map(|it| (it.name.clone(), it.socket())).collect())
@@ -136,7 +136,7 @@ pub async fn pods(data_dir: &Path) -> usize {
 }
 
 /// The nodes that the data directory or the machine knows of.
-fn places(dir: &Path, id: &str) -> Vec<Place> {
+fn places(dir: &Path, id: &str) -> Vec<LocalNode> {
     let names = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         entries.filter_map(|it| it.file_name().into_string().ok()).collect::<Vec<String>>()
@@ -149,12 +149,12 @@ fn places(dir: &Path, id: &str) -> Vec<Place> {
     let places = names.into_iter().filter_map(|name| {
         let number = name.strip_prefix("node-")?.parse().ok()?;
         let dir = dir.join("nodes").join(&name);
-        Some(Place { name, number, id: id.to_owned(), range: 0, dir })
+        Some(LocalNode { name, number, id: id.to_owned(), range: 0, dir })
     });
     places.collect()
 }
 
-fn left(dir: &Path, id: &str, places: &[Place]) -> Left {
+fn left(dir: &Path, id: &str, places: &[LocalNode]) -> Left {
     let mut left = Vec::new();
     for place in places {
         let processes =
@@ -180,7 +180,7 @@ fn left(dir: &Path, id: &str, places: &[Place]) -> Left {
 }
 
 /// Ends whatever runs for the node.
-async fn end_node(place: &Place, grace: Duration) {
+async fn end_node(place: &LocalNode, grace: Duration) {
     end(&place.agent_pids(), Signal::TERM).await;
     if !place.containerd_pids().is_empty() {
         // With it, what its pods have of addresses and of the disk is given back.
@@ -238,7 +238,7 @@ pub(super) fn has_ended(pid: Pid) -> bool {
     test_kill_process(pid).is_err() || state.starts_with(['Z', 'X'])
 }
 
-impl Place {
+impl LocalNode {
     /// The agent ends its pods, and then itself.
     pub fn ask_agent_to_end(&self) {
         for pid in self.agent_pids() {

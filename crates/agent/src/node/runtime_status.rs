@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use muster_engine::kubelet::pod::{Container, Sandbox, Seen, State};
 
-use super::clock::then;
 use super::{Config, container};
+use crate::clock::then;
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
 /// What the runtime has of a pod. What cannot change any more is asked for once.
 #[derive(Debug, Default)]
-pub(super) struct Observer {
+pub(super) struct RuntimeStatusReader {
     containers: BTreeMap<String, Container>,
     addresses: BTreeMap<String, Vec<String>>,
 }
 
-impl Observer {
+impl RuntimeStatusReader {
     pub(super) async fn observe<R: Runtime>(
         &mut self,
         runtime: &R,

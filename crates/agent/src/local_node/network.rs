@@ -10,7 +10,7 @@ use std::process::Stdio;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
-use super::{MachineError, Place, RUN, failed, tools};
+use super::{LocalNode, LocalNodeError, RUN, failed, tools};
 use crate::volumes::table;
 
 /// Clusters have `10.160.0.0/16` and those after it: below are the ranges of Services and of simulated nodes, above are those
@@ -36,7 +36,7 @@ pub(super) fn node_address(range: u8, number: u16) -> Ipv4Addr {
 
 /// Rule: a cluster keeps its range of addresses; a new one takes the first that no route of this machine leads to, beginning
 /// somewhere that its name decides.
-pub(super) async fn make_hub(kept: &Path, id: &str) -> Result<u8, MachineError> {
+pub(super) async fn make_hub(kept: &Path, id: &str) -> Result<u8, LocalNodeError> {
     // Two that begin at once would take the same.
     let lock_path = Path::new(RUN).join("lock");
     let lock = File::create(&lock_path).map_err(failed(&lock_path))?;
@@ -56,7 +56,7 @@ pub(super) async fn make_hub(kept: &Path, id: &str) -> Result<u8, MachineError> 
             let first = u32::from_str_radix(id, 16).unwrap_or_default();
             let count = u32::from(RANGES.end() - RANGES.start()) + 1;
             let mut all = (0..count).map(|it| RANGES.start() + ((first + it) % count) as u8);
-            all.find(|it| is_free(*it)).ok_or(MachineError::NoRange)?
+            all.find(|it| is_free(*it)).ok_or(LocalNodeError::NoRange)?
         }
     };
     let mut file = File::create(kept).map_err(failed(kept))?;
@@ -91,7 +91,7 @@ fn leads_into(route: &str, range: u8) -> bool {
 }
 
 /// Finds the node's network again, or makes it.
-pub(super) async fn make_node(place: &Place) -> Result<(), MachineError> {
+pub(super) async fn make_node(place: &LocalNode) -> Result<(), LocalNodeError> {
     let name = place.netns_name();
     let held = place.netns();
     if !table::is_mounted(&held).map_err(failed(&held))? {
@@ -115,7 +115,7 @@ pub(super) async fn make_node(place: &Place) -> Result<(), MachineError> {
 
 /// Rule: the default route of a node's namespace, and the machine's route to its pods, are put back where they are missing. Links
 /// are left as they are.
-pub(super) async fn keep_routes(place: &Place) -> Result<(), MachineError> {
+pub(super) async fn keep_routes(place: &LocalNode) -> Result<(), LocalNodeError> {
     let name = place.netns_name();
     let (address, gateway) = (place.address(), hub_address(place.range));
     let inside = run(Command::new("ip").args(["-n", &name, "-4", "-o", "route", "show", "default"])).await?;
@@ -167,7 +167,7 @@ pub(super) fn exists(link: &str) -> bool {
 }
 
 /// Many commands of `ip`, in one process.
-async fn batch(netns: Option<&str>, commands: &str) -> Result<(), MachineError> {
+async fn batch(netns: Option<&str>, commands: &str) -> Result<(), LocalNodeError> {
     let mut ip = Command::new("ip");
     if let Some(netns) = netns {
         ip.args(["-n", netns]);
@@ -175,8 +175,8 @@ async fn batch(netns: Option<&str>, commands: &str) -> Result<(), MachineError> 
     fed(ip.args(["-batch", "-"]), commands).await
 }
 
-async fn fed(command: &mut Command, text: &str) -> Result<(), MachineError> {
-    let failed = |source| MachineError::Run { program: "ip or nft", source };
+async fn fed(command: &mut Command, text: &str) -> Result<(), LocalNodeError> {
+    let failed = |source| LocalNodeError::Run { program: "ip or nft", source };
     let command = command.env("PATH", tools::path());
     let spawned =
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
@@ -189,18 +189,18 @@ async fn fed(command: &mut Command, text: &str) -> Result<(), MachineError> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(MachineError::Command { command: words(command), said })
+    Err(LocalNodeError::Command { command: words(command), said })
 }
 
-pub(super) async fn run(command: &mut Command) -> Result<String, MachineError> {
+pub(super) async fn run(command: &mut Command) -> Result<String, LocalNodeError> {
     let command = command.env("PATH", tools::path()).stdin(Stdio::null()).kill_on_drop(true);
     let output = command.output().await;
-    let output = output.map_err(|source| MachineError::Run { program: "ip or nft", source })?;
+    let output = output.map_err(|source| LocalNodeError::Run { program: "ip or nft", source })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(MachineError::Command { command: words(command), said })
+    Err(LocalNodeError::Command { command: words(command), said })
 }
 
 fn words(command: &Command) -> String {

@@ -19,9 +19,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{measure, node_reference, reserved};
-use crate::node::{Node, now};
+use crate::clock::now;
+use crate::error_chain::chain;
+use crate::node::Node;
 use crate::runtime::{Runtime, Status};
-use crate::words::in_words;
 
 /// A call that takes longer than a heartbeat is worth nothing.
 const CALL_MAX: Duration = HEARTBEAT_EVERY;
@@ -99,7 +100,7 @@ impl Standing {
 
 /// Keeps the node registered, its lease renewed and its status true, for ever.
 pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
-    let presence = Presence {
+    let presence = NodeStatusManager {
         nodes: Api::all(node.client.clone()),
         leases: Api::namespaced(node.client.clone(), "kube-node-lease"),
         node,
@@ -110,7 +111,7 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
     tokio::join!(presence.follow(), presence.beat(), presence.report());
 }
 
-struct Presence<'a, R> {
+struct NodeStatusManager<'a, R> {
     nodes: Api<core::Node>,
     leases: Api<Lease>,
     node: &'a Node<R>,
@@ -119,7 +120,7 @@ struct Presence<'a, R> {
     capacity: Amounts,
 }
 
-impl<R: Runtime> Presence<'_, R> {
+impl<R: Runtime> NodeStatusManager<'_, R> {
     /// Makes the node known, until it is. One that was known under this name keeps what others have set on it.
     async fn register(&self) {
         let mut retry = Retry::default();
@@ -156,15 +157,15 @@ impl<R: Runtime> Presence<'_, R> {
         match within(self.nodes.create(&PostParams::default(), &wanted)).await {
             Ok(own) => return Ok(own),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(in_words(&error)),
+            Err(error) => return Err(chain(&error)),
         }
-        let own = within(self.nodes.get(name)).await.map_err(|it| in_words(&it))?;
+        let own = within(self.nodes.get(name)).await.map_err(|it| chain(&it))?;
         let shown = serde_json::to_value(&own).map_err(|it| it.to_string())?;
         match node_status::relabel(object, &shown) {
             None => Ok(own),
             Some(patch) => within(self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(&patch)))
                 .await
-                .map_err(|it| in_words(&it)),
+                .map_err(|it| chain(&it)),
         }
     }
 
@@ -229,7 +230,7 @@ impl<R: Runtime> Presence<'_, R> {
                 }
                 Err(error) => {
                     if retry.is_news() {
-                        let error = in_words(&error);
+                        let error = chain(&error);
                         tracing::warn!(node = self.node.config.name, error, "cannot renew the node's lease");
                     }
                     retry.wait().await;
@@ -281,7 +282,7 @@ impl<R: Runtime> Presence<'_, R> {
                         }
                         Err(error) => {
                             if retry.is_news() {
-                                let (node, error) = (&self.node.config.name, in_words(&error));
+                                let (node, error) = (&self.node.config.name, chain(&error));
                                 tracing::warn!(node, error, "cannot report the node's status");
                             }
                             retry.wait().await;

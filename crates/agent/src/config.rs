@@ -49,12 +49,13 @@ pub struct Config {
     pub cluster_domain: String,
     /// Containers that name no seccomp profile have the runtime's.
     pub seccomp_default: bool,
-    pub upkeep: Upkeep,
+    /// Eviction and image garbage collection.
+    pub reclaim: ReclaimConfig,
 }
 
-/// How a node looks after itself. What is not said is as with a kubelet.
+/// Thresholds and intervals of eviction, image garbage collection and log rotation. The defaults are a kubelet's.
 #[derive(Debug, Clone)]
-pub struct Upkeep {
+pub struct ReclaimConfig {
     /// What pods do not get, for the system needs it.
     pub reserved: Amounts,
     /// What must be left, or pods are sent off.
@@ -76,7 +77,7 @@ pub struct Upkeep {
     pub look_every: Duration,
 }
 
-impl Default for Upkeep {
+impl Default for ReclaimConfig {
     fn default() -> Self {
         Self {
             reserved: Amounts::new(),
@@ -93,7 +94,7 @@ impl Default for Upkeep {
     }
 }
 
-impl Upkeep {
+impl ReclaimConfig {
     /// Reads `cpu=100m,memory=500Mi`.
     pub fn set_reserved(&mut self, text: &str) -> Result<(), String> {
         let amount = |part: &str| {
@@ -137,10 +138,13 @@ impl Config {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+pub(crate) use self::tests::example;
+
+#[cfg(test)]
+mod tests {
     use super::*;
 
-    pub(crate) fn config() -> Config {
+    pub(crate) fn example() -> Config {
         Config {
             name: "m1".to_owned(),
             root: "/root-of-m1".into(),
@@ -162,7 +166,7 @@ pub(crate) mod tests {
             resolv_conf: "/etc/resolv.conf".into(),
             cluster_domain: "cluster.local".to_owned(),
             seccomp_default: false,
-            upkeep: Upkeep::default(),
+            reclaim: ReclaimConfig::default(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the watches show, in one picture.
+//! The Services, EndpointSlices and nodes of the cluster, kept up to date by watches.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -14,33 +14,33 @@ use muster_engine::daemonset::facts::{Key, Malformed};
 use muster_engine::service_proxy::{Node, Picture, Service, Slice};
 use tokio::sync::Notify;
 
-use crate::node::Membership;
-use crate::words::in_words;
+use crate::error_chain::chain;
+use crate::membership::Membership;
 
 /// Services, their slices, and nodes.
 const KINDS: usize = 3;
 
-/// What the cluster's Services and nodes are, as far as this node has heard.
+/// The Services, EndpointSlices and nodes that this node has received.
 #[derive(Debug)]
-pub struct Seen {
+pub struct ServiceCache {
     picture: Mutex<Picture>,
     /// How many of the kinds have been listed once.
     listed: AtomicUsize,
     changed: Notify,
 }
 
-impl Default for Seen {
+impl Default for ServiceCache {
     fn default() -> Self {
         Self { picture: Mutex::default(), listed: AtomicUsize::new(0), changed: Notify::new() }
     }
 }
 
-impl Seen {
+impl ServiceCache {
     pub(crate) fn picture(&self) -> MutexGuard<'_, Picture> {
         self.picture.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before that the picture is no more than a part of what there is: nothing follows from what it does not show.
+    /// True once every kind was listed. Before that, an object that is missing here may exist.
     pub(crate) fn is_synced(&self) -> bool {
         self.listed.load(Ordering::Acquire) == KINDS
     }
@@ -51,18 +51,18 @@ impl Seen {
         }
     }
 
-    /// Since it was last asked.
+    /// Waits for the next change.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 }
 
-/// Keeps the picture up to date, for as long as it is asked.
-pub(super) async fn watch(client: Client, seen: &Seen, membership: &Membership) {
+/// Keeps the cache up to date, for ever.
+pub(super) async fn watch(client: Client, cache: &ServiceCache, membership: &Membership) {
     let of_kind = async |kind| {
         let mut was_listed = false;
         loop {
-            follow(&client, seen, membership, kind, &mut was_listed).await;
+            follow(&client, cache, membership, kind, &mut was_listed).await;
             // What was listed meanwhile is of another cluster, or may be.
             membership.confirmed().await;
         }
@@ -120,7 +120,13 @@ impl Kind {
 }
 
 /// Follows one kind, for as long as the API server is proven to be the node's cluster.
-async fn follow(client: &Client, seen: &Seen, membership: &Membership, kind: Kind, was_listed: &mut bool) {
+async fn follow(
+    client: &Client,
+    cache: &ServiceCache,
+    membership: &Membership,
+    kind: Kind,
+    was_listed: &mut bool,
+) {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &kind.resource());
     let mut events = pin!(watcher(api, watcher::Config::default()).default_backoff());
     let mut list = Vec::new();
@@ -132,7 +138,7 @@ async fn follow(client: &Client, seen: &Seen, membership: &Membership, kind: Kin
             Err(error) => {
                 // Told once: it is tried again every second or so.
                 if std::mem::take(&mut is_followed) {
-                    let error = in_words(&error);
+                    let error = chain(&error);
                     tracing::warn!(?kind, error, "the API server cannot be followed; it is tried again");
                 }
                 continue;
@@ -155,27 +161,27 @@ async fn follow(client: &Client, seen: &Seen, membership: &Membership, kind: Kin
                 let listed: BTreeSet<Key> = list.iter().map(key).collect();
                 let mut is_news = false;
                 for object in std::mem::take(&mut list) {
-                    is_news |= put(seen, kind, &object);
+                    is_news |= put(cache, kind, &object);
                 }
-                is_news |= kind.keep(&mut seen.picture(), &listed);
+                is_news |= kind.keep(&mut cache.picture(), &listed);
                 let is_first = !std::mem::replace(was_listed, true);
                 if is_first {
-                    seen.listed.fetch_add(1, Ordering::AcqRel);
+                    cache.listed.fetch_add(1, Ordering::AcqRel);
                 }
                 is_news || is_first
             }
             watcher::Event::Apply(_) | watcher::Event::Delete(_) if !membership.may_obey() => return,
-            watcher::Event::Apply(object) => put(seen, kind, &object),
-            watcher::Event::Delete(object) => kind.remove(&mut seen.picture(), &key(&object)),
+            watcher::Event::Apply(object) => put(cache, kind, &object),
+            watcher::Event::Delete(object) => kind.remove(&mut cache.picture(), &key(&object)),
         };
         if is_news {
-            seen.changed.notify_one();
+            cache.changed.notify_one();
         }
     }
 }
 
-fn put(seen: &Seen, kind: Kind, object: &DynamicObject) -> bool {
-    let put = kind.put(&mut seen.picture(), key(object), object);
+fn put(cache: &ServiceCache, kind: Kind, object: &DynamicObject) -> bool {
+    let put = kind.put(&mut cache.picture(), key(object), object);
     put.unwrap_or_else(|error| {
         tracing::error!(name = object.name_any(), %error, "an object was left out");
         false

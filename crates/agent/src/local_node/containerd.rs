@@ -12,7 +12,7 @@ use rustix::process::Pid;
 use rustix::thread::{CapabilitySet, capabilities};
 use tokio::process::{Child, Command};
 
-use super::{MachineError, Place, clear, failed, make_dir, tools};
+use super::{LocalNode, LocalNodeError, clear, failed, make_dir, tools};
 use crate::image::{SANDBOX_IMAGE, import_made, sandbox_image};
 use crate::runtime::{Cri, Runtime as _};
 
@@ -61,9 +61,9 @@ impl Process {
     }
 }
 
-impl Place {
+impl LocalNode {
     /// Finds the node's containerd again, or starts it, and waits until it answers.
-    pub async fn containerd(&self) -> Result<Containerd, MachineError> {
+    pub async fn containerd(&self) -> Result<Containerd, LocalNodeError> {
         let config_path = self.containerd_config();
         let mut process = match self.containerd_pids().first() {
             Some(found) => Process::Found(*found),
@@ -86,11 +86,11 @@ impl Place {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
         let given = import_made(&runtime, &sandbox_image()).await;
-        given.map_err(|source| MachineError::Image { node: self.name.clone(), source })?;
+        given.map_err(|source| LocalNodeError::Image { node: self.name.clone(), source })?;
         Ok(Containerd { process, runtime })
     }
 
-    fn spawn(&self) -> Result<Child, MachineError> {
+    fn spawn(&self) -> Result<Child, LocalNodeError> {
         let log_path = self.containerd_log();
         let open = || OpenOptions::new().create(true).append(true).open(&log_path).map_err(failed(&log_path));
         let mut command = Command::new("nsenter");
@@ -106,15 +106,15 @@ impl Place {
             .stderr(open()?)
             .process_group(0)
             .spawn();
-        spawned.map_err(|source| MachineError::Run { program: "nsenter", source })
+        spawned.map_err(|source| LocalNodeError::Run { program: "nsenter", source })
     }
 
-    fn silent(&self) -> MachineError {
+    fn silent(&self) -> LocalNodeError {
         let log = self.containerd_log();
         let text = fs::read(&log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[text.len().saturating_sub(SAID_MAX)..]).into_owned();
         let said = text.lines().last().unwrap_or("nothing").to_owned();
-        MachineError::Silent { node: self.name.clone(), log, said }
+        LocalNodeError::Silent { node: self.name.clone(), log, said }
     }
 
     fn containerd_config(&self) -> PathBuf {

@@ -11,8 +11,8 @@ use kube::{Api, Client, ResourceExt as _};
 use muster_engine::kubelet::cluster_identity::{self, NAMESPACE, Recorded};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::error_chain::chain;
 use crate::join;
-use crate::words::in_words;
 
 /// The record, in the node's root directory.
 const FILE: &str = "cluster";
@@ -72,7 +72,7 @@ impl Membership {
                 self.state().unverified(Some(why.into()));
             }
             Ok(Err(error)) => {
-                tracing::debug!(error = in_words(&error), "the API server does not answer");
+                tracing::debug!(error = chain(&error), "the API server does not answer");
                 self.state().unverified(None);
             }
             Err(_) => self.state().unverified(None),
@@ -127,7 +127,7 @@ impl Membership {
                 self.state().recorded(uid);
             }
             Err(error) => {
-                let why = format!("cannot record it in {}: {}", self.record.display(), in_words(&error));
+                let why = format!("cannot record it in {}: {}", self.record.display(), chain(&error));
                 self.state().unverified(Some(why.into()));
             }
         }

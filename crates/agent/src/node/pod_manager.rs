@@ -2,13 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+use futures::{FutureExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -18,12 +17,11 @@ use muster_engine::kubelet::pod::{self, Ending};
 use muster_engine::kubelet::static_pod;
 use tokio::sync::Notify;
 
+use super::orphans::is_uid;
 use super::worker::Worker;
-use super::{Config, Node, admission, sandbox};
-use crate::runtime::{Runtime, RuntimeError, label};
+use super::{Node, admission, pleg, sandbox};
+use crate::runtime::{Runtime, RuntimeError};
 
-/// What the runtime has is looked through so often: for what its events did not tell, and for what belongs to nobody.
-const RELIST_EVERY: Duration = Duration::from_secs(20);
 /// Ends that are remembered: more than there can be between two looks at a pod that has just begun.
 const ENDED_MAX: usize = 256;
 /// A worker that fell over is not begun anew at once: it may fall over again.
@@ -43,7 +41,7 @@ pub enum Source {
 
 /// The pods of a node.
 #[derive(Debug, Default)]
-pub struct Pods {
+pub struct PodManager {
     entries: Mutex<BTreeMap<String, Arc<Entry>>>,
     /// The last containers and sandboxes that the runtime said had ended. It says so a moment before it shows it, and for
     /// some before anybody knows whose they are.
@@ -171,7 +169,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Pods {
+impl PodManager {
     pub fn get(&self, uid: &str) -> Option<Arc<Entry>> {
         lock(&self.entries).get(uid).cloned()
     }
@@ -274,7 +272,7 @@ impl Pods {
         lock(&self.ended).iter().any(|it| it == id)
     }
 
-    fn ends(&self, id: String) {
+    pub(super) fn ends(&self, id: String) {
         let mut ended = lock(&self.ended);
         ended.push_back(id);
         let more = ended.len().saturating_sub(ENDED_MAX);
@@ -313,7 +311,7 @@ impl Pods {
     }
 
     /// What the runtime has of a pod that nobody knows is ended.
-    fn orphan<R: Runtime>(&self, node: &Arc<Node<R>>, key: Key, uid: String) {
+    pub(super) fn orphan<R: Runtime>(&self, node: &Arc<Node<R>>, key: Key, uid: String) {
         let mut object = Pod::default();
         object.metadata.name = Some(key.name.to_string());
         object.metadata.namespace = Some(key.namespace.to_string());
@@ -359,7 +357,7 @@ pub(super) async fn run<R: Runtime>(node: &Arc<Node<R>>) {
         tokio::time::sleep(FOLLOW_AGAIN).await;
     }
     let listed = Notify::new();
-    tokio::join!(watch(node, &listed), follow(node), relist(node, &listed));
+    tokio::join!(watch(node, &listed), pleg::watch_exits(node), pleg::relist(node, &listed));
 }
 
 async fn ask_name<R: Runtime>(node: &Node<R>) -> Result<(), RuntimeError> {
@@ -443,171 +441,17 @@ fn see<R: Runtime>(node: &Arc<Node<R>>, mut pod: Pod) {
     node.pods.see_mirrors(|mirrors| drop(mirrors.all.insert(key, Arc::new(pod))));
 }
 
-/// What ends in the runtime is looked at at once.
-async fn follow<R: Runtime>(node: &Arc<Node<R>>) {
-    let mut was_followed = true;
-    loop {
-        let mut following = pin!(node.runtime.exits());
-        let followed = tokio::select! {
-            followed = &mut following => followed,
-            // A runtime may answer only with its first event. Meanwhile it tells; what ended before that is looked for.
-            () = tokio::time::sleep(FOLLOW_AGAIN) => {
-                look_at_all(node);
-                following.await
-            }
-        };
-        match followed {
-            Ok(mut exits) => {
-                was_followed = true;
-                look_at_all(node);
-                while let Some(Ok(id)) = exits.next().await {
-                    let entry = owner(node, &id);
-                    node.pods.ends(id);
-                    if let Some(entry) = entry {
-                        entry.tell(|mail| mail.look = true);
-                    }
-                }
-            }
-            Err(error) if was_followed => {
-                was_followed = false;
-                tracing::warn!("the runtime's events cannot be followed, and are asked for again: {error}");
-            }
-            Err(_) => {}
-        }
-        tokio::time::sleep(FOLLOW_AGAIN).await;
-    }
-}
-
-fn owner<R: Runtime>(node: &Node<R>, id: &str) -> Option<Arc<Entry>> {
-    let all = node.pods.all();
-    all.into_iter().find(|it| {
-        let seen = &lock(&it.shown).seen;
-        seen.containers.iter().any(|it| *it.id == *id) || seen.sandboxes.iter().any(|it| *it.id == *id)
-    })
-}
-
-fn look_at_all<R: Runtime>(node: &Node<R>) {
-    for entry in node.pods.all() {
-        entry.tell(|mail| mail.look = true);
-    }
-}
-
-/// Looks now and then whether the runtime has anything that the workers have not seen, with or without an API server.
-async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
-    // What is not listed yet may be the API server's.
-    let mut are_listed = false;
-    loop {
-        if let Err(error) = compare(node, are_listed).await {
-            tracing::debug!("what the runtime has cannot be listed: {error}");
-        }
-        tokio::select! {
-            () = listed.notified(), if !are_listed => are_listed = true,
-            () = tokio::time::sleep(RELIST_EVERY) => {}
-        }
-    }
-}
-
-/// Has the workers look at what is otherwise than they saw it. What belongs to no pod goes, once it is known what does.
-async fn compare<R: Runtime>(node: &Arc<Node<R>>, are_listed: bool) -> Result<(), RuntimeError> {
-    let mut found: BTreeMap<String, (Key, BTreeSet<(String, bool)>)> = BTreeMap::new();
-    for it in node.runtime.sandboxes(None).await? {
-        let Some(metadata) = it.metadata else { continue };
-        let key = Key::new(&*metadata.namespace, &*metadata.name);
-        let of_pod = found.entry(metadata.uid).or_insert_with(|| (key, BTreeSet::new()));
-        of_pod.1.insert((it.id, it.state == crate::runtime::v1::PodSandboxState::SandboxReady as i32));
-    }
-    for it in node.runtime.containers(None).await? {
-        let Some(uid) = it.labels.get(label::POD_UID) else { continue };
-        let text = |label: &str| it.labels.get(label).map_or("", |it| it.as_str());
-        let key = Key::new(text(label::POD_NAMESPACE), text(label::POD_NAME));
-        let of_pod = found.entry(uid.clone()).or_insert_with(|| (key, BTreeSet::new()));
-        of_pod.1.insert((it.id, it.state == crate::runtime::v1::ContainerState::ContainerRunning as i32));
-    }
-    for entry in node.pods.all() {
-        let shown = entry.shown();
-        let uid = shown.object.metadata.uid.as_deref().unwrap_or_default();
-        let has: BTreeSet<(String, bool)> = shown
-            .seen
-            .sandboxes
-            .iter()
-            .map(|it| (it.id.to_string(), it.is_ready))
-            .chain(
-                shown
-                    .seen
-                    .containers
-                    .iter()
-                    .map(|it| (it.id.to_string(), matches!(it.state, pod::State::Running { .. }))),
-            )
-            .collect();
-        let is = found.remove(uid).map(|it| it.1).unwrap_or_default();
-        if is != has {
-            entry.tell(|mail| mail.look = true);
-        }
-    }
-    if !are_listed || !node.membership.may_remove_orphans() {
-        return Ok(());
-    }
-    for (uid, (key, _)) in found {
-        node.pods.orphan(node, key, uid);
-    }
-    // Nothing runs of these, but something was kept for them.
-    for (uid, key) in left_behind(&node.config) {
-        node.pods.orphan(node, key, uid);
-    }
-    Ok(())
-}
-
-/// Pods that something is kept for on disk, with their names where there are logs of theirs. Another's logs in the same place are
-/// not touched.
-fn left_behind(config: &Config) -> BTreeMap<String, Key> {
-    let names = |dir: PathBuf| {
-        let all = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
-        all.filter_map(|it| it.file_name().into_string().ok())
-    };
-    let dirs = names(config.root.join("pods")).map(|uid| (uid, Key::new("", "")));
-    let logs = names(config.logs_kept()).filter_map(|name| {
-        let mut parts = name.splitn(3, '_');
-        let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
-        Some((uid.to_owned(), Key::new(namespace, name)))
-    });
-    dirs.chain(logs).filter(|(uid, _)| is_uid(uid)).collect()
-}
-
-/// Whether it can be a part of a path.
-fn is_uid(uid: &str) -> bool {
-    !uid.is_empty() && uid.len() <= 128 && uid.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
-}
-
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
 
     use super::*;
-
-    #[test]
-    fn what_is_kept_for_pods_is_found_again() {
-        let root = std::env::temp_dir().join(format!("muster-left-behind-{}", std::process::id()));
-        let config = Config { root: root.clone(), ..crate::node::example_config() };
-        for dir in ["pods/u-1", "pods/u-2", "pods/..u", "logs"] {
-            std::fs::create_dir_all(root.join(dir)).unwrap();
-        }
-        for name in ["shop_web_u-1", "shop_db_u-3", "no-names", "a_b_../u"] {
-            std::fs::write(config.logs_kept().join(name.replace('/', "%")), "").unwrap();
-        }
-        let found = left_behind(&config);
-        std::fs::remove_dir_all(&root).unwrap();
-        let lines: Vec<String> = found.iter().map(|(uid, key)| format!("{uid}: {key}")).collect();
-        expect![[r#"
-            u-1: shop/web
-            u-2: /
-            u-3: shop/db"#]]
-        .assert_eq(&lines.join("\n"));
-    }
+    use crate::config::Config;
 
     /// A node whose API server and runtime do not answer: all that is seen is who is begun.
     fn alone(test: &str) -> Arc<Node<crate::runtime::Cri>> {
         let root = std::env::temp_dir().join(format!("muster-{test}-{}", std::process::id()));
-        let config = Config { root, ..crate::node::example_config() };
+        let config = Config { root, ..crate::config::example() };
         let answer =
             |_| std::future::ready(Ok::<_, std::io::Error>(http::Response::new(kube::client::Body::empty())));
         let client = kube::Client::new(tower::service_fn(answer), "default");
@@ -671,7 +515,7 @@ mod tests {
 
     #[test]
     fn only_the_last_ends_are_remembered() {
-        let pods = Pods::default();
+        let pods = PodManager::default();
         for number in 0..ENDED_MAX + 2 {
             pods.ends(format!("c{number}"));
         }

@@ -1,0 +1,101 @@
+//! The log files of a pod's containers, and the links to them that log shippers follow.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::{container, sandbox};
+use crate::config::Config;
+
+/// The logs of one pod. Log shippers look for all containers in one directory, `/var/log/containers`; its links are relative, so
+/// that they work wherever `/var/log` is mounted.
+pub(super) struct ContainerLogs<'a> {
+    pub config: &'a Config,
+    pub pod: &'a Pod,
+}
+
+impl ContainerLogs<'_> {
+    pub(super) fn link(&self, container: &str, attempt: u32, id: &str) {
+        let (name, namespace, uid) = sandbox::ids(self.pod);
+        let target = format!("../pods/{namespace}_{name}_{uid}/{}", container::log_path(container, attempt));
+        let dir = self.link_dir();
+        let linked = fs::create_dir_all(&dir).and_then(|()| symlink(target, self.link_path(container, id)));
+        match linked {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                tracing::warn!(
+                    namespace,
+                    pod = name,
+                    container,
+                    "cannot link its log in {}: {error}",
+                    dir.display()
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// Removes the log of one container, its rotated files and its link.
+    pub(super) fn remove(&self, container: &str, attempt: u32, id: &str) {
+        fs::remove_file(self.link_path(container, id)).ok();
+        let log = self.dir().join(container::log_path(container, attempt));
+        let (Some(dir), Some(file)) = (log.parent(), log.file_name().and_then(|it| it.to_str())) else {
+            return;
+        };
+        for it in fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok) {
+            if it.file_name().to_str().is_some_and(|it| it == file || it.starts_with(&format!("{file}."))) {
+                fs::remove_file(it.path()).ok();
+            }
+        }
+    }
+
+    /// Removes all logs of the pod, and the links to them.
+    pub(super) fn remove_all(&self) -> Result<(), String> {
+        let dir = self.dir();
+        let removed = remove_links(&self.link_dir(), &dir).and_then(|()| remove_dir(&dir));
+        removed.map_err(|error| format!("remove {}: {error}", dir.display()))?;
+        if let Some(name) = dir.file_name() {
+            fs::remove_file(self.config.logs_kept().join(name)).ok();
+        }
+        Ok(())
+    }
+
+    fn dir(&self) -> PathBuf {
+        let (name, namespace, uid) = sandbox::ids(self.pod);
+        self.config.log_dir(namespace, name, uid)
+    }
+
+    fn link_dir(&self) -> PathBuf {
+        self.config.var_log.join("containers")
+    }
+
+    fn link_path(&self, container: &str, id: &str) -> PathBuf {
+        let (name, namespace, _) = sandbox::ids(self.pod);
+        self.link_dir().join(format!("{name}_{namespace}_{container}-{id}.log"))
+    }
+}
+
+/// Removes the links into a directory of logs.
+fn remove_links(links: &Path, logs: &Path) -> io::Result<()> {
+    let Some(name) = logs.file_name() else { return Ok(()) };
+    let into = Path::new("../pods").join(name);
+    let all = match fs::read_dir(links) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        all => all?,
+    };
+    for link in all.filter_map(Result::ok) {
+        if fs::read_link(link.path()).is_ok_and(|it| it.starts_with(&into)) {
+            fs::remove_file(link.path())?;
+        }
+    }
+    Ok(())
+}
+
+fn remove_dir(dir: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,56 @@
+//! Directories and logs of pods that the agent does not know.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use muster_engine::daemonset::facts::Key;
+
+use crate::config::Config;
+
+/// Pods that have a directory or logs of this node, by UID; their names are known only from logs. Logs of another agent in the
+/// same place are not touched.
+pub(super) fn on_disk(config: &Config) -> BTreeMap<String, Key> {
+    let names = |dir: PathBuf| {
+        let all = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+        all.filter_map(|it| it.file_name().into_string().ok())
+    };
+    let dirs = names(config.root.join("pods")).map(|uid| (uid, Key::new("", "")));
+    let logs = names(config.logs_kept()).filter_map(|name| {
+        let mut parts = name.splitn(3, '_');
+        let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
+        Some((uid.to_owned(), Key::new(namespace, name)))
+    });
+    dirs.chain(logs).filter(|(uid, _)| is_uid(uid)).collect()
+}
+
+/// Whether a UID can be part of a path.
+pub(super) fn is_uid(uid: &str) -> bool {
+    !uid.is_empty() && uid.len() <= 128 && uid.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn pods_on_disk_are_found() {
+        let root = std::env::temp_dir().join(format!("muster-left-behind-{}", std::process::id()));
+        let config = Config { root: root.clone(), ..crate::config::example() };
+        for dir in ["pods/u-1", "pods/u-2", "pods/..u", "logs"] {
+            std::fs::create_dir_all(root.join(dir)).unwrap();
+        }
+        for name in ["shop_web_u-1", "shop_db_u-3", "no-names", "a_b_../u"] {
+            std::fs::write(config.logs_kept().join(name.replace('/', "%")), "").unwrap();
+        }
+        let found = on_disk(&config);
+        std::fs::remove_dir_all(&root).unwrap();
+        let lines: Vec<String> = found.iter().map(|(uid, key)| format!("{uid}: {key}")).collect();
+        expect![[r#"
+            u-1: shop/web
+            u-2: /
+            u-3: shop/db"#]]
+        .assert_eq(&lines.join("\n"));
+    }
+}
