@@ -30,6 +30,11 @@ fn the_translated_readme_has_the_same_headings_and_code() {
     nothing_wrong(translation(&repository()));
 }
 
+#[test]
+fn the_changelog_has_the_version_of_the_workspace() {
+    nothing_wrong(changelog(&repository()));
+}
+
 /// What `muster WORDS --help` prints, if there is such a command.
 fn help(words: &[&str]) -> Option<String> {
     let output = Command::new(env!("CARGO_BIN_EXE_muster")).args(words).arg("--help").output().unwrap();
@@ -214,6 +219,16 @@ fn shown(text: &str) -> impl Iterator<Item = String> + '_ {
     in_blocks.chain(in_lines).map(|it| it.replace('…', "")).filter(ours).map(bare)
 }
 
+/// CHANGELOG.md has a heading for what is not released, and one for the version of the workspace.
+fn changelog(tree: &Tree) -> Vec<String> {
+    let version =
+        tree.text("Cargo.toml").lines().find_map(|it| it.strip_prefix("version = \"")?.strip_suffix('"'));
+    let has =
+        |name: &str| tree.text("CHANGELOG.md").lines().any(|it| it.starts_with(&format!("## [{name}]")));
+    let wanted = ["Unreleased", version.unwrap_or("the version of Cargo.toml")];
+    wanted.into_iter().filter(|it| !has(it)).map(|it| format!("CHANGELOG.md has no heading [{it}]")).collect()
+}
+
 /// README.zh-CN.md has the headings of README.md, by level and in order, and its blocks of code to the letter.
 fn translation(tree: &Tree) -> Vec<String> {
     const TRANSLATED: &str = "README.zh-CN.md";
@@ -254,6 +269,16 @@ fn skeleton(text: &str) -> (Vec<usize>, Vec<String>) {
 
 mod can_fail {
     use super::*;
+
+    #[test]
+    fn versions_without_a_heading() {
+        let manifest = ("Cargo.toml", "[workspace.package]\nversion = \"0.2.0\"\n");
+        let tree = Tree::of(&[manifest, ("CHANGELOG.md", "# Changelog\n## [0.1.0]\n")]);
+        assert_eq!(
+            changelog(&tree),
+            ["CHANGELOG.md has no heading [Unreleased]", "CHANGELOG.md has no heading [0.2.0]"]
+        );
+    }
 
     #[test]
     fn translations_that_lag_behind() {
