@@ -17,8 +17,8 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use crate::Context;
-use crate::lanes::Lane;
 use crate::monitor::CallKind;
+use crate::rate_limit::Priority;
 use crate::request::{JSON, METADATA, METADATA_LIST, collection, request};
 
 /// A call that takes longer counts as unanswered. A lease may leave less time to a write.
@@ -44,14 +44,14 @@ impl Caller {
 
     /// Waits for its turn, and makes the call while this replica leads.
     pub(crate) async fn make(&self, call: &Call) -> Outcome {
-        let Context { options, lanes, term, monitor, .. } = &*self.context;
+        let Context { options, rate_limiter, term, monitor, .. } = &*self.context;
         let body = self.body(call, options.settings.binding);
         let Some(request) = request_of(&self.set, call, body, term.write_timeout()) else {
             return Outcome::Pods(Vec::new());
         };
         // The status only tells what is: it gives way to what makes it so.
-        let lane = if matches!(call, Call::PutStatus { .. }) { Lane::Word } else { Lane::Work };
-        let _permit = lanes.enter(lane).await;
+        let priority = if matches!(call, Call::PutStatus { .. }) { Priority::Status } else { Priority::Pods };
+        let _permit = rate_limiter.enter(priority).await;
         let timeout = match manifest::verb(call) {
             Verb::Get => CALL_TIMEOUT,
             Verb::List => LIST_TIMEOUT,

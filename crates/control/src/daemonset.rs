@@ -23,13 +23,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Context;
 use crate::call::Caller;
-use crate::inquiry::Question;
+use crate::conflict_detection::ConflictDetector;
+use crate::explain_query::ExplainQuery;
 use crate::monitor::{Load, Stage};
 use crate::record::Recorder;
 use crate::reflect::{Brought, OfSets, reflect};
 use crate::request::collection;
-use crate::rival::Rivals;
-use crate::witness::Moment;
+use crate::test_hooks::Observation;
 
 /// What events say who recorded them. As upstream's: dashboards filter by it.
 const COMPONENT: &str = "daemonset-controller";
@@ -97,7 +97,7 @@ struct Shell {
     context: Arc<Context>,
     recorder: Recorder,
     cache: Cache,
-    rivals: Rivals,
+    conflicts: ConflictDetector,
     /// Sets to look at, whoever came first: a large one cannot keep the others waiting.
     queue: VecDeque<Key>,
     queued: BTreeMap<Key, Instant>,
@@ -122,7 +122,7 @@ impl Shell {
         Self {
             recorder,
             cache: Cache::new(context.options.settings),
-            rivals: Rivals::new(Instant::now()),
+            conflicts: ConflictDetector::new(Instant::now()),
             queue: VecDeque::new(),
             queued: BTreeMap::new(),
             wakes: BTreeMap::new(),
@@ -139,7 +139,7 @@ impl Shell {
 
     async fn run(&mut self, mut brought: mpsc::Receiver<(Kind, Brought<Watched>)>, stop: &CancellationToken) {
         let mut events = Vec::new();
-        let mut questions = self.context.inquiries.open();
+        let mut questions = self.context.explain_queries.open();
         loop {
             self.look();
             self.show();
@@ -168,7 +168,7 @@ impl Shell {
         }
     }
 
-    fn answer(&self, Question { key, answer }: Question) {
+    fn answer(&self, ExplainQuery { key, answer }: ExplainQuery) {
         let known = self.cache.remembered(&key).map(|remembered| Controller {
             remembered,
             acts: self.busy.contains(&key),
@@ -222,29 +222,29 @@ impl Shell {
         let keys = match event {
             Brought::Listed { items, resource_version } => {
                 self.context.monitor.listed(kind);
-                items.iter().for_each(|it| self.mind_rivals(it));
+                items.iter().for_each(|it| self.detect_conflicts(it));
                 self.cache.apply(Event::Listed { kind, items, resource_version })
             }
             Brought::Watched(Watched::Bookmark { resource_version, .. }) => {
                 self.cache.bookmark(kind, resource_version)
             }
             Brought::Watched(watched) => {
-                self.mind_rivals(&watched);
+                self.detect_conflicts(&watched);
                 self.cache.apply(Event::Watched(watched))
             }
         };
         self.enqueue(keys);
     }
 
-    fn mind_rivals(&mut self, watched: &Watched) {
+    fn detect_conflicts(&mut self, watched: &Watched) {
         let set = match watched {
             Watched::Set(set) => set,
-            Watched::Gone { kind: Kind::Sets, key, .. } => return self.rivals.forget(key),
+            Watched::Gone { kind: Kind::Sets, key, .. } => return self.conflicts.forget(key),
             _ => return,
         };
-        let Some(rival) = self.rivals.look(set, Instant::now()) else { return };
-        self.context.monitor.rival_writes.inc();
-        if let Some(event) = rival.event {
+        let Some(conflict) = self.conflicts.check(set, Instant::now()) else { return };
+        self.context.monitor.conflicting_writes.inc();
+        if let Some(event) = conflict.event {
             tracing::warn!(set = %set.key, "{}", event.message);
             self.recorder.record(about(set, event));
         }
@@ -274,7 +274,7 @@ impl Shell {
             let now = now();
             match self.plan(&key, |cache, key| cache.look(key, now)) {
                 Some(plan) => {
-                    self.context.tell(Moment::Planned { cache: &self.cache, plan: &plan, now });
+                    self.context.tell(Observation::Planned { cache: &self.cache, plan: &plan, now });
                     self.begin(key, plan, waited);
                 }
                 None => self.context.monitor.forget(&key),
@@ -376,7 +376,7 @@ async fn carry_out(context: Arc<Context>, plan: Plan) -> Report {
         while calls.len() < CALLS_MAX {
             match act.next() {
                 Next::Call(call) => {
-                    context.tell(Moment::Called { set: act.set(), call: &call });
+                    context.tell(Observation::Called { set: act.set(), call: &call });
                     calls.push(async {
                         let outcome = caller.make(&call).await;
                         (call, outcome)
@@ -384,14 +384,14 @@ async fn carry_out(context: Arc<Context>, plan: Plan) -> Report {
                 }
                 Next::Wait => break,
                 Next::Done => {
-                    context.tell(Moment::Done { set: act.set() });
+                    context.tell(Observation::Done { set: act.set() });
                     return act.finish();
                 }
             }
         }
         let (call, outcome) = calls.next().await.expect("the engine waits only for calls under way");
         tell(act.set(), &call, &outcome);
-        context.tell(Moment::Answered { set: act.set(), call: &call, outcome: &outcome });
+        context.tell(Observation::Answered { set: act.set(), call: &call, outcome: &outcome });
         act.outcome(&call, outcome);
     }
 }
@@ -451,9 +451,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::Inquiries;
-    use crate::lanes::Lanes;
+    use crate::ExplainQueries;
     use crate::lease::Term;
+    use crate::rate_limit::RateLimiter;
     use crate::{Monitor, Options};
 
     fn set(name: &str) -> Watched {
@@ -471,16 +471,16 @@ mod tests {
     fn shell() -> Shell {
         let client = crate::client(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
         let options = Options::default();
-        let lanes = Lanes::new(options.limits);
+        let rate_limiter = RateLimiter::new(options.limits);
         let term = Term::unlimited(Duration::from_secs(1));
         let monitor = Arc::new(Monitor::default());
         let context = Arc::new(Context {
             client: client.clone(),
             options,
-            lanes,
+            rate_limiter,
             term,
             monitor,
-            inquiries: Inquiries::default(),
+            explain_queries: ExplainQueries::default(),
             witness: None,
         });
         let mut shell = Shell::new(

@@ -1,4 +1,4 @@
-//! `muster explain`: reads what concerns one set, asks its controller, and leaves the rest to the engine.
+//! `muster explain`: reads one DaemonSet with its nodes and pods, queries its controller, and calls the engine.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,38 +12,39 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use crate::daemonset::now;
-use crate::inquiry::Inquiries;
-use crate::read::{NotRead, Right, each, get};
+use crate::explain_query::ExplainQueries;
+use crate::read::{Permission, ReadError, each, get};
 use crate::request::{JSON, collection, request};
 
-/// The controller answers from memory, or is not there.
+/// The controller answers from memory, so a slow response means that it is not there.
 const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is on so few nodes is asked for node by node, and else all at once.
-const NODES_APART_MAX: usize = 8;
+/// Pods of up to this many nodes are listed node by node; of more, with one list of all pods.
+const NODE_QUERIES_MAX: usize = 8;
 
 #[derive(Debug, thiserror::Error)]
-pub enum NotExplained {
-    #[error("there is no DaemonSet {name} in the namespace {namespace}{}", instead(.others))]
+pub enum ExplainError {
+    #[error("DaemonSet {namespace}/{name} not found{}", instead(.others))]
     NoSuchSet { namespace: String, name: String, others: Vec<String> },
     #[error(transparent)]
-    NotRead(#[from] NotRead),
+    ReadError(#[from] ReadError),
 }
 
 fn instead(others: &[String]) -> String {
-    if others.is_empty() { String::new() } else { format!("; there is {}", others.join(", ")) }
+    if others.is_empty() { String::new() } else { format!("; the namespace has {}", others.join(", ")) }
 }
 
-/// What is true of a set, on every node. `controller` is the address of its endpoint where the API server has none.
+/// Explains the state of one DaemonSet on every node. `controller` is the address of its debug endpoint, for API servers
+/// that do not serve one.
 pub async fn explain(
     client: &Client,
     namespace: &str,
     name: &str,
     controller: Option<&str>,
-) -> Result<Explanation, NotExplained> {
+) -> Result<Explanation, ExplainError> {
     let no_such_set = |others| {
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        NotExplained::NoSuchSet { namespace, name, others }
+        ExplainError::NoSuchSet { namespace, name, others }
     };
     let mut picture = Picture::of(Key::new(namespace, name));
     let Some(set) = read_set(client, namespace, name).await? else {
@@ -51,42 +52,42 @@ pub async fn explain(
     };
     take_set(&mut picture, namespace, &set)?;
     let asking = ask(client, namespace, name, controller);
-    let (read, told) = join!(read_around(client, &mut picture, namespace), asking);
+    let (read, told) = join!(read_nodes_and_pods(client, &mut picture, namespace), asking);
     read?;
     let gone = |Unread::NoSuchSet| no_such_set(Vec::new());
     let first = picture.explain(told.clone(), now()).map_err(gone)?;
-    let looks_for_room = |state| matches!(state, State::Pending | State::Missing);
-    let rooms = first.nodes.iter().filter(|it| looks_for_room(it.is.state)).map(|it| it.is.node.to_string());
-    let rooms: BTreeSet<String> = rooms.collect();
-    if rooms.is_empty() {
+    let is_unplaced = |state| matches!(state, State::Pending | State::Missing);
+    let nodes = first.nodes.iter().filter(|it| is_unplaced(it.is.state)).map(|it| it.is.node.to_string());
+    let nodes: BTreeSet<String> = nodes.collect();
+    if nodes.is_empty() {
         return Ok(first);
     }
-    read_guests(client, &mut picture, &rooms).await?;
+    read_pods_on_nodes(client, &mut picture, &nodes).await?;
     picture.explain(told, now()).map_err(gone)
 }
 
-/// `None`: there is no such set.
+/// `None` if the DaemonSet does not exist.
 pub(crate) async fn read_set(
     client: &Client,
     namespace: &str,
     name: &str,
-) -> Result<Option<String>, NotRead> {
-    let right = Right { verb: "get", kind: Kind::Sets, namespace: Some(namespace) };
+) -> Result<Option<String>, ReadError> {
+    let right = Permission { verb: "get", kind: Kind::Sets, namespace: Some(namespace) };
     let path = format!("{}/{name}", collection(Kind::Sets, Some(namespace)));
     match get(client, right, path).await {
-        Err(NotRead::Refused { code: 404, .. }) => Ok(None),
+        Err(ReadError::Refused { code: 404, .. }) => Ok(None),
         read => read.map(Some),
     }
 }
 
-pub(crate) fn take_set(picture: &mut Picture, namespace: &str, set: &str) -> Result<(), NotRead> {
+pub(crate) fn take_set(picture: &mut Picture, namespace: &str, set: &str) -> Result<(), ReadError> {
     let what = format!("read a DaemonSet in the namespace {namespace}");
     picture
         .take(Kind::Sets, set.as_bytes())
-        .map_err(|source| NotRead::Unreadable { what, source: source.into() })
+        .map_err(|source| ReadError::Unreadable { what, source: source.into() })
 }
 
-/// A few of the sets that are there, for whoever has mistyped a name.
+/// Names of a few DaemonSets in the namespace, for an error message.
 async fn names_in(client: &Client, namespace: &str) -> Vec<String> {
     #[derive(Deserialize)]
     struct List {
@@ -100,19 +101,19 @@ async fn names_in(client: &Client, namespace: &str) -> Vec<String> {
     struct Metadata {
         name: String,
     }
-    let right = Right { verb: "list", kind: Kind::Sets, namespace: Some(namespace) };
+    let right = Permission { verb: "list", kind: Kind::Sets, namespace: Some(namespace) };
     let path = format!("{}?limit=5", collection(Kind::Sets, Some(namespace)));
     let text = get(client, right, path).await.unwrap_or_default();
     let list: Result<List, _> = serde_json::from_str(&text);
     list.map(|it| it.items.into_iter().map(|it| it.metadata.name).collect()).unwrap_or_default()
 }
 
-/// Reads what is around the picture's set: all nodes, and the pods and revisions that its selector matches.
-pub(crate) async fn read_around(
+/// Reads all nodes, and the pods and revisions that the DaemonSet's selector matches.
+pub(crate) async fn read_nodes_and_pods(
     client: &Client,
     picture: &mut Picture,
     namespace: &str,
-) -> Result<(), NotRead> {
+) -> Result<(), ReadError> {
     let selector = picture.set().and_then(|it| manifest::label_selector(it)).unwrap_or_default();
     each(client, Kind::Nodes, None, ("", ""), |node| {
         picture.take_room(node)?;
@@ -126,13 +127,13 @@ pub(crate) async fn read_around(
     Ok(())
 }
 
-/// Reads who is on some nodes, whoever's they are. Where that is not allowed, nothing is said of ports and amounts.
-pub(crate) async fn read_guests(
+/// Reads all pods on these nodes. Without permission to list them, the explanation says nothing about ports and resources.
+pub(crate) async fn read_pods_on_nodes(
     client: &Client,
     picture: &mut Picture,
     nodes: &BTreeSet<String>,
-) -> Result<(), NotRead> {
-    let wanted: Vec<String> = if nodes.len() <= NODES_APART_MAX {
+) -> Result<(), ReadError> {
+    let wanted: Vec<String> = if nodes.len() <= NODE_QUERIES_MAX {
         nodes.iter().map(|it| format!("spec.nodeName={it}")).collect()
     } else {
         vec!["spec.nodeName!=".to_owned()]
@@ -140,9 +141,9 @@ pub(crate) async fn read_guests(
     for wanted in wanted {
         let wanted = ("fieldSelector", wanted.as_str());
         match each(client, Kind::Pods, None, wanted, |pod| Ok(picture.take_guest(pod)?)).await {
-            Err(NotRead::Forbidden { .. }) => {
+            Err(ReadError::Forbidden { .. }) => {
                 picture.note(
-                    "Whether ports or resources are in the way is not known: you may not list pods of all namespaces."
+                    "Ports and resources were not checked: you may not list pods in all namespaces."
                         .to_owned(),
                 );
                 return Ok(());
@@ -153,17 +154,17 @@ pub(crate) async fn read_guests(
     Ok(())
 }
 
-/// Asks whoever looks after the set: where the address says, or through the API server where that knows.
+/// Queries the DaemonSet's controller, at the given address or through the API server.
 async fn ask(client: &Client, namespace: &str, name: &str, at: Option<&str>) -> Told {
     let query = form_urlencoded::Serializer::new(String::new())
         .append_pair("namespace", namespace)
         .append_pair("name", name)
         .finish();
-    let path = format!("{}?{query}", Inquiries::PATH);
+    let path = format!("{}?{query}", ExplainQueries::PATH);
     let Some(at) = at else { return ask_at(client, path, None).await };
     let uri: http::Uri = match at.parse() {
         Ok(uri) => uri,
-        Err(error) => return Told::NotKnown(format!("{at} is no address: {error}")),
+        Err(error) => return Told::NotKnown(format!("{at} is not a valid address: {error}")),
     };
     match Client::try_from(Config::new(uri)) {
         Ok(client) => ask_at(&client, path, Some(at)).await,
@@ -177,7 +178,7 @@ async fn ask_at(client: &Client, path: String, at: Option<&str>) -> Told {
     let why = match timeout(CONTROLLER_TIMEOUT, client.request_text(request)).await {
         Err(_) => format!("{whose} did not answer in time"),
         Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-            format!("you may not get {} of {whose}", Inquiries::PATH)
+            format!("you may not get {} of {whose}", ExplainQueries::PATH)
         }
         Ok(Err(kube::Error::Api(status))) if status.code == 404 && at.is_none() => {
             "the API server has no controller of its own to ask; where `muster controller` runs, --controller says where \

@@ -1,4 +1,4 @@
-//! A Lease decides which replica writes. What follows from it is `muster_engine::controller::lease`'s word; here it is read and written.
+//! Leader election: reads and writes the Lease; `muster_engine::controller::lease` decides.
 
 use std::fmt;
 use std::pin::pin;
@@ -20,18 +20,18 @@ use crate::daemonset::now;
 use crate::monitor::{Monitor, Stage};
 use crate::request::{JSON, request};
 
-/// Which Lease, and in whose name.
+/// The Lease of the election, and this replica's identity.
 #[derive(Debug, Clone)]
 pub struct Lease {
     pub namespace: String,
     pub name: String,
-    /// Another one for every process, or two of them would take each other for themselves.
+    /// Unique for each process: two replicas with one identity would both believe that they lead.
     pub identity: String,
     pub terms: Terms,
 }
 
 impl Lease {
-    /// What cannot be: a name that is none, or times that make no sense together.
+    /// An error message if the names are invalid or the durations inconsistent.
     pub fn problem(&self) -> Option<String> {
         let is_name = |it: &str| {
             let is_plain = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || "-.".contains(it);
@@ -39,7 +39,7 @@ impl Lease {
         };
         for name in [&self.namespace, &self.name] {
             if !is_name(name) {
-                return Some(format!("{name:?} is no name of a Lease or a namespace"));
+                return Some(format!("{name:?} is not a valid name of a Lease or namespace"));
             }
         }
         self.terms.problem()
@@ -68,13 +68,13 @@ impl fmt::Display for Lease {
     }
 }
 
-/// A Lease is some hundred bytes.
+/// Most bytes of a watch event; a Lease has some hundred.
 const LINE_MAX: u64 = 1 << 20;
 
-/// An event is worth no more.
-const TELL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Recording an event may take no longer.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The server ends a watch after this.
+/// `timeoutSeconds` of the watch.
 const WATCH_S: u64 = 290;
 
 /// Until when this replica may write.
@@ -87,13 +87,12 @@ pub(crate) struct Term {
 }
 
 impl Term {
-    /// Without a lease: for ever.
+    /// Without leader election: no end.
     pub(crate) fn unlimited(write_timeout: Duration) -> Self {
         Self { began: Instant::now(), until: Arc::new(AtomicU64::new(u64::MAX)), write_timeout }
     }
 
-    /// Waits until a write may begin, and says how long it may take. Once the term is over that is never: the process
-    /// ends, and this wait with it.
+    /// Returns the timeout of a write that starts now. After the term has ended it never returns: the process exits.
     pub(crate) async fn begin_write(&self) -> Duration {
         if self.until.load(Ordering::Acquire) <= micros(self.began.elapsed()) {
             std::future::pending::<()>().await;
@@ -114,7 +113,7 @@ fn micros(moment: Duration) -> u64 {
     moment.as_micros().try_into().unwrap_or(u64::MAX)
 }
 
-/// One replica's part in the election.
+/// Takes part in the election for one replica.
 pub(crate) struct Elector {
     client: Client,
     lease: Lease,
@@ -122,25 +121,25 @@ pub(crate) struct Elector {
     term: Term,
     /// The Lease as it was last read or written.
     object: Option<Value>,
-    /// Who was last said to lead.
+    /// The leader that was logged last.
     followed: Text,
 }
 
-/// Why a call about the lease came to nothing.
+/// Why a call on the Lease failed.
 #[derive(Debug, thiserror::Error)]
 enum Failed {
     #[error(transparent)]
     Call(#[from] kube::Error),
-    #[error("no answer in time")]
+    #[error("timed out")]
     Timeout,
-    #[error("the answer cannot be read")]
+    #[error("the response cannot be parsed")]
     Unreadable(#[from] serde_json::Error),
-    #[error("somebody else was faster")]
+    #[error("another replica wrote the lease first")]
     Conflict,
 }
 
 impl Elector {
-    /// `write_timeout_max`: for each write, whatever the lease would allow.
+    /// `write_timeout_max` bounds each write, even if the lease allows more.
     pub(crate) fn new(client: Client, lease: Lease, write_timeout_max: Duration) -> Self {
         let term = Term {
             began: Instant::now(),
@@ -155,16 +154,16 @@ impl Elector {
         self.term.clone()
     }
 
-    /// Waits until this replica leads. What another one does is watched, so that a lease that is given back is taken at
-    /// once and not at the next try.
+    /// Waits until this replica leads. It watches the Lease, so that a released lease is acquired at once and not at the
+    /// next retry.
     pub(crate) async fn win(&mut self, monitor: &Monitor) {
         loop {
             match self.read().await {
                 Ok(Next::Write(record)) => match self.write(&record).await {
                     Ok(()) => return drop(tokio::spawn(self.tell("became leader"))),
-                    Err(Failed::Conflict) => tracing::debug!("somebody else was faster to take the lease"),
+                    Err(Failed::Conflict) => tracing::debug!("another replica acquired the lease first"),
                     Err(error) => {
-                        tracing::warn!(lease = %self.lease, %error, "the lease cannot be taken")
+                        tracing::warn!(lease = %self.lease, %error, "failed to acquire the lease")
                     }
                 },
                 Ok(Next::Follow { until }) => {
@@ -173,13 +172,13 @@ impl Elector {
                     continue;
                 }
                 Ok(Next::End(lost)) => tracing::debug!(%lost),
-                Err(error) => tracing::warn!(lease = %self.lease, %error, "the lease cannot be read"),
+                Err(error) => tracing::warn!(lease = %self.lease, %error, "failed to read the lease"),
             }
             tokio::time::sleep(self.lease.terms.retry_period).await;
         }
     }
 
-    /// Renews until that is no longer possible, or until `done`, when the lease is given back.
+    /// Renews the lease until it is lost, or until `done`, and then releases it.
     pub(crate) async fn hold_until(mut self, done: CancellationToken) -> Option<Lost> {
         tokio::select! {
             lost = self.hold() => return Some(lost),
@@ -199,22 +198,22 @@ impl Elector {
                 Ok(Ok(None)) => {}
                 Ok(Ok(Some(lost))) => return lost,
                 Ok(Err(error)) => {
-                    tracing::warn!(lease = %self.lease, %error, "the lease could not be renewed: tried again")
+                    tracing::warn!(lease = %self.lease, %error, "failed to renew the lease; retrying")
                 }
             }
         }
     }
 
-    /// Gives the lease back, so that the next one need not wait for its end.
+    /// Releases the lease, so that the next leader need not wait for its end.
     async fn release(&self) {
-        // Whatever is written from here on would be written without a lease.
+        // No write may start without the lease.
         self.term.extend(Duration::ZERO);
         let Some(found) = self.record() else { return };
         let record = self.election.released(&found, now());
         match self.put(&record).await {
-            Ok(_) => tracing::info!(lease = %self.lease, "gave the lease back"),
+            Ok(_) => tracing::info!(lease = %self.lease, "released the lease"),
             Err(error) => {
-                tracing::warn!(lease = %self.lease, %error, "the lease was not given back: it runs out")
+                tracing::warn!(lease = %self.lease, %error, "failed to release the lease; it will expire")
             }
         }
         self.tell("stopped leading").await;
@@ -224,7 +223,7 @@ impl Elector {
         let (Some(found), moment) = (self.record(), self.term.began.elapsed()) else {
             return Ok(Some(Lost::Gone));
         };
-        // What was written last is most likely still there: no need to read it first.
+        // Most likely the Lease is as last written, so it is not read first.
         let next = match self.election.read(Some(&found), moment, now()) {
             Next::Write(record) => match self.write(&record).await {
                 Err(Failed::Conflict) => self.read().await?,
@@ -235,15 +234,15 @@ impl Elector {
         match next {
             Next::Write(record) => self.write(&record).await.map(|()| None),
             Next::End(lost) => Ok(Some(lost)),
-            Next::Follow { .. } => unreachable!("whoever led either writes or ends"),
+            Next::Follow { .. } => unreachable!("a leader renews or stops"),
         }
     }
 
-    /// Waits, with a watch, until there is something to do but wait, or something is wrong with the watch.
+    /// Watches the Lease until it can be acquired or the watch ends.
     async fn follow(&mut self, mut until: Duration) {
         let holder = self.record().map(|it| it.holder).unwrap_or_default();
         if self.followed != holder {
-            tracing::info!(lease = %self.lease, %holder, "another replica leads");
+            tracing::info!(lease = %self.lease, %holder, "another replica is the leader");
             self.followed = holder;
         }
         let version = self.object.as_ref().and_then(|it| it["metadata"]["resourceVersion"].as_str());
@@ -372,7 +371,7 @@ impl Elector {
         let request = request(Verb::Create, path, JSON, event.to_string());
         let client = self.client.clone();
         async move {
-            match tokio::time::timeout(TELL_TIMEOUT, client.request_text(request)).await {
+            match tokio::time::timeout(EVENT_TIMEOUT, client.request_text(request)).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "the event was not written"),
                 Err(_) => tracing::debug!("the event was not written in time"),

@@ -1,7 +1,7 @@
-//! The controllers' shells: they list and watch, ask the engine what to do, and make the calls it says.
+//! Runs the engine's controllers against an API server: lists and watches, calls the engine, sends its requests.
 //!
-//! Nothing is decided here. What to do next is `muster_engine::daemonset::cache`'s word, how to carry it out and what each answer
-//! means is `muster_engine::daemonset::execution`'s, and the bodies are `muster_engine::daemonset::manifest`'s. The API server may be anyone's.
+//! No decision is made here: `muster_engine` decides what to do next, in which order, with which request bodies, and what
+//! each response means. The API server may be Muster's or any kube-apiserver.
 //!
 //! ```text
 //! let client = muster_control::client(config)?;
@@ -9,26 +9,26 @@
 //! ```
 
 mod call;
+mod conflict_detection;
 mod daemonset;
 mod disruption;
 mod endpoints;
 mod explain;
-mod forecast;
-mod garbage;
-mod inquiry;
-mod lanes;
+mod explain_query;
+mod garbage_collector;
 mod lease;
 mod loops;
 mod monitor;
 mod node_lifecycle;
+mod plan;
+mod rate_limit;
 mod read;
 mod record;
 mod reflect;
 mod release;
 mod request;
-mod rival;
 mod scheduler;
-mod witness;
+mod test_hooks;
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,21 +39,21 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::CALL_TIMEOUT;
-use crate::lanes::Lanes;
 use crate::lease::{Elector, Term};
+use crate::rate_limit::RateLimiter;
 
 pub use crate::disruption::disruption;
 pub use crate::endpoints::endpoints;
-pub use crate::explain::{NotExplained, explain};
-pub use crate::forecast::{How, NotPlanned, Planned, forecast};
-pub use crate::garbage::garbage;
-pub use crate::inquiry::{Inquiries, NotAnswered};
-pub use crate::lanes::Limits;
+pub use crate::explain::{ExplainError, explain};
+pub use crate::explain_query::{ExplainQueries, QueryError};
+pub use crate::garbage_collector::garbage_collector;
 pub use crate::lease::Lease;
 pub use crate::monitor::Monitor;
 pub use crate::node_lifecycle::node_lifecycle;
-pub use crate::read::NotRead;
-pub use crate::release::{NotReleased, Released, release};
+pub use crate::plan::{ApplyMode, PlanError, PlannedSet, plan};
+pub use crate::rate_limit::RateLimits;
+pub use crate::read::ReadError;
+pub use crate::release::{ReleaseError, Released, release};
 pub use crate::scheduler::scheduler;
 pub use muster_engine::controller::lease::{Lost, Terms};
 pub use muster_engine::daemonset::explain::Explanation;
@@ -61,25 +61,25 @@ pub use muster_engine::daemonset::manifest::Binding;
 pub use muster_engine::daemonset::plan::Settings;
 pub use muster_engine::daemonset::preview::Forecast;
 pub use muster_engine::node_lifecycle::Settings as NodeLifecycleSettings;
-pub use witness::{Moment, Witness};
+pub use test_hooks::{Observation, PlanObserver};
 
-/// What the controllers are called wherever they ask, write and record.
+/// User agent, field manager and event source of the controllers.
 pub(crate) const NAME: &str = "muster-controller";
 
-/// What may be chosen by whoever runs the controllers.
+/// Options of the DaemonSet controller.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub settings: Settings,
-    /// Only the sets in these are looked at; none means all of them.
+    /// Only DaemonSets in these namespaces are reconciled; empty means all namespaces.
     pub namespaces: Vec<String>,
-    /// Sets whose plans are carried out side by side.
+    /// How many DaemonSets are reconciled concurrently.
     pub workers: usize,
-    pub limits: Limits,
-    /// None: there is one replica, and it acts at once.
+    pub limits: RateLimits,
+    /// `None`: no leader election; the controller starts at once.
     pub lease: Option<Lease>,
 }
 
-/// A plan of a settled set is done in milliseconds, and one that is not has calls enough to keep the server busy.
+/// The plan of a settled DaemonSet takes milliseconds; any other plan has enough calls to keep the API server busy.
 pub const WORKERS: usize = 16;
 
 impl Default for Options {
@@ -88,25 +88,27 @@ impl Default for Options {
             settings: Settings::default(),
             namespaces: Vec::new(),
             workers: WORKERS,
-            limits: Limits::default(),
+            limits: RateLimits::default(),
             lease: None,
         }
     }
 }
 
-/// Why the controllers ended although nobody had asked them to.
+/// Why the controller stopped without being asked to.
 #[derive(Debug, thiserror::Error)]
-pub enum Ended {
-    /// Whatever else would be written might undo what another replica does: the process ends, and starts afresh.
+pub enum ControllerExit {
+    /// Further writes could undo what the new leader does, so the process exits and restarts.
     #[error("no longer the leader: {0}")]
     Lost(Lost),
-    /// As after a restore: nothing that was known holds.
-    #[error("the API server shows another state than before, and all must be learnt anew")]
+    /// The store was replaced, for example by a restore: nothing in the cache is valid.
+    #[error(
+        "the API server's store was replaced (resourceVersion went back): restart to list everything again"
+    )]
     OtherStore,
 }
 
-/// A client that asks in the controllers' name. Nothing is tried again behind the engine's back: it alone knows what a
-/// write without an answer means.
+/// A client with the controllers' user agent and without automatic retries: only the engine knows what a write without
+/// a response means.
 pub fn client(mut config: Config) -> Result<Client, kube::Error> {
     let agent = format!("{NAME}/{}", env!("CARGO_PKG_VERSION"));
     config.default_retry = false;
@@ -115,13 +117,13 @@ pub fn client(mut config: Config) -> Result<Client, kube::Error> {
     Client::try_from(config)
 }
 
-/// The controllers, ready to run.
+/// The DaemonSet controller, with leader election if configured.
 pub struct Controller {
     client: Client,
     options: Options,
     monitor: Arc<Monitor>,
-    inquiries: Inquiries,
-    witness: Option<Witness>,
+    explain_queries: ExplainQueries,
+    witness: Option<PlanObserver>,
 }
 
 impl fmt::Debug for Controller {
@@ -130,19 +132,19 @@ impl fmt::Debug for Controller {
     }
 }
 
-/// What all calls of one replica have in common.
+/// Shared by all calls of one replica.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) options: Options,
-    pub(crate) lanes: Lanes,
+    pub(crate) rate_limiter: RateLimiter,
     pub(crate) term: Term,
     pub(crate) monitor: Arc<Monitor>,
-    pub(crate) inquiries: Inquiries,
-    witness: Option<Witness>,
+    pub(crate) explain_queries: ExplainQueries,
+    witness: Option<PlanObserver>,
 }
 
 impl Context {
-    pub(crate) fn tell(&self, moment: Moment<'_>) {
+    pub(crate) fn tell(&self, moment: Observation<'_>) {
         if let Some(witness) = &self.witness {
             witness(moment);
         }
@@ -151,30 +153,35 @@ impl Context {
 
 impl Controller {
     pub fn new(client: Client, options: Options) -> Self {
-        Self { client, options, monitor: Arc::default(), inquiries: Inquiries::default(), witness: None }
+        Self {
+            client,
+            options,
+            monitor: Arc::default(),
+            explain_queries: ExplainQueries::default(),
+            witness: None,
+        }
     }
 
-    /// Whoever asks there is answered by this one.
-    pub fn answers(self, inquiries: Inquiries) -> Self {
-        Self { inquiries, ..self }
+    /// Answers `queries` from this controller's cache.
+    pub fn answers(self, explain_queries: ExplainQueries) -> Self {
+        Self { explain_queries, ..self }
     }
 
-    /// Somebody looks over its shoulder.
-    pub fn watched_by(self, witness: Witness) -> Self {
+    /// Reports each plan and call to `observer`.
+    pub fn watched_by(self, witness: PlanObserver) -> Self {
         Self { witness: Some(witness), ..self }
     }
 
-    /// To see from outside how it is.
+    /// Health and metrics of this controller.
     pub fn monitor(&self) -> Arc<Monitor> {
         self.monitor.clone()
     }
 
-    /// Runs until `stop`, and then finishes what is under way: no new plan, the calls of those that are being carried out,
-    /// the lease given back.
+    /// Runs until `stop`; then makes no new plan, finishes the calls of plans in progress, and releases the lease.
     ///
-    /// With a lease it first waits to lead, and reads nothing until then: what the last leader did must be seen, so
-    /// everything would have to be listed anew anyway, and a replica that only waits costs nobody anything.
-    pub async fn run(self, stop: CancellationToken) -> Result<(), Ended> {
+    /// With leader election, a replica that waits to lead lists and watches nothing: a new leader must list everything
+    /// anyway, to see what the last leader wrote.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), ControllerExit> {
         let Some(lease) = self.options.lease.clone() else {
             return self.work(Term::unlimited(CALL_TIMEOUT), &stop).await;
         };
@@ -186,13 +193,13 @@ impl Controller {
             () = elector.win(&monitor) => {}
         }
         let term = elector.term();
-        // A task of its own, so that nothing that takes long here keeps the lease from being renewed.
+        // A separate task, so that slow work here never delays a renewal.
         let (mut holding, done) = (JoinSet::new(), CancellationToken::new());
         holding.spawn(elector.hold_until(done.clone()));
         tokio::select! {
             Some(lost) = holding.join_next() => match lost {
-                Ok(Some(lost)) => Err(Ended::Lost(lost)),
-                _ => Err(Ended::Lost(Lost::TooLate)),
+                Ok(Some(lost)) => Err(ControllerExit::Lost(lost)),
+                _ => Err(ControllerExit::Lost(Lost::TooLate)),
             },
             ended = self.work(term, &stop) => {
                 done.cancel();
@@ -202,11 +209,12 @@ impl Controller {
         }
     }
 
-    async fn work(self, term: Term, stop: &CancellationToken) -> Result<(), Ended> {
-        let Self { client, options, monitor, inquiries, witness } = self;
-        let lanes = Lanes::new(options.limits);
-        let context = Arc::new(Context { client, options, lanes, term, monitor, inquiries, witness });
+    async fn work(self, term: Term, stop: &CancellationToken) -> Result<(), ControllerExit> {
+        let Self { client, options, monitor, explain_queries, witness } = self;
+        let rate_limiter = RateLimiter::new(options.limits);
+        let context =
+            Arc::new(Context { client, options, rate_limiter, term, monitor, explain_queries, witness });
         daemonset::run(context, stop).await;
-        if stop.is_cancelled() { Ok(()) } else { Err(Ended::OtherStore) }
+        if stop.is_cancelled() { Ok(()) } else { Err(ControllerExit::OtherStore) }
     }
 }

@@ -69,7 +69,7 @@ pub struct Monitor {
     leader: Gauge,
     pub(crate) events_dropped: Counter,
     pub(crate) panics: Counter,
-    pub(crate) rival_writes: Counter,
+    pub(crate) conflicting_writes: Counter,
 }
 
 impl fmt::Debug for Monitor {
@@ -151,7 +151,7 @@ impl Default for Monitor {
             leader: Gauge::default(),
             events_dropped: Counter::default(),
             panics: Counter::default(),
-            rival_writes: Counter::default(),
+            conflicting_writes: Counter::default(),
         };
         let mut registry = Registry::with_prefix("muster");
         let all = &mut registry;
@@ -181,7 +181,7 @@ impl Default for Monitor {
         );
         all.register("panics", "Looks and plans that ended in a panic", monitor.panics.clone());
         let help = "Writes of another controller to the status of a DaemonSet while this one leads";
-        all.register("rival_writes", help, monitor.rival_writes.clone());
+        all.register("rival_writes", help, monitor.conflicting_writes.clone());
         all.register_collector(Box::new(monitor.shown.clone()));
         monitor.registry = registry;
         monitor

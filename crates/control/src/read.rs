@@ -1,5 +1,4 @@
-//! Reads a cluster for whoever only looks: by pages, with nothing but the right to read, and in words when that is
-//! missing.
+//! Reads objects for the client commands, page by page, and explains missing permissions.
 
 use std::time::Duration;
 
@@ -19,13 +18,13 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a question has no answer.
+/// Why an object or list could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum NotRead {
+pub enum ReadError {
     #[error("you may not {what}: have a role grant you the verb {verb} on {resource}")]
     Forbidden { what: String, verb: String, resource: String },
     #[error(
-        "{what}: the API server does not know who you are: is the kubeconfig this cluster's, and not too old?"
+        "{what}: the API server rejected your credentials: check that the kubeconfig belongs to this cluster and has not expired"
     )]
     Unauthorized { what: String },
     #[error("{what}: {message}")]
@@ -38,16 +37,16 @@ pub enum NotRead {
     Call { what: String, source: Box<kube::Error> },
 }
 
-/// What is asked for, for those who read why it was refused.
+/// The permission that a read needs, for error messages.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Right<'a> {
+pub(crate) struct Permission<'a> {
     pub(crate) verb: &'a str,
     pub(crate) kind: Kind,
-    /// `None`: of the whole cluster.
+    /// `None`: all namespaces.
     pub(crate) namespace: Option<&'a str>,
 }
 
-impl Right<'_> {
+impl Permission<'_> {
     fn what(self) -> String {
         match self.namespace.filter(|_| self.kind != Kind::Nodes) {
             Some(namespace) => format!("{} {} in the namespace {namespace}", self.verb, self.kind.plural()),
@@ -64,42 +63,42 @@ impl Right<'_> {
     }
 }
 
-/// Asks once.
+/// Sends one request, without retries.
 pub(crate) async fn send(
     client: &Client,
-    right: Right<'_>,
+    right: Permission<'_>,
     request: Request<Vec<u8>>,
-) -> Result<String, NotRead> {
+) -> Result<String, ReadError> {
     let what = right.what();
     let answered = timeout(CALL_TIMEOUT, client.request_text(request)).await;
-    let answered = answered.map_err(|_| NotRead::Timeout { what: what.clone() })?;
+    let answered = answered.map_err(|_| ReadError::Timeout { what: what.clone() })?;
     answered.map_err(|error| {
         let kube::Error::Api(status) = error else {
-            return NotRead::Call { what, source: Box::new(error) };
+            return ReadError::Call { what, source: Box::new(error) };
         };
         match status.code {
             403 => {
                 let (verb, resource) = (right.verb.to_owned(), right.resource());
-                NotRead::Forbidden { what, verb, resource }
+                ReadError::Forbidden { what, verb, resource }
             }
-            401 => NotRead::Unauthorized { what },
-            code => NotRead::Refused { what, code, message: status.message.clone() },
+            401 => ReadError::Unauthorized { what },
+            code => ReadError::Refused { what, code, message: status.message.clone() },
         }
     })
 }
 
-pub(crate) async fn get(client: &Client, right: Right<'_>, path: String) -> Result<String, NotRead> {
+pub(crate) async fn get(client: &Client, right: Permission<'_>, path: String) -> Result<String, ReadError> {
     send(client, right, request(Verb::Get, path, JSON, String::new())).await
 }
 
-/// Hands each object of a list on as it comes: no more than a page is held.
+/// Calls `take` for each object of a list, holding one page at a time.
 pub(crate) async fn each(
     client: &Client,
     kind: Kind,
     namespace: Option<&str>,
     (field, wanted): (&str, &str),
     mut take: impl FnMut(&[u8]) -> Result<(), BoxError>,
-) -> Result<(), NotRead> {
+) -> Result<(), ReadError> {
     #[derive(Deserialize)]
     struct Page<'a> {
         metadata: Head,
@@ -111,8 +110,8 @@ pub(crate) async fn each(
         #[serde(default)]
         r#continue: String,
     }
-    let right = Right { verb: "list", kind, namespace };
-    let unreadable = |source: BoxError| NotRead::Unreadable { what: right.what(), source };
+    let right = Permission { verb: "list", kind, namespace };
+    let unreadable = |source: BoxError| ReadError::Unreadable { what: right.what(), source };
     let mut after = String::new();
     loop {
         let mut query = form_urlencoded::Serializer::new(String::new());

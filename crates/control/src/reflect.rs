@@ -270,7 +270,7 @@ enum Lost {
     NobodyListens,
     Compacted,
     /// In the middle of a watch.
-    Ended {
+    ControllerExit {
         code: i64,
         message: String,
     },
@@ -306,7 +306,7 @@ impl<S: Source> Reflector<S> {
             match lost {
                 Lost::NobodyListens => return,
                 Lost::Compacted => tracing::info!(path, "the history was compacted: list anew"),
-                Lost::Ended { code, message } => {
+                Lost::ControllerExit { code, message } => {
                     tracing::warn!(path, code, message, "the server ended the watch: list anew");
                 }
                 Lost::Failed(error) => {
@@ -491,7 +491,9 @@ impl<S: Source> Reflector<S> {
         let item = well_formed(&self.path, self.source.watched(line));
         match item.as_ref().map(Item::sort) {
             Some(Sort::Error { code: 410, .. }) => Err(Lost::Compacted),
-            Some(Sort::Error { code, message }) => Err(Lost::Ended { code, message: message.to_owned() }),
+            Some(Sort::Error { code, message }) => {
+                Err(Lost::ControllerExit { code, message: message.to_owned() })
+            }
             _ => Ok(item),
         }
     }

@@ -1,4 +1,5 @@
-//! Taking away what only this controller writes, before another one takes over.
+//! `muster controller release`: removes the status conditions that only this controller writes, before another
+//! controller takes over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,20 +15,20 @@ use serde_json::value::RawValue;
 
 use crate::call::{CALL_TIMEOUT, Caller};
 use crate::daemonset::now;
-use crate::inquiry::Inquiries;
-use crate::lanes::Lanes;
+use crate::explain_query::ExplainQueries;
 use crate::lease::{self, Term};
 use crate::monitor::Monitor;
+use crate::rate_limit::RateLimiter;
 use crate::request::{JSON, request};
 use crate::{Context, Options};
 
-/// DaemonSets read at once.
+/// DaemonSets in one page.
 const PAGE: usize = 500;
 
-/// A set whose status somebody else keeps writing is given up after so many tries.
+/// Attempts at a DaemonSet whose status another client keeps writing.
 const TRIES: usize = 5;
 
-/// What was looked at, and what was changed.
+/// How many DaemonSets were read and changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Released {
     pub sets: usize,
@@ -35,15 +36,15 @@ pub struct Released {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum NotReleased {
+pub enum ReleaseError {
     #[error(
-        "{holder} leads, by the Lease {lease}: stop every `muster controller` first, or its conditions come back; \
-         --force goes on all the same"
+        "{holder} holds the Lease {lease}: stop every `muster controller` first, or it writes the conditions again; \
+         --force skips this check"
     )]
     Led { holder: String, lease: String },
-    #[error("{key}: {refusal}; what was done so far stays done, so try again")]
+    #[error("{key}: {refusal}; DaemonSets before it were released; run the command again")]
     Refused { key: Key, refusal: String },
-    #[error("the API server's answer cannot be read")]
+    #[error("the API server's response cannot be parsed")]
     Unreadable(#[from] serde_json::Error),
     #[error("the API server did not answer in time")]
     Timeout,
@@ -52,24 +53,24 @@ pub enum NotReleased {
 }
 
 /// Removes the conditions `Available`, `Progressing` and `Degraded` from the status of every DaemonSet, and nothing else.
-/// `changed` hears of each set that had some. `leases` says where a leader would be known: in the Lease of this name, in
-/// one namespace or in any of them; without it nobody asks.
+/// Calls `changed` for each DaemonSet that had any. `leases` names the leader's Lease, in one namespace or in any; without
+/// it there is no check for a running leader.
 pub async fn release(
     client: Client,
     leases: Option<(Option<&str>, &str)>,
     mut changed: impl FnMut(&Key),
-) -> Result<Released, NotReleased> {
+) -> Result<Released, ReleaseError> {
     if let Some((namespace, name)) = leases {
         refuse_while_led(&client, namespace, name).await?;
     }
     let options = Options::default();
     let context = Arc::new(Context {
         client: client.clone(),
-        lanes: Lanes::new(options.limits),
+        rate_limiter: RateLimiter::new(options.limits),
         options,
         term: Term::unlimited(CALL_TIMEOUT),
         monitor: Arc::new(Monitor::default()),
-        inquiries: Inquiries::default(),
+        explain_queries: ExplainQueries::default(),
         witness: None,
     });
     let mut released = Released::default();
@@ -89,12 +90,12 @@ pub async fn release(
     }
 }
 
-/// A lease is held by what it says and by the clock.
-async fn refuse_while_led(client: &Client, namespace: Option<&str>, name: &str) -> Result<(), NotReleased> {
+/// A Lease counts as held until renewTime + leaseDuration.
+async fn refuse_while_led(client: &Client, namespace: Option<&str>, name: &str) -> Result<(), ReleaseError> {
     let objects = match namespace {
         Some(namespace) => match get(client, lease::path(namespace, name)).await {
             Ok(text) => vec![serde_json::from_str(&text)?],
-            Err(NotReleased::Call(kube::Error::Api(status))) if status.code == 404 => Vec::new(),
+            Err(ReleaseError::Call(kube::Error::Api(status))) if status.code == 404 => Vec::new(),
             Err(error) => return Err(error),
         },
         None => {
@@ -112,13 +113,13 @@ async fn refuse_while_led(client: &Client, namespace: Option<&str>, name: &str) 
         if !record.holder.is_empty() && until.is_none_or(|it| now() < it) {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
             let (holder, lease) = (record.holder.to_string(), format!("{namespace}/{name}"));
-            return Err(NotReleased::Led { holder, lease });
+            return Err(ReleaseError::Led { holder, lease });
         }
     }
     Ok(())
 }
 
-async fn page(client: &Client, from: &str) -> Result<(Vec<Set>, String), NotReleased> {
+async fn page(client: &Client, from: &str) -> Result<(Vec<Set>, String), ReleaseError> {
     #[derive(Deserialize)]
     struct List<'a> {
         metadata: Head,
@@ -141,27 +142,27 @@ async fn page(client: &Client, from: &str) -> Result<(Vec<Set>, String), NotRele
     let sets = list.items.iter().filter_map(|it| match facts::set(it.get().as_bytes(), shared) {
         Ok(set) => Some(set),
         Err(error) => {
-            tracing::error!(%error, "a DaemonSet was left out");
+            tracing::error!(%error, "skipping a DaemonSet that cannot be parsed");
             None
         }
     });
     Ok((sets.collect(), list.metadata.next))
 }
 
-async fn get(client: &Client, path: String) -> Result<String, NotReleased> {
+async fn get(client: &Client, path: String) -> Result<String, ReleaseError> {
     let request = request(Verb::Get, path, JSON, String::new());
     let answer = tokio::time::timeout(CALL_TIMEOUT * 3, client.request_text(request)).await;
-    Ok(answer.map_err(|_| NotReleased::Timeout)??)
+    Ok(answer.map_err(|_| ReleaseError::Timeout)??)
 }
 
-/// Whether there was anything to remove.
+/// Returns whether the DaemonSet had conditions to remove.
 async fn clear(
     context: &Arc<Context>,
     mut set: Arc<Set>,
     changed: &mut impl FnMut(&Key),
-) -> Result<bool, NotReleased> {
+) -> Result<bool, ReleaseError> {
     let refused = |key: &Key, refusal: &Refusal| {
-        Err(NotReleased::Refused { key: key.clone(), refusal: refusal.to_string() })
+        Err(ReleaseError::Refused { key: key.clone(), refusal: refusal.to_string() })
     };
     for _ in 0..TRIES {
         if set.status.conditions.is_empty() {

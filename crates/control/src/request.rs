@@ -1,4 +1,4 @@
-//! How a request to an API server is put together.
+//! Builds HTTP requests to the API server.
 
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
@@ -7,13 +7,13 @@ use muster_engine::daemonset::manifest::Verb;
 
 pub(crate) const JSON: &str = "application/json";
 
-/// Of what was written the metadata is read and nothing else, so nothing else is asked for: a pod has some kilobytes.
+/// Only the metadata of a written object is read, so only metadata is requested: a pod has some kilobytes.
 pub(crate) const METADATA: &str =
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 pub(crate) const METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// Asks for `accept`, with a body in the verb's own media type; empty where nothing is sent.
+/// A request with this `Accept` header; the body has the verb's media type and may be empty.
 pub(crate) fn request(verb: Verb, path: String, accept: &str, body: String) -> Request<Vec<u8>> {
     let (method, media_type) = match verb {
         Verb::Get | Verb::List => (Method::GET, JSON),
@@ -27,7 +27,7 @@ pub(crate) fn request(verb: Verb, path: String, accept: &str, body: String) -> R
     request.body(body.into_bytes()).expect("names of objects make valid paths")
 }
 
-/// Where all objects of a kind are, or those of one namespace.
+/// Path of a kind's collection, in one namespace or in all.
 pub(crate) fn collection(kind: Kind, namespace: Option<&str>) -> String {
     let group = match kind.group() {
         "" => "/api/v1".to_owned(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use muster_control::{Binding, Controller, Inquiries, Lease, Limits, Options, Settings, Terms};
+use muster_control::{Binding, Controller, ExplainQueries, Lease, Options, RateLimits, Settings, Terms};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -70,23 +70,23 @@ struct Run {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     conditions: bool,
     /// Calls to the API server in a second, on average; 0 means as many as it takes
-    #[arg(long, value_name = "N", default_value_t = Limits::QPS, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = RateLimits::QPS, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     kube_api_qps: u32,
     /// Calls that may be made at once after a quiet time
-    #[arg(long, value_name = "N", default_value_t = Limits::default().burst, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = RateLimits::default().burst, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     kube_api_burst: u32,
     /// Calls to the API server under way at once, over all DaemonSets
-    #[arg(long, value_name = "N", default_value_t = Limits::default().calls as u16, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = RateLimits::default().calls as u16, value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_calls: u16,
     #[command(flatten)]
     lease: LeaseArgs,
-    /// How long a lease holds that nobody renews
+    /// ApplyMode long a lease holds that nobody renews
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = span::parse)]
     leader_elect_lease_duration: Duration,
-    /// How long a leader acts that cannot renew
+    /// ApplyMode long a leader acts that cannot renew
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = span::parse)]
     leader_elect_renew_deadline: Duration,
-    /// How often the lease is renewed, or tried for
+    /// ApplyMode often the lease is renewed, or tried for
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span::parse)]
     leader_elect_retry_period: Duration,
     /// Act only while holding a Lease; every other replica waits
@@ -155,7 +155,7 @@ fn metrics_addr(text: &str) -> anyhow::Result<MetricsAddr> {
 }
 
 impl Args {
-    /// How and what it logs.
+    /// ApplyMode and what it logs.
     pub(crate) fn logs(&self) -> (Format, &str) {
         match self.command {
             None => (self.run.log_format, &self.run.log_level),
@@ -184,7 +184,7 @@ impl Run {
         };
         let config = self.cluster.config().await?;
         let options = self.options(&config)?;
-        let inquiries = Inquiries::default();
+        let inquiries = ExplainQueries::default();
         let controller = Controller::new(muster_control::client(config)?, options).answers(inquiries.clone());
         let mut parts = Parts::default();
         if let Some(at) = self.metrics_addr.0 {
@@ -221,7 +221,7 @@ impl Run {
     fn options(&self, config: &Config) -> anyhow::Result<Options> {
         let binding = if self.binding == "direct" { Binding::Direct } else { Binding::Scheduler };
         let settings = Settings { burst: usize::from(self.burst), conditions: self.conditions, binding };
-        let limits = Limits {
+        let limits = RateLimits {
             calls: usize::from(self.concurrent_calls),
             qps: (self.kube_api_qps != 0).then_some(self.kube_api_qps),
             burst: self.kube_api_burst,

@@ -76,7 +76,7 @@ pub(crate) fn set_name(words: &[String]) -> anyhow::Result<&str> {
     };
     match kind.map(str::to_ascii_lowercase).as_deref() {
         None | Some("ds" | "daemonset" | "daemonsets" | "daemonset.apps" | "daemonsets.apps") => Ok(name),
-        Some(kind) => bail!("{kind} is no DaemonSet: ds/NAME says which one is meant"),
+        Some(kind) => bail!("{kind} is not a DaemonSet: name one as ds/NAME"),
     }
 }
 
@@ -98,7 +98,7 @@ mod tests {
             web
             web
             web
-            deploy is no DaemonSet: ds/NAME says which one is meant
+            deploy is not a DaemonSet: name one as ds/NAME
             one DaemonSet at a time: ds/NAME"#]]
         .assert_eq(&said.join("\n"));
     }

@@ -126,7 +126,7 @@ where
     }
 }
 
-/// How a format adds a count to a finished line.
+/// ApplyMode a format adds a count to a finished line.
 trait Suffix {
     fn append(line: &mut String, name: &str, words: &str, count: u64);
 }

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::span;
 
-/// How long the parts beside the server may take to finish what they are doing before it stops too.
+/// ApplyMode long the parts beside the server may take to finish what they are doing before it stops too.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The server gives its answers five seconds to end; whatever hangs longer is left behind.
@@ -67,7 +67,7 @@ pub(crate) const LOOPS: &[Loop] = &[
     Loop {
         name: "garbage-collector",
         who: Who::GarbageCollector,
-        run: |client, _, stop| Box::pin(muster_control::garbage(client, stop)),
+        run: |client, _, stop| Box::pin(muster_control::garbage_collector(client, stop)),
     },
     Loop {
         name: "node-lifecycle",
@@ -109,7 +109,7 @@ pub(crate) struct Parts {
     others: JoinSet<()>,
     /// The others' names.
     names: HashMap<Id, String>,
-    /// How long they may take to finish, if that is longer than usual.
+    /// ApplyMode long they may take to finish, if that is longer than usual.
     grace: Duration,
 }
 

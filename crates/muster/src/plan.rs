@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use kube::Client;
-use muster_control::{Forecast, How, NotPlanned, Planned};
+use muster_control::{ApplyMode, Forecast, PlanError, PlannedSet};
 use serde_json::{Value, json};
 
 use crate::controller::Cluster;
@@ -20,7 +20,7 @@ use crate::logging::print;
 #[command(after_help = "Examples:
   muster plan -f fluent-bit.yaml                   what `kubectl apply -f fluent-bit.yaml` would do
   muster plan -f fluent-bit.yaml --server-side     what `kubectl apply --server-side` would do
-  kustomize build . | muster plan -f -             from a pipe; what is no DaemonSet is left out
+  kustomize build . | muster plan -f -             from a pipe; other kinds are skipped
   muster plan -f fluent-bit.yaml -o json | jq '.plans[].rollout.batches'
 
 Exit codes: 0 it was said, 1 the file or the cluster refused, 2 the command line was wrong.")]
@@ -54,22 +54,25 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     for path in &args.files {
         for object in documents(&text_of(path)?).with_context(|| format!("read {}", path.display()))? {
             let what = what(&object);
-            match Planned::read(object, &namespace) {
+            match PlannedSet::read(object, &namespace) {
                 Ok(set) => sets.push(set),
-                Err(NotPlanned::OtherKind { .. }) => others.push(what),
+                Err(PlanError::OtherKind { .. }) => others.push(what),
                 Err(error) => return Err(error).with_context(|| format!("{}: {what}", path.display())),
             }
         }
     }
     if sets.is_empty() {
-        bail!("there is no DaemonSet in it{}", left_out(&others));
+        bail!("no DaemonSet found{}", skipped(&others));
     }
     let client = Client::try_from(config)?;
-    let how =
-        if args.server_side { How::ServerSide { force: args.force_conflicts } } else { How::ClientSide };
+    let how = if args.server_side {
+        ApplyMode::ServerSide { force: args.force_conflicts }
+    } else {
+        ApplyMode::ClientSide
+    };
     let mut forecasts: Vec<Forecast> = Vec::new();
     for set in &sets {
-        let forecast = muster_control::forecast(&client, set, how).await;
+        let forecast = muster_control::plan(&client, set, how).await;
         forecasts.push(forecast.with_context(|| format!("DaemonSet {set}"))?);
     }
     if args.output == "json" {
@@ -80,13 +83,13 @@ pub(crate) async fn run(args: &Args) -> anyhow::Result<()> {
     let said: Vec<String> = forecasts.iter().map(ToString::to_string).collect();
     print(said.join("\n"));
     if !others.is_empty() {
-        print(format_args!("\nOnly DaemonSets are planned{}.", left_out(&others)));
+        print(format_args!("\nOnly DaemonSets are planned{}.", skipped(&others)));
     }
     Ok(())
 }
 
-fn left_out(others: &[String]) -> String {
-    if others.is_empty() { String::new() } else { format!("; left out: {}", others.join(", ")) }
+fn skipped(others: &[String]) -> String {
+    if others.is_empty() { String::new() } else { format!("; skipped: {}", others.join(", ")) }
 }
 
 fn text_of(path: &Path) -> anyhow::Result<String> {
@@ -103,7 +106,7 @@ fn text_of(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Every object of a file: those of a List apart, empty documents left out.
+/// Every object of a file: those of a List apart, empty documents skipped.
 fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     for document in serde_saphyr::from_multiple::<Value>(text)? {

@@ -20,7 +20,7 @@ use muster_agent::local_node::{self, LocalCluster};
 use muster_agent::membership::Membership;
 use muster_agent::node::host;
 use muster_agent::sim;
-use muster_control::{Controller, Inquiries, Options};
+use muster_control::{Controller, ExplainQueries, Options};
 use muster_server::Who;
 
 use crate::logging::{announce, overwrite_error, print_error};
@@ -106,7 +106,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     args.serving.run(start, tell, finish).await
 }
 
-/// How many nodes there will be, of each sort.
+/// ApplyMode many nodes there will be, of each sort.
 struct Counts {
     real: u16,
     simulated: u16,
@@ -193,7 +193,7 @@ async fn start(args: &Args, counts: &Counts, parts: &mut Parts) -> anyhow::Resul
     };
     let mut server = args.serving.bind(machine.as_ref()).await?;
     let port = server.address().port();
-    let inquiries = Inquiries::default();
+    let inquiries = ExplainQueries::default();
     let asked = inquiries.clone();
     server.explained_by(move |namespace, name| {
         let asked = asked.clone();

@@ -60,7 +60,7 @@ async fn one_replica_acts_and_the_next_takes_over() {
     expect![[r#"
         asked to stop
         stopping: no new plans, those under way are finished
-        gave the lease back
+        released the lease
         stopped leading"#]]
     .assert_eq(&messages(&said, "asked to stop"));
     cluster.add_node("n3").await;
@@ -192,7 +192,7 @@ async fn conditions_are_taken_away_again() {
         format!("[{}] {}", output.status.code().unwrap_or(-1), holder.replace(&text(&output), "HOLDER"))
     };
     expect![[r#"
-        [1] muster: HOLDER leads, by the Lease kube-system/muster-controller: stop every `muster controller` first, or its conditions come back; --force goes on all the same
+        [1] muster: HOLDER holds the Lease kube-system/muster-controller: stop every `muster controller` first, or it writes the conditions again; --force skips this check
     "#]]
     .assert_eq(&release());
     controller.signal("-TERM");

@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use muster_control::{Inquiries, Monitor, NotAnswered};
+use muster_control::{ExplainQueries, Monitor, QueryError};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -42,7 +42,7 @@ impl Probe {
     }
 
     /// Answers for as long as it is waited for.
-    pub(crate) async fn serve(&self, monitor: Arc<Monitor>, inquiries: Inquiries) {
+    pub(crate) async fn serve(&self, monitor: Arc<Monitor>, inquiries: ExplainQueries) {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
             let place = places.clone().acquire_owned().await.expect("it is never closed");
@@ -60,7 +60,7 @@ impl Probe {
                     let (monitor, inquiries) = (monitor.clone(), inquiries.clone());
                     async move {
                         let uri = request.uri();
-                        if request.method() == Method::GET && uri.path() == Inquiries::PATH {
+                        if request.method() == Method::GET && uri.path() == ExplainQueries::PATH {
                             let query = uri.query().unwrap_or_default();
                             return Ok::<_, Infallible>(explained(inquiries.answer(query).await));
                         }
@@ -79,11 +79,11 @@ impl Probe {
     }
 }
 
-fn explained(known: Result<String, NotAnswered>) -> Response<Full<Bytes>> {
+fn explained(known: Result<String, QueryError>) -> Response<Full<Bytes>> {
     match known {
         Ok(json) => response(StatusCode::OK, "application/json", json),
-        Err(why @ NotAnswered::NoSuchSet) => response(StatusCode::NOT_FOUND, "text/plain", why.to_string()),
-        Err(why @ NotAnswered::NobodyActs) => {
+        Err(why @ QueryError::NoSuchSet) => response(StatusCode::NOT_FOUND, "text/plain", why.to_string()),
+        Err(why @ QueryError::NotLeading) => {
             response(StatusCode::SERVICE_UNAVAILABLE, "text/plain", why.to_string())
         }
     }
@@ -101,7 +101,7 @@ fn answer(monitor: &Monitor, method: &Method, path: &str, accept: &str) -> Respo
         }
         (&Method::GET | &Method::HEAD, "/healthz" | "/livez") => said(monitor.is_alive(), "the loop hangs"),
         (&Method::GET | &Method::HEAD, "/readyz") => said(monitor.is_ready(), "the cluster is not known yet"),
-        (_, "/metrics" | "/healthz" | "/livez" | "/readyz" | Inquiries::PATH) => {
+        (_, "/metrics" | "/healthz" | "/livez" | "/readyz" | ExplainQueries::PATH) => {
             (StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET".to_owned())
         }
         _ => {

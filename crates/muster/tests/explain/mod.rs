@@ -108,8 +108,8 @@ async fn why_not_here() {
             "n7": "NoPodHere",
         }"#]].assert_eq(&format!("{} {reasons:#?}", json["counts"]));
     expect![[r#"
-        [1] muster: at SERVER: there is no DaemonSet nothing in the namespace default; there is web
-        [1] muster: deploy is no DaemonSet: ds/NAME says which one is meant
+        [1] muster: at SERVER: DaemonSet default/nothing not found; the namespace has web
+        [1] muster: deploy is not a DaemonSet: name one as ds/NAME
         [1] muster: there is no node n9, and no pod of default/web on it
         [2] error: invalid value 'yaml' for '--output <FORMAT>'
           [possible values: table, wide, json]
@@ -276,7 +276,7 @@ async fn what_a_rollout_waits_for() {
     assert_eq!(answer.0, 200);
     let known: Value = serde_json::from_str(&answer.1).unwrap();
     assert!(known["backoffs"][node]["delayMs"].as_u64().is_some_and(|it| 1000 <= it), "{known}");
-    expect![[r#"(404, "the controller does not look after such a DaemonSet")"#]]
+    expect![[r#"(404, "the controller has no such DaemonSet")"#]]
         .assert_eq(&format!("{:?}", controller.get("/debug/explain?namespace=default&name=no")));
 }
 
@@ -377,9 +377,9 @@ async fn what_a_file_would_do() {
         said(&cluster, &["plan"]),
     ];
     expect![[r#"
-        [1] muster: there is no DaemonSet in it; left out: Service a, Pod
-        [1] muster: DaemonSet default/web: the API server would refuse it: strict decoding error: unknown field "spec.template.spec.nodeSelecter"
-        [1] muster: DaemonSet elsewhere/web: its namespace elsewhere does not exist: what would be there can be said once it was made
+        [1] muster: no DaemonSet found; skipped: Service a, Pod
+        [1] muster: DaemonSet default/web: the API server would reject it: strict decoding error: unknown field "spec.template.spec.nodeSelecter"
+        [1] muster: DaemonSet elsewhere/web: namespace elsewhere does not exist: create it first
         [2] error: the following required arguments were not provided:
           --filename <FILE>
 

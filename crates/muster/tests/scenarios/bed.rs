@@ -18,7 +18,8 @@ use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use muster_control::{
-    Binding, Ended, Lease, Moment, NodeLifecycleSettings, Options, Settings, Terms, Witness,
+    Binding, ControllerExit, Lease, NodeLifecycleSettings, Observation, Options, PlanObserver, Settings,
+    Terms,
 };
 use muster_engine::daemonset::facts::{Key, Kind, Text};
 use muster_engine::time::Time;
@@ -107,7 +108,10 @@ impl Bed {
         let fleet = muster_agent::sim::Options { count: nodes, ..muster_agent::sim::Options::default() };
         let kubelets = muster_agent::sim::Fleet::register(kubelets, fleet).await.unwrap();
         tokio::spawn(kubelets.run(stop.clone()));
-        tokio::spawn(muster_control::garbage(over_line(&collector, Actor::Garbage).await, stop.clone()));
+        tokio::spawn(muster_control::garbage_collector(
+            over_line(&collector, Actor::Garbage).await,
+            stop.clone(),
+        ));
         tokio::spawn(muster_control::scheduler(over_line(&scheduler, Actor::Scheduler).await, stop.clone()));
         let bed = Self {
             admin: over_line(&admin, Actor::User).await,
@@ -234,7 +238,7 @@ impl Bed {
         // Whoever has lost its lease ends, and is started again.
         let thread = std::thread::spawn(move || {
             while let Err(ended) = process(lives.fetch_add(1, Ordering::Relaxed), &mut pauses) {
-                assert!(matches!(ended, Ended::Lost(_)), "{ended}");
+                assert!(matches!(ended, ControllerExit::Lost(_)), "{ended}");
             }
         });
         self.replicas.push(Controller { replica, stop, kill, pause, thread, weather });
@@ -464,13 +468,13 @@ impl Bed {
         out
     }
 
-    /// How often things were tried is a matter of luck where they fail.
+    /// ApplyMode often things were tried is a matter of luck where they fail.
     pub(crate) async fn state_without_events(&self) -> String {
         let state = self.state().await;
         state.split_inclusive('\n').filter(|it| !it.starts_with("event ")).collect()
     }
 
-    /// How many pods there have ever been.
+    /// ApplyMode many pods there have ever been.
     pub(crate) async fn pods_ever(&self) -> usize {
         let uid = |it: &Change| it.object["metadata"]["uid"].as_str().map(str::to_owned);
         history(&self.admin, Of::Kind(Kind::Pods), PODS, Seen::default())
@@ -619,7 +623,7 @@ pub(crate) async fn send(client: &Client, method: Method, path: &str, body: &Val
     client.request(request.unwrap()).await
 }
 
-/// How much of a kind's history is known: the revision, and that of each object that is there.
+/// ApplyMode much of a kind's history is known: the revision, and that of each object that is there.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     revision: u64,
@@ -711,19 +715,19 @@ pub(crate) fn now() -> Time {
     Time::from_micros(Timestamp::now().as_microsecond())
 }
 
-fn witness(records: Arc<Mutex<Vec<Record>>>, replica: usize, life: u64) -> Witness {
+fn witness(records: Arc<Mutex<Vec<Record>>>, replica: usize, life: u64) -> PlanObserver {
     Arc::new(move |moment| {
         let what = match moment {
-            Moment::Planned { cache, plan, .. } => What::Planned {
+            Observation::Planned { cache, plan, .. } => What::Planned {
                 plan: Arc::new(plan.clone()),
                 snapshot: judge::snapshot(cache),
                 sets: cache.sets().cloned().collect(),
             },
-            Moment::Called { set, call } => What::Called { set: set.clone(), call: call.clone() },
-            Moment::Answered { set, call, outcome } => {
+            Observation::Called { set, call } => What::Called { set: set.clone(), call: call.clone() },
+            Observation::Answered { set, call, outcome } => {
                 What::Answered { set: set.clone(), call: call.clone(), outcome: outcome.clone() }
             }
-            Moment::Done { set } => What::Done { set: set.clone() },
+            Observation::Done { set } => What::Done { set: set.clone() },
         };
         records.lock().unwrap().push(Record { at: now(), replica, life, what });
     })

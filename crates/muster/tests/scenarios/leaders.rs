@@ -103,7 +103,7 @@ async fn two_that_both_believe_they_lead() {
     bed.calms_down().await;
     bed.settles().await;
     bed.stays_quiet().await;
-    // How often they have overruled each other is in the numbers of the revisions, and does not matter.
+    // ApplyMode often they have overruled each other is in the numbers of the revisions, and does not matter.
     let state = bed.state_without_events().await;
     let numbers = regex::Regex::new("(@|revision )[0-9]+").unwrap();
     expect![[r#"

@@ -1,5 +1,5 @@
-//! `muster plan`: has the API server say what an object would be, reads the cluster around it, and leaves the rest to the
-//! engine. Every write is a dry run.
+//! `muster plan`: gets the stored form of a DaemonSet by a server-side dry run, reads its nodes and pods, and calls the
+//! engine. Nothing is written.
 
 use std::fmt;
 
@@ -10,68 +10,68 @@ use muster_engine::daemonset::manifest::{Patch, Verb};
 use muster_engine::daemonset::preview::{Forecast, applied, merge_patch};
 use serde_json::Value;
 
+use crate::conflict_detection;
 use crate::daemonset::now;
-use crate::explain::{read_around, read_guests, read_set, take_set};
-use crate::read::{NotRead, Right, get, send};
+use crate::explain::{read_nodes_and_pods, read_pods_on_nodes, read_set, take_set};
+use crate::read::{Permission, ReadError, get, send};
 use crate::request::{JSON, request};
-use crate::rival;
 
-/// A DaemonSet out of a file.
+/// A DaemonSet from a manifest file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Planned {
+pub struct PlannedSet {
     api_version: String,
     namespace: String,
     name: String,
     object: Value,
 }
 
-/// How the file will be applied.
+/// How the manifest will be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum How {
+pub enum ApplyMode {
     /// `kubectl apply`.
     ClientSide,
     /// `kubectl apply --server-side`.
     ServerSide { force: bool },
 }
 
-/// Versions in which a DaemonSet may be written.
+/// API versions that have a DaemonSet.
 const VERSIONS: [&str; 3] = ["apps/v1", "apps/v1beta2", "extensions/v1beta1"];
 
-/// Who it is that applies, as `kubectl` says it: fields belong to whoever has set them.
+/// Field managers of `kubectl apply`.
 const CLIENT_SIDE: &str = "kubectl-client-side-apply";
 const SERVER_SIDE: &str = "kubectl";
 
 #[derive(Debug, thiserror::Error)]
-pub enum NotPlanned {
-    #[error("a {kind} is no DaemonSet")]
+pub enum PlanError {
+    #[error("{kind} is not a DaemonSet")]
     OtherKind { kind: String },
-    #[error("{api_version} has no DaemonSet: write {}", VERSIONS[0])]
+    #[error("{api_version} has no DaemonSet: use {}", VERSIONS[0])]
     OtherVersion { api_version: String },
-    #[error("it has no metadata.name")]
+    #[error("metadata.name is missing or invalid")]
     NoName,
-    #[error("its namespace {namespace} does not exist: what would be there can be said once it was made")]
+    #[error("namespace {namespace} does not exist: create it first")]
     NoNamespace { namespace: String },
-    #[error("the API server would refuse it: {message}")]
+    #[error("the API server would reject it: {message}")]
     Refused { message: String },
     #[error(transparent)]
-    NotRead(#[from] NotRead),
+    ReadError(#[from] ReadError),
 }
 
-impl Planned {
-    /// Reads what the file says; `namespace` is where it goes if it does not say.
-    pub fn read(mut object: Value, namespace: &str) -> Result<Self, NotPlanned> {
+impl PlannedSet {
+    /// Parses a manifest; `namespace` is the default for one without a namespace.
+    pub fn read(mut object: Value, namespace: &str) -> Result<Self, PlanError> {
         let text = |at: &str| object.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (kind, api_version) = (text("/kind"), text("/apiVersion"));
         if kind != "DaemonSet" {
-            let kind = if kind.is_empty() { "document without a kind".to_owned() } else { kind };
-            return Err(NotPlanned::OtherKind { kind });
+            let kind = if kind.is_empty() { "a document without a kind".to_owned() } else { kind };
+            return Err(PlanError::OtherKind { kind });
         }
         if !VERSIONS.contains(&api_version.as_str()) {
-            return Err(NotPlanned::OtherVersion { api_version });
+            return Err(PlanError::OtherVersion { api_version });
         }
         let name = text("/metadata/name");
         if name.is_empty() || name.contains('/') {
-            return Err(NotPlanned::NoName);
+            return Err(PlanError::NoName);
         }
         let own = text("/metadata/namespace");
         let namespace = if own.is_empty() { namespace.to_owned() } else { own };
@@ -83,19 +83,19 @@ impl Planned {
         format!("/apis/{}/namespaces/{}/daemonsets", self.api_version, self.namespace)
     }
 
-    fn right<'a>(&'a self, verb: &'a str) -> Right<'a> {
-        Right { verb, kind: Kind::Sets, namespace: Some(&self.namespace) }
+    fn right<'a>(&'a self, verb: &'a str) -> Permission<'a> {
+        Permission { verb, kind: Kind::Sets, namespace: Some(&self.namespace) }
     }
 }
 
-impl fmt::Display for Planned {
+impl fmt::Display for PlannedSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 
-/// What would come of applying it. Nothing is changed.
-pub async fn forecast(client: &Client, planned: &Planned, how: How) -> Result<Forecast, NotPlanned> {
+/// Previews the rollout that applying the manifest would start. Nothing is changed.
+pub async fn plan(client: &Client, planned: &PlannedSet, how: ApplyMode) -> Result<Forecast, PlanError> {
     let (namespace, name) = (planned.namespace.as_str(), planned.name.as_str());
     let mut picture = Picture::of(Key::new(namespace, name));
     let live = read_set(client, namespace, name).await?;
@@ -103,62 +103,61 @@ pub async fn forecast(client: &Client, planned: &Planned, how: How) -> Result<Fo
     if let Some(live) = &live {
         take_set(&mut picture, namespace, live)?;
         note_controller(&mut picture);
-        read_around(client, &mut picture, namespace).await?;
+        read_nodes_and_pods(client, &mut picture, namespace).await?;
         take_set(&mut picture, namespace, &after)?;
     } else {
         take_set(&mut picture, namespace, &after)?;
-        read_around(client, &mut picture, namespace).await?;
+        read_nodes_and_pods(client, &mut picture, namespace).await?;
     }
-    let gone = |Unread::NoSuchSet| NotPlanned::NoName;
+    let gone = |Unread::NoSuchSet| PlanError::NoName;
     let first = picture.forecast(now()).map_err(gone)?;
     let rooms = first.looks_for_room(&picture).iter().map(ToString::to_string).collect();
-    read_guests(client, &mut picture, &rooms).await?;
+    read_pods_on_nodes(client, &mut picture, &rooms).await?;
     picture.forecast(now()).map_err(gone)
 }
 
-/// Whoever else looks after sets has an order of its own.
+/// Notes that another controller may update nodes in a different order.
 fn note_controller(picture: &mut Picture) {
-    let writer = picture.set().and_then(|it| rival::controller_of(&it.metadata));
+    let writer = picture.set().and_then(|it| conflict_detection::controller_of(&it.metadata));
     if let Some(writer) = writer.filter(|it| it != crate::NAME) {
         picture.note(format!(
-            "{writer} looks after it: which nodes it takes first is not known, and docs/differences.md says what else it does \
-             otherwise"
+            "{writer} controls it: its node order is not known; docs/differences.md lists other differences"
         ));
     }
 }
 
-/// The set as it would be stored, defaults and all.
+/// The DaemonSet as it would be stored, with defaults.
 async fn dry_run(
     client: &Client,
-    planned: &Planned,
+    planned: &PlannedSet,
     live: Option<&str>,
-    how: How,
-) -> Result<String, NotPlanned> {
+    how: ApplyMode,
+) -> Result<String, PlanError> {
     let path = format!("{}/{}", planned.collection(), planned.name);
     let options = |manager: &str| format!("dryRun=All&fieldManager={manager}&fieldValidation=Strict");
     let (verb, path, body) = match (live, how) {
-        (_, How::ServerSide { force }) => {
+        (_, ApplyMode::ServerSide { force }) => {
             let query = format!("{}&force={force}", options(SERVER_SIDE));
             (Verb::Patch(Patch::Apply), format!("{path}?{query}"), planned.object.to_string())
         }
-        (None, How::ClientSide) => {
+        (None, ApplyMode::ClientSide) => {
             let path = format!("{}?{}", planned.collection(), options(CLIENT_SIDE));
             (Verb::Create, path, planned.object.to_string())
         }
-        (Some(live), How::ClientSide) => {
-            // In the file's own version, where that is another one.
+        (Some(live), ApplyMode::ClientSide) => {
+            // Read in the manifest's API version if it is an older one.
             let live = match planned.api_version.as_str() {
                 "apps/v1" => live.to_owned(),
                 _ => get(client, planned.right("get"), path.clone()).await?,
             };
-            let before: Value = serde_json::from_str(&live).map_err(|source| NotRead::Unreadable {
+            let before: Value = serde_json::from_str(&live).map_err(|source| ReadError::Unreadable {
                 what: format!("read the DaemonSet {planned}"),
                 source: source.into(),
             })?;
             let Some(mut patch) = merge_patch(&before, &applied(&before, &planned.object)) else {
                 return Ok(live);
             };
-            // What was merged with must still be there.
+            // The patch must apply to the object that it was computed from.
             patch["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
             let path = format!("{path}?{}", options(CLIENT_SIDE));
             (Verb::Patch(Patch::Merge), path, patch.to_string())
@@ -166,10 +165,10 @@ async fn dry_run(
     };
     let right = planned.right(verb.as_str());
     send(client, right, request(verb, path, JSON, body)).await.map_err(|error| match error {
-        NotRead::Refused { code: 404, message, .. } if message.contains("namespaces") => {
-            NotPlanned::NoNamespace { namespace: planned.namespace.clone() }
+        ReadError::Refused { code: 404, message, .. } if message.contains("namespaces") => {
+            PlanError::NoNamespace { namespace: planned.namespace.clone() }
         }
-        NotRead::Refused { code: 400..500, message, .. } => NotPlanned::Refused { message: short(&message) },
+        ReadError::Refused { code: 400..500, message, .. } => PlanError::Refused { message: short(&message) },
         error => error.into(),
     })
 }
@@ -201,7 +200,7 @@ mod tests {
             json!([]),
             json!(null),
         ]
-        .map(|it| Planned::read(it, "a").map_or_else(|it| it.to_string(), |it| it.to_string()));
+        .map(|it| PlannedSet::read(it, "a").map_or_else(|it| it.to_string(), |it| it.to_string()));
         expect![[r#"
             a/web
             b/web

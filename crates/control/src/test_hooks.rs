@@ -1,5 +1,5 @@
-//! Looking over the controller's shoulder. Whether a plan was right depends on the picture that it was made from, and no
-//! API server can tell what that was: whoever judges a run hears of it here.
+//! Observes the controller in tests. Whether a plan was right depends on the cache that it was made from, which the API
+//! server cannot show.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use muster_engine::daemonset::facts::Set;
 use muster_engine::daemonset::plan::Plan;
 use muster_engine::time::Time;
 
-/// Told of everything in the order in which it happens, and must not take long.
-pub type Witness = Arc<dyn Fn(Moment<'_>) + Send + Sync>;
+/// Called for each observation in order; must return quickly.
+pub type PlanObserver = Arc<dyn Fn(Observation<'_>) + Send + Sync>;
 
-/// One moment of the controller's work on one set.
+/// One step of the controller's work on one DaemonSet.
 #[derive(Debug)]
-pub enum Moment<'a> {
-    /// A plan was made from what the cache shows, idle or not.
+pub enum Observation<'a> {
+    /// A plan was made from the cache; it may be empty.
     Planned {
         cache: &'a Cache,
         plan: &'a Plan,
         now: Time,
     },
-    /// A call of that set's plan goes out.
+    /// A call of the plan is sent.
     Called {
         set: &'a Arc<Set>,
         call: &'a Call,
@@ -31,7 +31,7 @@ pub enum Moment<'a> {
         call: &'a Call,
         outcome: &'a Outcome,
     },
-    /// All calls of the plan are through.
+    /// All calls of the plan are done.
     Done {
         set: &'a Arc<Set>,
     },

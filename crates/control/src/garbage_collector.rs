@@ -1,4 +1,4 @@
-//! The garbage collector: it watches every kind that the server has.
+//! The garbage collector: watches every kind that the API server serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::loops::{Terms, run};
 
-/// Calls at once. Upstream: `concurrent-gc-syncs`.
+/// Calls in flight. Upstream: `concurrent-gc-syncs`.
 const CALLS_MAX: usize = 20;
 
-/// Kinds that are asked for again if the server could not say which it serves.
+/// Delay before discovery is retried.
 const DISCOVERY_RETRY: Duration = Duration::from_secs(1);
 
-/// Collects what belongs to nobody any more, until `stop`.
-pub async fn garbage(client: Client, stop: CancellationToken) {
+/// Deletes dependents whose owners are gone, until `stop`.
+pub async fn garbage_collector(client: Client, stop: CancellationToken) {
     let terms = Terms { component: "garbage-collector", calls_max: CALLS_MAX };
     let asking = client.clone();
     run(client, terms, move || graph(asking.clone()).boxed(), stop).await;
@@ -32,14 +32,14 @@ async fn graph(client: Client) -> Graph {
     Graph::new(served.into_iter().map(|(it, _)| it).collect(), watched)
 }
 
-/// The kinds that the server serves, and whether each is watched: those that can be deleted. Events belong to nobody, and
-/// what has two doors is watched through one.
+/// The kinds that the server serves, and whether each is watched: only those that can be deleted. Events have no owners,
+/// and a kind served in two groups is watched in one.
 async fn discover(client: &Client) -> Vec<(Arc<Resource>, bool)> {
-    const SECOND_DOORS: [&str; 2] = ["events.k8s.io", "extensions"];
+    const DUPLICATE_GROUPS: [&str; 2] = ["events.k8s.io", "extensions"];
     let discovery = loop {
         match Discovery::new(client.clone()).run().await {
             Ok(discovery) => break discovery,
-            Err(error) => tracing::warn!(%error, "ask which kinds there are; it is tried again"),
+            Err(error) => tracing::warn!(%error, "discovery failed; retrying"),
         }
         tokio::time::sleep(DISCOVERY_RETRY).await;
     };
@@ -47,7 +47,7 @@ async fn discover(client: &Client) -> Vec<(Arc<Resource>, bool)> {
     for (it, can) in discovery.groups_alphabetical().iter().flat_map(|it| it.recommended_resources()) {
         let is_needed =
             [verbs::LIST, verbs::WATCH, verbs::DELETE].iter().all(|it| can.supports_operation(it));
-        let is_watched = is_needed && it.kind != "Event" && !SECOND_DOORS.contains(&it.group.as_str());
+        let is_watched = is_needed && it.kind != "Event" && !DUPLICATE_GROUPS.contains(&it.group.as_str());
         if can.supports_operation(verbs::GET) {
             let resource = Resource {
                 group: it.group.into(),

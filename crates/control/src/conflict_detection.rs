@@ -1,7 +1,7 @@
-//! Another controller that looks after the same sets: two of them undo each other's work, and each looks healthy.
+//! Detects a second controller that writes the same DaemonSets: each undoes the other's work, and both look healthy.
 //!
-//! The API server writes down who wrote the status of a set last. A name beside ours that is still writing after we have
-//! begun to lead is somebody who should be off. Nothing is asked for to know this: it is in what the watch brings anyway.
+//! `managedFields` records which manager wrote the status last. Another manager that still writes it after this replica
+//! became leader is a second controller. The watch delivers `managedFields` anyway, so this costs no request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use tokio::time::Instant;
 
 use crate::NAME;
 
-/// What the last leader, or upstream's controller, had under way when we began is let through.
+/// Writes that the last leader or upstream's controller had in flight when this replica became leader are ignored.
 const SETTLED_AFTER: Duration = Duration::from_secs(30);
 
-/// Two controllers that fight write many times a second; it is told no more often than this.
-const TELL_EVERY: Duration = Duration::from_secs(60);
+/// Two controllers write many times a second; the warning is repeated no more often than this.
+const WARN_EVERY: Duration = Duration::from_secs(60);
 
-pub(crate) struct Rivals {
+pub(crate) struct ConflictDetector {
     began: Instant,
-    told_at: Option<Instant>,
-    /// Who else wrote the status of each set last, and when.
-    seen: BTreeMap<Key, Option<Writer>>,
+    warned_at: Option<Instant>,
+    /// The other manager that wrote the status of each DaemonSet last, and when.
+    last_writers: BTreeMap<Key, Option<Writer>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,44 +33,44 @@ struct Writer {
     name: String,
 }
 
-/// A write of somebody else's, and what to say of it, if it is time to.
-pub(crate) struct Rival {
+/// A status write by another controller, with a warning event if one is due.
+pub(crate) struct Conflict {
     pub(crate) event: Option<Event>,
 }
 
-impl Rivals {
+impl ConflictDetector {
     pub(crate) fn new(now: Instant) -> Self {
-        Self { began: now, told_at: None, seen: BTreeMap::new() }
+        Self { began: now, warned_at: None, last_writers: BTreeMap::new() }
     }
 
-    /// Takes a set in as it is now.
-    pub(crate) fn look(&mut self, set: &Set, now: Instant) -> Option<Rival> {
+    /// Checks a DaemonSet that the watch delivered.
+    pub(crate) fn check(&mut self, set: &Set, now: Instant) -> Option<Conflict> {
         let writer = last_writer(&set.metadata);
-        let before = self.seen.insert(set.key.clone(), writer.clone());
-        let is_news = before.is_some_and(|before| before != writer);
-        let writer = writer.filter(|_| is_news && SETTLED_AFTER <= now - self.began)?;
-        let is_due = self.told_at.is_none_or(|at| TELL_EVERY <= now - at);
+        let before = self.last_writers.insert(set.key.clone(), writer.clone());
+        let is_new = before.is_some_and(|before| before != writer);
+        let writer = writer.filter(|_| is_new && SETTLED_AFTER <= now - self.began)?;
+        let is_due = self.warned_at.is_none_or(|at| WARN_EVERY <= now - at);
         if is_due {
-            self.told_at = Some(now);
+            self.warned_at = Some(now);
         }
         let message = format!(
             "{} still writes the status of this DaemonSet: two controllers undo each other's work, so switch that one off",
             writer.name
         );
-        Some(Rival { event: is_due.then(|| Event::warning("AnotherController", message)) })
+        Some(Conflict { event: is_due.then(|| Event::warning("AnotherController", message)) })
     }
 
     pub(crate) fn forget(&mut self, key: &Key) {
-        self.seen.remove(key);
+        self.last_writers.remove(key);
     }
 }
 
-/// Who, beside us, wrote the counts of the status last.
+/// The manager other than this controller that wrote the status counts last.
 fn last_writer(metadata: &str) -> Option<Writer> {
     writers(metadata).into_iter().filter(|it| it.name != NAME).max()
 }
 
-/// Who looks after a set: whoever wrote the counts of its status last.
+/// The controller of a DaemonSet: the manager that wrote its status counts last.
 pub(crate) fn controller_of(metadata: &str) -> Option<String> {
     writers(metadata).into_iter().max().map(|it| it.name)
 }
@@ -94,7 +94,7 @@ fn writers(metadata: &str) -> Vec<Writer> {
         #[serde(borrow, default)]
         fields_v1: Option<&'a RawValue>,
     }
-    // Others may well write conditions of their own.
+    // Other managers may write conditions of their own.
     let counts = |it: &Entry<'_>| {
         it.fields_v1
             .is_some_and(|it| it.get().contains("\"f:number") || it.get().contains("NumberScheduled\""))
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn who_still_writes_after_we_began_is_told_now_and_then() {
+    fn another_writer_is_reported_once_a_minute() {
         let upstream = |time| {
             set(&json!([
                 wrote("kube-controller-manager", time, "f:numberReady"),
@@ -133,19 +133,19 @@ mod tests {
         };
         let began = Instant::now();
         let at = |s| began + Duration::from_secs(s);
-        let mut rivals = Rivals::new(began);
-        let mut look = |set: &Set, s| {
-            let rival = rivals.look(set, at(s));
-            rival.map_or("-".into(), |it| it.event.map_or("a write".into(), |it| it.message))
+        let mut detector = ConflictDetector::new(began);
+        let mut check = |set: &Set, s| {
+            let conflict = detector.check(set, at(s));
+            conflict.map_or("-".into(), |it| it.event.map_or("a write".into(), |it| it.message))
         };
         let said = [
-            look(&upstream("1"), 0),
-            // Its last words.
-            look(&upstream("2"), 1),
-            look(&upstream("2"), 40),
-            look(&upstream("3"), 41),
-            look(&upstream("4"), 42),
-            look(&upstream("5"), 102),
+            check(&upstream("1"), 0),
+            // A write that was in flight.
+            check(&upstream("2"), 1),
+            check(&upstream("2"), 40),
+            check(&upstream("3"), 41),
+            check(&upstream("4"), 42),
+            check(&upstream("5"), 102),
         ];
         expect_test::expect![[r#"
             -
@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn only_counts_are_ours_alone() {
-        for (manager, field, is_rival) in [
+    fn only_status_counts_identify_a_controller() {
+        for (manager, field, is_conflict) in [
             ("kube-controller-manager", "f:currentNumberScheduled", true),
             ("health-checker", "f:conditions", false),
             (NAME, "f:numberReady", false),
         ] {
             let fields = json!([wrote(manager, "1", field), {"manager": "kubectl"}, {"fieldsV1": null}]);
-            assert_eq!(last_writer(&set(&fields).metadata).is_some(), is_rival, "{manager} {field}");
+            assert_eq!(last_writer(&set(&fields).metadata).is_some(), is_conflict, "{manager} {field}");
         }
         assert_eq!(last_writer("nonsense"), None);
     }

@@ -1,0 +1,82 @@
+//! Answers `/debug/explain` from the running controller's cache.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use muster_engine::daemonset::explain::Controller;
+use muster_engine::daemonset::facts::Key;
+use tokio::sync::{mpsc, oneshot};
+
+/// Queries that may wait for the controller; further ones fail.
+const QUERIES_MAX: usize = 16;
+
+/// Sends queries to the running controller. It outlives a controller: after a restart the next one answers.
+#[derive(Clone, Default)]
+pub struct ExplainQueries(Arc<Mutex<Vec<mpsc::Sender<ExplainQuery>>>>);
+
+impl fmt::Debug for ExplainQueries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExplainQueries").finish_non_exhaustive()
+    }
+}
+
+pub(crate) struct ExplainQuery {
+    pub(crate) key: Key,
+    pub(crate) answer: oneshot::Sender<Option<Controller>>,
+}
+
+/// Why a query has no answer; the message is the endpoint's response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    #[error("this replica is not the leader, or has just become it")]
+    NotLeading,
+    #[error("the controller has no such DaemonSet")]
+    NoSuchSet,
+}
+
+impl ExplainQueries {
+    /// Path of the endpoint.
+    pub const PATH: &'static str = "/debug/explain";
+
+    /// Answers the endpoint's query string, `namespace=…&name=…`, with JSON.
+    pub async fn answer(&self, query: &str) -> Result<String, QueryError> {
+        let of = |wanted: &str| {
+            let mut pairs = form_urlencoded::parse(query.as_bytes());
+            pairs.find(|(name, _)| name == wanted).map(|(_, value)| value.into_owned()).unwrap_or_default()
+        };
+        self.ask(&of("namespace"), &of("name")).await
+    }
+
+    /// The controller's state of one DaemonSet, as JSON.
+    pub async fn ask(&self, namespace: &str, name: &str) -> Result<String, QueryError> {
+        let known = self.known(&Key::new(namespace, name)).await?;
+        Ok(known.to_json().to_string())
+    }
+
+    async fn known(&self, key: &Key) -> Result<Controller, QueryError> {
+        let senders = {
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|it| !it.is_closed());
+            all.clone()
+        };
+        let mut result = Err(QueryError::NotLeading);
+        for sender in senders {
+            let (answer, answered) = oneshot::channel();
+            if sender.try_send(ExplainQuery { key: key.clone(), answer }).is_err() {
+                continue;
+            }
+            match answered.await {
+                Ok(Some(known)) => return Ok(known),
+                Ok(None) => result = Err(QueryError::NoSuchSet),
+                Err(_) => {}
+            }
+        }
+        result
+    }
+
+    pub(crate) fn open(&self) -> mpsc::Receiver<ExplainQuery> {
+        let (sender, queries) = mpsc::channel(QUERIES_MAX);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        queries
+    }
+}
