@@ -174,7 +174,7 @@ fn whoever_cannot_begin_says_why_and_what_to_do() {
 
         foreign : 1 muster: the data file DIR/foreign/muster.db is damaged: it does not begin as an SQLite file does. Restore a backup with `muster restore --replace`. Without one, --new-cluster begins an empty cluster: its nodes then end all pods
 
-        newer : 1 muster: the data file DIR/newer/muster.db is of format 999, and this version reads up to 2. Use the version of muster that wrote it, or a later one
+        newer : 1 muster: the data file DIR/newer/muster.db has format 999, and this version reads formats up to 2. Use the version of muster that wrote it, or a later one
 
         damaged : 1 muster: the data file DIR/damaged/muster.db is damaged: database disk image is malformed. Restore a backup with `muster restore --replace`. Without one, --new-cluster begins an empty cluster: its nodes then end all pods
 

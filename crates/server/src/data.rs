@@ -64,7 +64,7 @@ impl From<LogError> for DataError {
 impl DataError {
     fn advice(&self) -> &'static str {
         match self.error {
-            LogError::Full => ": make room, and try again",
+            LogError::DiskFull => ": make room, and try again",
             LogError::Damaged { .. } => {
                 ". Restore a backup with `muster restore --replace`. Without one, --new-cluster begins an empty cluster: its nodes \
                  then end all pods"
@@ -92,7 +92,7 @@ impl DataError {
             LogError::NoKey { .. } => {
                 ". Name the file that has it with --encryption-key-file, or put it back in the data directory as encryption.key"
             }
-            LogError::Gone { .. } => {
+            LogError::Replaced { .. } => {
                 ". Put it back, or restore a backup with `muster restore --replace`, and start again"
             }
             LogError::Busy { .. } | LogError::Writer { .. } | LogError::Failed { .. } => "",

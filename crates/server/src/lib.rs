@@ -63,7 +63,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use jiff::{SignedDuration, Timestamp};
-use muster_store::{Guard, LogError};
+use muster_store::{Db, Guard, LogError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -192,8 +192,8 @@ impl Server {
         let pki = Arc::new(Pki::open(data_dir)?);
         let (failed, failure) = oneshot::channel();
         let on_failure = Box::new(move |error: &LogError| drop(failed.send(error.clone().into())));
-        let mut registry =
-            Registry::open(log, WINDOW, options.limits(), on_failure).map_err(DataError::from)?;
+        let mut registry = Registry::open(|it| Db::open(log, it), WINDOW, options.limits(), on_failure)
+            .map_err(DataError::from)?;
         for (key, bytes) in registry.oversized() {
             tracing::warn!(
                 key,

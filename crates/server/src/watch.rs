@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::Stream;
 use jiff::Timestamp;
-use muster_store::{Change, Compacted, Event, Record, Revision};
+use muster_store::{Change, Compacted, Event, Record, Revision, with_version};
 use serde_json::json;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -260,14 +260,15 @@ impl Watcher {
         frames.concat().into()
     }
 
-    /// What is to be told of these events, and the last of them that was looked at, if that was not the last of all.
+    /// The frames of these events. If not all of them fit, also the revision of the last event that was handled.
     fn frames_of(&self, events: &[Arc<Event>]) -> (Vec<Bytes>, Option<Revision>) {
         let now = Timestamp::now();
-        let (mut frames, mut bytes) = (Vec::new(), 0);
+        let (mut frames, mut bytes, mut handled) = (Vec::new(), 0, None);
         for event in events {
             if BYTES_MAX <= bytes {
-                return (frames, Some(event.revision - 1));
+                return (frames, handled);
             }
+            handled = Some(event.revision);
             if let Some(frame) = self.frame_of(event, now) {
                 bytes += frame.len();
                 frames.push(frame);
@@ -285,9 +286,7 @@ impl Watcher {
                 (None, true) => Some(self.shared(event, "ADDED", now)),
                 (Some(_), true) => Some(self.shared(event, "MODIFIED", now)),
                 (Some(before), false) => {
-                    let mut left = object::parse(&before.value);
-                    left["metadata"]["resourceVersion"] = json!(event.revision.to_string());
-                    Some(self.show("DELETED", &object::bytes(&left), now))
+                    Some(self.show("DELETED", &with_version(&before.value, event.revision), now))
                 }
                 (None, false) => None,
             },

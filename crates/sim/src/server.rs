@@ -12,7 +12,7 @@ use muster_engine::daemonset::facts::{self, Key, Kind, Node, Pod, Revision, Set,
 use muster_engine::mutant;
 use muster_engine::scenario;
 use muster_engine::time::Time;
-use muster_store::{Expect, Store};
+use muster_store::{Draft, Expect, Store};
 use serde_json::{Value, json};
 
 /// Who made a change.
@@ -315,7 +315,7 @@ impl Server {
         })
     }
 
-    /// A change that was made elsewhere, byte for byte, at the revision that it had there. `None`: deleted.
+    /// A change that another server made, byte for byte, at the revision that it had there. `None`: deleted.
     pub fn replay(
         &mut self,
         revision: u64,
@@ -325,38 +325,38 @@ impl Server {
         actor: Actor,
         at: Time,
     ) {
-        // What lies between was of no concern.
-        while self.store.revision() + 1 < revision {
-            self.store.put("elsewhere/", Expect::Any, |_| Bytes::new()).expect("no precondition");
-        }
+        // The revisions between are of other kinds.
+        self.store.skip_to(revision.saturating_sub(1));
         self.now = self.now.max(at);
-        let object = json.map(|it| (serde_json::from_slice(&it).expect("JSON"), it));
-        self.keep(kind, key, object, actor);
-    }
-
-    fn commit(&mut self, kind: Kind, key: &Key, object: Option<Value>, actor: Actor) {
-        let revision = self.store.revision() + 1;
-        let object = object.map(|mut object| {
-            object["metadata"]["resourceVersion"] = revision.to_string().into();
-            let json = Bytes::from(serde_json::to_vec(&object).expect("JSON"));
-            (object, json)
+        let object = json.map(|it| {
+            let draft = Draft::split(&it).expect("it has a resourceVersion");
+            (serde_json::from_slice(&it).expect("JSON"), draft)
         });
         self.keep(kind, key, object, actor);
     }
 
-    fn keep(&mut self, kind: Kind, key: &Key, object: Option<(Value, Bytes)>, actor: Actor) {
+    fn commit(&mut self, kind: Kind, key: &Key, object: Option<Value>, actor: Actor) {
+        let object = object.map(|mut object| {
+            object["metadata"]["resourceVersion"] = "".into();
+            let json = serde_json::to_vec(&object).expect("JSON");
+            (object, Draft::split(&json).expect("it has a resourceVersion"))
+        });
+        self.keep(kind, key, object, actor);
+    }
+
+    fn keep(&mut self, kind: Kind, key: &Key, object: Option<(Value, Draft)>, actor: Actor) {
         let path = path(kind, key);
         let revision = match object {
-            Some((object, json)) => {
-                let record = self.store.put(&path, Expect::Any, |_| json).expect("no precondition");
+            Some((mut object, draft)) => {
+                let event = self.store.put(&path, Expect::Any, &draft).expect("no precondition");
+                object["metadata"]["resourceVersion"] = event.revision.to_string().into();
                 self.objects.insert((kind, key.clone()), Arc::new(object));
-                self.note(kind, key, Some(&record.value));
-                record.modified
+                self.note(kind, key, Some(event.value()));
+                event.revision
             }
             None => {
-                let last = self.objects.remove(&(kind, key.clone())).expect("it was there");
-                let json = Bytes::from(serde_json::to_vec(&*last).expect("JSON"));
-                let event = self.store.delete(&path, Expect::Any, |_| json).expect("it was there");
+                self.objects.remove(&(kind, key.clone())).expect("it was there");
+                let event = self.store.delete(&path, Expect::Any).expect("it was there");
                 self.note(kind, key, None);
                 event.revision
             }

@@ -1,8 +1,8 @@
-//! What selectors ask of a record, beside its value: nobody parses an object to select it.
+//! Labels and fields of a record, stored beside its value, so that selectors need not parse objects.
 
 use std::fmt;
 
-/// Labels and fields as pairs of texts, in one piece of memory: it is kept, loaded and compared as it is.
+/// Labels and fields as pairs of strings in one buffer, which is stored, loaded and compared as it is.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Index(Box<[u8]>);
 
@@ -15,7 +15,7 @@ impl Index {
         let mut put = |list: u8, (name, value): (&str, &str)| {
             bytes.push(list);
             for text in [name, value] {
-                // Objects are a few megabytes at most, so no text in one is longer than this can say.
+                // An object has a few megabytes at most, so the length of a string fits.
                 bytes.extend(u32::try_from(text.len()).unwrap_or(u32::MAX).to_le_bytes());
                 bytes.extend(text.as_bytes());
             }
@@ -52,7 +52,7 @@ impl Index {
         &self.0
     }
 
-    /// As [`Index::bytes`] gave it: the log holds a sum over it, so it is not looked at again.
+    /// The inverse of [`Index::bytes`]. The bytes are not checked again: the log has verified their checksum.
     pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
         Self(bytes.into())
     }
@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_went_in_comes_out(
+        fn encoding_is_lossless(
             labels in prop::collection::vec((".{0,9}", ".{0,9}"), 0..4),
             fields in prop::collection::vec((".{0,9}", ".{0,9}"), 0..4),
         ) {
@@ -103,7 +103,7 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+        fn any_bytes_decode_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
             let index = Index::of_bytes(&bytes);
             prop_assert!(index.labels().count() + index.fields().count() <= bytes.len());
         }

@@ -1,15 +1,16 @@
 //! Revisions, history and watches over a durable log: synchronous, no HTTP.
 //!
-//! One store is one line of commits. Every commit writes or deletes one key and takes the next
-//! [`Revision`], so revisions have no gaps. The state is what the commits left; the history is the last
-//! of the commits themselves, so that a watcher can go on from any revision in it.
+//! Every commit writes or deletes one key and has a [`Revision`] above those of all commits before it; revisions may have gaps. The
+//! state is the result of all commits. The history is the most recent commits, so that a watch can resume from any revision in it.
 //!
-//! [`Store`] is state and history in memory, and nothing else: whoever simulates runs on it. [`Db`] is a
-//! store behind a [`Log`]: one thread writes, many commits share one sync, and nothing can be read or
-//! watched before it is durable. [`Sqlite`] is the log that lasts.
+//! [`Store`] is state and history in memory, which is all that a simulation needs. [`Db`] publishes a store to concurrent readers and
+//! hands writes to a [`Backend`], which orders commits and makes them durable: no commit can be read or watched before it is durable.
+//! The one backend has a single writer thread over a [`Log`], in which many commits share one sync; [`Sqlite`] is the durable log.
 
 mod db;
+mod draft;
 mod index;
+mod local;
 mod log;
 mod marker;
 mod sqlite;
@@ -21,18 +22,22 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-pub use crate::db::{Commit, CommitError, Db, Make, OnCommit, OnFailure, Options, Write};
+pub use crate::db::{
+    Backend, Commit, CommitError, Db, NotFresh, OnCommit, OnCommitted, OnFailure, OnFresh, Options,
+    Published, Write,
+};
+pub use crate::draft::{Draft, with_version};
 pub use crate::index::Index;
-pub use crate::log::{Each, Forget, Log, LogError, Row, Volatile};
+pub use crate::log::{Compaction, Log, LogError, MemoryLog, OnRow, Row};
 pub use crate::sqlite::{Directory, Guard, Keys, KeysError, Opened, Sqlite, backup, convert, restore};
 pub use crate::store::{Store, Window};
 pub use crate::usage::{Class, Limits, OverLimit, Usage};
 
-/// The number of a commit. The store before its first commit is at [`Store::FIRST`].
+/// The number of a commit. An empty store is at [`Store::FIRST`].
 pub type Revision = u64;
 
-/// Keys are paths, such as `daemonsets.apps/kube-system/fluentd` and `nodes//n1`. The part before the
-/// first slash is the kind: history is kept, and watchers are woken, kind by kind.
+/// A stored object. Keys are paths, such as `daemonsets.apps/kube-system/fluentd` and `nodes//n1`. The part before the first slash is
+/// the kind: history is kept and watches are woken per kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     pub key: Arc<str>,
@@ -40,11 +45,11 @@ pub struct Record {
     pub index: Index,
     pub created: Revision,
     pub modified: Revision,
-    /// In seconds of the Unix epoch. Nothing happens by itself then: see [`Store::expired`].
+    /// Expiry time in seconds since the Unix epoch. The store deletes nothing by itself: see [`Store::expired`].
     pub expires_s: Option<u64>,
 }
 
-/// What the writer believes of the key: the commit happens only if it is so.
+/// Precondition of a commit on the current record of its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect {
     Absent,
@@ -53,48 +58,46 @@ pub enum Expect {
 }
 
 impl Expect {
-    /// The belief against what was found.
     pub(crate) fn check(self, found: Option<&Arc<Record>>) -> Result<(), Conflict> {
         match (self, found) {
             (Self::Any | Self::Absent, None) | (Self::Any, Some(_)) => Ok(()),
             (Self::At(_), None) => Err(Conflict::Missing),
             (Self::Absent, Some(it)) => Err(Conflict::Exists { at: it.modified }),
-            (Self::At(at), Some(it)) if at != it.modified => Err(Conflict::Moved { at: it.modified }),
+            (Self::At(at), Some(it)) if at != it.modified => Err(Conflict::Modified { at: it.modified }),
             (Self::At(_), Some(_)) => Ok(()),
         }
     }
 }
 
-/// The writer's belief was wrong, and nothing was changed.
+/// The precondition does not hold; nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflict {
     Exists { at: Revision },
     Missing,
-    Moved { at: Revision },
+    Modified { at: Revision },
 }
 
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exists { at } => {
-                write!(f, "the key exists since revision {at}: read it, and write with that revision")
+            Self::Exists { at } => write!(f, "the key exists, at revision {at}"),
+            Self::Missing => write!(f, "the key does not exist"),
+            Self::Modified { at } => {
+                write!(f, "the key was modified at revision {at}: read it again and retry")
             }
-            Self::Missing => write!(f, "the key does not exist: create it, or forget it"),
-            Self::Moved { at } => write!(f, "the key has moved on to revision {at}: read it again and retry"),
         }
     }
 }
 
 impl std::error::Error for Conflict {}
 
-/// One commit.
+/// A commit as watches see it.
 #[derive(Debug)]
 pub struct Event {
     pub revision: Revision,
     pub key: Arc<str>,
     pub change: Change,
-    /// The commit as watchers send it: made by the first who needs it, and shared by all. What a frame
-    /// looks like, and which is which, is for whoever serves watches to say.
+    /// Encoded watch frames, made by the first watcher that needs one and shared by all. The server defines their content and order.
     pub frames: [OnceLock<Bytes>; 2],
 }
 
@@ -104,7 +107,7 @@ pub enum Change {
         now: Arc<Record>,
         before: Option<Arc<Record>>,
     },
-    /// `last` is the value as it went, carrying the revision of the deletion.
+    /// `last` is the value of `before` with the revision of the deletion.
     Delete {
         before: Arc<Record>,
         last: Bytes,
@@ -125,7 +128,30 @@ impl Event {
         Arc::new(Self { revision, key, change, frames: Default::default() })
     }
 
-    /// The value that this commit left, or that went with it.
+    /// The event of a commit that stores `value` under `key`.
+    pub fn put(
+        revision: Revision,
+        key: &str,
+        before: Option<Arc<Record>>,
+        value: Bytes,
+        index: Index,
+        expires_s: Option<u64>,
+    ) -> Arc<Self> {
+        let created = before.as_ref().map_or(revision, |it| it.created);
+        // Shared with the record before.
+        let key = before.as_ref().map_or_else(|| Arc::from(key), |it| it.key.clone());
+        let now = Record { key: key.clone(), value, index, created, modified: revision, expires_s };
+        Self::new(revision, key, Change::Put { now: Arc::new(now), before })
+    }
+
+    /// Rule: the event of a deletion carries the last stored object with the revision of the deletion.
+    /// Upstream: `transformPrevObject` in the watch of the etcd3 store.
+    pub fn delete(revision: Revision, before: Arc<Record>) -> Arc<Self> {
+        let last = with_version(&before.value, revision);
+        Self::new(revision, before.key.clone(), Change::Delete { before, last })
+    }
+
+    /// The stored object, or the last one if the commit deleted it.
     pub fn value(&self) -> &Bytes {
         match &self.change {
             Change::Put { now, .. } => &now.value,
@@ -146,7 +172,7 @@ impl PartialEq for Event {
 
 impl Eq for Event {}
 
-/// The history no longer reaches back that far: list, and watch from the list's revision.
+/// The history no longer reaches back to the requested revision. Upstream: `ErrCompacted`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Compacted {
     pub floor: Revision,

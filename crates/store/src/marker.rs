@@ -1,7 +1,7 @@
-//! The cluster marker: a small file beside the database that says which cluster the data directory holds, and how far it has come.
+//! The cluster marker: a small file beside the database with the UID of the cluster and its last known revision.
 //!
-//! It is written after each batch of commits and never synced, so it costs no wait. It survives the end of the process, and after a
-//! loss of power it may be behind; it is never ahead of what is durable. So a database that is behind its marker has lost commits.
+//! It is written after each batch of commits and never synced, so it adds no latency. It survives the end of the process. After a power
+//! loss it may be behind, but never ahead of the durable commits: a database that is behind its marker has lost commits.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -17,16 +17,16 @@ const DIGITS: usize = 20;
 const REVISION_AT: usize = TITLE.len() + UID_LEN + BEFORE_REVISION.len();
 const LEN: usize = REVISION_AT + DIGITS + 1;
 
-/// What a marker says.
+/// The content of a marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct Content {
     pub(crate) uid: String,
-    /// The database has had at least this revision.
+    /// The database had reached at least this revision.
     pub(crate) revision: Revision,
 }
 
-impl Note {
-    /// Nothing if there is no marker. `Err` with [`io::ErrorKind::InvalidData`] if it is not one.
+impl Content {
+    /// `None` if the file does not exist; [`io::ErrorKind::InvalidData`] if it is not a marker.
     pub(crate) fn read(path: &Path) -> io::Result<Option<Self>> {
         match fs::read(path) {
             Ok(content) => Self::parse(&content).ok_or(io::ErrorKind::InvalidData.into()).map(Some),
@@ -53,47 +53,47 @@ impl Note {
     }
 }
 
-/// The marker of a database that is open.
+/// The marker of an open database.
 #[derive(Debug)]
 pub(crate) struct Marker {
     file: File,
-    identity: Identity,
+    id: FileId,
     path: PathBuf,
 }
 
 impl Marker {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = muster_files::open_private(path)?;
-        let identity = Identity::of(&file.metadata()?);
-        Ok(Self { file, identity, path: path.to_owned() })
+        let id = FileId::of(&file.metadata()?);
+        Ok(Self { file, id, path: path.to_owned() })
     }
 
-    /// Called once `revision` is durable. If it fails the marker stays behind, which is allowed.
+    /// Called when `revision` is durable. A failure is ignored: the marker may be behind.
     pub(crate) fn advance(&self, revision: Revision) {
         let _ = self.file.write_all_at(format!("{revision:0DIGITS$}").as_bytes(), REVISION_AT as u64);
     }
 
     pub(crate) fn check(&self) -> Result<(), LogError> {
-        self.identity.check(&self.path)
+        self.id.check(&self.path)
     }
 }
 
-/// Which file it is, whatever its name: device and inode.
+/// Device and inode of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Identity(u64, u64);
+pub(crate) struct FileId(u64, u64);
 
-impl Identity {
+impl FileId {
     pub(crate) fn of(metadata: &Metadata) -> Self {
         Self(metadata.dev(), metadata.ino())
     }
 
-    /// Whether `path` still names this file.
+    /// Whether `path` still refers to this file.
     pub(crate) fn check(self, path: &Path) -> Result<(), LogError> {
         match fs::metadata(path) {
             Ok(found) if Self::of(&found) == self => Ok(()),
             // Only NotFound means removed; other errors are ignored.
             Err(error) if error.kind() != io::ErrorKind::NotFound => Ok(()),
-            _ => Err(LogError::Gone { path: path.to_owned() }),
+            _ => Err(LogError::Replaced { path: path.to_owned() }),
         }
     }
 }
@@ -103,22 +103,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_marker_is_read_as_it_was_written_and_nothing_else_is_one() {
-        let note = Note { uid: "0b6c1a5e-9a53-4a0b-8d1e-2f6f6d3c1b9a".into(), revision: 42 };
-        assert_eq!(note.text().len(), LEN);
-        assert_eq!(Note::parse(note.text().as_bytes()), Some(note.clone()));
-        for broken in ["", &note.text()[1..], &note.text().replace("42", "4x"), &format!("{}x", note.text())]
+    fn a_marker_is_read_back_and_other_content_is_rejected() {
+        let content = Content { uid: "0b6c1a5e-9a53-4a0b-8d1e-2f6f6d3c1b9a".into(), revision: 42 };
+        assert_eq!(content.text().len(), LEN);
+        assert_eq!(Content::parse(content.text().as_bytes()), Some(content.clone()));
+        for broken in
+            ["", &content.text()[1..], &content.text().replace("42", "4x"), &format!("{}x", content.text())]
         {
-            assert_eq!(Note::parse(broken.as_bytes()), None, "{broken:?}");
+            assert_eq!(Content::parse(broken.as_bytes()), None, "{broken:?}");
         }
         let path = std::env::temp_dir().join(format!("muster-marker-{}", std::process::id()));
-        note.write(&path).unwrap();
+        content.write(&path).unwrap();
         let marker = Marker::open(&path).unwrap();
         marker.advance(u64::MAX);
-        assert_eq!(Note::read(&path).unwrap(), Some(Note { revision: u64::MAX, ..note }));
+        assert_eq!(Content::read(&path).unwrap(), Some(Content { revision: u64::MAX, ..content }));
         assert_eq!(marker.check(), Ok(()));
         fs::remove_file(&path).unwrap();
-        assert_eq!(marker.check(), Err(LogError::Gone { path: path.clone() }));
-        assert_eq!(Note::read(&path).unwrap(), None);
+        assert_eq!(marker.check(), Err(LogError::Replaced { path: path.clone() }));
+        assert_eq!(Content::read(&path).unwrap(), None);
     }
 }

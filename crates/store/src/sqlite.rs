@@ -1,7 +1,7 @@
-//! The log that lasts: one SQLite file.
+//! The durable log: one SQLite file.
 //!
-//! A commit is one row, and the table is append-only but for rows that are forgotten: see [`Log`]. There is no
-//! index by key, for the state is served from memory; whoever looks into the file by hand has the view `object`.
+//! A commit is one row, and the table is append-only except for compaction: see [`Log`]. There is no index by key, because the state is
+//! served from memory. The view `object` shows the current state to a person with an SQLite tool.
 
 mod cluster;
 mod convert;
@@ -19,45 +19,45 @@ use bytes::Bytes;
 use muster_files::{create_private, sync_parent};
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Transaction, ffi, params};
 
-use crate::db::Db;
-use crate::log::Each;
-use crate::marker::Note;
-use crate::{Change, Event, Forget, Index, Log, LogError, Revision, Row, Store};
+use crate::local;
+use crate::log::OnRow;
+use crate::marker::Content;
+use crate::{Change, Compaction, Event, Index, Log, LogError, Revision, Row, Store};
 
 use self::reserve::Reserve;
-use self::seal::Unopened;
+use self::seal::OpenError;
 
 pub use self::cluster::{Directory, Guard, Opened};
 pub use self::convert::convert;
 pub use self::seal::{Keys, KeysError};
 
-/// Says whose file it is: "MSTR".
+/// SQLite's application ID of our files: "MSTR".
 const APPLICATION: i64 = 0x4d53_5452;
 
-/// Goes up when an older program could no longer read the file.
+/// Rises when older versions could no longer read the file.
 const FORMAT: i64 = 1;
 
-/// Values of Secrets are encrypted.
+/// The format with encrypted values of Secrets.
 const FORMAT_SEALED: i64 = 2;
 
-/// How much may stand in the write-ahead log before it is copied into the file. Twice of it is read again after
-/// a crash, which takes some 50 ms, and a copy is short enough to wait for.
+/// Size of the write-ahead log at which it is checkpointed. After a crash at most twice this is read again, which takes some 50 ms, and a
+/// checkpoint is short enough to wait for.
 const WAL_BYTES_MAX: usize = 8 << 20;
 
-/// SQLite's own default.
+/// SQLite's default.
 const PAGE_BYTES: usize = 4096;
 
-/// A copy that was kept from finishing, by a backup that reads, is tried again after so much more.
+/// A checkpoint that could not finish because a backup was reading is repeated after this much more.
 const WAL_BYTES_RETRY: usize = 1 << 20;
 
-/// The only others who open the file are backups, which lock it for moments.
+/// Only backups open the file too, and they lock it for moments.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How far a restored store jumps ahead of its backup: the revisions in between were given out after the backup,
-/// and must not come back with another meaning.
+/// How far the revision of a restored store is ahead of its backup: clients have seen revisions after the backup, and no other commit
+/// may get one of them.
 const RESTORED_AHEAD: Revision = 1_000_000_000;
 
-/// How the names of the files end that SQLite keeps beside one, and reads with it. A stranger's would spoil a file.
+/// Suffixes of the files that SQLite keeps beside a database. Those of another database would corrupt this one.
 const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
 
 const SCHEMA: &str = "
@@ -81,48 +81,48 @@ const SCHEMA: &str = "
 pub struct Sqlite {
     connection: Connection,
     path: PathBuf,
-    /// About what the write-ahead log holds.
+    /// Estimated size of the write-ahead log.
     wal_bytes: usize,
-    /// Of a database in a data directory.
+    /// Set for a database in a data directory.
     guard: Option<Guard>,
-    /// Has the file open, and is dropped after the connection: closing the file ends SQLite's locks.
+    /// Has the file open, and is dropped after the connection: closing the file releases SQLite's locks.
     reserve: Option<Reserve>,
     sealing: Sealing,
 }
 
-/// What becomes of values that are Secrets.
+/// How values of Secrets are read and written.
 #[derive(Debug)]
 enum Sealing {
-    /// Values are read and written as stored: in clear text, or sealed when a backup is copied.
+    /// As stored: in clear text, or sealed when a backup is copied.
     Raw,
     Keys(Keys),
 }
 
 impl Sqlite {
-    /// Refuses what is not ours, without changing anything.
-    fn existing(path: PathBuf) -> Result<Self, LogError> {
+    /// Refuses a file that is not ours, without changing it.
+    fn open_existing(path: PathBuf) -> Result<Self, LogError> {
         // SQLite removes the write-ahead log of an empty file when it opens it.
-        if is_empty(&path) && !is_empty(&beside(&path, "-wal")) {
+        if is_empty(&path) && !is_empty(&sibling(&path, "-wal")) {
             return Err(LogError::Lost { path, what: "empty" });
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&path, flags).map_err(|it| explain(&path, &it))?;
+        let connection = Connection::open_with_flags(&path, flags).map_err(|it| log_error(&path, &it))?;
         let log = Self { connection, path, wal_bytes: 0, guard: None, reserve: None, sealing: Sealing::Raw };
         let of_file = || -> rusqlite::Result<(i64, i64, i64)> {
             log.connection.busy_timeout(LOCK_TIMEOUT)?;
             Ok((log.number("application_id")?, log.number("user_version")?, log.number("page_count")?))
         };
-        match of_file().map_err(|it| log.explain(&it))? {
+        match of_file().map_err(|it| log.log_error(&it))? {
             (0, 0, 0) | (APPLICATION, FORMAT | FORMAT_SEALED, _) => Ok(log),
             (APPLICATION, found, _) => Err(LogError::Newer { path: log.path, found, known: FORMAT_SEALED }),
             _ => Err(LogError::Foreign { path: log.path }),
         }
     }
 
-    /// Makes the tables, if there are none.
+    /// Creates the tables if there are none.
     fn create(&mut self) -> rusqlite::Result<()> {
         let connection = &mut self.connection;
-        // The tables come first: a crash leaves either no page at all, or a file that says whose it is.
+        // In one transaction: a crash leaves either no page or a file with our application ID.
         if connection.pragma_query_value(None, "user_version", |it| it.get::<_, i64>(0))? == 0 {
             let transaction = connection.transaction()?;
             transaction.execute_batch(SCHEMA)?;
@@ -137,7 +137,7 @@ impl Sqlite {
     fn prepare(&mut self) -> rusqlite::Result<()> {
         self.create()?;
         let connection = &mut self.connection;
-        // Each commit is synced before it is told. The write-ahead log is copied by `rest`, when nobody waits.
+        // OnRow commit is synced before it is told. The write-ahead log is copied by `rest`, when nobody waits.
         connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;
@@ -152,18 +152,18 @@ impl Sqlite {
         self.connection.pragma_query_value(None, pragma, |it| it.get(0))
     }
 
-    /// How far the store has come, as far as the file can still tell.
+    /// The last revision in the file, if it can be read.
     fn last_revision(&self) -> Option<Revision> {
         let last = "SELECT max(coalesce((SELECT max(revision) FROM version), 0), revision) FROM floor";
         self.connection.query_row(last, [], |it| it.get::<_, i64>(0)).ok()?.try_into().ok()
     }
 
-    /// Copies the write-ahead log into the file.
+    /// Copies the write-ahead log into the database file.
     fn checkpoint(&mut self) -> Result<(), LogError> {
         let copied = self.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
             Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
         });
-        let (there, copied) = copied.map_err(|it| self.explain(&it))?;
+        let (there, copied) = copied.map_err(|it| self.log_error(&it))?;
         self.wal_bytes = if there == copied { 0 } else { WAL_BYTES_MAX - WAL_BYTES_RETRY };
         if let Some(reserve) = &mut self.reserve {
             reserve.checkpointed();
@@ -171,11 +171,11 @@ impl Sqlite {
         Ok(())
     }
 
-    fn explain(&self, error: &rusqlite::Error) -> LogError {
-        explain(&self.path, error)
+    fn log_error(&self, error: &rusqlite::Error) -> LogError {
+        log_error(&self.path, error)
     }
 
-    /// The values of the batch that are sealed, by their place in it.
+    /// The sealed values of the batch, by index.
     fn sealed(&self, batch: &[Arc<Event>]) -> Result<Vec<Option<Vec<u8>>>, LogError> {
         let Sealing::Keys(keys) = &self.sealing else { return Ok(Vec::new()) };
         let seal = |it: &Arc<Event>| keys.seal(&it.key, it.revision, it.value());
@@ -183,12 +183,12 @@ impl Sqlite {
         sealed.map_err(|why| LogError::Failed { path: self.path.clone(), why })
     }
 
-    /// The value of a row, if it is sealed and the keys are there.
+    /// The decrypted value of a row, if it is sealed and there are keys.
     fn opened(&self, stored: &Stored<'_>) -> Result<Option<Vec<u8>>, LogError> {
         let Sealing::Keys(keys) = &self.sealing else { return Ok(None) };
         keys.open(stored.key, stored.revision.unsigned_abs(), stored.value).map_err(|why| match why {
-            Unopened::NoKey(id) => LogError::NoKey { path: self.path.clone(), id },
-            Unopened::Changed => {
+            OpenError::NoKey(id) => LogError::NoKey { path: self.path.clone(), id },
+            OpenError::Changed => {
                 let why = format!(
                     "the Secret at revision {} is not the one that was written there",
                     stored.revision
@@ -198,13 +198,13 @@ impl Sqlite {
         })
     }
 
-    /// The ID of the key that seals, if any does.
+    /// The ID of the key that encrypts, if one does.
     fn writing_key(&self) -> Result<Option<String>, LogError> {
-        if self.number("user_version").map_err(|it| self.explain(&it))? != FORMAT_SEALED {
+        if self.number("user_version").map_err(|it| self.log_error(&it))? != FORMAT_SEALED {
             return Ok(None);
         }
         let id = self.connection.query_row("SELECT key FROM encryption", [], |it| it.get(0));
-        id.map(Some).map_err(|it| self.explain(&it))
+        id.map(Some).map_err(|it| self.log_error(&it))
     }
 
     /// Rule: a database with encrypted Secrets is opened with their keys only; with keys, Secrets are encrypted from now on.
@@ -225,7 +225,7 @@ impl Sqlite {
                 set_writing_key(&transaction, Some(keys.id()))?;
                 transaction.commit()
             };
-            set().map_err(|it| explain(&self.path, &it))?;
+            set().map_err(|it| log_error(&self.path, &it))?;
         }
         self.sealing = Sealing::Keys(keys.clone());
         Ok(())
@@ -235,22 +235,24 @@ impl Sqlite {
         &mut self,
         batch: &[Arc<Event>],
         sealed: &[Option<Vec<u8>>],
-        forget: Option<&Forget>,
+        compaction: Option<&Compaction>,
     ) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;
-        // Rows are removed first: those that are written then use their pages.
-        if let Some(forget) = forget {
+        // Rows are removed first, so that new rows use their pages.
+        if let Some(compaction) = compaction {
             let mut delete = transaction.prepare_cached("DELETE FROM version WHERE revision = ?1")?;
-            for row in &forget.rows {
+            for row in &compaction.rows {
                 delete.execute([*row as i64])?;
             }
-            transaction.prepare_cached("UPDATE floor SET revision = ?1")?.execute([forget.floor as i64])?;
+            transaction
+                .prepare_cached("UPDATE floor SET revision = ?1")?
+                .execute([compaction.floor as i64])?;
         }
         {
             let mut insert =
                 transaction.prepare_cached("INSERT INTO version VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
             for (at, event) in batch.iter().enumerate() {
-                if forget.is_some_and(|it| it.rows.contains(&event.revision)) {
+                if compaction.is_some_and(|it| it.rows.contains(&event.revision)) {
                     continue;
                 }
                 let mut stored = Stored::of(event);
@@ -260,7 +262,7 @@ impl Sqlite {
                 insert.execute(params![
                     stored.revision,
                     stored.key,
-                    stored.is_gone,
+                    stored.is_delete,
                     stored.created,
                     stored.expires_s,
                     stored.sum(),
@@ -281,66 +283,66 @@ impl Sqlite {
 impl Log for Sqlite {
     fn floor(&mut self) -> Result<Revision, LogError> {
         let floor = self.connection.query_row("SELECT revision FROM floor", [], |it| it.get::<_, i64>(0));
-        match floor.optional().map_err(|it| self.explain(&it))? {
+        match floor.optional().map_err(|it| self.log_error(&it))? {
             Some(floor) if 0 < floor => Ok(floor as Revision),
-            _ => Err(damaged(&self.path, "it does not say where its history begins")),
+            _ => Err(damaged(&self.path, "it has no floor of its history")),
         }
     }
 
-    fn load(&mut self, each: Each<'_>) -> Result<(), LogError> {
+    fn load(&mut self, on_row: OnRow<'_>) -> Result<(), LogError> {
         let found = self.connection.query_row("PRAGMA quick_check(1)", [], |it| it.get::<_, String>(0));
-        match found.map_err(|it| self.explain(&it))? {
+        match found.map_err(|it| self.log_error(&it))? {
             fine if fine == "ok" => {}
             wrong => return Err(damaged(&self.path, &wrong)),
         }
         let mut select = self
             .connection
             .prepare("SELECT revision, key, is_gone, created, expires_s, sum, selectable, value FROM version ORDER BY revision")
-            .map_err(|it| self.explain(&it))?;
-        let mut rows = select.query([]).map_err(|it| self.explain(&it))?;
-        while let Some(row) = rows.next().map_err(|it| self.explain(&it))? {
-            let stored = Stored::read(row).map_err(|it| self.explain(&it))?;
-            let sum: i64 = row.get(5).map_err(|it| self.explain(&it))?;
+            .map_err(|it| self.log_error(&it))?;
+        let mut rows = select.query([]).map_err(|it| self.log_error(&it))?;
+        while let Some(row) = rows.next().map_err(|it| self.log_error(&it))? {
+            let stored = Stored::read(row).map_err(|it| self.log_error(&it))?;
+            let sum: i64 = row.get(5).map_err(|it| self.log_error(&it))?;
             if sum != stored.sum() {
-                let why = format!("the commit at revision {} is not as it was written", stored.revision);
+                let why = format!("the checksum of the commit at revision {} is wrong", stored.revision);
                 return Err(damaged(&self.path, &why));
             }
             let mut row = stored.row();
             if let Some(opened) = self.opened(&stored)? {
                 row.value = opened.into();
             }
-            each(row).map_err(|why| damaged(&self.path, &why))?;
+            on_row(row).map_err(|why| damaged(&self.path, &why))?;
         }
         Ok(())
     }
 
-    fn append(&mut self, batch: &[Arc<Event>], forget: Option<&Forget>) -> Result<(), LogError> {
+    fn append(&mut self, batch: &[Arc<Event>], compaction: Option<&Compaction>) -> Result<(), LogError> {
         if let Some(guard) = &self.guard
             && let Err(error) = guard.check_data_file()
         {
-            // Whatever lies there now under the name of the write-ahead log is not ours to remove.
+            // A file that now has the name of the write-ahead log is not ours to remove.
             self.set_keep_wal(true)?;
             return Err(error);
         }
         let sealed = self.sealed(batch)?;
-        let mut inserted = self.insert(batch, &sealed, forget);
+        let mut inserted = self.insert(batch, &sealed, compaction);
         if inserted.as_ref().is_err_and(|it| it.sqlite_error_code() == Some(ErrorCode::DiskFull)) {
-            // Once it is copied, the write-ahead log is written from its start again, in the room it has.
+            // After a checkpoint the write-ahead log is written from its start again, in the room that it has.
             self.checkpoint()?;
-            inserted = self.insert(batch, &sealed, forget);
+            inserted = self.insert(batch, &sealed, compaction);
         }
-        inserted.map_err(|it| self.explain(&it))?;
+        inserted.map_err(|it| self.log_error(&it))?;
         if let (Some(guard), Some(last)) = (&self.guard, batch.last()) {
             guard.advance(last.revision);
         }
-        // What is written is whole pages: those of the values, and a few around them.
+        // SQLite writes whole pages: those of the values, and a few others.
         let page = PAGE_BYTES;
-        let around = 4 * page + forget.map_or(0, |it| it.rows.len() * page);
+        let around = 4 * page + compaction.map_or(0, |it| it.rows.len() * page);
         self.wal_bytes += around + batch.iter().map(|it| it.value().len() + page / 2).sum::<usize>();
         Ok(())
     }
 
-    /// Once room was given back, there is none but what the file itself has free.
+    /// After a part of the reserve was released, only free pages of the file count.
     fn has_reserve(&mut self) -> bool {
         let Some(reserve) = &mut self.reserve else { return true };
         if reserve.is_whole() {
@@ -354,13 +356,13 @@ impl Log for Sqlite {
     fn release_reserve(&mut self) -> bool {
         let is_released = self.reserve.as_mut().is_some_and(Reserve::release);
         if is_released {
-            // If it is still full, the next append says so.
+            // If the disk is still full, the next append fails.
             let _ = self.checkpoint();
         }
         is_released
     }
 
-    fn rest(&mut self) -> Result<(), LogError> {
+    fn maintain(&mut self) -> Result<(), LogError> {
         if self.wal_bytes < WAL_BYTES_MAX {
             return Ok(());
         }
@@ -368,11 +370,11 @@ impl Log for Sqlite {
     }
 }
 
-/// A commit as the columns hold it.
+/// The columns of a row.
 struct Stored<'a> {
     revision: i64,
     key: &'a str,
-    is_gone: bool,
+    is_delete: bool,
     created: i64,
     expires_s: Option<i64>,
     index: &'a [u8],
@@ -380,16 +382,16 @@ struct Stored<'a> {
 }
 
 impl<'a> Stored<'a> {
-    // SQLite counts up to 2^63, which at a million commits a second is reached in 292,000 years.
+    // SQLite's integers end at 2^63, which a million commits a second reach in 292,000 years.
     fn of(event: &'a Event) -> Self {
-        let (record, is_gone, value) = match &event.change {
+        let (record, is_delete, value) = match &event.change {
             Change::Put { now, .. } => (now, false, &now.value),
             Change::Delete { before, last } => (before, true, last),
         };
         Self {
             revision: event.revision as i64,
             key: &event.key,
-            is_gone,
+            is_delete,
             created: record.created as i64,
             expires_s: record.expires_s.map(|it| it as i64),
             index: record.index.bytes(),
@@ -401,7 +403,7 @@ impl<'a> Stored<'a> {
         Ok(Self {
             revision: row.get(0)?,
             key: row.get_ref(1)?.as_str()?,
-            is_gone: row.get(2)?,
+            is_delete: row.get(2)?,
             created: row.get(3)?,
             expires_s: row.get(4)?,
             index: row.get_ref(6)?.as_blob()?,
@@ -413,7 +415,7 @@ impl<'a> Stored<'a> {
         Row {
             revision: self.revision as Revision,
             key: self.key.into(),
-            is_gone: self.is_gone,
+            is_delete: self.is_delete,
             created: self.created as Revision,
             expires_s: self.expires_s.map(|it| it as u64),
             index: Index::of_bytes(self.index),
@@ -421,11 +423,11 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// SQLite notices when its own structure is broken, and not when a value is. Any change within one word of
-    /// eight bytes changes the sum for certain, because each step can be undone.
+    /// SQLite detects damage to its own structure, but not to a value. Any change within one word of eight bytes changes the checksum,
+    /// because each step is invertible.
     fn sum(&self) -> i64 {
         let mut sum = Sum(0);
-        for number in [self.revision, i64::from(self.is_gone), self.created, self.expires_s.unwrap_or(-1)] {
+        for number in [self.revision, i64::from(self.is_delete), self.created, self.expires_s.unwrap_or(-1)] {
             sum.add(number as u64);
         }
         for bytes in [self.key.as_bytes(), self.index, self.value] {
@@ -449,8 +451,8 @@ impl Sum {
     }
 }
 
-/// Rule: a backup is the store as it was at one revision, also while the server writes on; it appears under its
-/// name only when it is whole, durable and checked.
+/// Rule: a backup is the state at one revision, also while the server writes; it appears under its name only when it is complete,
+/// durable and checked.
 pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
     let to = std::path::absolute(to).map_err(|it| failed(to, &it))?;
     if to.exists() {
@@ -461,27 +463,28 @@ pub fn backup(from: &Path, to: &Path) -> Result<Revision, LogError> {
         let what = if from.exists() { "empty" } else { "missing" };
         return Err(LogError::Lost { path: from, what });
     }
-    let log = Sqlite::existing(from)?;
-    let partial = beside(&to, ".partial");
-    begin_anew(&partial).map_err(|it| failed(&partial, &it))?;
+    let log = Sqlite::open_existing(from)?;
+    let partial = sibling(&to, ".partial");
+    create_empty(&partial).map_err(|it| failed(&partial, &it))?;
     let name = partial.to_str().ok_or_else(|| failed(&partial, &io::ErrorKind::InvalidFilename.into()))?;
-    log.connection.execute("VACUUM INTO ?1", [name]).map_err(|it| explain(&partial, &it))?;
-    let revision = Db::check(&mut Sqlite::existing(partial.clone())?)?.revision();
+    log.connection.execute("VACUUM INTO ?1", [name]).map_err(|it| log_error(&partial, &it))?;
+    let revision = local::check(&mut Sqlite::open_existing(partial.clone())?)?;
     publish(&partial, &to).map_err(|it| failed(&to, &it))?;
     Ok(revision)
 }
 
-/// Rule: a restored store goes on far after its backup and after what it replaces, and its history begins there:
-/// whoever has seen what came after the backup is told to list again, instead of waiting for revisions that mean something else now.
+/// Rule: the revision of a restored store is far above those of its backup and of the store that it replaces, and its history begins
+/// there: a client that has seen commits after the backup must list again, and never takes a new commit for one that it has seen.
 ///
-/// The database that `to` names is kept beside it. `marker` is that of the data directory, which is of the backup's cluster from now on.
+/// The old database at `to` is kept beside the new one. `marker` is that of the data directory, which belongs to the backup's cluster
+/// from now on.
 pub fn restore(from: &Path, to: &Path, marker: &Path, keys: Option<&Keys>) -> Result<Revision, LogError> {
     let from = std::path::absolute(from).map_err(|it| failed(from, &it))?;
     let to = std::path::absolute(to).map_err(|it| failed(to, &it))?;
-    // The backup itself is only read: what has to change changes in the copy.
-    let partial = beside(&to, ".partial");
+    // The backup itself is only read; changes are made to the copy.
+    let partial = sibling(&to, ".partial");
     let copy = || {
-        begin_anew(&partial)?;
+        create_empty(&partial)?;
         io::copy(&mut File::open(&from)?, &mut fs::OpenOptions::new().write(true).open(&partial)?)
     };
     if copy().map_err(|it| failed(&from, &it))? == 0 {
@@ -494,16 +497,16 @@ pub fn restore(from: &Path, to: &Path, marker: &Path, keys: Option<&Keys>) -> Re
         LogError::NoKey { id, .. } => LogError::NoKey { path: from.clone(), id },
         other => other,
     };
-    let mut log = Sqlite::existing(partial.clone()).map_err(at_source)?;
+    let mut log = Sqlite::open_existing(partial.clone()).map_err(at_source)?;
     if log.writing_key()?.is_some() {
         log.unlock(keys).map_err(at_source)?;
     }
-    let backed_up = Db::check(&mut log).map_err(at_source)?.revision();
-    // Closed cleanly, a file has no log beside it, and one rename is enough. One that cannot be opened cannot be
-    // closed either: it is put aside with its log, and so is an empty one, whose log SQLite would remove.
+    let backed_up = local::check(&mut log).map_err(at_source)?;
+    // A cleanly closed file has no log beside it, so that one rename is enough. A file that cannot be opened is moved aside with its
+    // log, and so is an empty file, whose log SQLite would remove.
     let replaced = (!is_empty(&to)).then(|| Sqlite::open(&to).ok()?.last_revision()).flatten().unwrap_or(0);
-    let noted = Note::read(marker).ok().flatten().map_or(0, |it| it.revision);
-    let revision = backed_up.max(replaced).max(noted) + RESTORED_AHEAD;
+    let marked = Content::read(marker).ok().flatten().map_or(0, |it| it.revision);
+    let revision = backed_up.max(replaced).max(marked) + RESTORED_AHEAD;
     let mut jump = || {
         let transaction = log.connection.transaction()?;
         transaction.execute_batch(
@@ -513,35 +516,35 @@ pub fn restore(from: &Path, to: &Path, marker: &Path, keys: Option<&Keys>) -> Re
         transaction.execute("UPDATE floor SET revision = ?1", [revision as i64])?;
         transaction.commit()
     };
-    jump().map_err(|it| explain(&partial, &it))?;
+    jump().map_err(|it| log_error(&partial, &it))?;
     let uid = match log.cluster_uid()? {
         Some(uid) => uid,
         None => log.set_cluster_uid()?,
     };
     drop(log);
-    // The database keeps its name until the new one takes it: killed at any moment, one of the two is there. The marker is last; if
-    // it still is of another cluster, or its revision too high, the next start says that a restore is due.
+    // The old database keeps its name until the new one takes it: killed at any moment, one of the two is there. The marker is last: if
+    // it is still that of another cluster, or its revision too high, the next start reports that a restore is needed.
     let replace = || {
-        put_aside_but(&to, true)?;
+        move_aside_keeping(&to, true)?;
         publish(&partial, &to)?;
-        Note { uid, revision }.write(marker)
+        Content { uid, revision }.write(marker)
     };
     replace().map_err(|it| failed(&to, &it))?;
     Ok(revision)
 }
 
-/// Puts a database aside, with all that belongs to it, as `.replaced`. What was there under that name is gone.
-fn put_aside(path: &Path) -> io::Result<()> {
-    put_aside_but(path, false)
+/// Renames a database and its companions to `.replaced`. Files that had that name are removed.
+fn move_aside(path: &Path) -> io::Result<()> {
+    move_aside_keeping(path, false)
 }
 
-/// `stays`: the database itself keeps its name too.
-fn put_aside_but(path: &Path, stays: bool) -> io::Result<()> {
-    let aside = beside(path, ".replaced");
+/// `keeps_name`: the database file itself gets a second name.
+fn move_aside_keeping(path: &Path, keeps_name: bool) -> io::Result<()> {
+    let aside = sibling(path, ".replaced");
     for end in COMPANIONS.into_iter().chain([""]) {
-        remove(&beside(&aside, end))?;
-        let (from, to) = (beside(path, end), beside(&aside, end));
-        let moved = if stays && end.is_empty() { fs::hard_link(from, to) } else { fs::rename(from, to) };
+        remove(&sibling(&aside, end))?;
+        let (from, to) = (sibling(path, end), sibling(&aside, end));
+        let moved = if keeps_name && end.is_empty() { fs::hard_link(from, to) } else { fs::rename(from, to) };
         match moved {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             other => other?,
@@ -550,7 +553,7 @@ fn put_aside_but(path: &Path, stays: bool) -> io::Result<()> {
     sync_parent(path)
 }
 
-/// Says in the file which key seals; without one it is a file that older versions read.
+/// Records which key encrypts. Without one the file has the format that older versions read.
 fn set_writing_key(transaction: &Transaction<'_>, id: Option<&str>) -> rusqlite::Result<()> {
     transaction.execute_batch(
         "CREATE TABLE IF NOT EXISTS encryption (key TEXT NOT NULL) STRICT; DELETE FROM encryption;",
@@ -561,7 +564,7 @@ fn set_writing_key(transaction: &Transaction<'_>, id: Option<&str>) -> rusqlite:
     transaction.pragma_update(None, "user_version", if id.is_some() { FORMAT_SEALED } else { FORMAT })
 }
 
-/// Gives a finished file its name. Afterwards it is there, whatever happens.
+/// Gives a finished file its name, durably.
 fn publish(partial: &Path, to: &Path) -> io::Result<()> {
     File::open(partial)?.sync_all()?;
     fs::rename(partial, to)?;
@@ -576,13 +579,13 @@ fn make_private(path: &Path) -> io::Result<()> {
     }
 }
 
-/// An empty file, with nothing beside it that SQLite would take for its log.
-fn begin_anew(path: &Path) -> io::Result<()> {
-    COMPANIONS.into_iter().chain([""]).try_for_each(|end| remove(&beside(path, end)))?;
+/// Creates an empty file without companions.
+fn create_empty(path: &Path) -> io::Result<()> {
+    COMPANIONS.into_iter().chain([""]).try_for_each(|end| remove(&sibling(path, end)))?;
     make_private(path)
 }
 
-/// Whether the file has no bytes, or is not there.
+/// Whether the file has no bytes or does not exist.
 fn is_empty(path: &Path) -> bool {
     fs::metadata(path).map_or_else(|it| it.kind() == io::ErrorKind::NotFound, |it| it.len() == 0)
 }
@@ -594,23 +597,23 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn beside(path: &Path, end: &str) -> PathBuf {
+fn sibling(path: &Path, end: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(end);
     name.into()
 }
 
-fn explain(path: &Path, error: &rusqlite::Error) -> LogError {
+fn log_error(path: &Path, error: &rusqlite::Error) -> LogError {
     let code = error.sqlite_error_code();
     match code {
-        Some(ErrorCode::DiskFull) => LogError::Full,
+        Some(ErrorCode::DiskFull) => LogError::DiskFull,
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             LogError::Busy { why: error.to_string() }
         }
-        Some(ErrorCode::NotADatabase) => damaged(path, "it does not begin as an SQLite file does"),
+        Some(ErrorCode::NotADatabase) => damaged(path, "it is not an SQLite database"),
         Some(ErrorCode::DatabaseCorrupt) => damaged(path, &error.to_string()),
         Some(_) => LogError::Failed { path: path.into(), why: error.to_string() },
-        // A column that is not of its type, or not there.
+        // A column has the wrong type or is missing.
         None => damaged(path, &error.to_string()),
     }
 }
@@ -621,7 +624,7 @@ fn damaged(path: &Path, why: &str) -> LogError {
 
 fn failed(path: &Path, error: &io::Error) -> LogError {
     if error.kind() == io::ErrorKind::StorageFull {
-        return LogError::Full;
+        return LogError::DiskFull;
     }
     LogError::Failed { path: path.into(), why: error.to_string() }
 }

@@ -4,30 +4,28 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use crate::{Change, Compacted, Conflict, Event, Expect, Index, Record, Revision, Usage};
+use crate::{Change, Compacted, Conflict, Draft, Event, Expect, Index, Record, Revision, Usage};
 
 #[derive(Debug)]
 pub struct Store {
     state: BTreeMap<Arc<str>, Arc<Record>>,
-    /// When, and which key.
+    /// Expiry time and key of each record that expires.
     expiring: BTreeSet<(u64, Arc<str>)>,
-    /// The commits `floor + 1 ..= revision`, all of them, in order.
+    /// Every commit above `floor` and up to `revision`, in order.
     history: VecDeque<Arc<Event>>,
-    /// The same commits once more, kind by kind: a watch of one kind does not walk over those of others.
+    /// The same commits by kind, so that a watch of one kind does not iterate over the others.
     kinds: BTreeMap<Box<str>, Kind>,
     usage: Usage,
     window: Window,
-    /// What the history weighs.
+    /// Memory of the history, as [`weight`] estimates it.
     bytes: usize,
     floor: Revision,
-    /// Where the history began when this store was made: older commits are unknown, of whatever kind.
+    /// The floor at which this store was opened: older commits of any kind are unknown.
     origin: Revision,
     revision: Revision,
 }
 
-/// How much history is kept: whichever is reached first ends it.
+/// How much history is kept; both limits apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     pub events_max: usize,
@@ -37,23 +35,23 @@ pub struct Window {
 #[derive(Debug)]
 struct Kind {
     history: VecDeque<Arc<Event>>,
-    /// The last commit of this kind that is out of the history. The kind may be watched from here on,
-    /// however many commits of other kinds were forgotten since.
+    /// The last commit of this kind that left the history. A watch of the kind may start here, however many commits of other kinds
+    /// left the history since.
     floor: Revision,
 }
 
 impl Store {
-    /// An empty store is at 1 and not at 0, because to Kubernetes clients a watch from "0" means
-    /// "from anywhere", and they take the number from the list of an empty store.
+    /// An empty store is at 1 and not at 0: a client takes this number from the list of an empty store, and a watch from "0" means
+    /// "from any revision".
     pub const FIRST: Revision = 1;
 
-    /// Keeps the last `history_max` commits for watchers.
+    /// An empty store that keeps the last `history_max` commits.
     pub fn new(history_max: usize) -> Self {
         Self::at(Self::FIRST, Window { events_max: history_max, bytes_max: usize::MAX })
     }
 
-    /// A store whose history begins after `floor`; its state is still to be restored.
-    pub(crate) fn at(floor: Revision, window: Window) -> Self {
+    /// A store whose history begins after `floor`, without its state, which [`Store::restore`] adds.
+    pub fn at(floor: Revision, window: Window) -> Self {
         Self {
             state: BTreeMap::new(),
             expiring: BTreeSet::new(),
@@ -77,7 +75,7 @@ impl Store {
         self.floor
     }
 
-    /// How much the records are, in bytes.
+    /// Bytes of all records.
     pub fn usage(&self) -> &Usage {
         &self.usage
     }
@@ -91,7 +89,7 @@ impl Store {
         self.list_from(prefix, prefix)
     }
 
-    /// The same from the key `start` on, which is how a list in pages goes on.
+    /// The same from the key `start` on: the next page of a list.
     pub fn list_from(&self, prefix: &str, start: &str) -> impl Iterator<Item = &Arc<Record>> {
         self.state
             .range::<str, _>((Bound::Included(start.max(prefix)), Bound::Unbounded))
@@ -99,46 +97,38 @@ impl Store {
             .take_while(move |record| record.key.starts_with(prefix))
     }
 
-    /// The records whose time has come, the first to go first. They are there until someone deletes them.
+    /// Records whose expiry time has passed, in its order. They exist until they are deleted.
     pub fn expired(&self, now_s: u64) -> impl Iterator<Item = &Arc<Record>> {
         self.expiring.iter().take_while(move |(at, _)| *at <= now_s).map(|(_, key)| &self.state[key])
     }
 
-    /// `make` is given the revision of this commit, so that the value can carry it.
-    pub fn put(
-        &mut self,
-        key: &str,
-        expect: Expect,
-        make: impl FnOnce(Revision) -> Bytes,
-    ) -> Result<Arc<Record>, Conflict> {
+    /// Commits at the next revision.
+    pub fn put(&mut self, key: &str, expect: Expect, draft: &Draft) -> Result<Arc<Event>, Conflict> {
         let before = self.get(key).cloned();
         expect.check(before.as_ref())?;
         let revision = self.revision + 1;
-        let now = written(key, before.as_ref(), revision, make(revision), Index::default(), None);
-        self.apply(Event::new(revision, now.key.clone(), Change::Put { now: now.clone(), before }));
-        self.trim(drop);
-        Ok(now)
-    }
-
-    /// `make` gives the last value, which carries the revision of this deletion: watchers get it.
-    pub fn delete(
-        &mut self,
-        key: &str,
-        expect: Expect,
-        make: impl FnOnce(Revision) -> Bytes,
-    ) -> Result<Arc<Event>, Conflict> {
-        let before = self.get(key).cloned();
-        expect.check(before.as_ref())?;
-        let before = before.ok_or(Conflict::Missing)?;
-        let revision = self.revision + 1;
-        let last = make(revision);
-        let event = Event::new(revision, before.key.clone(), Change::Delete { before, last });
+        let event = Event::put(revision, key, before, draft.at(revision), Index::default(), None);
         self.apply(event.clone());
         self.trim(drop);
         Ok(event)
     }
 
-    /// The commits after `after` to keys that begin with `prefix`, in order, none left out.
+    /// Commits at the next revision.
+    pub fn delete(&mut self, key: &str, expect: Expect) -> Result<Arc<Event>, Conflict> {
+        let before = self.get(key).cloned();
+        expect.check(before.as_ref())?;
+        let event = Event::delete(self.revision + 1, before.ok_or(Conflict::Missing)?);
+        self.apply(event.clone());
+        self.trim(drop);
+        Ok(event)
+    }
+
+    /// Leaves a gap: later commits have revisions above this one.
+    pub fn skip_to(&mut self, revision: Revision) {
+        self.revision = self.revision.max(revision);
+    }
+
+    /// Every commit after `after` to keys that begin with `prefix`, in order.
     pub fn since(
         &self,
         prefix: &str,
@@ -159,27 +149,35 @@ impl Store {
         Ok(events.filter(move |event| event.key.starts_with(prefix)))
     }
 
-    /// Forgets the commits up to `floor`. The state stays.
+    /// The highest revision that can be compacted so that the last `events` commits stay in the history.
+    pub fn floor_keeping(&self, events: usize) -> Revision {
+        let last_dropped = self.history.len().checked_sub(events + 1).map(|at| self.history[at].revision);
+        last_dropped.unwrap_or(self.floor)
+    }
+
+    /// Drops the history up to `floor`. The state stays.
     pub fn compact(&mut self, floor: Revision) {
         self.compact_to(floor, drop);
     }
 
-    pub(crate) fn compact_to(&mut self, floor: Revision, mut forgotten: impl FnMut(Arc<Event>)) {
-        let floor = floor.min(self.revision);
-        while self.floor < floor {
-            forgotten(self.forget_oldest());
+    pub(crate) fn compact_to(&mut self, floor: Revision, mut trimmed: impl FnMut(Arc<Event>)) {
+        while self.history.front().is_some_and(|it| it.revision <= floor) {
+            trimmed(self.drop_oldest());
         }
     }
 
-    /// What was there at the floor. Its commit is not in the history.
-    pub(crate) fn restore(&mut self, record: Record) {
-        assert!(record.modified <= self.floor, "the state at the floor is not newer than it");
+    /// Adds a record of the state at the floor. Its commit is not in the history.
+    pub fn restore(&mut self, record: Record) {
+        assert!(
+            record.modified <= self.floor,
+            "a record of the state at the floor is not newer than the floor"
+        );
         self.place(Arc::new(record));
     }
 
-    /// The next commit. Whoever applies commits also trims the history, in its own time.
+    /// Applies the next commit. The caller trims the history afterwards.
     pub(crate) fn apply(&mut self, event: Arc<Event>) {
-        assert_eq!(event.revision, self.revision + 1, "one commit, one revision");
+        assert!(self.revision < event.revision, "revisions increase");
         match &event.change {
             Change::Put { now, .. } => self.place(now.clone()),
             Change::Delete { before, .. } => {
@@ -195,13 +193,13 @@ impl Store {
         if !self.kinds.contains_key(kind) {
             self.kinds.insert(kind.into(), Kind { history: VecDeque::new(), floor: self.origin });
         }
-        self.kinds.get_mut(kind).expect("just made one").history.push_back(event.clone());
+        self.kinds.get_mut(kind).expect("inserted above").history.push_back(event.clone());
         self.history.push_back(event);
     }
 
-    pub(crate) fn trim(&mut self, mut forgotten: impl FnMut(Arc<Event>)) {
+    pub(crate) fn trim(&mut self, mut trimmed: impl FnMut(Arc<Event>)) {
         while self.window.events_max < self.history.len() || self.window.bytes_max < self.bytes {
-            forgotten(self.forget_oldest());
+            trimmed(self.drop_oldest());
         }
     }
 
@@ -225,10 +223,10 @@ impl Store {
         }
     }
 
-    fn forget_oldest(&mut self) -> Arc<Event> {
-        let oldest = self.history.pop_front().expect("the floor is below the revision");
-        assert_eq!(oldest.revision, self.floor + 1, "the history has no gaps");
-        let kind = self.kinds.get_mut(kind_of(&oldest.key)).expect("every commit has its kind");
+    fn drop_oldest(&mut self) -> Arc<Event> {
+        let oldest = self.history.pop_front().expect("the history is not empty");
+        let kind =
+            self.kinds.get_mut(kind_of(&oldest.key)).expect("every commit is in the history of its kind");
         let also = kind.history.pop_front().expect("every commit is in the history of its kind");
         assert_eq!(also.revision, oldest.revision, "both histories are in order");
         kind.floor = oldest.revision;
@@ -238,25 +236,11 @@ impl Store {
     }
 }
 
-/// The record that a commit leaves. The key is shared with the record before.
-pub(crate) fn written(
-    key: &str,
-    before: Option<&Arc<Record>>,
-    revision: Revision,
-    value: Bytes,
-    index: Index,
-    expires_s: Option<u64>,
-) -> Arc<Record> {
-    let created = before.map_or(revision, |it| it.created);
-    let key = before.map_or_else(|| Arc::from(key), |it| it.key.clone());
-    Arc::new(Record { key, value, index, created, modified: revision, expires_s })
-}
-
 fn kind_of(key: &str) -> &str {
     key.split('/').next().unwrap_or_default()
 }
 
-/// What an event holds at most: its value, a frame that is a copy of it, and about this much around them.
+/// Memory of an event: its value, a frame that is a copy of the value, and the structures around them.
 fn weight(event: &Event) -> usize {
     const AROUND: usize = 400;
     AROUND + event.key.len() + 2 * event.value().len()

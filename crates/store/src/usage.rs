@@ -1,12 +1,12 @@
-//! How much a store holds, and how much it may.
+//! Bytes in a store, and their limits.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use crate::Record;
 
-/// Bytes of all records, and of those of each namespace: keys and values, as they are in memory and in backups. It is kept up to date
-/// with every commit, and is exact.
+/// Bytes of all records and of the records of each namespace: keys and values, as they are in memory and in backups. Updated with every
+/// commit, and exact.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Usage {
     bytes: usize,
@@ -14,7 +14,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Of everything.
+    /// Bytes of all records.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -23,7 +23,7 @@ impl Usage {
         self.namespaces.get(namespace).copied().unwrap_or(0)
     }
 
-    /// The namespaces that hold most, the largest first.
+    /// The largest namespaces with their bytes, in descending order.
     pub fn largest(&self, count: usize) -> Vec<(&str, usize)> {
         let mut all: Vec<_> = self.namespaces.iter().map(|(name, bytes)| (&**name, *bytes)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
@@ -45,7 +45,7 @@ impl Usage {
         let bytes = weight(record);
         self.bytes -= bytes;
         let Some(namespace) = namespace_of(&record.key) else { return };
-        let held = self.namespaces.get_mut(namespace).expect("what is removed was added");
+        let held = self.namespaces.get_mut(namespace).expect("a removed record was added before");
         *held -= bytes;
         if *held == 0 {
             self.namespaces.remove(namespace);
@@ -53,24 +53,24 @@ impl Usage {
     }
 }
 
-/// What a record counts.
+/// Bytes that a record counts.
 pub(crate) fn weight(record: &Record) -> usize {
     record.key.len() + record.value.len()
 }
 
-/// The middle part of a key, if it has three.
+/// The middle part of a key of three parts.
 pub(crate) fn namespace_of(key: &str) -> Option<&str> {
     let (namespace, _) = key.split_once('/')?.1.split_once('/')?;
     (!namespace.is_empty()).then_some(namespace)
 }
 
-/// How much a store may hold. What is there already stays, however much it is.
+/// Limits on the bytes of a store. Records that exist already stay, even above a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     pub bytes_max: usize,
-    /// Of these, what only [`Class::System`] may use.
+    /// The part of `bytes_max` that only [`Class::System`] may use.
     pub reserved_bytes: usize,
-    /// One namespace, except by [`Class::System`].
+    /// Limit of one namespace. [`Class::System`] may exceed it.
     pub namespace_bytes_max: usize,
 }
 
@@ -82,7 +82,7 @@ impl Limits {
         Self { bytes_max, reserved_bytes: bytes_max / 10, namespace_bytes_max: bytes_max / 2 }
     }
 
-    /// Rule: a write that makes the store larger is refused at its limits; one that does not, or removes something, never is.
+    /// Rule: a write that makes the store larger is refused at its limits; a write that does not, or that removes something, never is.
     pub(crate) fn check(
         self,
         class: Class,
@@ -113,21 +113,21 @@ impl Limits {
     }
 }
 
-/// What a write is for, which decides what room it may use.
+/// The purpose of a write, which decides which part of the store it may use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Class {
     #[default]
     Ordinary,
-    /// What keeps the cluster running: it may use the reserved part.
+    /// Keeps the cluster running, and may use the reserved part.
     System,
-    /// It deletes something, or marks it as being deleted: it is never refused for want of room, as long as the disk has any.
+    /// Deletes an object, or marks it as being deleted. Never refused by a limit.
     Removal,
 }
 
-/// The store, or a namespace of it, may not grow.
+/// The store, or one of its namespaces, may not grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OverLimit {
-    /// Nothing if it is the whole store.
+    /// `None` for the whole store.
     pub namespace: Option<String>,
     pub bytes: usize,
     pub bytes_max: usize,

@@ -157,7 +157,7 @@ async fn a_lost_database_is_not_a_new_cluster() {
     let (wal, aside) = (dir.join("muster.db-wal"), dir.join("aside"));
     fs::rename(&wal, &aside).unwrap();
     let (is_up, said) = run("server", &dir, &listen);
-    assert!(!is_up && said.contains("its -wal file is missing or was cut short"), "{said}");
+    assert!(!is_up && said.contains("its -wal file is missing or was truncated"), "{said}");
     fs::rename(&aside, &wal).unwrap();
     let server = Server::start(&dir);
     assert_eq!(server.cluster_uid().await, cluster);
@@ -176,7 +176,7 @@ async fn a_lost_database_is_not_a_new_cluster() {
 
     // It is still there, and asked for there is a new cluster.
     let (is_up, said) = run("server", &dir, &[Path::new("--new-cluster"), listen[0], listen[1]]);
-    assert!(!is_up && said.contains("DIR/muster.db has a cluster"), "{said}");
+    assert!(!is_up && said.contains("DIR/muster.db already has a cluster"), "{said}");
     fs::remove_file(&data).unwrap();
     let server = Server::start_with(&dir, &["--new-cluster"]);
     assert_ne!(server.cluster_uid().await, cluster);

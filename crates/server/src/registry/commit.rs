@@ -1,10 +1,10 @@
-//! The one way into the store.
+//! Every write to the store goes through here.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::Bytes;
-use muster_store::{Class, CommitError, Expect, Make, Revision, Write};
+use muster_store::{Class, CommitError, Draft, Expect, Revision, Write};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -17,26 +17,24 @@ use crate::route::{Part, Target};
 /// Most bytes of an object as it is stored. Upstream: etcd takes requests of 1.5 MiB, and an object is most of one.
 pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
 
-/// What a resourceVersion takes at most: a number of 64 bits.
+/// Most digits of a resourceVersion, a number of 64 bits.
 const VERSION_BYTES_MAX: usize = 20;
 
 /// Namespaces of the cluster itself.
 const SYSTEM_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
 
-/// What a commit leaves under a key.
+/// A write of one object.
 pub(super) enum Commit<'a> {
-    /// A new object, in a namespace that must not have changed since.
+    /// A new object, in a namespace that must still be at this revision.
     New(&'a Value, Option<(String, Revision)>),
     Put(&'a Value),
-    /// The object with the mark that it is being deleted.
+    /// The object with the fields of a deletion that is pending.
     Mark(&'a Value),
-    Delete {
-        last: &'a Value,
-    },
+    Delete,
 }
 
 impl Registry {
-    /// Gives the object as it was written, once that is durable; nothing if another write came first.
+    /// Returns the stored object when it is durable, or the last one if it was deleted. `None` if another write came first.
     pub(super) async fn commit(
         &self,
         context: &Context,
@@ -47,26 +45,22 @@ impl Registry {
         let kind = target.kind.stored();
         let put = |object: &Value, draft: Draft| {
             let now_s = u64::try_from(context.now.as_second()).unwrap_or(0);
-            Write::Put {
-                index: kind.index(object),
-                expires_s: kind.lifetime_s.map(|it| now_s + it),
-                make: draft.make(),
-            }
+            Write::Put { index: kind.index(object), expires_s: kind.lifetime_s.map(|it| now_s + it), draft }
         };
         let class = class_of(context, target);
         let (write, within, class) = match commit {
             Commit::New(object, within) => (put(object, self.small(target, object)?), within, class),
             Commit::Put(object) => (put(object, self.small(target, object)?), None, class),
-            Commit::Mark(object) => (put(object, Draft::of(object)), None, Class::Removal),
-            Commit::Delete { last } => (Write::Delete { make: Draft::of(last).make() }, None, Class::Removal),
+            Commit::Mark(object) => (put(object, draft(object)), None, Class::Removal),
+            Commit::Delete => (Write::Delete, None, Class::Removal),
         };
         let begun = Instant::now();
         let (done, outcome) = oneshot::channel();
         let commit = muster_store::Commit { key: target.key(), expect, within, class, write };
-        // Whoever asked may be gone when it is done, which changes nothing.
+        // The client may have disconnected meanwhile: the write is completed all the same.
         self.db.commit(commit, move |it| drop(done.send(it)));
         let outcome = outcome.await;
-        self.is_full.store(matches!(outcome, Ok(Err(CommitError::Full))), Ordering::Relaxed);
+        self.is_full.store(matches!(outcome, Ok(Err(CommitError::DiskFull))), Ordering::Relaxed);
         match outcome {
             Ok(Ok(event)) => {
                 self.metrics.committed(begun.elapsed());
@@ -76,17 +70,17 @@ impl Registry {
             Ok(Err(CommitError::OverLimit(over))) => {
                 Err(Refusal::forbidden(target.kind, &target.name, &over.to_string()))
             }
-            Ok(Err(CommitError::Crowded)) => Err(Refusal::too_many_requests(1)),
+            Ok(Err(CommitError::QueueFull)) => Err(Refusal::too_many_requests(1)),
             Ok(Err(error)) => Err(Refusal::internal(&error.to_string())),
-            Err(_) => Err(Refusal::internal("the store has ended")),
+            Err(_) => Err(Refusal::internal("the store has stopped")),
         }
     }
 
     /// Rule: an object of more than 1.4 MiB is not stored; one that is there already, from before there was a limit, may become smaller,
     /// stay as it is, and be deleted.
     fn small(&self, target: &Target, object: &Value) -> Result<Draft, Refusal> {
-        let draft = Draft::of(object);
-        let bytes = draft.bytes();
+        let draft = draft(object);
+        let bytes = draft.head.len() + VERSION_BYTES_MAX + draft.tail.len();
         if OBJECT_BYTES_MAX < bytes {
             let stored = self.store().get(&target.key()).map_or(0, |it| it.value.len() + VERSION_BYTES_MAX);
             if stored < bytes {
@@ -122,51 +116,31 @@ fn class_of(context: &Context, target: &Target) -> Class {
     }
 }
 
-/// An object in JSON but for its resourceVersion, which is known only when everything else is done: the thread that
-/// writes has no more to do than to put it in.
-struct Draft {
-    before: Vec<u8>,
-    after: Vec<u8>,
-}
-
-impl Draft {
-    /// Version and kind come first, so that a list can leave them out of its items without a look at the rest.
-    fn of(object: &Value) -> Self {
-        let is_first = |name: &str| matches!(name, "apiVersion" | "kind");
-        let fields = || object.as_object().into_iter().flatten().filter(|it| it.0 != "metadata");
-        let mut before = Vec::with_capacity(2048);
-        before.push(b'{');
-        for field in fields().filter(|it| is_first(it.0)).chain(fields().filter(|it| !is_first(it.0))) {
-            write_field(&mut before, field);
-            before.push(b',');
-        }
-        before.extend_from_slice(br#""metadata":{"resourceVersion":""#);
-        let mut after = Vec::with_capacity(1024);
-        after.push(b'"');
-        let meta = object["metadata"].as_object();
-        for field in meta.into_iter().flatten().filter(|it| it.0 != "resourceVersion") {
-            after.push(b',');
-            write_field(&mut after, field);
-        }
-        after.extend_from_slice(b"}}");
-        Self { before, after }
+/// The object as the store takes it, without its resourceVersion. `apiVersion` and `kind` come first, so that a list can leave them out
+/// of its items without parsing the rest.
+fn draft(object: &Value) -> Draft {
+    let is_first = |name: &str| matches!(name, "apiVersion" | "kind");
+    let fields = || object.as_object().into_iter().flatten().filter(|it| it.0 != "metadata");
+    let mut head = Vec::with_capacity(2048);
+    head.push(b'{');
+    for field in fields().filter(|it| is_first(it.0)).chain(fields().filter(|it| !is_first(it.0))) {
+        write_field(&mut head, field);
+        head.push(b',');
     }
-
-    /// How many bytes it will have.
-    fn bytes(&self) -> usize {
-        self.before.len() + VERSION_BYTES_MAX + self.after.len()
+    head.extend_from_slice(br#""metadata":{"resourceVersion":""#);
+    let mut tail = Vec::with_capacity(1024);
+    tail.push(b'"');
+    let meta = object["metadata"].as_object();
+    for field in meta.into_iter().flatten().filter(|it| it.0 != "resourceVersion") {
+        tail.push(b',');
+        write_field(&mut tail, field);
     }
-
-    fn make(self) -> Make {
-        Make::new(move |revision: Revision| {
-            // As long as it is, to the byte: it stays in memory.
-            [&*self.before, revision.to_string().as_bytes(), &*self.after].concat().into()
-        })
-    }
+    tail.extend_from_slice(b"}}");
+    Draft { head, tail }
 }
 
 fn write_field(text: &mut Vec<u8>, (name, value): (&String, &Value)) {
-    serde_json::to_writer(&mut *text, name).expect("a name is written into memory");
+    serde_json::to_writer(&mut *text, name).expect("a field name is written into memory");
     text.push(b':');
     serde_json::to_writer(text, value).expect("JSON is written into memory");
 }
@@ -174,6 +148,7 @@ fn write_field(text: &mut Vec<u8>, (name, value): (&String, &Value)) {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
+    use muster_store::{Db, MemoryLog};
     use serde_json::json;
 
     use super::*;
@@ -186,12 +161,11 @@ mod tests {
     #[test]
     fn a_draft_is_the_object_with_its_version() {
         let check = |object: Value| {
-            let draft = Draft::of(&object);
-            let made: Value =
-                serde_json::from_slice(&[&*draft.before, b"17", &*draft.after].concat()).unwrap();
+            let stored = draft(&object).at(17);
             let mut expected = object;
             expected["metadata"]["resourceVersion"] = json!("17");
-            assert_eq!(made, expected);
+            assert_eq!(serde_json::from_slice::<Value>(&stored).unwrap(), expected);
+            assert_eq!(Draft::split(&stored), Some(draft(&expected)), "the store finds the version");
         };
         check(
             json!({"kind": "A", "metadata": {"name": "a", "resourceVersion": "3"}, "z\"": {"metadata": null}}),
@@ -205,7 +179,8 @@ mod tests {
     async fn registry(bytes_max: usize) -> Registry {
         let window = muster_store::Window { events_max: 100, bytes_max: usize::MAX };
         let limits = muster_store::Limits::of(bytes_max);
-        let registry = Registry::open(muster_store::Volatile, window, limits, Box::new(|_| ())).unwrap();
+        let open = |options| Db::open(MemoryLog, options);
+        let registry = Registry::open(open, window, limits, Box::new(|_| ())).unwrap();
         standing::make_bare(&registry, NOW).await.unwrap();
         registry
     }
@@ -275,7 +250,7 @@ mod tests {
         old["metadata"]["namespace"] = json!("default");
         old["metadata"]["uid"] = json!("00000000-0000-0000-0000-000000000001");
         let (done, stored) = oneshot::channel();
-        let write = Write::Put { index: maps().index(&old), expires_s: None, make: Draft::of(&old).make() };
+        let write = Write::Put { index: maps().index(&old), expires_s: None, draft: draft(&old) };
         let commit = muster_store::Commit {
             key: target("older").key(),
             expect: Expect::Absent,

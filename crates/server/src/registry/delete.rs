@@ -1,5 +1,4 @@
-//! Deleting: at once, or marked while someone has something to do first. Upstream: `BeforeDelete` and the registry's
-//! `Delete`.
+//! Deletes: at once, or after a grace period and finalizers. Upstream: `BeforeDelete` and the registry's `Delete`.
 
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
@@ -24,11 +23,11 @@ pub(crate) struct DeleteOptions {
     /// Preconditions.
     pub(crate) uid: Option<String>,
     pub(crate) version: Option<String>,
-    /// The client asked, in the old way, that what the object owns goes too: then 202 says that it is still there.
+    /// The client sent `orphanDependents: false`. Then the response for an object that is still there has status 202.
     pub(crate) is_cascade_asked: bool,
 }
 
-/// What becomes of the objects that the deleted one owns.
+/// What happens to the dependents of the deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Background,
@@ -41,7 +40,7 @@ pub(crate) enum Deleted {
     Gone {
         last: Bytes,
     },
-    /// Someone else has something to do first: a node, or whoever holds a finalizer.
+    /// The deletion waits for the grace period or for finalizers.
     Marked {
         now: Bytes,
     },
@@ -76,7 +75,7 @@ impl Registry {
         admission::validate(self, context, attempt, &Value::Null).await.map(drop)
     }
 
-    /// Nothing is given back if another write came first.
+    /// `None` if another write came first.
     async fn try_delete(
         &self,
         context: &Context,
@@ -91,36 +90,69 @@ impl Registry {
         admission::validate(self, context, attempt, &Value::Null).await?;
 
         let mut object = old.clone();
-        let is_gone = match mark(target.kind, &mut object, options, context.now) {
+        let (is_final, is_stored) = match mark(target.kind, &mut object, options, context.now) {
             Mark::Unchanged => return Ok(Some(Deleted::Marked { now: record.value.clone() })),
             Mark::Wait if object == old => return Ok(Some(Deleted::Marked { now: record.value.clone() })),
-            Mark::Wait => false,
-            Mark::Go => true,
+            Mark::Wait => (false, true),
+            Mark::Go { is_marked } => (true, is_marked),
         };
         if context.dry_run {
-            return Ok(Some(if is_gone {
+            return Ok(Some(if is_final {
                 Deleted::Gone { last: object::bytes(&object) }
             } else {
                 Deleted::Marked { now: object::bytes(&object) }
             }));
         }
-        let commit = if is_gone { Commit::Delete { last: &object } } else { Commit::Mark(&object) };
-        let Some(now) = self.commit(context, target, Expect::At(record.modified), commit).await? else {
-            return Ok(None);
-        };
-        Ok(Some(if is_gone { Deleted::Gone { last: now } } else { Deleted::Marked { now } }))
+        let commit = if is_stored { Commit::Mark(&object) } else { Commit::Delete };
+        let stored = self.commit(context, target, Expect::At(record.modified), commit).await?;
+        Ok(match stored {
+            None => None,
+            Some(now) if is_stored && is_final => Some(self.delete_marked(context, target, now).await?),
+            Some(now) if is_stored => Some(Deleted::Marked { now }),
+            Some(last) => Some(Deleted::Gone { last }),
+        })
+    }
+
+    /// Rule: a deletion timestamp is stored before the object is deleted, also with a grace period of zero. So watches get it in an
+    /// event of its own, and the event of the deletion has the last stored object.
+    /// Upstream: `updateForGracefulDeletionAndFinalizers`, then `Storage.Delete`.
+    async fn delete_marked(
+        &self,
+        context: &Context,
+        target: &Target,
+        marked: Bytes,
+    ) -> Result<Deleted, Refusal> {
+        let uid = |it: &Value| str_at(it, "metadata.uid").to_owned();
+        let marked_uid = uid(&object::parse(&marked));
+        for _ in 0..ATTEMPTS_MAX {
+            // The agent of its node may have deleted it as soon as it saw the timestamp.
+            let Ok(record) = self.standing(target) else { return Ok(Deleted::Gone { last: marked }) };
+            let object = object::parse(&record.value);
+            if uid(&object) != marked_uid {
+                return Ok(Deleted::Gone { last: marked });
+            }
+            if !list(&object["metadata"], "finalizers").is_empty() {
+                return Ok(Deleted::Marked { now: record.value.clone() });
+            }
+            let expect = Expect::At(record.modified);
+            if let Some(last) = self.commit(context, target, expect, Commit::Delete).await? {
+                return Ok(Deleted::Gone { last });
+            }
+        }
+        Err(Refusal::timeout())
     }
 }
 
 enum Mark {
-    /// It is being deleted already, and this delete has nothing to add.
+    /// It is being deleted already, and this delete changes nothing.
     Unchanged,
-    /// Someone has something to do before it goes.
+    /// The deletion waits for the grace period or for finalizers.
     Wait,
-    Go,
+    /// Nothing is waited for. `is_marked`: the object has a new deletion timestamp or grace period.
+    Go { is_marked: bool },
 }
 
-/// Writes into the object what a delete says of it.
+/// Sets the fields of a deletion that is pending.
 fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Timestamp) -> Mark {
     let is_first = !is_set(&object["metadata"]["deletionTimestamp"]);
     if kind.holds_others && is_set(&object["spec"]["finalizers"]) {
@@ -152,7 +184,7 @@ fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Timestamp
     }
     match until {
         Some((_, grace_s)) if is_held || grace_s != 0 => Mark::Wait,
-        _ => Mark::Go,
+        _ => Mark::Go { is_marked: until.is_some() },
     }
 }
 
@@ -237,5 +269,45 @@ fn refuse_other_object(target: &Target, options: &DeleteOptions, object: &Value)
             "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). The object might have been modified"
         )),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::Part;
+    use crate::standing;
+
+    #[tokio::test]
+    async fn a_marked_object_that_is_gone_held_or_replaced_is_not_deleted_again() {
+        let now = Timestamp::UNIX_EPOCH;
+        let registry = Registry::new(100);
+        standing::make_bare(&registry, now).await.unwrap();
+        let context = Context::of_server("delete", now);
+        let kind = Kind::find("", "v1", "configmaps").unwrap();
+        let target = Target { kind, namespace: Some("default".into()), name: "a".into(), part: Part::Whole };
+        let create = async |finalizers: Value| {
+            let object = json!({"metadata": {"name": "a", "finalizers": finalizers}});
+            registry.create(&context, kind, Some("default"), object).await.unwrap()
+        };
+        let delete = async |marked: &Bytes| {
+            let deleted = registry.delete_marked(&context, &target, marked.clone()).await.unwrap();
+            let (what, object) = match deleted {
+                Deleted::Gone { last } => ("gone", last),
+                Deleted::Marked { now } => ("marked", now),
+            };
+            format!("{what} {}", str_at(&object::parse(&object), "metadata.resourceVersion"))
+        };
+        let first = create(json!([])).await;
+        assert_eq!(delete(&first).await, "gone 7", "deleted here");
+        assert_eq!(
+            delete(&first).await,
+            "gone 6",
+            "deleted by another client, the version is that of the mark"
+        );
+        let second = create(json!(["example.com/mine"])).await;
+        assert_eq!(delete(&first).await, "gone 6", "another object with this name is left alone");
+        assert_eq!(delete(&second).await, "marked 8");
+        assert!(registry.get(&target).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! What happens by itself: records that have lived long enough go, and so does old history.
+//! Periodic work: deletes expired objects and compacts the history.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ use crate::route::{Part, Target};
 /// commits a second: this holds some two minutes of them, and of a quiet cluster everything young enough.
 pub(crate) const WINDOW: Window = Window { events_max: 65_536, bytes_max: 64 << 20 };
 
-/// History older than this goes even if there is room. Clients that were away for longer list again.
+/// History older than this is compacted even if there is room. A client that was away for longer must list again.
 const HISTORY_AGE: Duration = Duration::from_secs(10 * 60);
 
-/// But so many commits stay, however old: a quiet cluster remembers for hours.
-const HISTORY_MIN: Revision = 1024;
+/// So many commits stay in the history whatever their age: in a quiet cluster watches can resume after hours.
+const HISTORY_MIN: usize = 1024;
 
 const ROUND_EVERY: Duration = Duration::from_secs(10);
 
-/// Most records that go at once: an hour after a storm of events as many expire, and others write too.
+/// Most objects that are deleted at once. An hour after a burst of events as many expire, and other clients write too.
 const EXPIRE_MAX: usize = 256;
 
 pub(crate) async fn keep_house(registry: Arc<Registry>, stop: CancellationToken) {
@@ -36,14 +36,14 @@ pub(crate) async fn keep_house(registry: Arc<Registry>, stop: CancellationToken)
     let mut rounds = tokio::time::interval(ROUND_EVERY);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(rounds.tick()).await.is_some() {
-        registry.forget_old_history(&mut marks, Instant::now());
+        registry.compact_old_history(&mut marks, Instant::now());
         while registry.expire(Timestamp::now()).await == EXPIRE_MAX && !stop.is_cancelled() {}
     }
 }
 
 impl Registry {
-    /// `marks` say how far the store had come at what time.
-    fn forget_old_history(&self, marks: &mut VecDeque<(Instant, Revision)>, now: Instant) {
+    /// `marks` are revisions of the store and their times.
+    fn compact_old_history(&self, marks: &mut VecDeque<(Instant, Revision)>, now: Instant) {
         let head = self.revision();
         marks.push_back((now, head));
         let mut floor = None;
@@ -51,37 +51,38 @@ impl Registry {
             floor = Some(revision);
         }
         if let Some(floor) = floor {
-            self.db.compact(floor.min(head.saturating_sub(HISTORY_MIN)));
+            let floor = floor.min(self.store().floor_keeping(HISTORY_MIN));
+            self.db.compact(floor);
         }
     }
 
-    /// Deletes what has lived long enough, and says how much it was.
+    /// Deletes expired objects (TTL) and returns how many.
     async fn expire(&self, now: Timestamp) -> usize {
         let now_s = u64::try_from(now.as_second()).unwrap_or(0);
         let expired: Vec<_> = self.store().expired(now_s).take(EXPIRE_MAX).cloned().collect();
         let context = Context::of_server("delete", now);
-        // Side by side, so that they share a sync. What was written meanwhile lives on.
+        // Concurrently, so that they share a sync. An object that was updated meanwhile stays.
         let all = expired.iter().filter_map(|record| {
-            let (target, last) = target_of(record)?;
+            let target = target_of(record)?;
             let (context, expect) = (&context, Expect::At(record.modified));
-            Some(async move { self.commit(context, &target, expect, Commit::Delete { last: &last }).await })
+            Some(async move { self.commit(context, &target, expect, Commit::Delete).await })
         });
         let refused = future::join_all(all).await.into_iter().filter(Result::is_err).count();
         if 0 < refused {
             tracing::warn!(refused, "delete objects that have expired");
         }
-        // Not again at once, if it did not help.
+        // After a failure the next round tries again.
         if refused == 0 { expired.len() } else { 0 }
     }
 }
 
-fn target_of(record: &Record) -> Option<(Target, serde_json::Value)> {
-    let last = object::parse(&record.value);
+fn target_of(record: &Record) -> Option<Target> {
+    let object = object::parse(&record.value);
     let resource = record.key.split('/').next()?;
     let kind = KINDS.iter().find(|it| it.resource() == resource)?;
-    let namespace = kind.namespaced.then(|| str_at(&last, "metadata.namespace").to_owned());
-    let name = str_at(&last, "metadata.name").to_owned();
-    Some((Target { kind, namespace, name, part: Part::Whole }, last))
+    let namespace = kind.namespaced.then(|| str_at(&object, "metadata.namespace").to_owned());
+    let name = str_at(&object, "metadata.name").to_owned();
+    Some(Target { kind, namespace, name, part: Part::Whole })
 }
 
 #[cfg(test)]
@@ -117,16 +118,19 @@ mod tests {
         assert_eq!(left(), "events/default/a events/default/b");
         registry.expire(at("2026-01-01T01:00:00Z")).await;
         assert_eq!(left(), "events/default/b");
-        // Watchers are told, with the revision of the deletion.
+        // The event has the revision of the deletion.
         let head = registry.revision();
-        let (events, _) = registry.since("events/", head - 1).unwrap();
-        assert_eq!(object::parse(events[0].value())["metadata"]["resourceVersion"], head.to_string());
+        let (events, _) = registry.since("events/", 1).unwrap();
+        assert_eq!(
+            object::parse(events.last().unwrap().value())["metadata"]["resourceVersion"],
+            head.to_string()
+        );
         registry.expire(at("2026-01-01T01:30:00Z")).await;
         assert_eq!(left(), "");
     }
 
     #[tokio::test]
-    async fn old_history_goes_and_the_last_of_it_stays() {
+    async fn old_history_is_compacted_except_the_last_commits() {
         let registry = Registry::new(usize::MAX);
         let context = Context::of_server("create", Timestamp::UNIX_EPOCH);
         let (mut marks, start) = (VecDeque::new(), Instant::now());
@@ -136,7 +140,7 @@ mod tests {
                 let object = json!({"metadata": {"generateName": "n-"}});
                 registry.create(&context, Kind::namespace(), None, object).await.unwrap();
             }
-            registry.forget_old_history(&mut marks, start + Duration::from_secs(60 * minute));
+            registry.compact_old_history(&mut marks, start + Duration::from_secs(60 * minute));
             floors.push(registry.store().floor());
         }
         // After eleven minutes the commits of the first are too old, and those of the second after twelve.

@@ -17,7 +17,7 @@ use std::sync::{Arc, RwLockReadGuard};
 
 use bytes::Bytes;
 use muster_store::{
-    Compacted, Db, Event, Limits, Log, LogError, OnFailure, Options, Record, Revision, Store, Window,
+    Compacted, Db, Event, Limits, LogError, OnFailure, Options, Record, Revision, Store, Window,
 };
 use serde_json::Value;
 use tokio::sync::watch;
@@ -64,8 +64,9 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
+    /// `open` opens the store with its storage backend.
     pub(crate) fn open(
-        log: impl Log + 'static,
+        open: impl FnOnce(Options) -> Result<Db, LogError>,
         window: Window,
         limits: Limits,
         on_failure: OnFailure,
@@ -73,7 +74,7 @@ impl Registry {
         let heads = Arc::new(Heads::new());
         let awake = heads.clone();
         let on_commit = Box::new(move |batch: &[Arc<Event>]| awake.advance(batch));
-        let db = Db::open(log, Options { window, limits, queue_max: QUEUE_MAX, on_commit, on_failure })?;
+        let db = open(Options { window, limits, queue_max: QUEUE_MAX, on_commit, on_failure })?;
         heads.begin(db.read().revision());
         Ok(Self {
             db,
@@ -89,10 +90,11 @@ impl Registry {
     #[cfg(test)]
     pub(crate) fn new(history_max: usize) -> Self {
         let window = Window { events_max: history_max, bytes_max: usize::MAX };
-        Self::open(muster_store::Volatile, window, Limits::NONE, Box::new(|_| ())).expect("nothing is read")
+        let open = |options| Db::open(muster_store::MemoryLog, options);
+        Self::open(open, window, Limits::NONE, Box::new(|_| ())).expect("an empty log is opened")
     }
 
-    /// Comes back when everything is in the file, and no one writes it any more.
+    /// Returns when every queued write is stored and nothing writes to the store any more.
     pub(crate) fn close(&self) {
         self.db.close();
     }
@@ -175,7 +177,7 @@ impl Registry {
         self.store().get(&target.key()).cloned().ok_or_else(|| target.not_found())
     }
 
-    /// What is durable. Writers wait while it is held.
+    /// Durable state and history. Commits wait while the guard is held.
     fn store(&self) -> RwLockReadGuard<'_, Store> {
         self.db.read()
     }

@@ -204,8 +204,8 @@ impl Registry {
             return Ok(Some(object::bytes(&new)));
         }
         let is_gone = is_last_goodbye(target, &new, &old);
-        // Watchers see it go as it stood; the writer sees what was written.
-        let commit = if is_gone { Commit::Delete { last: &old } } else { Commit::Put(&new) };
+        // Watches get the last stored object; the writer gets the object that it sent.
+        let commit = if is_gone { Commit::Delete } else { Commit::Put(&new) };
         let written = self.commit(context, target, Expect::At(record.modified), commit).await?;
         if written.is_some() {
             admission::spent(charge);

@@ -99,7 +99,7 @@ impl Checks {
         }
     }
 
-    /// S4 on the store itself: one commit, one revision.
+    /// S4 on the store itself: the last commit has the last revision.
     pub fn after_step(&mut self, server: &Server, _now: Time) {
         let counted = server.log.last().map_or(muster_store::Store::FIRST, |it| it.revision);
         if server.store.revision() != counted {

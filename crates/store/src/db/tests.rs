@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::mpsc;
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -6,8 +7,7 @@ use expect_test::expect;
 use proptest::prelude::*;
 
 use super::*;
-use crate::Volatile;
-use crate::log::Each;
+use crate::{Change, Compaction, Conflict, MemoryLog, OnRow, Record, Row};
 
 type Outcome = Result<Arc<Event>, CommitError>;
 
@@ -24,24 +24,32 @@ fn options(window: Window) -> Options {
 }
 
 fn put(key: &str, expect: Expect) -> Commit {
-    let name = key.to_owned();
-    let make = Make::new(move |revision| Bytes::from(format!("{name}@{revision}")));
     let index = Index::new([("key", key)], []);
     Commit {
         key: key.into(),
         expect,
         within: None,
         class: Class::default(),
-        write: Write::Put { index, expires_s: None, make },
+        write: Write::Put { index, expires_s: None, draft: object(key) },
     }
 }
 
 fn delete(key: &str, expect: Expect) -> Commit {
-    let make = Make::new(|revision| Bytes::from(format!("gone@{revision}")));
-    Commit { key: key.into(), expect, within: None, class: Class::default(), write: Write::Delete { make } }
+    Commit { key: key.into(), expect, within: None, class: Class::default(), write: Write::Delete }
 }
 
-/// Hands the commits over at once, and gives their outcomes in the order in which they came.
+/// An object named `name`.
+fn object(name: &str) -> Draft {
+    let head = format!(r#"{{"name":"{name}","metadata":{{"resourceVersion":""#);
+    Draft { head: head.into_bytes(), tail: br#""}}"#.to_vec() }
+}
+
+/// A value of so many bytes, at a revision of one digit.
+fn bytes_of(bytes: usize) -> Draft {
+    Draft { head: vec![b'x'; bytes.saturating_sub(1)], tail: Vec::new() }
+}
+
+/// Queues all commits at once. The outcomes arrive in the order of the commits.
 fn commit_all(db: &Db, commits: Vec<Commit>) -> Receiver<Outcome> {
     let (said, outcomes) = mpsc::channel();
     for commit in commits {
@@ -55,14 +63,15 @@ fn commit(db: &Db, one: Commit) -> Outcome {
     commit_all(db, vec![one]).recv().expect("the writer answers")
 }
 
-/// State and history, so that two stores can be compared. `from` is where the history is looked at.
+/// Revision, state and the history after `from`, so that two stores can be compared.
 pub(crate) fn everything(store: &Store, from: Revision) -> (Revision, Vec<Record>, Vec<String>) {
     let records = store.list("").map(|it| Record::clone(it)).collect();
-    let history = store.since("", from).expect("it reaches back").map(|it| format!("{it:?}")).collect();
+    let history =
+        store.since("", from).expect("the history reaches back").map(|it| format!("{it:?}")).collect();
     (store.revision(), records, history)
 }
 
-/// A disk that outlives the log on it, with a fault at one of its writes.
+/// A disk that outlives its log, with a fault at one of its writes.
 #[derive(Clone, Default)]
 struct Disk(Arc<Mutex<OnDisk>>);
 
@@ -72,15 +81,15 @@ struct OnDisk {
     floor: Revision,
     appends: usize,
     fault: Option<(usize, Fault)>,
-    /// The next append says that it has come, and waits until it is let go.
+    /// The next append reports that it began, and waits for a signal.
     gate: Option<(Sender<()>, Receiver<()>)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// The write failed, and nothing of it is there afterwards.
+    /// The write failed and stored nothing.
     Lost,
-    /// The write failed, and yet it is there afterwards: so it is with a sync that fails.
+    /// The write failed but was stored, as a failed sync may leave it.
     Kept,
     Full,
 }
@@ -93,7 +102,7 @@ impl Disk {
         disk
     }
 
-    /// Comes back once the writer is in the middle of a write, where it stays until told.
+    /// The first channel reports that the writer is inside a write, where it waits for the second.
     fn gate(&self) -> (Receiver<()>, Sender<()>) {
         let ((come, came), (go, going)) = (mpsc::channel(), mpsc::channel());
         self.0.lock().unwrap().gate = Some((come, going));
@@ -106,13 +115,13 @@ impl Log for Disk {
         Ok(self.0.lock().unwrap().floor)
     }
 
-    fn load(&mut self, each: Each<'_>) -> Result<(), LogError> {
+    fn load(&mut self, each: OnRow<'_>) -> Result<(), LogError> {
         let rows: Vec<Row> = self.0.lock().unwrap().rows.values().cloned().collect();
         let damaged = |why| LogError::Damaged { path: "disk".into(), why };
         rows.into_iter().try_for_each(|it| each(it).map_err(damaged))
     }
 
-    fn append(&mut self, batch: &[Arc<Event>], forget: Option<&Forget>) -> Result<(), LogError> {
+    fn append(&mut self, batch: &[Arc<Event>], compaction: Option<&Compaction>) -> Result<(), LogError> {
         let gate = self.0.lock().unwrap().gate.take();
         if let Some((come, going)) = gate {
             come.send(()).unwrap();
@@ -123,15 +132,15 @@ impl Log for Disk {
         let fault = disk.fault.filter(|(at, _)| *at == disk.appends).map(|(_, fault)| fault);
         let broken = LogError::Failed { path: "disk".into(), why: "no sync".into() };
         match fault {
-            Some(Fault::Full) => return Err(LogError::Full),
+            Some(Fault::Full) => return Err(LogError::DiskFull),
             Some(Fault::Lost) => return Err(broken),
             Some(Fault::Kept) | None => {}
         }
         disk.rows.extend(batch.iter().map(|event| (event.revision, row(event))));
-        if let Some(forget) = forget {
-            assert!(disk.floor <= forget.floor, "a floor never goes back");
-            disk.floor = forget.floor;
-            for row in &forget.rows {
+        if let Some(compaction) = compaction {
+            assert!(disk.floor <= compaction.floor, "a floor never goes back");
+            disk.floor = compaction.floor;
+            for row in &compaction.rows {
                 assert!(disk.rows.remove(row).is_some(), "{row} is forgotten twice");
             }
         }
@@ -147,7 +156,7 @@ fn row(event: &Event) -> Row {
     Row {
         revision: event.revision,
         key: event.key.clone(),
-        is_gone: matches!(event.change, Change::Delete { .. }),
+        is_delete: matches!(event.change, Change::Delete { .. }),
         created: record.created,
         expires_s: record.expires_s,
         index: record.index.clone(),
@@ -183,19 +192,19 @@ fn commits_of_one_batch_see_each_other() {
                 3,
             ),
             Err(
-                "the key has moved on to revision 3: read it again and retry",
+                "the key was modified at revision 3: read it again and retry",
             ),
             Ok(
                 4,
             ),
             Err(
-                "the key does not exist: create it, or forget it",
+                "the key does not exist",
             ),
             Ok(
                 5,
             ),
             Err(
-                "the key does not exist: create it, or forget it",
+                "the key does not exist",
             ),
         ]
     "#]]
@@ -205,14 +214,14 @@ fn commits_of_one_batch_see_each_other() {
 }
 
 #[test]
-fn a_commit_within_another_record_needs_it_as_it_was() {
+fn a_commit_within_another_key_needs_its_revision() {
     let db = Db::open(Disk::new(None), options(WIDE)).unwrap();
     let within = |at| Commit { within: Some(("n".into(), at)), ..put("n/a", Expect::Absent) };
     assert_eq!(commit(&db, within(2)), Err(Conflict::Missing.into()));
     commit(&db, put("n", Expect::Absent)).unwrap();
     commit(&db, put("n", Expect::At(2))).unwrap();
-    assert_eq!(commit(&db, within(2)), Err(Conflict::Moved { at: 3 }.into()));
-    // The same in one batch: what goes first is gone for those behind it.
+    assert_eq!(commit(&db, within(2)), Err(Conflict::Modified { at: 3 }.into()));
+    // The same in one batch: a deleted key is missing for later commits.
     let outcomes = commit_all(&db, vec![delete("n", Expect::Any), within(3)]);
     assert!(outcomes.recv().unwrap().is_ok());
     assert_eq!(outcomes.recv().unwrap().map(drop), Err(Conflict::Missing.into()));
@@ -220,7 +229,7 @@ fn a_commit_within_another_record_needs_it_as_it_was() {
 }
 
 #[test]
-fn nothing_is_seen_before_it_is_durable() {
+fn no_commit_is_visible_before_it_is_durable() {
     let (told, events) = mpsc::channel();
     let disk = Disk::new(None);
     let on_commit = Box::new(move |batch: &[Arc<Event>]| told.send(batch.len()).unwrap());
@@ -232,20 +241,35 @@ fn nothing_is_seen_before_it_is_durable() {
     assert!(events.try_recv().is_err() && outcome.try_recv().is_err());
     go.send(()).unwrap();
     outcome.recv().unwrap().unwrap();
-    // Whoever is told has it, and watchers were woken before.
+    // An acknowledged commit can be read, and watches were woken before.
     assert_eq!(events.try_recv(), Ok(1));
     assert_eq!(db.read().get("a").unwrap().modified, 2);
 }
 
 #[test]
-fn a_full_queue_refuses_and_the_rest_is_written() {
+fn the_state_of_a_single_server_is_always_fresh() {
+    let disk = Disk::new(None);
+    let db = Db::open(disk.clone(), options(WIDE)).unwrap();
+    let (began, go) = disk.gate();
+    let outcome = commit_all(&db, vec![put("a", Expect::Any)]);
+    began.recv().unwrap();
+    // Even during a write: its commit is not acknowledged yet.
+    let (told, fresh) = mpsc::channel();
+    db.fresh(move |it| told.send(it).unwrap());
+    assert_eq!(fresh.try_recv(), Ok(Ok(())));
+    go.send(()).unwrap();
+    outcome.recv().unwrap().unwrap();
+}
+
+#[test]
+fn a_full_queue_refuses_and_queued_commits_are_written() {
     let disk = Disk::new(None);
     let db = Db::open(disk.clone(), Options { queue_max: 1, ..options(WIDE) }).unwrap();
     let (came, go) = disk.gate();
     let first = commit_all(&db, vec![put("a", Expect::Any)]);
     came.recv().unwrap();
     let second = commit_all(&db, vec![put("b", Expect::Any)]);
-    assert_eq!(commit(&db, put("c", Expect::Any)), Err(CommitError::Crowded));
+    assert_eq!(commit(&db, put("c", Expect::Any)), Err(CommitError::QueueFull));
     go.send(()).unwrap();
     assert_eq!(first.recv().unwrap().unwrap().revision, 2);
     assert_eq!(second.recv().unwrap().unwrap().revision, 3);
@@ -256,14 +280,14 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
     let db = Db::open(Disk::new(Some((2, Fault::Full))), options(WIDE)).unwrap();
     commit(&db, put("a", Expect::Absent)).unwrap();
     let before = everything(&db.read(), 1);
-    assert_eq!(commit(&db, put("b", Expect::Absent)), Err(CommitError::Full));
+    assert_eq!(commit(&db, put("b", Expect::Absent)), Err(CommitError::DiskFull));
     assert_eq!(everything(&db.read(), 1), before);
-    // No revision is lost to what was refused.
+    // A refused commit uses no revision.
     assert_eq!(commit(&db, put("b", Expect::Absent)).unwrap().revision, 3);
 }
 
 #[test]
-fn a_failed_write_ends_the_store() {
+fn a_failed_write_stops_the_store() {
     let (told, failure) = mpsc::channel();
     let on_failure = Box::new(move |error: &LogError| told.send(error.to_string()).unwrap());
     let db = Db::open(Disk::new(Some((1, Fault::Kept))), Options { on_failure, ..options(WIDE) }).unwrap();
@@ -271,14 +295,14 @@ fn a_failed_write_ends_the_store() {
     assert_eq!(commit(&db, put("a", Expect::Absent)), refused);
     assert_eq!(failure.recv().unwrap(), "disk: no sync");
     assert_eq!(commit(&db, put("a", Expect::Absent)), refused);
-    // It may be durable or not: so nobody sees it.
+    // Whether it is durable is unknown, so it is not published.
     assert_eq!(everything(&db.read(), 1), (1, vec![], vec![]));
     db.close();
 }
 
 #[test]
-fn closing_writes_what_waits_and_refuses_what_comes() {
-    let db = Db::open(Volatile, options(WIDE)).unwrap();
+fn closing_writes_queued_commits_and_refuses_later_ones() {
+    let db = Db::open(MemoryLog, options(WIDE)).unwrap();
     let outcomes = commit_all(&db, (0..50).map(|it| put(&format!("k{it}"), Expect::Any)).collect());
     db.close();
     assert_eq!(outcomes.iter().filter(Result::is_ok).count(), 50);
@@ -286,27 +310,21 @@ fn closing_writes_what_waits_and_refuses_what_comes() {
 }
 
 #[test]
-fn a_panic_of_the_writer_leaves_nobody_waiting() {
-    let db = Db::open(Volatile, options(WIDE)).unwrap();
-    let make = Make::new(|_| panic!("on purpose"));
-    let write = Write::Delete { make };
-    commit(&db, put("a", Expect::Any)).unwrap();
-    let outcome = commit_all(
-        &db,
-        vec![Commit { key: "a".into(), expect: Expect::Any, within: None, class: Class::default(), write }],
-    );
+fn a_panic_of_the_writer_ends_every_wait() {
+    let on_commit = Box::new(|_: &[_]| panic!("on purpose"));
+    let db = Db::open(MemoryLog, Options { on_commit, ..options(WIDE) }).unwrap();
+    let outcome = commit_all(&db, vec![put("a", Expect::Any)]);
     assert!(outcome.recv().is_err());
     db.close();
-    let why = "the thread that writes: it panicked".into();
+    let why = "the writer thread: it panicked".into();
     assert_eq!(commit(&db, put("a", Expect::Any)), Err(CommitError::Failed { why }));
 }
 
 #[test]
-fn records_expire_in_order_and_live_on_when_written_anew() {
-    let db = Db::open(Volatile, options(WIDE)).unwrap();
+fn records_expire_in_order_and_an_update_renews_them() {
+    let db = Db::open(MemoryLog, options(WIDE)).unwrap();
     let with = |key: &str, expires_s| {
-        let make = Make::new(|_| Bytes::new());
-        let write = Write::Put { index: Index::default(), expires_s, make };
+        let write = Write::Put { index: Index::default(), expires_s, draft: object(key) };
         commit(
             &db,
             Commit { key: key.into(), expect: Expect::Any, within: None, class: Class::default(), write },
@@ -330,7 +348,7 @@ fn records_expire_in_order_and_live_on_when_written_anew() {
 struct Step {
     key: u8,
     is_put: bool,
-    /// Handed over together with the next.
+    /// Queued together with the next step.
     with_next: bool,
 }
 
@@ -341,9 +359,9 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<(u8, bool, bool)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// What was told is there after a crash, with its revision; what was not is there whole or not at all.
+    /// After a crash every acknowledged commit is there with its revision; any other commit is there completely or not at all.
     #[test]
-    fn a_crash_at_any_write_loses_nothing_that_was_told(
+    fn a_crash_at_any_write_loses_no_acknowledged_commit(
         steps in steps(),
         fault in prop::option::of((1..30_usize, prop_oneof![Just(Fault::Lost), Just(Fault::Kept), Just(Fault::Full)])),
         events_max in 0..30_usize,
@@ -352,7 +370,7 @@ proptest! {
         let window = Window { events_max, bytes_max };
         let disk = Disk::new(fault);
         let mut db = Db::open(disk.clone(), options(window)).unwrap();
-        // The model knows every commit since the beginning.
+        // The model has every commit.
         let mut model = Store::new(usize::MAX);
         let mut crashes = 0;
         let steps = steps.into_iter().map(|(key, is_put, with_next)| Step { key, is_put, with_next });
@@ -369,7 +387,7 @@ proptest! {
             let outcomes = commit_all(&db, commits.collect());
             let told: Vec<Outcome> = outcomes.iter().collect();
             prop_assert_eq!(told.len(), batch.len());
-            // A crash may come in the middle of what was handed over together.
+            // A crash may come between commits that were queued together.
             for (step, told) in std::mem::take(&mut batch).iter().zip(told) {
                 match told {
                     Ok(event) => replay(&mut model, &event),
@@ -377,7 +395,7 @@ proptest! {
                         prop_assert_eq!(it, Conflict::Missing);
                         prop_assert!(!step.is_put);
                     }
-                    Err(CommitError::Full) => prop_assert!(matches!(fault, Some((_, Fault::Full)))),
+                    Err(CommitError::DiskFull) => prop_assert!(matches!(fault, Some((_, Fault::Full)))),
                     Err(other) => {
                         prop_assert!(matches!(other, CommitError::Failed { .. }), "{}", other);
                         crashes += 1;
@@ -387,7 +405,7 @@ proptest! {
             if 0 < crashes {
                 db.close();
                 let reopened = Db::open(disk.clone(), options(WIDE)).unwrap();
-                // Nothing is missing, and what was not told came after all that was.
+                // No acknowledged commit is missing, and unacknowledged ones come after all of them.
                 for event in reopened.read().since("", model.revision()).unwrap() {
                     prop_assert!(matches!(fault, Some((_, Fault::Kept))));
                     replay(&mut model, event);
@@ -407,13 +425,13 @@ proptest! {
     }
 }
 
-/// The same commit once more, in another store.
+/// Applies the same commit to another store.
 pub(crate) fn replay(model: &mut Store, event: &Arc<Event>) {
-    assert_eq!(event.before(), model.get(&event.key), "each commit follows on the one before");
+    assert_eq!(event.before(), model.get(&event.key), "each commit follows the one before");
     model.apply(event.clone());
 }
 
-/// A disk with room for so many commits, and with room set aside for so many more.
+/// A disk with room for so many commits, and a reserve for so many more.
 #[derive(Clone)]
 struct Small(Arc<Mutex<(usize, usize)>>);
 
@@ -422,13 +440,13 @@ impl Log for Small {
         Ok(Store::FIRST)
     }
 
-    fn load(&mut self, _: Each<'_>) -> Result<(), LogError> {
+    fn load(&mut self, _: OnRow<'_>) -> Result<(), LogError> {
         Ok(())
     }
 
-    fn append(&mut self, batch: &[Arc<Event>], _: Option<&Forget>) -> Result<(), LogError> {
+    fn append(&mut self, batch: &[Arc<Event>], _: Option<&Compaction>) -> Result<(), LogError> {
         let mut room = self.0.lock().unwrap();
-        room.0 = room.0.checked_sub(batch.len()).ok_or(LogError::Full)?;
+        room.0 = room.0.checked_sub(batch.len()).ok_or(LogError::DiskFull)?;
         Ok(())
     }
 
@@ -447,62 +465,61 @@ impl Log for Small {
 }
 
 #[test]
-fn on_a_full_disk_deletes_go_on_and_nothing_else_uses_their_room() {
+fn on_a_full_disk_deletes_work_and_only_they_use_the_reserve() {
     let disk = Small(Arc::new(Mutex::new((3, 4))));
     let db = Db::open(disk.clone(), options(WIDE)).unwrap();
     for key in ["k/a", "k/b", "k/c"] {
         commit(&db, put(key, Expect::Absent)).unwrap();
     }
-    assert_eq!(commit(&db, put("k/d", Expect::Absent)).unwrap_err(), CommitError::Full);
+    assert_eq!(commit(&db, put("k/d", Expect::Absent)).unwrap_err(), CommitError::DiskFull);
     let marked = Commit { class: Class::Removal, ..put("k/b", Expect::Any) };
     let outcomes = commit_all(&db, vec![put("k/d", Expect::Absent), delete("k/a", Expect::Any), marked]);
     let said: Vec<_> = outcomes.iter().take(3).map(|it| it.map(|it| it.revision)).collect();
-    // They may have come in one batch or in several.
-    assert_eq!(said, [Err(CommitError::Full), Ok(5), Ok(6)]);
-    assert_eq!(db.read().get("k/b").unwrap().index.label("key"), Some("k/b"), "labels are kept on the way");
+    // In one batch or in several.
+    assert_eq!(said, [Err(CommitError::DiskFull), Ok(5), Ok(6)]);
+    assert_eq!(db.read().get("k/b").unwrap().index.label("key"), Some("k/b"), "labels survive a retry");
     assert_eq!(
         commit(&db, put("k/d", Expect::Absent)).unwrap_err(),
-        CommitError::Full,
-        "not in the room for deletes"
+        CommitError::DiskFull,
+        "not in the reserve"
     );
     commit(&db, delete("k/b", Expect::Any)).unwrap();
     commit(&db, delete("k/c", Expect::Any)).unwrap();
     assert_eq!(*disk.0.lock().unwrap(), (0, 0));
-    // When there is room again, everything goes on.
+    // When there is room again, writes succeed.
     *disk.0.lock().unwrap() = (10, 4);
     commit(&db, put("k/d", Expect::Absent)).unwrap();
 }
 
 #[test]
-fn a_store_at_its_limit_takes_what_does_not_make_it_larger() {
+fn a_store_at_its_limit_accepts_writes_that_do_not_make_it_larger() {
     let of = |key: &str, bytes: usize, class: Class| {
-        let make = Make::new(move |_| Bytes::from(vec![b'x'; bytes]));
-        let write = Write::Put { index: Index::default(), expires_s: None, make };
+        let write = Write::Put { index: Index::default(), expires_s: None, draft: bytes_of(bytes) };
         Commit { key: key.into(), expect: Expect::Any, within: None, class, write }
     };
     let limits = Limits::of(1000);
-    let db = Db::open(Volatile, Options { limits, ..options(WIDE) }).unwrap();
+    let db = Db::open(MemoryLog, Options { limits, ..options(WIDE) }).unwrap();
     let over = |it: Outcome| match it {
         Err(CommitError::OverLimit(it)) => it.to_string(),
         other => panic!("{other:?}"),
     };
     commit(&db, of("maps/a/1", 400, Class::Ordinary)).unwrap();
-    // One namespace has half at most, and all together have nine tenths.
+    // One namespace may use a half, and all together nine tenths.
     expect!["exceeded store limit of namespace a: 408 of 500 bytes are used: delete something first"]
         .assert_eq(&over(commit(&db, of("maps/a/2", 85, Class::Ordinary))));
     commit(&db, of("maps/b/1", 450, Class::Ordinary)).unwrap();
     expect!["exceeded store limit: 866 of 900 bytes are used: delete something first"]
         .assert_eq(&over(commit(&db, of("maps/c/1", 40, Class::Ordinary))));
-    // The last tenth is for what keeps the cluster running.
+    // The last tenth is for the cluster itself.
     commit(&db, of("nodes//n", 100, Class::System)).unwrap();
     over(commit(&db, of("nodes//m", 100, Class::System)));
-    // What stays as large, becomes smaller or goes is never refused, nor is a mark that something goes.
+    // Writes that do not grow a record, deletes and deletion marks are never refused.
     commit(&db, of("maps/b/1", 450, Class::Ordinary)).unwrap();
     commit(&db, of("maps/b/1", 460, Class::Removal)).unwrap();
     over(commit(&db, of("maps/b/1", 461, Class::Ordinary)));
     commit(&db, of("maps/b/1", 10, Class::Ordinary)).unwrap();
     commit(&db, delete("maps/a/1", Expect::Any)).unwrap();
-    // Two in one batch see each other.
+    // Two commits of one batch count together.
     let both =
         commit_all(&db, vec![of("maps/d/1", 400, Class::Ordinary), of("maps/d/2", 100, Class::Ordinary)]);
     let both: Vec<bool> = both.iter().take(2).map(|it| it.is_ok()).collect();
@@ -511,16 +528,15 @@ fn a_store_at_its_limit_takes_what_does_not_make_it_larger() {
 
 proptest! {
     #[test]
-    fn what_is_used_is_what_a_recount_finds(
+    fn usage_equals_a_recount(
         steps in prop::collection::vec((0..4_u8, 0..3_u8, 0..50_usize, prop::bool::weighted(0.7)), 1..60),
     ) {
-        let db = Db::open(Volatile, Options { limits: Limits::of(600), ..options(WIDE) }).unwrap();
+        let db = Db::open(MemoryLog, Options { limits: Limits::of(600), ..options(WIDE) }).unwrap();
         let mut commits = Vec::new();
         for (name, namespace, bytes, is_put) in steps {
             let key = if namespace == 0 { format!("nodes//{name}") } else { format!("maps/{namespace}/{name}") };
             commits.push(if is_put {
-                let make = Make::new(move |_| Bytes::from(vec![b'x'; bytes]));
-                let write = Write::Put { index: Index::default(), expires_s: None, make };
+                let write = Write::Put { index: Index::default(), expires_s: None, draft: bytes_of(bytes) };
                 Commit { key, expect: Expect::Any, within: None, class: Class::Ordinary, write }
             } else {
                 delete(&key, Expect::Any)

@@ -1,4 +1,4 @@
-//! Which cluster a database is of, and whether all of it is there.
+//! Whether a database is complete and belongs to the cluster of its data directory.
 
 use std::fs;
 use std::io;
@@ -11,47 +11,47 @@ use uuid::Uuid;
 
 use super::reserve::Reserve;
 use super::seal::{self, Keys};
-use super::{COMPANIONS, Sqlite, beside, failed, put_aside, wal};
-use crate::db::Db;
-use crate::marker::{Identity, Marker, Note};
+use super::{COMPANIONS, Sqlite, failed, move_aside, sibling, wal};
+use crate::local;
+use crate::marker::{Content, FileId, Marker};
 use crate::{LogError, Revision, Store};
 
 /// The data directory around a database.
 #[derive(Debug, Clone)]
 pub struct Directory {
-    /// The file that says which cluster it is.
+    /// The cluster marker.
     pub marker: PathBuf,
-    /// Other files in it show that it had a cluster.
+    /// Other files in the directory show that it had a cluster.
     pub had_cluster: bool,
-    /// Begin a new cluster where the old one cannot be opened; the old files are kept beside the new ones.
+    /// Start a new cluster if the old database cannot be opened; the old files are kept beside the new ones.
     pub new_cluster: bool,
 }
 
-/// A database that was opened.
+/// An open database.
 #[derive(Debug)]
 pub struct Opened {
     pub log: Sqlite,
-    /// It had no marker before.
+    /// The database had no marker before.
     pub is_adopted: bool,
-    /// Rows of Secrets that are in clear although there are keys: they were written before.
+    /// Rows of Secrets in clear text although there are keys: they were written without.
     pub clear_secrets: usize,
 }
 
-/// A database and its marker while both are open. Clones are the same.
+/// The files of an open database and its marker. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Guard(Arc<Guarded>);
 
 #[derive(Debug)]
 struct Guarded {
     path: PathBuf,
-    /// SQLite keeps the file open, so no other one gets this identity. It is not opened here: closing it would end SQLite's locks.
-    file: Identity,
+    /// SQLite keeps the file open, so no other file gets this ID. It is not opened here: closing it would release SQLite's locks.
+    file: FileId,
     marker: Marker,
 }
 
 impl Guard {
     fn open(path: &Path, marker: &Path) -> io::Result<Self> {
-        let file = Identity::of(&fs::metadata(path)?);
+        let file = FileId::of(&fs::metadata(path)?);
         Ok(Self(Arc::new(Guarded { path: path.to_owned(), file, marker: Marker::open(marker)? })))
     }
 
@@ -59,7 +59,7 @@ impl Guard {
         self.0.marker.advance(revision);
     }
 
-    /// Rule: a server whose data file or marker was removed or replaced ends: no later start would find what it writes.
+    /// Rule: a server whose data file or marker was removed or replaced exits: no later start would find what it writes.
     pub fn check(&self) -> Result<(), LogError> {
         self.check_data_file()?;
         self.0.marker.check()
@@ -72,12 +72,12 @@ impl Guard {
 
 impl Sqlite {
     /// Rule: a data directory that had a cluster is never taken for a new one. A database that is missing, empty, of another cluster
-    /// or behind what was written to it is refused, and nothing is changed. One without a marker is adopted.
+    /// or behind its marker is refused, and nothing is changed. A database without a marker is adopted.
     pub fn open_in(path: &Path, directory: &Directory, keys: Option<&Keys>) -> Result<Opened, LogError> {
         let path = std::path::absolute(path).map_err(|it| failed(path, &it))?;
         let open = || {
             if directory.new_cluster {
-                make_way(&path, directory)?;
+                move_unusable_aside(&path, directory)?;
             }
             let (mut log, is_adopted) = Self::open_checked(&path, directory)?;
             log.unlock(keys)?;
@@ -85,21 +85,21 @@ impl Sqlite {
             Ok(Opened { log, is_adopted, clear_secrets })
         };
         open().map_err(|error| match error {
-            // SQLite says no more than `disk I/O error` of a file beside its own that found no room.
-            LogError::Failed { .. } if is_full(&path) => LogError::Full,
+            // SQLite reports a companion file that found no room as `disk I/O error`.
+            LogError::Failed { .. } if is_full(&path) => LogError::DiskFull,
             other => other,
         })
     }
 
-    /// Secrets that are not sealed, whatever they begin with.
+    /// The number of Secrets that are not sealed.
     fn clear_secrets(&self) -> Result<usize, LogError> {
         let count = "SELECT count(*) FROM version WHERE key >= 'secrets/' AND key < 'secrets0' AND substr(value, 1, length(?1)) <> ?1";
         let count = self.connection.query_row(count, [seal::MAGIC], |it| it.get::<_, i64>(0));
-        Ok(usize::try_from(count.map_err(|it| self.explain(&it))?).unwrap_or(0))
+        Ok(usize::try_from(count.map_err(|it| self.log_error(&it))?).unwrap_or(0))
     }
 
     pub(super) fn open_checked(path: &Path, directory: &Directory) -> Result<(Self, bool), LogError> {
-        let noted = Note::read(&directory.marker).map_err(|error| match error.kind() {
+        let marker = Content::read(&directory.marker).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => LogError::Marker { path: directory.marker.clone() },
             _ => failed(&directory.marker, &error),
         })?;
@@ -110,66 +110,66 @@ impl Sqlite {
         };
         let found = len(path)?;
         if found.unwrap_or(0) == 0 {
-            let has_log = 0 < len(&beside(path, "-wal"))?.unwrap_or(0);
+            let has_log = 0 < len(&sibling(path, "-wal"))?.unwrap_or(0);
             let had_cluster = directory.had_cluster && !directory.new_cluster;
-            if noted.is_some() || had_cluster || has_log {
+            if marker.is_some() || had_cluster || has_log {
                 let what = if found.is_none() { "missing" } else { "empty" };
                 return Err(LogError::Lost { path: path.to_owned(), what });
             }
         }
-        // What a conversion or a restore left that was killed.
+        // Left by a conversion or a restore that was killed.
         for end in COMPANIONS.into_iter().chain([""]) {
-            let partial = beside(&beside(path, ".partial"), end);
+            let partial = sibling(&sibling(path, ".partial"), end);
             super::remove(&partial).map_err(|it| failed(&partial, &it))?;
         }
         let mut log = Self::open_file(path)?;
-        if let Some(noted) = &noted {
-            // What is left of a write-ahead log stays as it is until the database is known to be whole.
+        if let Some(marker) = &marker {
+            // The write-ahead log is kept until the database is known to be complete.
             log.keep_wal()?;
-            log.check_against(noted)?;
+            log.check_against(marker)?;
         }
-        log.prepare().map_err(|it| log.explain(&it))?;
+        log.prepare().map_err(|it| log.log_error(&it))?;
         let uid = match log.cluster_uid()? {
             Some(uid) => uid,
             None => log.set_cluster_uid()?,
         };
-        if noted.is_none() {
+        if marker.is_none() {
             let revision = log.last_revision().unwrap_or(0);
-            let write = Note { uid, revision }.write(&directory.marker);
+            let write = Content { uid, revision }.write(&directory.marker);
             write.map_err(|it| failed(&directory.marker, &it))?;
         } else {
             log.release_wal()?;
         }
         log.guard = Some(Guard::open(path, &directory.marker).map_err(|it| failed(path, &it))?);
         log.reserve = Reserve::open(path).ok();
-        let is_adopted = noted.is_none() && 0 < found.unwrap_or(0);
+        let is_adopted = marker.is_none() && 0 < found.unwrap_or(0);
         Ok((log, is_adopted))
     }
 
-    fn check_against(&self, noted: &Note) -> Result<(), LogError> {
+    fn check_against(&self, marker: &Content) -> Result<(), LogError> {
         let found = self.cluster_uid()?;
-        if found.as_ref() != Some(&noted.uid) {
-            let expected = noted.uid.clone();
+        if found.as_ref() != Some(&marker.uid) {
+            let expected = marker.uid.clone();
             return Err(LogError::OtherCluster { path: self.path.clone(), found, expected });
         }
         match self.last_revision() {
-            Some(found) if found < noted.revision => {
-                Err(LogError::Behind { path: self.path.clone(), found, expected: noted.revision })
+            Some(found) if found < marker.revision => {
+                Err(LogError::Behind { path: self.path.clone(), found, expected: marker.revision })
             }
             // What cannot say how far it is will be found damaged.
             _ => Ok(()),
         }
     }
 
-    /// The UID that the database has had since it was made or adopted; backups and what is restored from them have the same.
+    /// The UID that the database got when it was created or adopted. Its backups, and databases restored from them, have the same.
     pub(super) fn cluster_uid(&self) -> Result<Option<String>, LogError> {
         let has_table = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'cluster'";
         let has_table = self.connection.query_row(has_table, [], |it| it.get::<_, i64>(0));
-        if has_table.map_err(|it| self.explain(&it))? == 0 {
+        if has_table.map_err(|it| self.log_error(&it))? == 0 {
             return Ok(None);
         }
         let uid = self.connection.query_row("SELECT uid FROM cluster", [], |it| it.get(0));
-        uid.optional().map_err(|it| self.explain(&it))
+        uid.optional().map_err(|it| self.log_error(&it))
     }
 
     pub(super) fn set_cluster_uid(&mut self) -> Result<String, LogError> {
@@ -179,8 +179,8 @@ impl Sqlite {
             insert_uid(&transaction, &uid)?;
             transaction.commit()
         };
-        set(self).map_err(|it| self.explain(&it))?;
-        // It is in the file itself, and not lost with the write-ahead log.
+        set(self).map_err(|it| self.log_error(&it))?;
+        // Checkpointed, so that it is not lost with the write-ahead log.
         self.checkpoint()?;
         Ok(uid)
     }
@@ -193,32 +193,32 @@ impl Sqlite {
         self.set_keep_wal(false)
     }
 
-    /// Whether the write-ahead log stays where it is when the database is closed.
+    /// Whether the write-ahead log is kept when the database is closed.
     pub(super) fn set_keep_wal(&self, is_kept: bool) -> Result<(), LogError> {
         let set = self.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, is_kept);
-        set.map(drop).map_err(|it| self.explain(&it))
+        set.map(drop).map_err(|it| self.log_error(&it))
     }
 
-    /// Creates the file if there is none, and refuses a write-ahead log that is damaged.
+    /// Creates the file if there is none, and refuses a damaged write-ahead log.
     fn open_file(path: &Path) -> Result<Self, LogError> {
         super::make_private(path).map_err(|it| failed(path, &it))?;
-        if wal::is_damaged(&beside(path, "-wal")).map_err(|it| failed(path, &it))? {
-            let why = "in its write-ahead log there are commits that can no longer be read";
+        if wal::is_damaged(&sibling(path, "-wal")).map_err(|it| failed(path, &it))? {
+            let why = "its write-ahead log has commits that can no longer be read";
             return Err(super::damaged(path, why));
         }
-        Self::existing(path.to_owned())
+        Self::open_existing(path.to_owned())
     }
 
-    /// Watches over the files of an open data directory.
+    /// Checks the files of an open data directory.
     pub fn guard(&self) -> Option<Guard> {
         self.guard.clone()
     }
 
-    /// A database on its own, without a data directory around it.
+    /// Opens a database without a data directory.
     pub fn open(path: &Path) -> Result<Self, LogError> {
         let path = std::path::absolute(path).map_err(|it| failed(path, &it))?;
         let mut log = Self::open_file(&path)?;
-        log.prepare().map_err(|it| log.explain(&it))?;
+        log.prepare().map_err(|it| log.log_error(&it))?;
         Ok(log)
     }
 }
@@ -234,12 +234,12 @@ fn is_full(path: &Path) -> bool {
     path.parent().is_some_and(|it| rustix::fs::statvfs(it).is_ok_and(free))
 }
 
-/// For a new cluster: puts a database aside that cannot be opened, and refuses if there is a sound one.
-fn make_way(path: &Path, directory: &Directory) -> Result<(), LogError> {
+/// For a new cluster: moves a database aside that cannot be opened, and refuses if there is a usable one.
+fn move_unusable_aside(path: &Path, directory: &Directory) -> Result<(), LogError> {
     let asked = Directory { new_cluster: false, ..directory.clone() };
     let opened = Sqlite::open_checked(path, &asked).and_then(|(mut log, _)| {
         log.keep_wal()?;
-        let revision = Db::check(&mut log)?.revision();
+        let revision = local::check(&mut log)?;
         log.release_wal()?;
         Ok(revision)
     });
@@ -256,7 +256,7 @@ fn make_way(path: &Path, directory: &Directory) -> Result<(), LogError> {
         Err(other) => return Err(other),
     }
     let make = || {
-        put_aside(path)?;
+        move_aside(path)?;
         super::remove(&directory.marker)
     };
     make().map_err(|it| failed(path, &it))

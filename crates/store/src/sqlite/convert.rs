@@ -6,15 +6,15 @@ use rusqlite::params;
 
 use super::cluster::Directory;
 use super::seal::{self, Keys};
-use super::{Sealing, Sqlite, Stored, begin_anew, beside, damaged, explain, failed, publish, remove};
-use crate::db::Db;
+use super::{Sealing, Sqlite, Stored, create_empty, damaged, failed, log_error, publish, remove, sibling};
+use crate::local;
 use crate::{Log as _, LogError};
 
-/// Rule: a database is converted into a new file, which takes its name when it is whole, durable and checked. Killed at any moment, one
-/// of the two is there. The new file holds no row, free page or log of the old one; the old one's blocks stay on the medium until the
-/// file system uses them again.
+/// Rule: a database is converted into a new file, which takes its name when it is complete, durable and checked. Killed at any moment,
+/// one of the two is there. The new file has no row, free page or log of the old one; the old one's blocks stay on the medium until the
+/// file system reuses them.
 ///
-/// `read` opens what is sealed, `write` seals; without it all Secrets are in clear afterwards. Gives their number.
+/// Decrypts with `read` and encrypts with `write`; without `write` all Secrets are in clear text afterwards. Returns their number.
 pub fn convert(
     path: &Path,
     directory: &Directory,
@@ -24,28 +24,28 @@ pub fn convert(
     let path = &std::path::absolute(path).map_err(|it| failed(path, &it))?;
     let (mut from, _) = Sqlite::open_checked(path, directory)?;
     from.unlock(read)?;
-    let revision = Db::check(&mut from)?.revision();
-    let partial = beside(path, ".partial");
-    begin_anew(&partial).map_err(|it| failed(&partial, &it))?;
-    let mut to = Sqlite::existing(partial.clone())?;
-    to.create().map_err(|it| to.explain(&it))?;
+    let revision = local::check(&mut from)?;
+    let partial = sibling(path, ".partial");
+    create_empty(&partial).map_err(|it| failed(&partial, &it))?;
+    let mut to = Sqlite::open_existing(partial.clone())?;
+    to.create().map_err(|it| to.log_error(&it))?;
     let uid = from.cluster_uid()?;
     let floor = from.floor()?;
     let mut secrets = 0;
     {
-        let transaction = to.connection.transaction().map_err(|it| explain(&partial, &it))?;
+        let transaction = to.connection.transaction().map_err(|it| log_error(&partial, &it))?;
         let mut copy = || -> Result<(), LogError> {
-            let wrong = |error: rusqlite::Error| explain(&partial, &error);
+            let wrong = |error: rusqlite::Error| log_error(&partial, &error);
             let mut insert = transaction
                 .prepare("INSERT INTO version VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")
                 .map_err(wrong)?;
             let mut select = from
                 .connection
                 .prepare("SELECT revision, key, is_gone, created, expires_s, sum, selectable, value FROM version ORDER BY revision")
-                .map_err(|it| from.explain(&it))?;
-            let mut rows = select.query([]).map_err(|it| from.explain(&it))?;
-            while let Some(row) = rows.next().map_err(|it| from.explain(&it))? {
-                let mut stored = Stored::read(row).map_err(|it| from.explain(&it))?;
+                .map_err(|it| from.log_error(&it))?;
+            let mut rows = select.query([]).map_err(|it| from.log_error(&it))?;
+            while let Some(row) = rows.next().map_err(|it| from.log_error(&it))? {
+                let mut stored = Stored::read(row).map_err(|it| from.log_error(&it))?;
                 let opened = from.opened(&stored)?;
                 let clear = opened.as_deref().unwrap_or(stored.value);
                 let sealed = match write {
@@ -57,9 +57,9 @@ pub fn convert(
                 secrets += usize::from(seal::is_secret(stored.key));
                 stored.value = sealed.as_deref().unwrap_or(clear);
                 let sum = stored.sum();
-                let Stored { revision, key, is_gone, created, expires_s, index, value } = stored;
+                let Stored { revision, key, is_delete, created, expires_s, index, value } = stored;
                 insert
-                    .execute(params![revision, key, is_gone, created, expires_s, sum, index, value])
+                    .execute(params![revision, key, is_delete, created, expires_s, sum, index, value])
                     .map_err(wrong)?;
             }
             transaction.execute("UPDATE floor SET revision = ?1", [floor.cast_signed()]).map_err(wrong)?;
@@ -69,19 +69,19 @@ pub fn convert(
             super::set_writing_key(&transaction, write.map(Keys::id)).map_err(wrong)
         };
         copy()?;
-        transaction.commit().map_err(|it| explain(&partial, &it))?;
+        transaction.commit().map_err(|it| log_error(&partial, &it))?;
     }
     to.sealing = write.cloned().map_or(Sealing::Raw, Sealing::Keys);
-    if Db::check(&mut to)?.revision() != revision {
-        return Err(damaged(&partial, "it is not the database that it was made of"));
+    if local::check(&mut to)? != revision {
+        return Err(damaged(&partial, "it differs from the database that it was converted from"));
     }
     drop(to);
-    // Closed cleanly, the old file has no log beside it that the new one could be read with.
+    // After a clean close the old file has no log that SQLite could apply to the new one.
     from.set_keep_wal(false)?;
     drop(from);
     let replace = || {
         for end in super::COMPANIONS {
-            remove(&beside(path, end))?;
+            remove(&sibling(path, end))?;
         }
         publish(&partial, path)
     };

@@ -1,7 +1,7 @@
-//! Disk space that is set aside while there is some: on a full disk it is given back, a piece at a time, so that objects can be deleted.
+//! Reserved disk space. On a full disk it is released piece by piece, so that objects can be deleted.
 //!
-//! And the space of the database file itself, which is allocated before a commit is acknowledged: a checkpoint finds room on a full
-//! disk, and afterwards the write-ahead log is written from its start again.
+//! The space of the database file itself is allocated before a commit is acknowledged: a checkpoint then finds room on a full disk, and
+//! afterwards the write-ahead log is written from its start again.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,54 +11,54 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::io::Errno;
 
-/// On a full disk a delete writes a few pages to the write-ahead log, and marks an object with a finalizer by writing it once more:
-/// this is room for the largest a few times, and for thousands of small ones.
+/// On a full disk a delete writes a few pages to the write-ahead log, and writes an object with a finalizer once more. This is room for
+/// several of the largest objects and for thousands of small ones.
 const BYTES_MAX: u64 = 8 << 20;
 
-/// On a small file system it is not more than this part.
+/// On a small file system the reserve is at most this fraction of it.
 const SHARE: u64 = 16;
 
-/// What is given back at once: two of the largest objects.
+/// Bytes that are released at once: two of the largest objects.
 const PIECE_BYTES: u64 = 3 << 20;
 
 /// The database file is allocated in steps of this, so that most commits allocate nothing.
 const STEP_BYTES: u64 = 1 << 20;
 
-/// After the disk was full, it is looked at this often whether there is room again.
+/// How often a released reserve is refilled, if there is room.
 const REFILL_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Reserve {
     file: File,
-    /// As it should be.
+    /// Wanted size.
     bytes: u64,
-    /// As it is.
+    /// Current size.
     held: u64,
     tried: Instant,
     database: File,
-    /// How much of the database file has its blocks.
+    /// Bytes of the database file that have blocks allocated.
     allocated: u64,
 }
 
 impl Reserve {
-    /// A reserve that cannot be set aside now is set aside later: a full disk does not keep a server from starting.
-    pub(super) fn open(beside: &Path) -> io::Result<Self> {
-        let file = muster_files::open_private(&path(beside))?;
+    /// A reserve that cannot be allocated now is allocated later: a server starts on a full disk.
+    pub(super) fn open(database: &Path) -> io::Result<Self> {
+        let file = muster_files::open_private(&path(database))?;
         let held = file.metadata()?.len();
         let found = fstatvfs(&file)?;
         let bytes = (found.f_blocks.saturating_mul(found.f_frsize) / SHARE).min(BYTES_MAX);
-        let database = OpenOptions::new().write(true).open(beside)?;
+        let database = OpenOptions::new().write(true).open(database)?;
         let mut reserve = Self { file, bytes, held, tried: Instant::now(), database, allocated: 0 };
         reserve.fill();
         Ok(reserve)
     }
 
-    /// How much it should be.
+    /// Wanted size.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether all of it is there. What was given back is set aside again once there is twice as much room.
+    /// Whether the reserve has its wanted size. A released part is allocated again once there is twice as much room.
     pub(super) fn is_whole(&mut self) -> bool {
         if self.held < self.bytes && REFILL_EVERY <= self.tried.elapsed() {
             self.tried = Instant::now();
@@ -67,7 +67,7 @@ impl Reserve {
         self.bytes <= self.held
     }
 
-    /// Gives a piece of it back to the file system. `false` if nothing is left.
+    /// Releases a piece to the file system. `false` if nothing is left.
     pub(super) fn release(&mut self) -> bool {
         if self.held == 0 {
             return false;
@@ -77,7 +77,7 @@ impl Reserve {
         self.file.set_len(self.held).is_ok()
     }
 
-    /// Has the file system provide for a database file of this length; the length itself stays as it is.
+    /// Allocates blocks for a database file of this length, without changing its length.
     pub(super) fn allocate(&mut self, bytes: u64) -> io::Result<()> {
         if bytes <= self.allocated {
             return Ok(());
@@ -88,14 +88,14 @@ impl Reserve {
         };
         self.allocated = match allocate(bytes.next_multiple_of(STEP_BYTES)).or_else(|_| allocate(bytes)) {
             Ok(allocated) => allocated,
-            // Where the file system cannot, a checkpoint may find no room.
+            // Without support by the file system a checkpoint may find no room.
             Err(Errno::OPNOTSUPP) => u64::MAX,
             Err(error) => return Err(error.into()),
         };
         Ok(())
     }
 
-    /// A checkpoint cuts the database file off behind its last page.
+    /// A checkpoint truncates the database file after its last page.
     pub(super) fn checkpointed(&mut self) {
         if self.allocated != u64::MAX {
             self.allocated = self.database.metadata().map_or(0, |it| it.len().min(self.allocated));
@@ -110,15 +110,15 @@ impl Reserve {
         }
         match fallocate(&self.file, FallocateFlags::empty(), 0, self.bytes) {
             Ok(()) => self.held = self.bytes,
-            // Not all file systems can: then there is nothing to give back, and nothing to wait for.
+            // Without support by the file system there is no reserve.
             Err(Errno::OPNOTSUPP) => self.bytes = self.held,
             Err(_) => {}
         }
     }
 }
 
-fn path(beside: &Path) -> PathBuf {
-    beside.with_file_name("reserve")
+fn path(database: &Path) -> PathBuf {
+    database.with_file_name("reserve")
 }
 
 #[cfg(test)]
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_given_back_in_pieces_and_set_aside_again() {
+    fn the_reserve_is_released_in_pieces_and_refilled() {
         let dir = std::env::temp_dir().join(format!("muster-reserve-{}", std::process::id()));
         muster_files::create_private_dir(&dir).unwrap();
         std::fs::write(dir.join("muster.db"), "").unwrap();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_database_file_has_its_blocks_before_it_grows() {
+    fn blocks_are_allocated_before_the_database_file_grows() {
         let dir = std::env::temp_dir().join(format!("muster-allocated-{}", std::process::id()));
         muster_files::create_private_dir(&dir).unwrap();
         let path = dir.join("muster.db");

@@ -1,8 +1,8 @@
 //! Encryption at rest: values of Secrets are sealed with AES-256-GCM before they are written, and opened when they are read.
 //!
-//! Each value has a key of its own, derived from the key in the file and 96 random bits, and a random nonce of 96 bits more: so values
-//! need not be counted to keep nonces from meeting. What is authenticated beside the value is its key in the store and its revision:
-//! no value can be put in the place of another one, or of an older one.
+//! Each value has its own key, derived from the key in the file and 96 random bits, and another 96 random bits as nonce, so that nonces
+//! do not collide however many values there are. The store key and the revision are authenticated with the value: no value can replace
+//! another one or an older one.
 
 use std::fmt;
 use std::io;
@@ -16,22 +16,22 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::Revision;
 
-/// What is sealed: the kind, with its slash.
+/// Prefix of the keys whose values are sealed.
 const SEALED_KIND: &str = "secrets/";
 
-/// Begins a sealed value. What is not sealed is JSON and begins with a brace.
+/// Prefix of a sealed value. Other values are JSON and begin with a brace.
 pub(super) const MAGIC: &[u8] = b"\0muster:aes-256-gcm:1:";
 
 const KEY_BYTES: usize = 32;
 const SALT_BYTES: usize = 12;
 const NONCE_BYTES: usize = 12;
 
-/// Keys that one file may have: rotation adds one at a time, and old ones are removed when no backup needs them.
+/// Keys in one file: rotation adds one at a time, and old keys are removed when no backup needs them.
 const KEYS_MAX: usize = 64;
 
 const TITLE: &str = "# Keys for Secrets at rest: the first one writes, all of them read. Keep a copy: without it Secrets are lost.\n";
 
-/// The keys of a key file, in its order. Clones are the same.
+/// The keys of a key file, in its order. Clones share them.
 #[derive(Clone)]
 pub struct Keys(Arc<Vec<Key>>);
 
@@ -40,7 +40,7 @@ struct Key {
     secret: [u8; KEY_BYTES],
 }
 
-/// Never the keys themselves.
+/// Prints the IDs and never the keys.
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.0.iter().map(|it| &it.id)).finish()
@@ -57,14 +57,14 @@ pub enum KeysError {
     Line { path: PathBuf, line: usize },
     #[error("{} has no keys, or more than {KEYS_MAX}", path.display())]
     Count { path: PathBuf },
-    #[error("others may read {}: make its mode 0600, and rotate the keys if somebody may have", path.display())]
+    #[error("other users may read {}: set its mode to 0600, and rotate the keys if someone may have read it", path.display())]
     Loose { path: PathBuf },
     #[error("the system has no random numbers")]
     Random,
 }
 
 impl Keys {
-    /// Reads a key file. Others than its owner must not be able to.
+    /// Reads a key file, which only its owner may be able to read.
     pub fn read(path: &Path) -> Result<Self, KeysError> {
         use std::os::unix::fs::MetadataExt as _;
         let failed = |source| KeysError::Read { path: path.to_owned(), source };
@@ -96,7 +96,7 @@ impl Keys {
         Ok(Self(Arc::new(keys)))
     }
 
-    /// Writes a key file with a new key before those that `self` has.
+    /// Writes a key file with a new key before the `kept` ones.
     pub fn add_to(kept: Option<&Self>, path: &Path) -> Result<Self, KeysError> {
         let mut random = [0; KEY_BYTES + 4];
         SystemRandom::new().fill(&mut random).map_err(|_| KeysError::Random)?;
@@ -111,7 +111,7 @@ impl Keys {
         Self::read(path)
     }
 
-    /// The ID of the key that writes.
+    /// The ID of the key that encrypts.
     pub fn id(&self) -> &str {
         &self.0[0].id
     }
@@ -120,7 +120,7 @@ impl Keys {
         self.0.iter().any(|it| it.id == id)
     }
 
-    /// The value as it is written, if it is one that is sealed.
+    /// The sealed value, if the key is that of a Secret.
     pub(super) fn seal(
         &self,
         key: &str,
@@ -149,31 +149,31 @@ impl Keys {
         Ok(Some(sealed))
     }
 
-    /// The value as it was before it was sealed; nothing if it was not. `Err` says why it cannot be opened.
+    /// The decrypted value; `None` if the value is not sealed.
     pub(super) fn open(
         &self,
         key: &str,
         revision: Revision,
         value: &[u8],
-    ) -> Result<Option<Vec<u8>>, Unopened> {
+    ) -> Result<Option<Vec<u8>>, OpenError> {
         let Some((id, rest)) = parts(value) else { return Ok(None) };
-        let reader = self.0.iter().find(|it| it.id == id).ok_or_else(|| Unopened::NoKey(id.to_owned()))?;
-        let (random, content) = rest.split_at_checked(SALT_BYTES + NONCE_BYTES).ok_or(Unopened::Changed)?;
+        let reader = self.0.iter().find(|it| it.id == id).ok_or_else(|| OpenError::NoKey(id.to_owned()))?;
+        let (random, content) = rest.split_at_checked(SALT_BYTES + NONCE_BYTES).ok_or(OpenError::Changed)?;
         let (salt, nonce) = random.split_at(SALT_BYTES);
-        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| Unopened::Changed)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| OpenError::Changed)?;
         let mut content = content.to_vec();
         let opened = reader.derived(salt).open_in_place(nonce, aad(key, revision), &mut content);
-        let len = opened.map_err(|_| Unopened::Changed)?.len();
+        let len = opened.map_err(|_| OpenError::Changed)?.len();
         content.truncate(len);
         Ok(Some(content))
     }
 }
 
-/// Why a sealed value cannot be opened.
+/// Why a sealed value cannot be decrypted.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unopened {
+pub(super) enum OpenError {
     NoKey(String),
-    /// It is not what was written under this name at this revision.
+    /// It is not the value that was written for this key at this revision.
     Changed,
 }
 
@@ -187,7 +187,7 @@ fn is_sealed(value: &[u8]) -> bool {
     parts(value).is_some()
 }
 
-/// The ID of the key, and what follows it.
+/// The ID of the key, and the bytes after it.
 fn parts(value: &[u8]) -> Option<(&str, &[u8])> {
     let rest = value.strip_prefix(MAGIC)?;
     let end = rest.iter().position(|it| *it == b':')?;
@@ -199,14 +199,14 @@ fn aad(key: &str, revision: Revision) -> Aad<Vec<u8>> {
 }
 
 impl Key {
-    /// The key of one value. Upstream: the same idea as KMS v2's derived data keys.
+    /// The key of one value. Upstream: KMS v2 derives data keys in the same way.
     fn derived(&self, salt: &[u8]) -> LessSafeKey {
         let derived = hmac::sign(
             &hmac::Key::new(hmac::HMAC_SHA256, &self.secret),
             &[b"muster secret value 1 ", salt].concat(),
         );
-        let key = UnboundKey::new(&AES_256_GCM, derived.as_ref())
-            .expect("SHA-256 gives as many bytes as the key has");
+        let key =
+            UnboundKey::new(&AES_256_GCM, derived.as_ref()).expect("a SHA-256 digest is as long as the key");
         LessSafeKey::new(key)
     }
 }
@@ -230,8 +230,8 @@ mod tests {
         assert_ne!(keys.seal(key, 7, value).unwrap().unwrap(), sealed, "no two are alike");
         assert_eq!(keys.open(key, 7, &sealed), Ok(Some(value.to_vec())));
         assert_eq!(keys.open(key, 7, value), Ok(None), "what is not sealed is read as it is");
-        assert_eq!(keys.open("secrets/default/b", 7, &sealed), Err(Unopened::Changed));
-        assert_eq!(keys.open(key, 8, &sealed), Err(Unopened::Changed));
+        assert_eq!(keys.open("secrets/default/b", 7, &sealed), Err(OpenError::Changed));
+        assert_eq!(keys.open(key, 8, &sealed), Err(OpenError::Changed));
         for at in 0..sealed.len() {
             let mut changed = sealed.clone();
             changed[at] ^= 1;
@@ -251,7 +251,7 @@ mod tests {
         assert_ne!(new.id(), old.id());
         assert_eq!(new.open("secrets/a/b", 1, &sealed), Ok(Some(b"x".to_vec())));
         let theirs = new.seal("secrets/a/b", 1, b"x").unwrap().unwrap();
-        assert_eq!(old.open("secrets/a/b", 1, &theirs), Err(Unopened::NoKey(new.id().to_owned())));
+        assert_eq!(old.open("secrets/a/b", 1, &theirs), Err(OpenError::NoKey(new.id().to_owned())));
         assert!(!format!("{new:?}").contains(&BASE64.encode(new.0[0].secret)));
 
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();

@@ -5,9 +5,9 @@ use std::sync::mpsc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Class, Commit, CommitError, Expect, Limits, Make, Options, Record, Window, Write};
+use crate::{Class, Commit, CommitError, Db, Draft, Expect, Limits, Options, Record, Window, Write};
 
-/// A folder of its own for each test, gone when the test has passed.
+/// A directory for one test, removed when the test has passed.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -23,7 +23,7 @@ impl Folder {
         self.0.join(name)
     }
 
-    /// Errors name files; the folder is another one each time.
+    /// Removes the directory from an error message.
     fn without(&self, text: impl ToString) -> String {
         text.to_string().replace(&format!("{}/", self.0.display()), "")
     }
@@ -46,8 +46,9 @@ fn open(path: &Path, events_max: usize) -> Result<Db, LogError> {
 
 fn put(key: &str, value: String) -> Commit {
     let index = Index::new([("key", key), ("app", "web")], [("spec.nodeName", "n1")]);
-    let make = Make::new(move |revision| Bytes::from(format!("{value}@{revision}")));
-    let write = Write::Put { index, expires_s: Some(value_len(key)), make };
+    let tail = format!(r#""}},"value":{value:?}}}"#).into_bytes();
+    let draft = Draft { head: br#"{"metadata":{"resourceVersion":""#.to_vec(), tail };
+    let write = Write::Put { index, expires_s: Some(value_len(key)), draft };
     Commit { key: key.into(), expect: Expect::Any, within: None, class: Class::default(), write }
 }
 
@@ -56,13 +57,12 @@ fn value_len(key: &str) -> u64 {
 }
 
 fn delete(key: &str) -> Commit {
-    let make = Make::new(|revision| Bytes::from(format!("gone@{revision}")));
     Commit {
         key: key.into(),
         expect: Expect::Any,
         within: None,
         class: Class::default(),
-        write: Write::Delete { make },
+        write: Write::Delete,
     }
 }
 
@@ -85,15 +85,15 @@ fn everything(db: &Db, from: Revision) -> Everything {
     (store.revision(), records, history)
 }
 
-/// The store as a crash leaves it: the files as they are, while the writer has them open.
+/// Copies the files while the writer has them open, as a crash leaves them.
 fn crash(path: &Path, to: &Path) {
     for end in ["", "-wal"] {
-        fs::copy(beside(path, end), beside(to, end)).unwrap();
+        fs::copy(sibling(path, end), sibling(to, end)).unwrap();
     }
 }
 
 #[test]
-fn what_was_told_is_there_after_a_crash_and_after_a_close() {
+fn acknowledged_commits_survive_a_crash_and_a_close() {
     let folder = Folder::new();
     let db = open(&folder.file("a"), 1000).unwrap();
     commit(&db, vec![put("pods/a/1", "1".into()), put("nodes//n1", "x".repeat(10_000)), delete("pods/a/1")]);
@@ -111,9 +111,9 @@ fn what_was_told_is_there_after_a_crash_and_after_a_close() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// A log that lost its tail is the store at an earlier moment, and never anything else.
+    /// A log that lost its end is the state at an earlier revision.
     #[test]
-    fn a_torn_log_is_an_earlier_store(
+    fn a_truncated_log_is_an_earlier_state(
         steps in prop::collection::vec((0..5_u8, prop::bool::weighted(0.7)), 1..30),
         events_max in 0..20_usize,
         cut in 0.0..1.0_f64,
@@ -138,10 +138,10 @@ proptest! {
         prop_assert!(moments.contains(&moment(&torn)), "{:?}", torn);
     }
 
-    /// No byte of the write-ahead log can change without being noticed, but for the last two commits: those look as if
-    /// there had been a crash before they were synced.
+    /// A change to any byte of the write-ahead log is detected, except in the last two commits, where it looks like a crash before they
+    /// were synced.
     #[test]
-    fn damage_to_what_is_not_yet_in_the_file_is_noticed(at in 0.0..1.0_f64, flip in 1..=255_u8) {
+    fn damage_to_the_write_ahead_log_is_detected(at in 0.0..1.0_f64, flip in 1..=255_u8) {
         let folder = Folder::new();
         let db = open(&folder.file("a"), 1000).unwrap();
         let mut moments = Vec::new();
@@ -160,9 +160,9 @@ proptest! {
         }
     }
 
-    /// No byte of the file can change without being noticed, but for those that hold nothing.
+    /// A change to any used byte of the file is detected.
     #[test]
-    fn damage_is_noticed(at in 0.0..1.0_f64, flip in 1..=255_u8) {
+    fn damage_to_the_file_is_detected(at in 0.0..1.0_f64, flip in 1..=255_u8) {
         let folder = Folder::new();
         let db = open(&folder.file("a"), 1000).unwrap();
         for it in 0..40 {
@@ -183,17 +183,17 @@ proptest! {
 }
 
 #[test]
-fn the_file_forgets_what_the_history_forgets() {
+fn the_file_is_compacted_with_the_history() {
     let folder = Folder::new();
     let rows = |path: &Path| -> i64 {
-        let log = Sqlite::existing(path.into()).unwrap();
+        let log = Sqlite::open_existing(path.into()).unwrap();
         log.connection.query_row("SELECT count(*) FROM version", [], |it| it.get(0)).unwrap()
     };
     let db = open(&folder.file("a"), 10).unwrap();
     for it in 0..300 {
         commit(&db, vec![put(&format!("leases/{}", it % 3), String::new())]);
     }
-    // Three leases, ten commits of history before them, and little that is not yet forgotten.
+    // Three leases, ten commits of history, and a few rows that are not compacted yet.
     let left = rows(&folder.file("a"));
     assert!(left <= 3 + 10 + 16, "{left} rows are left");
     let before = everything(&db, 0);
@@ -201,13 +201,13 @@ fn the_file_forgets_what_the_history_forgets() {
     let db = open(&folder.file("a"), 1000).unwrap();
     let after = everything(&db, before.0 - 10);
     assert_eq!(after, before);
-    // A watch from before the floor is told so; from the last revision on it goes on.
+    // A watch cannot start before the floor, and resumes from the last revision.
     assert!(db.read().since("leases/", 5).is_err());
     assert_eq!(db.read().since("leases/", 301).unwrap().count(), 0);
 }
 
 #[test]
-fn the_write_ahead_log_is_copied_and_begins_anew() {
+fn the_write_ahead_log_is_checkpointed_and_reused() {
     let folder = Folder::new();
     let db = open(&folder.file("a"), 10).unwrap();
     for _ in 0..80 {
@@ -218,7 +218,7 @@ fn the_write_ahead_log_is_copied_and_begins_anew() {
     assert!(len < 2 * WAL_BYTES_MAX as u64, "it holds {len} bytes");
 }
 
-/// A database that may not become larger than so many pages.
+/// A database of at most so many pages.
 fn open_small(path: &Path, pages: i64) -> Db {
     let log = Sqlite::open(path).unwrap();
     log.connection.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
@@ -231,19 +231,15 @@ fn open_small(path: &Path, pages: i64) -> Db {
 fn a_full_database_is_emptied_by_deletes_and_takes_writes_again() {
     let folder = Folder::new();
     let path = folder.file("a");
-    // The last value of what is deleted is as large as it was, and so is a mark that it is being deleted.
+    // The last value of a deleted object, and an object that is marked for deletion, are as large as the object was.
     let large = |key: &str, class| Commit { class, ..put(key, "x".repeat(100_000)) };
-    let gone = |key: &str| {
-        let write = Write::Delete { make: Make::new(|_| Bytes::from("x".repeat(100_000))) };
-        Commit { write, ..delete(key) }
-    };
     let fill = |db: &Db| {
         let mut keys = Vec::new();
         loop {
             let key = format!("k/{}-{}", db.read().revision(), keys.len());
             match commit(db, vec![large(&key, Class::default())]).remove(0) {
                 Ok(_) => keys.push(key),
-                Err(error) => break assert_eq!(error, CommitError::Full),
+                Err(error) => break assert_eq!(error, CommitError::DiskFull),
             }
         }
         keys
@@ -257,7 +253,7 @@ fn a_full_database_is_emptied_by_deletes_and_takes_writes_again() {
             let told = everything(&db, u64::MAX >> 1);
             crash(&path, &folder.file("crashed"));
             assert_eq!(everything(&open_small(&folder.file("crashed"), 1000), u64::MAX >> 1), told);
-            // Until the restart watches go on.
+            // Watches continue until the restart.
             assert_eq!(db.read().since("k/", watched).unwrap().count(), 2 * at);
             db.close();
             db = open_small(&path, 1000);
@@ -266,18 +262,18 @@ fn a_full_database_is_emptied_by_deletes_and_takes_writes_again() {
         }
         let before = db.read().revision();
         let marked = commit(&db, vec![large(key, Class::Removal)]).remove(0).unwrap();
-        let deleted = commit(&db, vec![gone(key)]).remove(0).unwrap();
+        let deleted = commit(&db, vec![delete(key)]).remove(0).unwrap();
         assert_eq!((marked.revision, deleted.revision), (before + 1, before + 2));
-        assert_eq!(deleted.value().len(), 100_000, "watches get the last value");
+        assert!(100_000 < deleted.value().len(), "watches get the last value");
     }
     assert_eq!(db.read().list("").count(), 0);
-    // One batch in which a key is written, marked and deleted, on a database that is full once more.
+    // One batch in which a key is marked and deleted, on a full database.
     let keys = fill(&db);
     assert!(30 < keys.len(), "{} again", keys.len());
     let batch = vec![
         large(&keys[0], Class::Removal),
-        gone(&keys[0]),
-        gone(&keys[1]),
+        delete(&keys[0]),
+        delete(&keys[1]),
         large(&keys[2], Class::Removal),
     ];
     for outcome in commit(&db, batch) {
@@ -287,21 +283,18 @@ fn a_full_database_is_emptied_by_deletes_and_takes_writes_again() {
     db.close();
     let db = open_small(&path, 1000);
     assert_eq!(everything(&db, u64::MAX >> 1), told);
-    for outcome in commit(&db, keys[2..].iter().map(|it| gone(it)).collect()) {
+    for outcome in commit(&db, keys[2..].iter().map(|it| delete(it)).collect()) {
         outcome.unwrap();
     }
     assert!(30 < fill(&db).len());
 }
 
 #[test]
-fn what_cannot_be_opened_says_why() {
+fn a_file_that_cannot_be_opened_is_refused_with_its_reason() {
     let folder = Folder::new();
     let error = |path: &Path| folder.without(open(path, 10).expect_err("it is refused"));
     fs::write(folder.file("text"), "no database at all ".repeat(100)).unwrap();
-    assert_eq!(
-        error(&folder.file("text")),
-        "the data file text is damaged: it does not begin as an SQLite file does"
-    );
+    assert_eq!(error(&folder.file("text")), "the data file text is damaged: it is not an SQLite database");
 
     Connection::open(folder.file("other")).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
     assert_eq!(error(&folder.file("other")), "other is not a data file of this program");
@@ -310,7 +303,7 @@ fn what_cannot_be_opened_says_why() {
     Connection::open(folder.file("newer")).unwrap().pragma_update(None, "user_version", 3).unwrap();
     assert_eq!(
         error(&folder.file("newer")),
-        "the data file newer is of format 3, and this version reads up to 2"
+        "the data file newer has format 3, and this version reads formats up to 2"
     );
 
     let db = open(&folder.file("gap"), 10).unwrap();
@@ -322,12 +315,42 @@ fn what_cannot_be_opened_says_why() {
         .unwrap();
     assert_eq!(
         error(&folder.file("gap")),
-        "the data file gap is damaged: a commit is missing before the one, at revision 4"
+        "the data file gap is damaged: the commit before this one is missing, at revision 4"
     );
 }
 
+/// Earlier versions stored a deletion timestamp in the row of a deletion that was never part of the object.
 #[test]
-fn a_backup_while_writing_is_one_moment() {
+fn the_row_of_a_deletion_by_an_earlier_version_is_read_as_it_is() {
+    let folder = Folder::new();
+    let db = open(&folder.file("a"), 10).unwrap();
+    commit(&db, vec![put("pods/a/1", "1".into()), delete("pods/a/1")]);
+    db.close();
+    let last =
+        br#"{"metadata":{"resourceVersion":"3","deletionTimestamp":"2026-01-01T00:00:00Z"},"value":"1"}"#;
+    {
+        let file = Connection::open(folder.file("a")).unwrap();
+        let sum = {
+            let mut select = file
+                .prepare("SELECT revision, key, is_gone, created, expires_s, sum, selectable, value FROM version WHERE revision = 3")
+                .unwrap();
+            let mut rows = select.query([]).unwrap();
+            let mut stored = Stored::read(rows.next().unwrap().unwrap()).unwrap();
+            assert_eq!(stored.value, br#"{"metadata":{"resourceVersion":"3"},"value":"1"}"#);
+            stored.value = last;
+            stored.sum()
+        };
+        file.execute("UPDATE version SET value = ?1, sum = ?2 WHERE revision = 3", params![&last[..], sum])
+            .unwrap();
+    }
+    let db = open(&folder.file("a"), 10).unwrap();
+    let store = db.read();
+    let values: Vec<_> = store.since("pods/", 1).unwrap().map(|it| it.value().clone()).collect();
+    assert_eq!(values, [&br#"{"metadata":{"resourceVersion":"2"},"value":"1"}"#[..], last]);
+}
+
+#[test]
+fn a_backup_during_writes_is_the_state_at_one_revision() {
     let folder = Folder::new();
     let db = open(&folder.file("a"), usize::MAX).unwrap();
     commit(&db, vec![put("k/0", String::new())]);
@@ -360,10 +383,7 @@ fn a_backup_while_writing_is_one_moment() {
         };
         assert_eq!(everything(&copy, u64::MAX >> 1).1, at_that_time);
     }
-    assert_eq!(
-        folder.without(backup(&folder.file("a"), &backups[0]).unwrap_err()),
-        "backup0 is there already"
-    );
+    assert_eq!(folder.without(backup(&folder.file("a"), &backups[0]).unwrap_err()), "backup0 already exists");
 }
 
 fn thread_of(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
@@ -371,7 +391,7 @@ fn thread_of(work: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()
 }
 
 #[test]
-fn a_restored_store_tells_everyone_to_list_again() {
+fn clients_of_a_restored_store_must_list_again() {
     let folder = Folder::new();
     let db = open(&folder.file("a"), 1000).unwrap();
     commit(&db, vec![put("k/1", "1".into()), put("k/1", "2".into()), put("k/2", "1".into()), delete("k/2")]);
@@ -381,7 +401,7 @@ fn a_restored_store_tells_everyone_to_list_again() {
     let newest = db.read().revision();
     db.close();
 
-    // What an earlier attempt left behind does not get into the new file.
+    // Files that an earlier attempt left do not get into the new file.
     for left in ["a-journal", "a.partial-journal", "a.partial-wal"] {
         fs::write(folder.file(left), "left behind").unwrap();
     }
@@ -390,15 +410,15 @@ fn a_restored_store_tells_everyone_to_list_again() {
     let db = open(&folder.file("a"), 1000).unwrap();
     let (revision, records, _) = everything(&db, 0);
     assert_eq!((revision, &records), (newest + RESTORED_AHEAD, &told));
-    // Whoever saw the lost commit would wait for ever if it were let to go on.
+    // A client that saw the lost commit would wait for ever if its watch were accepted.
     assert_eq!(db.read().since("k/", newest).err().map(|it| it.floor), Some(revision));
     assert_eq!(commit(&db, vec![put("k/3", "new".into())])[0].as_ref().unwrap().revision, revision + 1);
     db.close();
-    // What was replaced is still there.
+    // The replaced database is kept.
     let replaced = open(&folder.file("a.replaced"), 1000).unwrap();
     assert_eq!(replaced.read().revision(), newest);
 
-    // Once more from the same backup: what was given out since the first time is not given out again either.
+    // A second restore of the same backup does not reuse revisions given out after the first.
     let again = restore(&folder.file("backup"), &folder.file("a"), &folder.file("cluster"), None).unwrap();
     assert_eq!(again, revision + 1 + RESTORED_AHEAD);
 
@@ -422,7 +442,7 @@ fn open_in(folder: &Folder, directory: &Directory) -> Result<Db, LogError> {
     Db::open(log, Options { window, limits: Limits::NONE, queue_max: 1000, on_commit, on_failure })
 }
 
-/// A folder as `kill -9` leaves it: a database, its write-ahead log and its marker. And what the marker's database holds.
+/// A directory as `kill -9` leaves it: a database, its write-ahead log and its marker. Returns the content of the database too.
 fn killed(commits: usize) -> (Folder, Everything) {
     let (running, left) = (Folder::new(), Folder::new());
     let db = open_in(&running, &directory(&running)).unwrap();
@@ -436,7 +456,7 @@ fn killed(commits: usize) -> (Folder, Everything) {
 }
 
 #[test]
-fn a_killed_server_goes_on_with_its_cluster() {
+fn a_killed_server_reopens_its_cluster() {
     let (folder, told) = killed(20);
     let Opened { log, is_adopted, .. } =
         Sqlite::open_in(&folder.file("a"), &directory(&folder), None).unwrap();
@@ -472,7 +492,7 @@ fn a_lost_empty_or_foreign_database_is_refused_and_nothing_is_changed() {
         assert!(folder.without(&error).contains(expected), "{error}");
         assert!(before == files(), "{expected}: a file has changed");
 
-        // Asked for, there is a new cluster, and what was there is kept.
+        // On request a new cluster is created, and the old files are kept.
         let asked = Directory { new_cluster: true, ..directory(&folder) };
         let db = open_in(&folder, &asked).unwrap();
         assert_eq!(db.read().list("").count(), 0);
@@ -484,19 +504,19 @@ fn a_lost_empty_or_foreign_database_is_refused_and_nothing_is_changed() {
     };
     check("the data file a is missing", &|it| fs::remove_file(it.file("a")).unwrap());
     check("the data file a is empty", &|it| fs::write(it.file("a"), "").unwrap());
-    check("its -wal file is missing or was cut short", &|it| fs::remove_file(it.file("a-wal")).unwrap());
-    check("its -wal file is missing or was cut short", &|it| {
+    check("its -wal file is missing or was truncated", &|it| fs::remove_file(it.file("a-wal")).unwrap());
+    check("its -wal file is missing or was truncated", &|it| {
         let wal = fs::OpenOptions::new().write(true).open(it.file("a-wal")).unwrap();
         wal.set_len(wal.metadata().unwrap().len() / 2).unwrap();
     });
-    check("its -wal file is missing or was cut short", &|it| fs::write(it.file("a-wal"), "").unwrap());
-    check("the data file a is of another cluster", &|it| {
+    check("its -wal file is missing or was truncated", &|it| fs::write(it.file("a-wal"), "").unwrap());
+    check("the data file a belongs to another cluster", &|it| {
         let (other, _) = killed(40);
         for name in ["a", "a-wal"] {
             fs::copy(other.file(name), it.file(name)).unwrap();
         }
     });
-    check("does not say which cluster", &|it| fs::write(it.file("cluster"), "muster").unwrap());
+    check("is not a valid cluster marker", &|it| fs::write(it.file("cluster"), "muster").unwrap());
 }
 
 #[test]
@@ -524,13 +544,13 @@ fn the_log_of_a_lost_database_survives_a_backup_and_a_restore() {
 }
 
 #[test]
-fn the_last_commit_is_missed_too() {
+fn loss_of_the_last_commit_is_detected() {
     let (folder, _) = killed(3);
     let wal = fs::OpenOptions::new().write(true).open(folder.file("a-wal")).unwrap();
     wal.set_len(wal.metadata().unwrap().len() - 1).unwrap();
     let error = open_in(&folder, &directory(&folder)).expect_err("a commit that was answered is gone");
     assert!(matches!(error, LogError::Behind { found: 3, expected: 4, .. }), "{error}");
-    // What is left can be kept: as a backup that is restored.
+    // The rest can be recovered by a backup and a restore.
     backup(&folder.file("a"), &folder.file("backup")).unwrap();
     restore(&folder.file("backup"), &folder.file("a"), &folder.file("cluster"), None).unwrap();
     let db = open_in(&folder, &directory(&folder)).unwrap();
@@ -544,7 +564,7 @@ fn a_directory_without_a_marker_is_adopted_if_it_has_a_database() {
     let had_cluster = Directory { had_cluster: true, ..directory(&folder) };
     let error = open_in(&folder, &had_cluster).expect_err("it had a cluster");
     assert!(matches!(error, LogError::Lost { .. }), "{error}");
-    // As an earlier version made it.
+    // As an earlier version created it.
     let db = open(&folder.file("a"), 10).unwrap();
     commit(&db, vec![put("k/1", String::new())]);
     db.close();
@@ -557,7 +577,7 @@ fn a_directory_without_a_marker_is_adopted_if_it_has_a_database() {
 }
 
 #[test]
-fn a_backup_of_another_cluster_comes_in_by_restore_alone() {
+fn only_a_restore_accepts_a_backup_of_another_cluster() {
     let (folder, _) = killed(3);
     let (other, _) = killed(5);
     backup(&other.file("a"), &folder.file("backup")).unwrap();
@@ -567,7 +587,7 @@ fn a_backup_of_another_cluster_comes_in_by_restore_alone() {
     assert_eq!(log.cluster_uid().unwrap(), theirs.cluster_uid().unwrap(), "the UID is in the backup");
     drop(log);
     assert_eq!(open_in(&folder, &directory(&folder)).unwrap().read().list("").count(), 5);
-    // An older state of the same cluster, copied by hand, is missed too.
+    // An older copy of the same cluster is detected too.
     fs::copy(folder.file("backup"), folder.file("a")).unwrap();
     let error = open_in(&folder, &directory(&folder)).expect_err("it is behind");
     assert!(matches!(error, LogError::Behind { .. }), "{error}");
@@ -593,7 +613,7 @@ fn a_database_that_is_removed_or_replaced_under_a_running_server_takes_no_more_w
         if is_replaced {
             fs::copy(folder.file("moved"), folder.file("a")).unwrap();
         }
-        let gone = LogError::Gone { path: folder.file("a") };
+        let gone = LogError::Replaced { path: folder.file("a") };
         assert_eq!(guard.check(), Err(gone.clone()));
         let refused = commit(&db, vec![put("k/2", String::new())]).remove(0);
         assert!(matches!(refused, Err(CommitError::Failed { .. })), "{refused:?}");
@@ -601,7 +621,7 @@ fn a_database_that_is_removed_or_replaced_under_a_running_server_takes_no_more_w
     }
 }
 
-/// A database with Secrets in all sorts of states, and what it holds.
+/// Creates a database with Secrets in various states, and returns its content.
 fn with_secrets(folder: &Folder, keys: Option<&Keys>) -> Everything {
     let log = Sqlite::open_in(&folder.file("a"), &directory(folder), keys).unwrap().log;
     let window = Window { events_max: 1000, bytes_max: usize::MAX };
@@ -614,7 +634,7 @@ fn with_secrets(folder: &Folder, keys: Option<&Keys>) -> Everything {
             &db,
             vec![
                 put(&format!("secrets/default/{}", it % 7), value),
-                put("maps/default/plain", "{\"in\":\"clear\"}".into()),
+                put("maps/default/plain", "in clear text".into()),
             ],
         );
     }
@@ -624,7 +644,7 @@ fn with_secrets(folder: &Folder, keys: Option<&Keys>) -> Everything {
     told
 }
 
-/// Whether the bytes are in any file of the folder, but for those that are named so.
+/// Whether any file of the directory, except the one named `but`, contains the text.
 fn is_found(folder: &Folder, text: &str, but: &str) -> bool {
     fs::read_dir(&folder.0).unwrap().map(|it| it.unwrap().path()).any(|it| {
         it.file_name() != Some(but.as_ref())
@@ -647,8 +667,8 @@ fn secrets_are_encrypted_in_the_file_and_in_backups_and_nothing_else_is() {
     let folder = Folder::new();
     let keys = Keys::add_to(None, &folder.file("keys")).unwrap();
     let told = with_secrets(&folder, Some(&keys));
-    assert!(!is_found(&folder, "hunter", ""), "no Secret is in clear");
-    assert!(is_found(&folder, "\"in\":\"clear\"", ""), "other objects are");
+    assert!(!is_found(&folder, "hunter", ""), "no Secret is in clear text");
+    assert!(is_found(&folder, "in clear text", ""), "other objects are");
     assert_eq!(read_all(&folder, Some(&keys)).unwrap(), told);
 
     let refused = read_all(&folder, None).unwrap_err();
@@ -656,7 +676,7 @@ fn secrets_are_encrypted_in_the_file_and_in_backups_and_nothing_else_is() {
     let others = Keys::add_to(None, &folder.file("others")).unwrap();
     assert_eq!(read_all(&folder, Some(&others)).unwrap_err(), refused);
 
-    // A backup needs no key, a restore does.
+    // A backup needs no key; a restore does.
     backup(&folder.file("a"), &folder.file("backup")).unwrap();
     assert!(!is_found(&folder, "hunter", ""));
     let elsewhere = Folder::new();
@@ -669,7 +689,7 @@ fn secrets_are_encrypted_in_the_file_and_in_backups_and_nothing_else_is() {
 }
 
 #[test]
-fn a_sealed_secret_cannot_take_the_place_of_another() {
+fn a_sealed_secret_cannot_replace_another() {
     let folder = Folder::new();
     let keys = Keys::add_to(None, &folder.file("keys")).unwrap();
     with_secrets(&folder, Some(&keys));
@@ -680,7 +700,7 @@ fn a_sealed_secret_cannot_take_the_place_of_another() {
     };
     let theirs = value(2);
     let changed = {
-        let log = Sqlite::existing(folder.file("a")).unwrap();
+        let log = Sqlite::open_existing(folder.file("a")).unwrap();
         let mut select = log.connection.prepare("SELECT revision, key, is_gone, created, expires_s, sum, selectable, value FROM version WHERE revision = 4").unwrap();
         let mut rows = select.query([]).unwrap();
         let row = rows.next().unwrap().unwrap();
@@ -700,14 +720,14 @@ fn a_database_is_encrypted_rotated_and_decrypted_again() {
     let folder = Folder::new();
     let told = with_secrets(&folder, None);
     assert!(is_found(&folder, "hunter", ""));
-    let uid = |folder: &Folder| Sqlite::existing(folder.file("a")).unwrap().cluster_uid().unwrap();
+    let uid = |folder: &Folder| Sqlite::open_existing(folder.file("a")).unwrap().cluster_uid().unwrap();
     let before = uid(&folder);
     let first = Keys::add_to(None, &folder.file("keys")).unwrap();
     let change = |read: Option<&Keys>, write: Option<&Keys>| {
         convert(&folder.file("a"), &directory(&folder), read, write).unwrap()
     };
     assert!(0 < change(None, Some(&first)));
-    assert!(!is_found(&folder, "hunter", ""), "no row, page or log holds what was in clear");
+    assert!(!is_found(&folder, "hunter", ""), "no row, page or log has clear text");
     assert_eq!(read_all(&folder, Some(&first)).unwrap(), told);
 
     let both = Keys::add_to(Some(&first), &folder.file("keys")).unwrap();
@@ -719,12 +739,12 @@ fn a_database_is_encrypted_rotated_and_decrypted_again() {
     change(Some(&both), None);
     assert_eq!(read_all(&folder, None).unwrap(), told);
     assert_eq!(uid(&folder), before);
-    let log = Sqlite::existing(folder.file("a")).unwrap();
+    let log = Sqlite::open_existing(folder.file("a")).unwrap();
     assert_eq!(log.number("user_version").unwrap(), FORMAT, "older versions read it again");
 }
 
 #[test]
-fn with_keys_what_is_in_clear_is_read_and_counted() {
+fn with_keys_secrets_in_clear_text_are_read_and_counted() {
     let folder = Folder::new();
     let told = with_secrets(&folder, None);
     let keys = Keys::add_to(None, &folder.file("keys")).unwrap();
@@ -740,7 +760,7 @@ fn with_keys_what_is_in_clear_is_read_and_counted() {
 }
 
 #[test]
-fn a_secret_in_clear_is_counted_whatever_it_begins_with() {
+fn a_secret_in_clear_text_is_counted_whatever_its_first_byte() {
     let folder = Folder::new();
     let keys = Keys::add_to(None, &folder.file("keys")).unwrap();
     with_secrets(&folder, Some(&keys));

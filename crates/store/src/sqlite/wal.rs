@@ -1,24 +1,24 @@
-//! A look at SQLite's write-ahead log before SQLite reads it. SQLite takes the first frame that is not as it was written
-//! for the end of the log: that is right after a crash, which leaves one transaction unfinished, and wrong if the disk has
-//! spoiled what was synced long ago, for then all that came after it would be gone without a word.
+//! Checks SQLite's write-ahead log before SQLite reads it. SQLite takes the first frame with a wrong checksum for the end of the log. That
+//! is right after a crash, which leaves one transaction unfinished, and wrong if the disk has damaged frames that were synced long ago:
+//! all later commits would be lost silently.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
-/// The two numbers that begin the file: they say in which order the sums read bytes.
+/// The magic numbers, one for each byte order of the checksums.
 const SUMS_LITTLE: u32 = 0x377f_0682;
 const SUMS_BIG: u32 = 0x377f_0683;
 
 const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
 
-/// No page is larger.
+/// Largest page size of SQLite.
 const PAGE_BYTES_MAX: usize = 65_536;
 
-/// Whether transactions that were synced can no longer be read. A second one is begun only when the first is synced, so
-/// if two or more end at or behind a frame that is not as it was written, the first of them had been. Of damage to the last
-/// one nothing can be told: a crash looks the same.
+/// Whether transactions that were synced can no longer be read. A transaction begins only when the one before is synced, so if two or more
+/// end at or after a frame with a wrong checksum, the first of them was synced. Damage to the last transaction cannot be told from a
+/// crash.
 pub(super) fn is_damaged(path: &Path) -> io::Result<bool> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -30,7 +30,7 @@ pub(super) fn is_damaged(path: &Path) -> io::Result<bool> {
         return Ok(false);
     }
     let Some(mut sum) = Sum::of_header(&header) else {
-        // A file that never got its first bytes has nothing to lose. They are synced before anything follows them.
+        // The header is synced before any frame, so a file without a header has no commits.
         let mut rest = Vec::new();
         file.take(PAGE_BYTES_MAX as u64).read_to_end(&mut rest)?;
         return Ok(header != [0; HEADER_BYTES] && rest.iter().any(|it| *it != 0));
@@ -42,25 +42,25 @@ pub(super) fn is_damaged(path: &Path) -> io::Result<bool> {
     let mut frame = vec![0; FRAME_HEADER_BYTES + page_bytes];
     let (mut is_whole, mut lost) = (true, 0);
     while fill(&mut file, &mut frame)? {
-        // Frames of an older round stand behind the end until they are written over.
-        let is_of_this_round = frame[8..16] == header[16..24];
-        is_whole = is_whole && is_of_this_round && sum.holds(&frame);
+        // Frames of an older generation remain after the end until they are overwritten.
+        let is_current = frame[8..16] == header[16..24];
+        is_whole = is_whole && is_current && sum.holds(&frame);
         let ends_transaction = word(&frame, 4) != 0;
-        if !is_whole && is_of_this_round && ends_transaction {
+        if !is_whole && is_current && ends_transaction {
             lost += 1;
         }
     }
     Ok(1 < lost)
 }
 
-/// Runs over everything from the header on.
+/// The running checksum, from the header on.
 struct Sum {
     is_big: bool,
     sum: [u32; 2],
 }
 
 impl Sum {
-    /// Nothing if the header is not as it was written.
+    /// `None` if the header is damaged.
     fn of_header(header: &[u8; HEADER_BYTES]) -> Option<Self> {
         let is_big = match word(header, 0) {
             SUMS_LITTLE => false,
@@ -94,7 +94,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4].iter().fold(0, |all, it| all << 8 | u32::from(*it))
 }
 
-/// Whether there were enough bytes.
+/// `false` at the end of the file.
 fn fill(file: &mut impl Read, bytes: &mut [u8]) -> io::Result<bool> {
     match file.read_exact(bytes) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),

@@ -7,24 +7,31 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// Every value carries the revision that wrote it, as an object carries its resourceVersion.
-fn value(name: &str) -> impl FnOnce(Revision) -> Bytes {
-    move |revision| Bytes::from(format!("{name}@{revision}"))
+/// An object named `name`.
+fn object(name: &str) -> Draft {
+    Draft {
+        head: format!(r#"{{"name":"{name}","metadata":{{"resourceVersion":""#).into_bytes(),
+        tail: br#""}}"#.to_vec(),
+    }
 }
 
-/// The whole store as text: where it is, its state, its history.
+/// The name and version of an object.
+fn text(value: &[u8]) -> String {
+    let text = String::from_utf8_lossy(value);
+    let parts: Vec<_> = text.split('"').collect();
+    match parts[..] {
+        [_, "name", _, name, _, "metadata", _, "resourceVersion", _, version, _] => {
+            format!("{name}@{version}")
+        }
+        _ => panic!("{text}"),
+    }
+}
+
+/// Revision, state and history of a store as text.
 fn show(store: &Store) -> String {
     let mut out = format!("at {}, history after {}\n", store.revision(), store.floor);
     for it in store.list("") {
-        writeln!(
-            out,
-            "  {} = {} ({}..{})",
-            it.key,
-            String::from_utf8_lossy(&it.value),
-            it.created,
-            it.modified
-        )
-        .unwrap();
+        writeln!(out, "  {} = {} ({}..{})", it.key, text(&it.value), it.created, it.modified).unwrap();
     }
     for event in store.since("", store.floor).unwrap() {
         out.push_str(&show_event(event));
@@ -33,7 +40,6 @@ fn show(store: &Store) -> String {
 }
 
 fn show_event(event: &Event) -> String {
-    let text = |value: &Bytes| String::from_utf8_lossy(value).into_owned();
     match &event.change {
         Change::Put { now, before: None } => {
             format!("  {} put {} = {}\n", event.revision, event.key, text(&now.value))
@@ -64,11 +70,11 @@ fn check(store: &Store, golden: &Golden) {
 #[test]
 fn each_commit_takes_the_next_revision() {
     let mut store = Store::new(100);
-    store.put("pods/a/x", Expect::Absent, value("x")).unwrap();
-    store.put("nodes//n1", Expect::Any, value("n1")).unwrap();
-    store.put("pods/a/x", Expect::At(2), value("x")).unwrap();
-    let event = store.delete("nodes//n1", Expect::At(3), value("n1")).unwrap();
-    store.put("pods/b/y", Expect::Any, value("y")).unwrap();
+    store.put("pods/a/x", Expect::Absent, &object("x")).unwrap();
+    store.put("nodes//n1", Expect::Any, &object("n1")).unwrap();
+    store.put("pods/a/x", Expect::At(2), &object("x")).unwrap();
+    let event = store.delete("nodes//n1", Expect::At(3)).unwrap();
+    store.put("pods/b/y", Expect::Any, &object("y")).unwrap();
     assert_eq!(show_event(&event), "  5 delete nodes//n1 = n1@5, was n1@3\n");
     check(
         &store,
@@ -86,29 +92,29 @@ fn each_commit_takes_the_next_revision() {
 }
 
 #[test]
-fn a_wrong_belief_changes_nothing() {
+fn a_failed_precondition_changes_nothing() {
     let mut store = Store::new(100);
-    store.put("a", Expect::Absent, value("a")).unwrap();
-    store.put("a", Expect::Any, value("a")).unwrap();
+    store.put("a", Expect::Absent, &object("a")).unwrap();
+    store.put("a", Expect::Any, &object("a")).unwrap();
     let before = show(&store);
 
-    let never = |_| -> Bytes { panic!("no value is made for a commit that does not happen") };
+    let never = &object("never");
     let refused = [
         store.put("a", Expect::Absent, never).unwrap_err(),
         store.put("a", Expect::At(2), never).unwrap_err(),
         store.put("b", Expect::At(2), never).unwrap_err(),
-        store.delete("a", Expect::At(2), never).unwrap_err(),
-        store.delete("a", Expect::Absent, never).unwrap_err(),
-        store.delete("b", Expect::Any, never).unwrap_err(),
+        store.delete("a", Expect::At(2)).unwrap_err(),
+        store.delete("a", Expect::Absent).unwrap_err(),
+        store.delete("b", Expect::Any).unwrap_err(),
     ];
     let said: Vec<_> = refused.iter().map(ToString::to_string).collect();
     expect![[r#"
-        the key exists since revision 3: read it, and write with that revision
-        the key has moved on to revision 3: read it again and retry
-        the key does not exist: create it, or forget it
-        the key has moved on to revision 3: read it again and retry
-        the key exists since revision 3: read it, and write with that revision
-        the key does not exist: create it, or forget it"#]]
+        the key exists, at revision 3
+        the key was modified at revision 3: read it again and retry
+        the key does not exist
+        the key was modified at revision 3: read it again and retry
+        the key exists, at revision 3
+        the key does not exist"#]]
     .assert_eq(&said.join("\n"));
     assert_eq!(show(&store), before);
 }
@@ -117,7 +123,7 @@ fn a_wrong_belief_changes_nothing() {
 fn a_list_is_ordered_and_keeps_to_its_prefix() {
     let mut store = Store::new(100);
     for key in ["pods/b/1", "pods/a/2", "pods/ab/3", "podsx/a/4", "nodes//n1", "pods/a/1"] {
-        store.put(key, Expect::Absent, value("v")).unwrap();
+        store.put(key, Expect::Absent, &object("v")).unwrap();
     }
     let keys = |prefix| store.list(prefix).map(|it| &*it.key).collect::<Vec<_>>();
     assert_eq!(keys("pods/a/"), ["pods/a/1", "pods/a/2"]);
@@ -126,10 +132,10 @@ fn a_list_is_ordered_and_keeps_to_its_prefix() {
 }
 
 #[test]
-fn what_is_out_of_the_window_is_compacted() {
+fn commits_outside_the_window_are_compacted() {
     let mut store = Store::new(3);
     for key in ["a", "b", "c", "d", "e"] {
-        store.put(key, Expect::Absent, value(key)).unwrap();
+        store.put(key, Expect::Absent, &object(key)).unwrap();
     }
     check(
         &store,
@@ -154,7 +160,7 @@ fn what_is_out_of_the_window_is_compacted() {
 
     // A floor in the future must not hide the commits still to come.
     store.compact(100);
-    store.put("f", Expect::Absent, value("f")).unwrap();
+    store.put("f", Expect::Absent, &object("f")).unwrap();
     check(
         &store,
         &expect![[r#"
@@ -171,37 +177,70 @@ fn what_is_out_of_the_window_is_compacted() {
     assert_eq!(store.since("", 100).unwrap().count(), 0);
 }
 
+#[test]
+fn revisions_may_have_gaps() {
+    let mut store = Store::new(100);
+    for (key, at) in [("a", 10), ("b", 20), ("a", 30), ("c", 128)] {
+        store.skip_to(at - 1);
+        store.put(key, Expect::Any, &object(key)).unwrap();
+    }
+    store.skip_to(200);
+    let since = |store: &Store, after| {
+        store.since("", after).map(|it| it.map(|it| it.revision).collect::<Vec<_>>()).map_err(|it| it.floor)
+    };
+    assert_eq!(since(&store, 15), Ok(vec![20, 30, 128]));
+    assert_eq!(since(&store, 128), Ok(vec![]));
+    assert_eq!([0, 1, 3, 4, 9].map(|it| store.floor_keeping(it)), [128, 30, 10, 1, 1]);
+    // Between two commits: the one after it stays, and a watch may start where the last compacted commit was.
+    store.compact(25);
+    assert_eq!(store.floor(), 20);
+    assert_eq!([19, 20, 25].map(|it| since(&store, it)), [Err(20), Ok(vec![30, 128]), Ok(vec![30, 128])]);
+    check(
+        &store,
+        &expect![[r#"
+            at 200, history after 20
+              a = a@30 (10..30)
+              b = b@20 (20..20)
+              c = c@128 (128..128)
+              30 put a = a@30, was a@10
+              128 put c = c@128
+        "#]],
+    );
+}
+
 proptest! {
-    /// Whoever lists at any revision and then watches from it ends with the state itself, and sees
-    /// every revision once and in order.
+    /// A list at any revision and the watch from it give the current state; the watch has each commit once and in order, whatever
+    /// the gaps between revisions.
     #[test]
     fn a_list_and_the_watch_from_it_give_the_state(
-        steps in prop::collection::vec((0..5_u8, any::<bool>()), 0..60),
+        steps in prop::collection::vec((0..5_u8, any::<bool>(), 0..4_u64), 0..60),
         history_max in 0..70_usize,
     ) {
         let mut store = Store::new(history_max);
         let state = |store: &Store| store.list("").map(|it| (it.key.clone(), it.clone())).collect::<BTreeMap<_, _>>();
+        let mut commits = Vec::new();
         let mut lists = vec![(store.revision(), state(&store))];
-        for (key, put) in steps {
+        for (key, put, gap) in steps {
             let key = format!("k/{key}");
+            store.skip_to(store.revision() + gap);
             let before = store.revision();
             let committed = if put {
-                store.put(&key, Expect::Any, value(&key)).is_ok()
+                store.put(&key, Expect::Any, &object(&key)).is_ok()
             } else {
-                store.delete(&key, Expect::Any, value(&key)).is_ok()
+                store.delete(&key, Expect::Any).is_ok()
             };
             prop_assert_eq!(store.revision(), before + u64::from(committed));
+            commits.extend(committed.then_some(store.revision()));
             lists.push((store.revision(), state(&store)));
         }
         for (listed_at, mut replica) in lists {
             let Ok(events) = store.since("k/", listed_at) else {
-                prop_assert!(usize::try_from(store.revision() - listed_at).unwrap() > history_max);
+                prop_assert!(history_max < commits.iter().filter(|it| listed_at < **it).count());
                 continue;
             };
-            let mut seen = listed_at;
+            let mut seen = Vec::new();
             for event in events {
-                prop_assert_eq!(event.revision, seen + 1);
-                seen = event.revision;
+                seen.push(event.revision);
                 match &event.change {
                     Change::Put { now, before } => {
                         prop_assert_eq!(&replica.insert(event.key.clone(), now.clone()), before);
@@ -211,7 +250,8 @@ proptest! {
                     }
                 }
             }
-            prop_assert_eq!(seen, store.revision());
+            let later = commits.iter().copied().filter(|it| listed_at < *it);
+            prop_assert_eq!(seen, later.collect::<Vec<_>>());
             prop_assert_eq!(replica, state(&store));
         }
     }

@@ -31,6 +31,60 @@ async fn a_pod_on_a_node_gets_its_time_to_stop() {
     assert_eq!(server.get(&format!("{PODS}/bound")).await.0, 404);
 }
 
+/// Upstream: `Store.Delete`; the etcd3 watch decodes the previous value with the revision of the deletion.
+#[tokio::test(start_paused = true)]
+async fn the_event_of_a_deletion_has_the_last_stored_object() {
+    let server = Server::new().await;
+    server.json("POST", MAPS, map("m", "x")).await;
+    server.json("POST", PODS, pod("loose", "")).await;
+    server.json("POST", PODS, pod("bound", "n1")).await;
+    let delete = async |path: String, options: Value| server.json("DELETE", &path, options).await.1;
+    delete(format!("{MAPS}/m"), json!({})).await;
+    let loose = delete(format!("{PODS}/loose"), json!({})).await;
+    delete(format!("{PODS}/bound"), json!({})).await;
+    // With the version that the object has, as a client that has just read it sends it.
+    let version = server.get(&format!("{PODS}/bound")).await.1["metadata"]["resourceVersion"].clone();
+    let now = json!({"gracePeriodSeconds": 0, "preconditions": {"resourceVersion": version}});
+    let bound = delete(format!("{PODS}/bound"), now).await;
+
+    let (mut seen, mut last) = (String::new(), Vec::new());
+    for path in [MAPS, PODS] {
+        let path = format!("{path}?watch=true&resourceVersion=5&timeoutSeconds=1");
+        let body = server.answer("GET", &path, "", "").await.into_body().collect().await.unwrap().to_bytes();
+        for event in body.split(|it| *it == b'\n').filter(|it| !it.is_empty()) {
+            let event: Value = serde_json::from_slice(event).unwrap();
+            let meta = &event["object"]["metadata"];
+            writeln!(
+                seen,
+                "{} {} {}: generation {}, {}grace {}",
+                str_at(&event, "type"),
+                str_at(meta, "name"),
+                str_at(meta, "resourceVersion"),
+                meta["generation"],
+                if object::is_set(&meta["deletionTimestamp"]) { "timestamp, " } else { "" },
+                meta["deletionGracePeriodSeconds"]
+            )
+            .unwrap();
+            if event["type"] == "DELETED" {
+                last.push(event["object"].clone());
+            }
+        }
+    }
+    expect![[r#"
+        ADDED m 6: generation null, grace null
+        DELETED m 9: generation null, grace null
+        ADDED loose 7: generation 1, grace null
+        ADDED bound 8: generation 1, grace null
+        MODIFIED loose 10: generation 2, timestamp, grace 0
+        DELETED loose 11: generation 2, timestamp, grace 0
+        MODIFIED bound 12: generation 2, timestamp, grace 30
+        MODIFIED bound 13: generation 2, timestamp, grace 0
+        DELETED bound 14: generation 2, timestamp, grace 0
+    "#]]
+    .assert_eq(&seen);
+    assert_eq!(last[1..], [loose, bound], "the client gets the same object");
+}
+
 #[tokio::test]
 async fn a_namespace_is_emptied_and_then_goes() {
     let server = Server::new().await;

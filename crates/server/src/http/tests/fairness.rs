@@ -347,9 +347,11 @@ async fn a_watch_that_is_not_read_is_dropped_and_a_quiet_one_is_not() {
     let watches = || api.registry.metrics.watches.get();
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert_eq!(watches(), 2, "there was nothing to send");
+    let stop = ClockStop::new();
     assert_eq!(code(&mut admin, "POST", MAPS, whole(map("a", "x").to_string())).await, 201);
     let mut quiet = quiet.into_body();
     assert!(quiet.frame().await.unwrap().unwrap().is_data());
+    stop.end().await;
     tokio::time::sleep(Duration::from_secs(61)).await;
     assert_eq!(watches(), 1);
     drop((unread, quiet));

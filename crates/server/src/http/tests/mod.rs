@@ -40,7 +40,11 @@ impl Server {
     }
 
     async fn with_history(history_max: usize) -> Self {
-        let registry = Arc::new(Registry::new(history_max));
+        Self::on(Registry::new(history_max)).await
+    }
+
+    async fn on(registry: Registry) -> Self {
+        let registry = Arc::new(registry);
         standing::make_bare(&registry, "2026-01-01T00:00:00Z".parse().unwrap()).await.unwrap();
         let mut api = Api::new(registry, CancellationToken::new());
         // The store has a thread of its own. A clock that stands still would go to a deadline while it works.
@@ -49,14 +53,18 @@ impl Server {
         Self { api }
     }
 
-    async fn send(&self, method: &str, path: &str, media_type: &str, body: &str) -> (u16, Value) {
+    async fn answer(&self, method: &str, path: &str, media_type: &str, body: &str) -> SentResponse {
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header(CONTENT_TYPE, media_type)
             .body(Full::new(Bytes::from(body.to_owned())))
             .unwrap();
-        let response = self.api.answer(Some(&User::server()), request).await;
+        self.api.answer(Some(&User::server()), request).await
+    }
+
+    async fn send(&self, method: &str, path: &str, media_type: &str, body: &str) -> (u16, Value) {
+        let response = self.answer(method, path, media_type, body).await;
         let code = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (code, serde_json::from_slice(&body).unwrap_or(Value::Null))

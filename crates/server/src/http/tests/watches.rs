@@ -266,7 +266,7 @@ async fn a_watch_of_one_node_or_object_is_woken_by_nothing_else() {
             which is bound to it: woken ADDED free
             forty changes of another: sleeps
             forty changes of its own: woken MODIFIED here, and 39 times more
-            all go: woken DELETED here DELETED free
+            all go: woken MODIFIED here DELETED here MODIFIED free DELETED free
         "#]],
     )
     .await;
@@ -280,7 +280,7 @@ async fn a_watch_of_one_node_or_object_is_woken_by_nothing_else() {
             which is bound to it: sleeps
             forty changes of another: sleeps
             forty changes of its own: woken MODIFIED here, and 39 times more
-            all go: woken DELETED here
+            all go: woken MODIFIED here DELETED here
         "#]],
     )
     .await;

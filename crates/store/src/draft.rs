@@ -1,0 +1,125 @@
+//! An object's JSON and its resourceVersion. Only the commit gives an object its version: with several servers no writer knows the
+//! revision before the commit is ordered.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::Revision;
+
+/// An object without its resourceVersion. The version goes between the two parts, inside the quotes that they end and begin with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Draft {
+    pub head: Vec<u8>,
+    pub tail: Vec<u8>,
+}
+
+impl Draft {
+    /// Splits an object around its resourceVersion. `None` if it has none.
+    pub fn split(object: &[u8]) -> Option<Self> {
+        let version = version_span(object)?;
+        Some(Self { head: object[..version.start].to_vec(), tail: object[version.end..].to_vec() })
+    }
+
+    /// The object as the commit at this revision stores it.
+    pub fn at(&self, revision: Revision) -> Bytes {
+        splice(&self.head, revision, &self.tail)
+    }
+}
+
+/// The same object with another resourceVersion: a watch event of an object that was deleted, or that no longer matches the selector,
+/// carries the last matching state and the revision of the change. An object without a resourceVersion is returned as it is.
+pub fn with_version(object: &Bytes, revision: Revision) -> Bytes {
+    match version_span(object) {
+        Some(version) => splice(&object[..version.start], revision, &object[version.end..]),
+        None => object.clone(),
+    }
+}
+
+/// The result stays in memory, so it is allocated at its exact length.
+fn splice(head: &[u8], revision: Revision, tail: &[u8]) -> Bytes {
+    [head, revision.to_string().as_bytes(), tail].concat().into()
+}
+
+/// The bytes of `metadata.resourceVersion` without the quotes. A scan, because the rest of the object is not needed.
+fn version_span(object: &[u8]) -> Option<Range<usize>> {
+    let metadata = member(object, 0, b"metadata")?;
+    let version = member(object, metadata, b"resourceVersion")?;
+    if object.get(version) != Some(&b'"') {
+        return None;
+    }
+    Some(version + 1..string_end(object, version)?)
+}
+
+/// Where the value of a member begins. `start` is the opening brace of the object; the JSON has no whitespace between its tokens.
+fn member(json: &[u8], start: usize, name: &[u8]) -> Option<usize> {
+    let (mut at, mut depth) = (start, 0_usize);
+    loop {
+        match json.get(at)? {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' if depth <= 1 => return None,
+            b'}' | b']' => depth -= 1,
+            b'"' => {
+                let end = string_end(json, at)?;
+                if depth == 1 && json.get(end + 1) == Some(&b':') && json[at + 1..end] == *name {
+                    return Some(end + 2);
+                }
+                at = end;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
+/// The closing quote of the string whose opening quote is at `start`.
+fn string_end(json: &[u8], start: usize) -> Option<usize> {
+    let mut at = start + 1;
+    loop {
+        match json.get(at)? {
+            b'"' => return Some(at),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(object: &str, expected: &str) {
+        let object = Bytes::from(object.to_owned());
+        assert_eq!(with_version(&object, 17), expected);
+        let draft = Draft::split(&object).map(|it| it.at(17));
+        assert_eq!(draft.unwrap_or(object), expected);
+    }
+
+    #[test]
+    fn only_the_version_of_the_object_itself_is_replaced() {
+        check(
+            r#"{"kind":"A","metadata":{"resourceVersion":"3","name":"a"}}"#,
+            r#"{"kind":"A","metadata":{"resourceVersion":"17","name":"a"}}"#,
+        );
+        // Arbitrary JSON in a ControllerRevision, in strings and in metadata itself.
+        check(
+            r#"{"data":{"metadata":{"resourceVersion":"3"}},"l":[{"metadata":{"resourceVersion":"3"}}],"metadata":{"annotations":{"resourceVersion":"3","x":"\"metadata\":{\"resourceVersion\":\"3\"\\"},"f":{"metadata":{"resourceVersion":"3"}},"resourceVersion":"3"}}"#,
+            r#"{"data":{"metadata":{"resourceVersion":"3"}},"l":[{"metadata":{"resourceVersion":"3"}}],"metadata":{"annotations":{"resourceVersion":"3","x":"\"metadata\":{\"resourceVersion\":\"3\"\\"},"f":{"metadata":{"resourceVersion":"3"}},"resourceVersion":"17"}}"#,
+        );
+        for without in
+            [r#"{"metadata":{"name":"resourceVersion"},"resourceVersion":"3"}"#, "{}", "", "x@3", "{\"a\\"]
+        {
+            check(without, without);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_cause_a_panic(bytes in "[{}\\[\\]\":,\\\\a]{0,40}", name in "a{0,2}") {
+            let _ = member(bytes.as_bytes(), 0, name.as_bytes());
+            let _ = with_version(&Bytes::from(bytes), 1);
+        }
+    }
+}

@@ -1,0 +1,542 @@
+//! The backend of a single server: a queue, one writer thread and a [`Log`].
+//!
+//! A batch is everything in the queue. Each commit is checked against the state and the commits before it in the batch, and gets the
+//! next revision. The log makes the batch durable; then it is published, watches are woken, and the writers get their results.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::db::{Backend, Commit, CommitError, OnCommitted, OnFailure, OnFresh, Options, Published, Write};
+use crate::usage::{namespace_of, weight};
+use crate::{
+    Change, Class, Compaction, Conflict, Event, Expect, Limits, Log, LogError, Record, Revision, Row, Store,
+    Window,
+};
+
+/// Most commits that share one sync: as many clients may wait for one answer of the disk.
+const BATCH_MAX: usize = 512;
+
+/// History commits that are removed from the log in one transaction on a full disk, where a larger transaction might find no room.
+const COMPACT_MAX: usize = 256;
+
+/// On a full disk, a [`Class::System`] record may still grow by this much in one commit: a longer number, another condition.
+const SMALL_GROWTH: isize = 1024;
+
+pub(crate) struct Local(Arc<Shared>);
+
+struct Shared {
+    published: Arc<Published>,
+    queue: Mutex<Queue>,
+    queue_max: usize,
+    /// Wakes the writer.
+    queued: Condvar,
+    /// Wakes callers of [`Backend::close`].
+    ended: Condvar,
+    /// Commits that left the history in memory and are still in the log, in order.
+    trimmed: Mutex<VecDeque<Trimmed>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<(Commit, OnCommitted)>,
+    end: Option<End>,
+    has_ended: bool,
+}
+
+enum End {
+    Closed,
+    Failed(LogError),
+}
+
+/// A commit that left the history, and the rows that the log kept for it.
+#[derive(Clone, Copy)]
+struct Trimmed {
+    revision: Revision,
+    before: Option<Revision>,
+    is_delete: bool,
+}
+
+impl Local {
+    pub(crate) fn open(
+        mut log: impl Log + 'static,
+        options: Options,
+    ) -> Result<(Arc<Published>, Self), LogError> {
+        let Options { window, limits, queue_max, on_commit, on_failure } = options;
+        let mut trimmed = VecDeque::new();
+        let store = load(&mut log, window, &mut trimmed)?;
+        let log_floor = log.floor()?;
+        let published = Published::new(store, on_commit);
+        let shared = Arc::new(Shared {
+            published: published.clone(),
+            queue: Mutex::default(),
+            queue_max,
+            queued: Condvar::new(),
+            ended: Condvar::new(),
+            trimmed: Mutex::new(trimmed),
+        });
+        let writer = Writer { log: Box::new(log), log_floor, shared: shared.clone(), limits };
+        thread::Builder::new()
+            .name("store".into())
+            .spawn(move || writer.run(on_failure))
+            .map_err(|error| LogError::Writer { why: error.to_string() })?;
+        Ok((published, Self(shared)))
+    }
+}
+
+impl Backend for Local {
+    fn commit(&self, commit: Commit, done: OnCommitted) {
+        let shared = &self.0;
+        let mut queue = shared.queue();
+        let refused = match &queue.end {
+            Some(end) => Some(end.refusal()),
+            None if shared.queue_max <= queue.waiting.len() => Some(CommitError::QueueFull),
+            None => None,
+        };
+        if let Some(refused) = refused {
+            drop(queue);
+            return done(Err(refused));
+        }
+        queue.waiting.push_back((commit, done));
+        drop(queue);
+        shared.queued.notify_one();
+    }
+
+    /// At once: a commit is published before it is acknowledged, and no other server writes.
+    fn fresh(&self, done: OnFresh) {
+        done(Ok(()));
+    }
+
+    fn compact(&self, floor: Revision) {
+        self.0.published.compact(floor, |events| self.0.note_trimmed(events));
+    }
+
+    fn close(&self) {
+        let mut queue = self.0.close();
+        while !queue.has_ended {
+            queue = self.0.ended.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        drop(self.0.close());
+    }
+}
+
+impl End {
+    fn refusal(&self) -> CommitError {
+        let why = match self {
+            Self::Closed => "it was closed".to_owned(),
+            Self::Failed(error) => error.to_string(),
+        };
+        CommitError::Failed { why }
+    }
+}
+
+// Poisoned locks are used as they are: no panic can leave the queue or the trimmed commits half changed.
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn trimmed(&self) -> MutexGuard<'_, VecDeque<Trimmed>> {
+        self.trimmed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_trimmed(&self, events: &[Arc<Event>]) {
+        self.trimmed().extend(events.iter().map(|it| Trimmed::of(it)));
+    }
+
+    fn close(&self) -> MutexGuard<'_, Queue> {
+        let mut queue = self.queue();
+        queue.end.get_or_insert(End::Closed);
+        self.queued.notify_one();
+        queue
+    }
+}
+
+impl Trimmed {
+    fn of(event: &Event) -> Self {
+        Self {
+            revision: event.revision,
+            before: event.before().map(|it| it.modified),
+            is_delete: matches!(event.change, Change::Delete { .. }),
+        }
+    }
+}
+
+impl Compaction {
+    fn of(commits: impl IntoIterator<Item = Trimmed>) -> Option<Self> {
+        let mut compaction = None;
+        for it in commits {
+            let compaction = compaction.get_or_insert_with(|| Self { floor: it.revision, rows: Vec::new() });
+            compaction.floor = it.revision;
+            compaction.rows.extend(it.before);
+            compaction.rows.extend(it.is_delete.then_some(it.revision));
+        }
+        compaction
+    }
+}
+
+struct Writer {
+    log: Box<dyn Log>,
+    /// The log's history begins after this revision. After a full disk that is later than the history in memory begins.
+    log_floor: Revision,
+    shared: Arc<Shared>,
+    limits: Limits,
+}
+
+impl Writer {
+    fn run(self, on_failure: OnFailure) {
+        // Declared before the writer, so dropped after it: whoever waits for the end finds the log closed, even after a panic.
+        let _ended = Ended(self.shared.clone());
+        let mut writer = self;
+        let failed = loop {
+            let Some(batch) = writer.next_batch() else { break None };
+            if let Err(error) = writer.write(batch) {
+                break Some(error);
+            }
+        };
+        if let Some(error) = failed {
+            let mut queue = writer.shared.queue();
+            queue.end = Some(End::Failed(error.clone()));
+            let waiting = std::mem::take(&mut queue.waiting);
+            drop(queue);
+            for (_, done) in waiting {
+                done(Err(End::Failed(error.clone()).refusal()));
+            }
+            on_failure(&error);
+        }
+    }
+
+    fn next_batch(&mut self) -> Option<Vec<(Commit, OnCommitted)>> {
+        let mut queue = self.shared.queue();
+        loop {
+            let many = queue.waiting.len().min(BATCH_MAX);
+            if 0 < many {
+                return Some(queue.waiting.drain(..many).collect());
+            }
+            if queue.end.is_some() {
+                return None;
+            }
+            queue = self.shared.queued.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// An error ends the writer.
+    fn write(&mut self, batch: Vec<(Commit, OnCommitted)>) -> Result<(), LogError> {
+        let (mut commits, dones): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+        let has_reserve = self.has_reserve()?;
+        let mut outcomes = self.prepare(&mut commits, |_| true, has_reserve);
+        let mut written = self.append_all(&outcomes);
+        // Rule: on a full disk deletes still work: they free the space of what they delete, and only they may use the reserve.
+        let may_retry = |error: &Result<(), LogError>| matches!(error, Err(LogError::DiskFull));
+        if may_retry(&written) && self.free_history()? {
+            restore_all(&mut commits, &outcomes);
+            outcomes = self.prepare(&mut commits, |_| true, has_reserve);
+            written = self.append_all(&outcomes);
+        }
+        if may_retry(&written) && commits.iter().any(Commit::is_removal) {
+            restore_all(&mut commits, &outcomes);
+            outcomes = self.prepare(&mut commits, Commit::is_removal, false);
+            written = self.append_compacted(&outcomes);
+            if may_retry(&written) && 1 < commits.len() {
+                // A smaller transaction may find room.
+                restore_all(&mut commits, &outcomes);
+                let mut first: Vec<_> = commits.into_iter().zip(dones).collect();
+                let second = first.split_off(first.len() / 2);
+                self.write(first)?;
+                return self.write(second);
+            }
+            while may_retry(&written) && self.log.release_reserve() {
+                written = self.append_compacted(&outcomes);
+            }
+        }
+        let outcomes = dones.into_iter().zip(outcomes);
+        if let Err(error) = written {
+            let refusal = match &error {
+                LogError::DiskFull => CommitError::DiskFull,
+                LogError::Busy { .. } => CommitError::Busy { why: error.to_string() },
+                _ => End::Failed(error.clone()).refusal(),
+            };
+            // Also for commits with a conflict: the commit that they conflict with may be one that was not written.
+            outcomes.for_each(|(done, _)| done(Err(refusal.clone())));
+            return if error.is_transient() { Ok(()) } else { Err(error) };
+        }
+        let (dones, outcomes): (Vec<_>, Vec<_>) = outcomes.unzip();
+        let events = events_of(&outcomes);
+        if !events.is_empty() {
+            self.shared.published.publish(&events, |trimmed| self.shared.note_trimmed(trimmed));
+        }
+        for (done, outcome) in dones.into_iter().zip(outcomes) {
+            done(outcome);
+        }
+        match self.log.maintain() {
+            Err(error) if !error.is_transient() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The outcome of each commit if those that `may` pass are written; the others get [`CommitError::DiskFull`].
+    fn prepare(
+        &self,
+        commits: &mut [Commit],
+        may: impl Fn(&Commit) -> bool,
+        has_reserve: bool,
+    ) -> Vec<Result<Arc<Event>, CommitError>> {
+        let store = self.shared.published.read();
+        let mut pending = Pending {
+            store: &store,
+            limits: self.limits,
+            has_reserve,
+            bytes: store.usage().bytes(),
+            namespaces: HashMap::new(),
+            changed: HashMap::new(),
+            revision: store.revision(),
+        };
+        commits
+            .iter_mut()
+            .map(|it| if may(it) { pending.add(it) } else { Err(CommitError::DiskFull) })
+            .collect()
+    }
+
+    fn append_all(&mut self, outcomes: &[Result<Arc<Event>, CommitError>]) -> Result<(), LogError> {
+        let events = events_of(outcomes);
+        if events.is_empty() { Ok(()) } else { self.append(&events) }
+    }
+
+    fn append(&mut self, events: &[Arc<Event>]) -> Result<(), LogError> {
+        // Rows are removed a little faster than the history grows, so that the log is never far behind, and never so many at once that
+        // a commit has to wait for it.
+        let many = 2 * events.len() + 16;
+        // The log may have dropped them before the history did.
+        self.raise_log_floor(self.log_floor);
+        let compaction = Compaction::of(self.shared.trimmed().iter().take(many).copied());
+        self.log.append(events, compaction.as_ref())?;
+        if let Some(compaction) = compaction {
+            self.raise_log_floor(compaction.floor);
+        }
+        Ok(())
+    }
+
+    /// Rule: on a full disk the log holds the state and no history, so that a delete frees pages and writes no value. Memory keeps the
+    /// history and watches continue; after a restart a watch from an earlier revision gets 410 Expired.
+    fn append_compacted(&mut self, outcomes: &[Result<Arc<Event>, CommitError>]) -> Result<(), LogError> {
+        let events = events_of(outcomes);
+        let Some(compaction) = Compaction::of(events.iter().map(|it| Trimmed::of(it))) else { return Ok(()) };
+        self.compact_log()?;
+        self.log.append(&events, Some(&compaction))?;
+        self.raise_log_floor(compaction.floor);
+        Ok(())
+    }
+
+    /// Whether there is room for more than deletes. On a full disk the room of the log's history is used first.
+    fn has_reserve(&mut self) -> Result<bool, LogError> {
+        Ok(self.log.has_reserve() || self.free_history()? && self.log.has_reserve())
+    }
+
+    /// Removes the log's history; `false` if that freed nothing.
+    fn free_history(&mut self) -> Result<bool, LogError> {
+        match self.compact_log() {
+            Err(error) if error.is_transient() => Ok(false),
+            done => done,
+        }
+    }
+
+    /// Removes the rows that the log keeps for its history; `false` if there were none.
+    fn compact_log(&mut self) -> Result<bool, LogError> {
+        let mut has_removed = false;
+        while let Some(compaction) = self.oldest_in_log() {
+            self.log.append(&[], Some(&compaction))?;
+            self.raise_log_floor(compaction.floor);
+            has_removed |= !compaction.rows.is_empty();
+        }
+        Ok(has_removed)
+    }
+
+    /// The oldest commits in the log's history: first those that left the history in memory, then those that are still in it.
+    fn oldest_in_log(&self) -> Option<Compaction> {
+        let store = self.shared.published.read();
+        let trimmed = self.shared.trimmed();
+        let history = store.since("", store.floor()).into_iter().flatten().map(|it| Trimmed::of(it));
+        let commits = trimmed.iter().copied().chain(history);
+        Compaction::of(commits.skip_while(|it| it.revision <= self.log_floor).take(COMPACT_MAX))
+    }
+
+    fn raise_log_floor(&mut self, floor: Revision) {
+        assert!(self.log_floor <= floor, "the floor of the log never falls");
+        self.log_floor = floor;
+        let mut trimmed = self.shared.trimmed();
+        while trimmed.front().is_some_and(|it| it.revision <= floor) {
+            trimmed.pop_front();
+        }
+    }
+}
+
+impl LogError {
+    /// Nothing was written, nothing is lost, and the next write may succeed.
+    fn is_transient(&self) -> bool {
+        matches!(self, Self::DiskFull | Self::Busy { .. })
+    }
+}
+
+struct Ended(Arc<Shared>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let mut queue = self.0.queue();
+        if thread::panicking() {
+            queue.end = Some(End::Failed(LogError::Writer { why: "it panicked".into() }));
+        }
+        queue.waiting.clear();
+        queue.has_ended = true;
+        self.0.ended.notify_all();
+    }
+}
+
+fn events_of(outcomes: &[Result<Arc<Event>, CommitError>]) -> Vec<Arc<Event>> {
+    outcomes.iter().flatten().cloned().collect()
+}
+
+fn restore_all(commits: &mut [Commit], outcomes: &[Result<Arc<Event>, CommitError>]) {
+    for (commit, outcome) in commits.iter_mut().zip(outcomes) {
+        commit.restore(outcome);
+    }
+}
+
+impl Commit {
+    fn is_removal(&self) -> bool {
+        self.class == Class::Removal || matches!(self.write, Write::Delete)
+    }
+
+    /// Undoes what [`Pending::add`] took out of the commit.
+    fn restore(&mut self, outcome: &Result<Arc<Event>, CommitError>) {
+        if let (Write::Put { index, .. }, Ok(event)) = (&mut self.write, outcome)
+            && let Change::Put { now, .. } = &event.change
+        {
+            *index = now.index.clone();
+        }
+    }
+}
+
+/// The state after the commits of the batch so far.
+struct Pending<'a> {
+    store: &'a Store,
+    limits: Limits,
+    has_reserve: bool,
+    /// Bytes of the store, and of each namespace that changes.
+    bytes: usize,
+    namespaces: HashMap<Box<str>, usize>,
+    changed: HashMap<Arc<str>, Option<Arc<Record>>>,
+    revision: Revision,
+}
+
+impl Pending<'_> {
+    fn add(&mut self, commit: &mut Commit) -> Result<Arc<Event>, CommitError> {
+        if let Some((key, revision)) = &commit.within {
+            Expect::At(*revision).check(self.get(key).as_ref())?;
+        }
+        let before = self.get(&commit.key);
+        commit.expect.check(before.as_ref())?;
+        let revision = self.revision + 1;
+        let event = match &mut commit.write {
+            Write::Put { index, expires_s, draft } => {
+                let value = draft.at(revision);
+                let growth = growth(&commit.key, value.len(), before.as_deref());
+                self.check_room(&commit.key, commit.class, growth)?;
+                Event::put(revision, &commit.key, before, value, std::mem::take(index), *expires_s)
+            }
+            Write::Delete => Event::delete(revision, before.ok_or(Conflict::Missing)?),
+        };
+        self.revision = revision;
+        let now = match &event.change {
+            Change::Put { now, .. } => Some(now.clone()),
+            Change::Delete { .. } => None,
+        };
+        self.count(&event.key, now.as_deref(), event.before());
+        self.changed.insert(event.key.clone(), now);
+        Ok(event)
+    }
+
+    fn check_room(&self, key: &str, class: Class, growth: isize) -> Result<(), CommitError> {
+        let is_small = class == Class::System && growth <= SMALL_GROWTH;
+        if 0 < growth && !self.has_reserve && !is_small && class != Class::Removal {
+            return Err(CommitError::DiskFull);
+        }
+        if self.limits == Limits::NONE {
+            return Ok(());
+        }
+        let namespace = namespace_of(key).map(|it| (it, self.of_namespace(it)));
+        Ok(self.limits.check(class, growth, self.bytes, namespace)?)
+    }
+
+    fn count(&mut self, key: &str, now: Option<&Record>, before: Option<&Arc<Record>>) {
+        if self.limits == Limits::NONE {
+            return;
+        }
+        let (more, less) = (now.map_or(0, weight), before.map_or(0, |it| weight(it)));
+        self.bytes = self.bytes + more - less;
+        if let Some(namespace) = namespace_of(key) {
+            let bytes = self.of_namespace(namespace) + more - less;
+            self.namespaces.insert(namespace.into(), bytes);
+        }
+    }
+
+    fn of_namespace(&self, namespace: &str) -> usize {
+        let pending = self.namespaces.get(namespace).copied();
+        pending.unwrap_or_else(|| self.store.usage().of_namespace(namespace))
+    }
+
+    fn get(&self, key: &str) -> Option<Arc<Record>> {
+        match self.changed.get(key) {
+            Some(pending) => pending.clone(),
+            None => self.store.get(key).cloned(),
+        }
+    }
+}
+
+/// By how many bytes the record grows.
+fn growth(key: &str, value_bytes: usize, before: Option<&Record>) -> isize {
+    let (now, before) = (key.len() + value_bytes, before.map_or(0, weight));
+    isize::try_from(now).unwrap_or(isize::MAX) - isize::try_from(before).unwrap_or(isize::MAX)
+}
+
+/// Reads the whole log without keeping a store: whether one could be opened on it, and its last revision.
+pub(crate) fn check(log: &mut dyn Log) -> Result<Revision, LogError> {
+    Ok(load(log, Window { events_max: 0, bytes_max: 0 }, &mut VecDeque::new())?.revision())
+}
+
+/// The store in the log, with no more history than the window. Rows that contradict each other are damage that the log itself did not
+/// detect. The writer numbers commits without gaps, so a gap after the floor is a lost row.
+fn load(log: &mut dyn Log, window: Window, trimmed: &mut VecDeque<Trimmed>) -> Result<Store, LogError> {
+    let floor = log.floor()?;
+    let mut store = Store::at(floor, window);
+    log.load(&mut |row| {
+        let before = store.get(&row.key).cloned();
+        let Row { revision, key, is_delete, created, expires_s, index, value } = row;
+        let damaged = |why: &str| Err(format!("{why}, at revision {revision}"));
+        if revision <= floor {
+            if is_delete || before.is_some() {
+                return damaged("a commit before the floor was not removed");
+            }
+            store.restore(Record { key, value, index, created, modified: revision, expires_s });
+            return Ok(());
+        }
+        if revision != store.revision() + 1 {
+            return damaged("the commit before this one is missing");
+        }
+        if created != before.as_ref().map_or(revision, |it| it.created) {
+            return damaged("an older commit to the same key is missing");
+        }
+        store.apply(match (is_delete, before) {
+            (false, before) => Event::put(revision, &key, before, value, index, expires_s),
+            (true, Some(before)) => Event::new(revision, key, Change::Delete { before, last: value }),
+            (true, None) => return damaged("the deleted key did not exist"),
+        });
+        store.trim(|event| trimmed.push_back(Trimmed::of(&event)));
+        Ok(())
+    })?;
+    Ok(store)
+}
