@@ -171,6 +171,9 @@ impl Api {
     {
         check_head(&request, visit.client.map(AsRef::as_ref))?;
         let Visit { deed, kind, now, .. } = visit;
+        if needs_fresh_state(route.as_ref(), &query, kind) {
+            self.registry.fresh().await?;
+        }
         let user = visit.user.insert(auth::authenticate(&self.registry, peer, request.headers(), *now)?);
         let is_stranger = user.is_anonymous();
         if let Some(connection) = visit.client.and_then(|it| it.connection.as_deref()) {
@@ -367,6 +370,17 @@ fn check_head<B>(request: &Request<B>, client: Option<&Client>) -> Result<(), Re
         return Err(Refusal::bad_request("missing required Host header"));
     }
     Ok(())
+}
+
+/// Rule: a request sees every write that any server acknowledged before it. Health checks, reads with `resourceVersion=0` and watches
+/// from a resourceVersion do not wait for that.
+fn needs_fresh_state(route: Option<&Route>, query: &Query, kind: &metrics::Kind) -> bool {
+    let version = query.get("resourceVersion");
+    match route {
+        Some(Route::Health(_)) => false,
+        _ if kind.is_watch() => version.is_empty(),
+        _ => !(kind.is_read() && version == "0"),
+    }
 }
 
 fn is_of_agent(route: Option<&Route>) -> bool {

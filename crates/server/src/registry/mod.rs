@@ -20,7 +20,7 @@ use muster_store::{
     Compacted, Db, Event, Limits, LogError, OnFailure, Options, Record, Revision, Store, Window,
 };
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use crate::admission;
 use crate::auth::Access;
@@ -97,6 +97,18 @@ impl Registry {
     /// Returns when every queued write is stored and nothing writes to the store any more.
     pub(crate) fn close(&self) {
         self.db.close();
+    }
+
+    /// Returns when reads include every write that any server acknowledged before this call. Requests wait here once, at their entry;
+    /// reads behind it do not.
+    pub(crate) async fn fresh(&self) -> Result<(), Refusal> {
+        let (done, outcome) = oneshot::channel();
+        self.db.fresh(move |it| drop(done.send(it)));
+        match outcome.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(Refusal::unavailable(error.to_string())),
+            Err(_) => Err(Refusal::unavailable("the store has stopped")),
+        }
     }
 
     pub(crate) fn get(&self, target: &Target) -> Result<Bytes, Refusal> {

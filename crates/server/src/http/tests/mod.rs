@@ -2,6 +2,7 @@
 
 mod agents;
 mod applies;
+mod backend;
 mod deletes;
 pub(super) mod fairness;
 mod kept;

@@ -1,0 +1,184 @@
+//! The server on a storage backend of several servers: revisions have gaps, and the state of this server may be behind.
+
+use std::pin::pin;
+use std::sync::Mutex;
+use std::task::Poll;
+
+use muster_store::{
+    Backend, Commit, CommitError, Conflict, Db, Event, NotFresh, OnCommitted, OnFresh, Published, Revision,
+    Store, Window, Write,
+};
+
+use super::*;
+
+/// Another server commits between any two commits of this one.
+const GAP: Revision = 128;
+
+#[derive(Clone)]
+struct Remote {
+    published: Arc<Published>,
+    /// Requests that wait for a fresh state, while the state is behind.
+    waiting: Arc<Mutex<Option<Vec<OnFresh>>>>,
+}
+
+impl Remote {
+    fn fall_behind(&self) {
+        *self.waiting.lock().unwrap() = Some(Vec::new());
+    }
+
+    /// Ends all waits, and returns how many there were.
+    fn catch_up(&self, outcome: &Result<(), NotFresh>) -> usize {
+        let waiting = self.waiting.lock().unwrap().take().unwrap_or_default();
+        let count = waiting.len();
+        waiting.into_iter().for_each(|it| it(outcome.clone()));
+        count
+    }
+
+    fn event(&self, commit: Commit) -> Result<Arc<Event>, CommitError> {
+        let store = self.published.read();
+        let before = store.get(&commit.key).cloned();
+        use muster_store::Expect;
+        match (commit.expect, &before) {
+            (Expect::Absent, Some(it)) => return Err(Conflict::Exists { at: it.modified }.into()),
+            (Expect::At(_), None) => return Err(Conflict::Missing.into()),
+            (Expect::At(at), Some(it)) if at != it.modified => {
+                return Err(Conflict::Modified { at: it.modified }.into());
+            }
+            _ => {}
+        }
+        let revision = store.revision() + GAP;
+        Ok(match commit.write {
+            Write::Put { index, expires_s, draft } => {
+                Event::put(revision, &commit.key, before, draft.at(revision), index, expires_s)
+            }
+            Write::Delete => Event::delete(revision, before.ok_or(Conflict::Missing)?),
+        })
+    }
+}
+
+impl Backend for Remote {
+    fn commit(&self, commit: Commit, done: OnCommitted) {
+        let event = self.event(commit);
+        if let Ok(event) = &event {
+            self.published.publish(std::slice::from_ref(event), |_| ());
+        }
+        done(event);
+    }
+
+    fn fresh(&self, done: OnFresh) {
+        match &mut *self.waiting.lock().unwrap() {
+            Some(waiting) => waiting.push(done),
+            None => done(Ok(())),
+        }
+    }
+
+    fn compact(&self, floor: Revision) {
+        self.published.compact(floor, |_| ());
+    }
+
+    fn close(&self) {}
+}
+
+async fn server(events_max: usize) -> (Server, Remote) {
+    let window = Window { events_max, bytes_max: usize::MAX };
+    let mut remote = None;
+    let open = |options: muster_store::Options| {
+        let published = Published::new(Store::at(Store::FIRST, options.window), options.on_commit);
+        let backend = Remote { published: published.clone(), waiting: Arc::default() };
+        remote = Some(backend.clone());
+        Ok(Db::new(published, backend))
+    };
+    let registry = Registry::open(open, window, muster_store::Limits::NONE, Box::new(|_| ())).unwrap();
+    (Server::on(registry).await, remote.unwrap())
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_pages_and_watches_work_across_gaps_of_revisions() {
+    let (server, _) = server(5).await;
+    let (_, empty) = server.get(MAPS).await;
+    let begun = str_at(&empty, "metadata.resourceVersion").to_owned();
+    for name in ["a", "b", "c"] {
+        server.json("POST", MAPS, map(name, "x")).await;
+    }
+    let (_, page) = server.get(&format!("{MAPS}?limit=2")).await;
+    let next = str_at(&page, "metadata.continue").to_owned();
+    server.merge(&format!("{MAPS}/a"), map("a", "y")).await;
+    server.json("DELETE", &format!("{MAPS}/c"), json!({})).await;
+
+    // The second page is of the revision of the first.
+    let (_, rest) = server.get(&format!("{MAPS}?limit=2&continue={next}")).await;
+    let names = |it: &Value| {
+        object::list(it, "items").iter().map(|it| str_at(it, "metadata.name").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!((names(&page), names(&rest)), (vec!["a".into(), "b".into()], vec!["c".into()]));
+    let watch = |after: &str| format!("{MAPS}?watch=true&resourceVersion={after}&timeoutSeconds=1");
+    expect![[r#"
+        ADDED ConfigMap a 641
+        ADDED ConfigMap b 769
+        ADDED ConfigMap c 897
+        MODIFIED ConfigMap a 1025
+        DELETED ConfigMap c 1153
+    "#]]
+    .assert_eq(&server.watch(&watch(&begun)).await);
+    // A version between two commits, as another server may have given to a commit of another kind.
+    assert_eq!(server.watch(&watch("1000")).await, "MODIFIED ConfigMap a 1025\nDELETED ConfigMap c 1153\n");
+    let selected = format!("{}&labelSelector=app%3Dx", watch("897"));
+    assert_eq!(server.watch(&selected).await, "DELETED ConfigMap a 1025\nDELETED ConfigMap c 1153\n");
+    assert_eq!(server.json("POST", MAPS, map("a", "x")).await.0, 409);
+    server.json("POST", MAPS, map("d", "x")).await;
+    assert_eq!(server.watch(&watch(&begun)).await, "ERROR Status  \n", "the first commit left the history");
+}
+
+#[tokio::test]
+async fn requests_wait_for_a_fresh_state() {
+    let (server, remote) = server(100).await;
+    server.json("POST", MAPS, map("a", "x")).await;
+    let a = format!("{MAPS}/a");
+    let any_version = format!("{a}?resourceVersion=0");
+    let watch = format!("{MAPS}?watch=true&timeoutSeconds=0");
+    let watch_after = format!("{watch}&resourceVersion=5");
+    let mut seen = String::new();
+    for (method, path, body) in [
+        ("GET", &*a, Value::Null),
+        ("GET", MAPS, Value::Null),
+        ("GET", "/api", Value::Null),
+        ("GET", &*watch, Value::Null),
+        ("POST", MAPS, map("b", "x")),
+        ("PATCH", &*any_version, map("a", "y")),
+        ("DELETE", &*a, Value::Null),
+        ("GET", &*any_version, Value::Null),
+        ("GET", &*watch_after, Value::Null),
+        ("GET", "/livez", Value::Null),
+    ] {
+        remote.fall_behind();
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let media_type = if method == "PATCH" { "application/merge-patch+json" } else { JSON };
+        let mut request = pin!(server.answer(method, path, media_type, &body));
+        let response = futures::poll!(&mut request);
+        let waits = remote.catch_up(&Ok(()));
+        let response = match response {
+            Poll::Ready(response) => response,
+            Poll::Pending => request.await,
+        };
+        writeln!(seen, "{method} {path}: {waits} {}", response.status().as_u16()).unwrap();
+    }
+    expect![[r#"
+        GET /api/v1/namespaces/default/configmaps/a: 1 200
+        GET /api/v1/namespaces/default/configmaps: 1 200
+        GET /api: 1 200
+        GET /api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=0: 1 200
+        POST /api/v1/namespaces/default/configmaps: 1 201
+        PATCH /api/v1/namespaces/default/configmaps/a?resourceVersion=0: 1 200
+        DELETE /api/v1/namespaces/default/configmaps/a: 1 200
+        GET /api/v1/namespaces/default/configmaps/a?resourceVersion=0: 0 404
+        GET /api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=0&resourceVersion=5: 0 200
+        GET /livez: 0 200
+    "#]]
+    .assert_eq(&seen);
+
+    remote.fall_behind();
+    let mut request = pin!(server.get(MAPS));
+    assert!(futures::poll!(&mut request).is_pending());
+    remote.catch_up(&Err(NotFresh { why: "no quorum".into() }));
+    check(request.await, &expect!["503 the store cannot confirm that its state is current: no quorum"]);
+}
