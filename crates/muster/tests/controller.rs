@@ -248,7 +248,7 @@ fn what_makes_no_sense_is_refused() {
     fs::remove_dir_all(&dir).unwrap();
     expect![[r#"
         [1] muster: the lease duration 10s must be a second longer than the renew deadline 10s: a write must end in between
-        [1] muster: "a b" is no name of a Lease or a namespace
+        [1] muster: "a b" is not a valid name of a Lease or namespace
         [1] muster: "=!" is no log level: invalid filter directive
         [2] error: invalid value '8080' for '--metrics-addr <ADDR:PORT>': an address and a port, such as 0.0.0.0:8080, or `off`
 
