@@ -12,6 +12,7 @@ pub mod membership;
 pub mod metrics;
 pub mod net;
 pub mod node;
+mod pod;
 pub mod record;
 pub mod references;
 pub mod runtime;

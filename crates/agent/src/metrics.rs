@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use muster_engine::kubelet::pod::{Deed, Outcome};
+use muster_engine::kubelet::pod::{Action, Outcome};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -178,10 +178,10 @@ impl Metrics {
         self
     }
 
-    pub(crate) fn done(&self, deed: &Deed, outcome: &Outcome) {
+    pub(crate) fn done(&self, action: &Action, outcome: &Outcome) {
         let result = if matches!(outcome, Outcome::Failed { .. }) { "error" } else { "success" };
-        self.actions.get_or_create(&Done { action: kind(deed), result }).inc();
-        if let Deed::Probe { probe, .. } = deed {
+        self.actions.get_or_create(&Done { action: kind(action), result }).inc();
+        if let Action::Probe { probe, .. } = action {
             let result = match outcome {
                 Outcome::Probed { passed: true, .. } => "successful",
                 Outcome::Probed { passed: false, .. } => "failed",
@@ -228,22 +228,22 @@ impl Metrics {
     }
 }
 
-fn kind(deed: &Deed) -> &'static str {
-    match deed {
-        Deed::Prepare => "prepare",
-        Deed::RunSandbox { .. } => "run_sandbox",
-        Deed::FindImage { .. } => "find_image",
-        Deed::Pull { .. } => "pull",
-        Deed::Start { .. } => "start",
-        Deed::PostStart { .. } => "post_start",
-        Deed::Probe { .. } => "probe",
-        Deed::Stop { .. } => "stop",
-        Deed::RemoveContainer { .. } => "remove_container",
-        Deed::StopSandbox { .. } => "stop_sandbox",
-        Deed::RemoveSandbox { .. } => "remove_sandbox",
-        Deed::CleanUp { .. } => "clean_up",
-        Deed::Report(_) => "report",
-        Deed::Delete => "delete",
+fn kind(action: &Action) -> &'static str {
+    match action {
+        Action::Prepare => "prepare",
+        Action::RunSandbox { .. } => "run_sandbox",
+        Action::FindImage { .. } => "find_image",
+        Action::Pull { .. } => "pull",
+        Action::Start { .. } => "start",
+        Action::PostStart { .. } => "post_start",
+        Action::Probe { .. } => "probe",
+        Action::Stop { .. } => "stop",
+        Action::RemoveContainer { .. } => "remove_container",
+        Action::StopSandbox { .. } => "stop_sandbox",
+        Action::RemoveSandbox { .. } => "remove_sandbox",
+        Action::CleanUp { .. } => "clean_up",
+        Action::Report(_) => "report",
+        Action::Delete => "delete",
     }
 }
 
@@ -293,9 +293,14 @@ mod tests {
     fn what_was_counted_is_told() {
         let metrics = Metrics::default();
         let failed = Outcome::Failed { reason: "FailedMount".into(), message: "no such thing".into() };
-        metrics.done(&Deed::Prepare, &failed);
-        metrics.done(&Deed::Prepare, &Outcome::Done);
-        let probe = Deed::Probe { container: "main".into(), id: "c1".into(), probe: ProbeKind::Liveness };
+        metrics.done(&Action::Prepare, &failed);
+        metrics.done(&Action::Prepare, &Outcome::Done);
+        let probe = Action::Probe {
+            container: "main".into(),
+            position: 0,
+            id: "c1".into(),
+            probe: ProbeKind::Liveness,
+        };
         metrics.done(&probe, &Outcome::Probed { passed: false, message: "".into() });
         metrics.evicted("memory.available");
         metrics.started(Duration::from_millis(800), Duration::from_millis(30));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use muster_engine::daemonset::facts::Text;
-use muster_engine::kubelet::pod::{Deed, Outcome, ProbeKind, Seen, State};
+use muster_engine::kubelet::pod::{Action, Outcome, ProbeKind, RuntimeState, State};
 use muster_engine::time::Time;
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ pub struct Judge {
     /// Startup probes that have passed, by container ID: that outlives an agent.
     passed: BTreeSet<Text>,
     /// All else is of one agent.
-    under_way: Vec<Deed>,
+    under_way: Vec<Action>,
     restarts: BTreeMap<Text, Restarts>,
     hooks: BTreeSet<Text>,
     end_by: Option<Time>,
@@ -45,35 +45,41 @@ impl Judge {
     }
 
     /// The agent wants this done.
-    pub fn given(&mut self, deed: &Deed, spec: &Value, seen: &Seen, now: Time) -> Result<(), String> {
-        if self.under_way.contains(deed) {
-            return Err(format!("{deed}: again, while it is under way"));
+    pub fn given(
+        &mut self,
+        action: &Action,
+        spec: &Value,
+        seen: &RuntimeState,
+        now: Time,
+    ) -> Result<(), String> {
+        if self.under_way.contains(action) {
+            return Err(format!("{action}: again, while it is under way"));
         }
-        self.under_way.push(deed.clone());
-        match deed {
-            Deed::Start { container, .. } => self.comes_again(container, seen, now),
-            Deed::Probe { container, id, probe } => self.may_be_probed(container, id, *probe, spec),
-            Deed::Stop { id, grace, pre_stop, .. } => self.may_be_stopped(id, *grace, *pre_stop, now),
-            Deed::Report(patch) => self.may_be_said(&patch["status"]),
+        self.under_way.push(action.clone());
+        match action {
+            Action::Start { container, .. } => self.comes_again(container, seen, now),
+            Action::Probe { container, id, probe, .. } => self.may_be_probed(container, id, *probe, spec),
+            Action::Stop { id, grace, pre_stop, .. } => self.may_be_stopped(id, *grace, *pre_stop, now),
+            Action::Report(patch) => self.may_be_said(&patch["status"]),
             _ => Ok(()),
         }
     }
 
-    pub fn answered(&mut self, deed: &Deed) {
-        self.under_way.retain(|it| it != deed);
+    pub fn answered(&mut self, action: &Action) {
+        self.under_way.retain(|it| it != action);
     }
 
-    /// What came of a deed, whoever hears of it.
-    pub fn done(&mut self, deed: &Deed, outcome: &Outcome) {
-        if let (Deed::Probe { id, probe: ProbeKind::Startup, .. }, Outcome::Probed { passed: true, .. }) =
-            (deed, outcome)
+    /// What came of a action, whoever hears of it.
+    pub fn done(&mut self, action: &Action, outcome: &Outcome) {
+        if let (Action::Probe { id, probe: ProbeKind::Startup, .. }, Outcome::Probed { passed: true, .. }) =
+            (action, outcome)
         {
             self.passed.insert(id.clone());
         }
     }
 
     /// What ended comes again at once, then after 10 s, 20 s and so on up to 5 min.
-    fn comes_again(&mut self, name: &Text, seen: &Seen, now: Time) -> Result<(), String> {
+    fn comes_again(&mut self, name: &Text, seen: &RuntimeState, now: Time) -> Result<(), String> {
         let all = seen.containers.iter().filter(|it| it.name == *name);
         let Some(last) = all.max_by_key(|it| it.attempt) else { return Ok(()) };
         let State::Exited { finished, .. } = last.state else { return Ok(()) };

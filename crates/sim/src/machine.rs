@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 
 use muster_engine::daemonset::facts::Text;
-use muster_engine::kubelet::pod::{Container, Deed, Outcome, Sandbox, Seen, State};
+use muster_engine::kubelet::pod::{Action, Container, Outcome, RuntimeState, Sandbox, State};
 use muster_engine::time::Time;
 
 /// What runs on a machine.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    pods: BTreeMap<Text, Seen>,
+    pods: BTreeMap<Text, RuntimeState>,
     ids: u64,
 }
 
 impl Machine {
-    pub fn seen(&self, uid: &str, mark: u64) -> Seen {
-        Seen { mark, ..self.pods.get(uid).cloned().unwrap_or_default() }
+    pub fn state(&self, uid: &str, mark: u64) -> RuntimeState {
+        RuntimeState { mark, ..self.pods.get(uid).cloned().unwrap_or_default() }
     }
 
     /// The pods that something is there of.
@@ -35,22 +35,22 @@ impl Machine {
         self.pods.get(uid).into_iter().flat_map(|it| &it.containers).filter(|it| is_running(&it.state))
     }
 
-    /// What a runtime does for a deed; `None` where it is none of its business.
-    pub fn carry_out(&mut self, uid: &Text, deed: &Deed, image: &Text, now: Time) -> Option<Outcome> {
-        let outcome = self.serve(uid, deed, image, now);
+    /// What a runtime does for a action; `None` where it is none of its business.
+    pub fn carry_out(&mut self, uid: &Text, action: &Action, image: &Text, now: Time) -> Option<Outcome> {
+        let outcome = self.serve(uid, action, image, now);
         self.pods.retain(|_, it| !it.sandboxes.is_empty() || !it.containers.is_empty());
         outcome
     }
 
-    fn serve(&mut self, uid: &Text, deed: &Deed, image: &Text, now: Time) -> Option<Outcome> {
+    fn serve(&mut self, uid: &Text, action: &Action, image: &Text, now: Time) -> Option<Outcome> {
         let refused = |message: &str| {
             Some(Outcome::Failed { reason: "CreateContainerError".into(), message: message.into() })
         };
         self.ids += 1;
         let id = self.ids;
         let pod = self.pods.entry(uid.clone()).or_default();
-        let done = match deed {
-            Deed::RunSandbox { attempt } => {
+        let done = match action {
+            Action::RunSandbox { attempt } => {
                 if pod.sandboxes.iter().any(|it| it.attempt == *attempt) {
                     return refused("the name is reserved");
                 }
@@ -63,7 +63,7 @@ impl Machine {
                 });
                 Outcome::Done
             }
-            Deed::Start { container, sandbox, attempt, hash } => {
+            Action::Start { container, sandbox, attempt, hash, .. } => {
                 if !pod.sandboxes.iter().any(|it| it.id == *sandbox && it.is_ready) {
                     return refused("there is no such sandbox");
                 }
@@ -83,15 +83,15 @@ impl Machine {
                 });
                 Outcome::Started { id }
             }
-            Deed::Stop { id, .. } => {
+            Action::Stop { id, .. } => {
                 self.exit(uid, id, 143, now);
                 Outcome::Done
             }
-            Deed::RemoveContainer { id } => {
+            Action::RemoveContainer { id } => {
                 pod.containers.retain(|it| it.id != *id);
                 Outcome::Done
             }
-            Deed::StopSandbox { id } => {
+            Action::StopSandbox { id } => {
                 let sandbox = id.clone();
                 pod.sandboxes.iter_mut().filter(|it| it.id == *id).for_each(|it| it.is_ready = false);
                 let inside = pod.containers.iter().filter(|it| it.sandbox == sandbox);
@@ -99,7 +99,7 @@ impl Machine {
                 inside.iter().for_each(|it| self.exit(uid, it, 137, now));
                 Outcome::Done
             }
-            Deed::RemoveSandbox { id } => {
+            Action::RemoveSandbox { id } => {
                 pod.sandboxes.retain(|it| it.id != *id);
                 pod.containers.retain(|it| it.sandbox != *id);
                 Outcome::Done

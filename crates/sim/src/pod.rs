@@ -5,10 +5,13 @@
 //! must come to rest where it should be; then it is deleted, and nothing may be left of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_engine::daemonset::facts::{Key, Text};
-use muster_engine::kubelet::pod::{Container, Deed, Ending, Host, Outcome, Pod, Restart, Seen, State};
+use muster_engine::kubelet::pod::{
+    Action, Container, Ending, Host, Object, Outcome, Pod, Restart, RuntimeState, State,
+};
 use muster_engine::time::Time;
 use serde_json::{Value, json};
 
@@ -37,12 +40,12 @@ enum Task {
     /// Something is done by the runtime, or the API server.
     Effect {
         life: u64,
-        deed: Deed,
+        action: Action,
     },
     /// What came of it reaches the agent.
     Answer {
         life: u64,
-        deed: Deed,
+        action: Action,
         outcome: Outcome,
     },
     /// A container ends by itself.
@@ -56,7 +59,7 @@ enum Task {
     },
     Told {
         life: u64,
-        seen: Seen,
+        seen: RuntimeState,
     },
     /// The watch shows the object, or that it is gone.
     Watch {
@@ -181,7 +184,7 @@ impl Stage {
         if let Some(uid) = self.machine.uids().next() {
             return Err(format!(
                 "it is gone from the API server, and something is left of it: {:?}",
-                self.machine.seen(uid, 0)
+                self.machine.state(uid, 0)
             ));
         }
         match &self.agent {
@@ -225,20 +228,20 @@ impl Stage {
             Task::Begin => self.begin(),
             Task::Chaos => self.chaos(),
             Task::Exit { id, code } => self.exit(&id, code),
-            Task::Effect { life: of, deed } => self.effect(of, deed)?,
-            Task::Answer { life: of, deed, outcome } if of == life => {
-                self.say(format!("  {deed}: {}", short(&outcome)));
+            Task::Effect { life: of, action } => self.effect(of, action)?,
+            Task::Answer { life: of, action, outcome } if of == life => {
+                self.say(format!("  {action}: {}", short(&outcome)));
                 let now = self.now;
-                self.judge.answered(&deed);
+                self.judge.answered(&action);
                 if let Some(pod) = &mut self.agent {
-                    pod.done(&deed, outcome, now);
+                    pod.done(&action, outcome, now);
                 }
                 self.ask(1);
                 self.look()?;
             }
             Task::Ask { life: of } if of == life => {
                 if let Some(pod) = &self.agent {
-                    let seen = self.machine.seen(&self.uid, pod.mark());
+                    let seen = self.machine.state(&self.uid, pod.mark());
                     let late = self.rng.between(1, if self.is_troubled { 300 } else { 10 });
                     self.after(late, Task::Told { life, seen });
                 }
@@ -246,15 +249,15 @@ impl Stage {
             Task::Told { life: of, seen } if of == life => {
                 let now = self.now;
                 if let Some(pod) = &mut self.agent {
-                    pod.seen(seen, now);
+                    pod.update_runtime_state(seen, now);
                 }
                 self.look()?;
             }
             Task::Watch { life: of } if of == life => {
-                let (now, object) = (self.now, self.bytes());
+                let (now, object) = (self.now, self.parsed());
                 self.learn_of_end();
                 if let Some(pod) = &mut self.agent {
-                    if self.exists { pod.see(&object, now).expect("it is a pod") } else { pod.gone(now) }
+                    if self.exists { pod.update_spec(object, now) } else { pod.gone(now) }
                 }
                 self.look()?;
             }
@@ -267,8 +270,8 @@ impl Stage {
         Ok(())
     }
 
-    fn bytes(&self) -> Vec<u8> {
-        self.object.to_string().into_bytes()
+    fn parsed(&self) -> Arc<Object> {
+        Arc::new(Object::from_value(&self.object).expect("it is a pod"))
     }
 
     fn begin(&mut self) {
@@ -281,7 +284,7 @@ impl Stage {
         self.learn_of_end();
         let host = Host { addresses: ["192.168.0.1".into()].into(), runtime: "sim".into() };
         self.agent = Some(if self.exists {
-            Pod::new(&self.bytes(), host, self.now).expect("it is a pod")
+            Pod::new(self.parsed(), host, self.now)
         } else {
             Pod::orphan(Key::new("default", "p"), self.uid.clone(), host, self.now)
         });
@@ -311,79 +314,79 @@ impl Stage {
     fn look(&mut self) -> Result<(), String> {
         let (now, life) = (self.now, self.life);
         let Some(pod) = &mut self.agent else { return Ok(()) };
-        let look = pod.look(now);
-        if let Some(at) = look.wake_at
+        let sync = pod.sync(now);
+        if let Some(at) = sync.wake_at
             && self.wake_at.is_none_or(|before| at < before)
         {
             self.wake_at = Some(at);
             let late = u64::try_from(at.since(now).as_millis()).unwrap_or(u64::MAX) + 1;
             self.after(late, Task::Wake { life });
         }
-        for deed in look.deeds {
-            self.say(match &deed {
-                Deed::Report(patch) => format!("report {}", patch["status"]),
-                deed => deed.to_string(),
+        for action in sync.actions {
+            self.say(match &action {
+                Action::Report(patch) => format!("report {}", patch["status"]),
+                action => action.to_string(),
             });
-            let seen = self.machine.seen(&self.uid, 0);
-            self.judge.given(&deed, &self.object["spec"], &seen, now)?;
-            let begins = matches!(deed, Deed::Start { .. } | Deed::RunSandbox { .. });
+            let seen = self.machine.state(&self.uid, 0);
+            self.judge.given(&action, &self.object["spec"], &seen, now)?;
+            let begins = matches!(action, Action::Start { .. } | Action::RunSandbox { .. });
             if begins && self.knows_of_end {
-                return Err(format!("{deed}: but it is to end"));
+                return Err(format!("{action}: but it is to end"));
             }
             let slow = if self.is_troubled { 1500 } else { 50 };
             let late = self.rng.between(1, slow);
-            self.after(late, Task::Effect { life, deed });
+            self.after(late, Task::Effect { life, action });
         }
         Ok(())
     }
 
     /// A call reaches the runtime, or the API server: even that of an agent that is dead by now.
-    fn effect(&mut self, life: u64, deed: Deed) -> Result<(), String> {
-        let failed = Outcome::Failed { reason: reason(&deed).into(), message: "it failed".into() };
+    fn effect(&mut self, life: u64, action: Action) -> Result<(), String> {
+        let failed = Outcome::Failed { reason: reason(&action).into(), message: "it failed".into() };
         let fails = self.is_troubled && self.rng.chance(120);
         // Some calls fail and have done their work all the same.
         let outcome = if fails && self.rng.chance(600) {
             failed
         } else {
-            let outcome = self.carry_out(life, &deed)?;
-            self.judge.done(&deed, &outcome);
+            let outcome = self.carry_out(life, &action)?;
+            self.judge.done(&action, &outcome);
             if fails { failed } else { outcome }
         };
         let late = self.rng.between(1, if self.is_troubled { 400 } else { 10 });
-        self.after(late, Task::Answer { life, deed, outcome });
+        self.after(late, Task::Answer { life, action, outcome });
         Ok(())
     }
 
-    fn carry_out(&mut self, life: u64, deed: &Deed) -> Result<Outcome, String> {
+    fn carry_out(&mut self, life: u64, action: &Action) -> Result<Outcome, String> {
         let now = self.now;
-        match deed {
-            Deed::Start { container, sandbox, attempt, .. } => {
-                let before = self.machine.seen(&self.uid, 0);
+        match action {
+            Action::Start { container, sandbox, attempt, .. } => {
+                let before = self.machine.state(&self.uid, 0);
                 let image: Text = format!("{container}:1").into();
                 let outcome =
-                    self.machine.carry_out(&self.uid.clone(), deed, &image, now).expect("it starts");
+                    self.machine.carry_out(&self.uid.clone(), action, &image, now).expect("it starts");
                 if let Outcome::Started { id } = &outcome {
                     self.may_begin(container, sandbox, *attempt, &before)?;
                     self.live(&id.clone(), container);
                 }
                 return Ok(outcome);
             }
-            Deed::Stop { container, .. } => self.may_end(life, container)?,
+            Action::Stop { container, .. } => self.may_end(life, container)?,
             _ => {}
         }
-        if let Some(outcome) = self.machine.carry_out(&self.uid.clone(), deed, &"".into(), now) {
+        if let Some(outcome) = self.machine.carry_out(&self.uid.clone(), action, &"".into(), now) {
             self.note_ends();
             return Ok(outcome);
         }
-        Ok(match deed {
-            Deed::FindImage { .. } if self.rng.chance(300) => Outcome::Absent,
-            Deed::FindImage { .. } => Outcome::Present,
-            Deed::Pull { .. } => Outcome::Pulled { bytes: 1 },
-            Deed::Probe { .. } => {
+        Ok(match action {
+            Action::FindImage { .. } if self.rng.chance(300) => Outcome::Absent,
+            Action::FindImage { .. } => Outcome::Present,
+            Action::Pull { .. } => Outcome::Pulled { bytes: 1 },
+            Action::Probe { .. } => {
                 let passed = !self.is_troubled || self.rng.chance(800);
                 Outcome::Probed { passed, message: "no".into() }
             }
-            Deed::Report(patch) => {
+            Action::Report(patch) => {
                 let before = self.object["status"].clone();
                 if self.exists {
                     merge(&mut self.object, patch);
@@ -393,7 +396,7 @@ impl Stage {
                 }
                 Outcome::Done
             }
-            Deed::Delete => {
+            Action::Delete => {
                 if self.exists {
                     self.may_go()?;
                     self.say("it is gone from the API server");
@@ -407,7 +410,13 @@ impl Stage {
     }
 
     /// Whether a container that begins may.
-    fn may_begin(&mut self, name: &Text, sandbox: &Text, attempt: u32, before: &Seen) -> Result<(), String> {
+    fn may_begin(
+        &mut self,
+        name: &Text,
+        sandbox: &Text,
+        attempt: u32,
+        before: &RuntimeState,
+    ) -> Result<(), String> {
         let running =
             |name: &str| before.containers.iter().any(|it| *it.name == *name && is_running(&it.state));
         if running(name) {
@@ -456,7 +465,7 @@ impl Stage {
 
     /// Rule of the order: a sidecar outlives all main containers.
     fn may_end(&self, life: u64, name: &str) -> Result<(), String> {
-        let seen = self.machine.seen(&self.uid, 0);
+        let seen = self.machine.state(&self.uid, 0);
         let is_deleted = self.object["metadata"]["deletionTimestamp"].is_string() && life == self.life;
         let is_broken = !seen.sandboxes.iter().any(|it| it.is_ready);
         let main = seen.containers.iter().find(|it| MAIN.contains(&&*it.name) && is_running(&it.state));
@@ -526,7 +535,7 @@ impl Stage {
         let (now, uid) = (self.now, self.uid.clone());
         match self.rng.below(1000) {
             0..250 => {
-                let seen = self.machine.seen(&uid, 0);
+                let seen = self.machine.state(&uid, 0);
                 let running: Vec<Text> = seen
                     .containers
                     .iter()
@@ -594,7 +603,7 @@ impl Stage {
     }
 
     fn note_ends(&mut self) {
-        let seen = self.machine.seen(&self.uid, 0);
+        let seen = self.machine.state(&self.uid, 0);
         for container in seen.containers {
             if let State::Exited { code, .. } = container.state {
                 let codes = self.ended.entry(container.name).or_default();
@@ -609,7 +618,7 @@ impl Stage {
     fn is_at_rest(&self) -> Result<(), String> {
         let status = &self.object["status"];
         let phase = status["phase"].as_str().unwrap_or_default();
-        let seen = self.machine.seen(&self.uid, 0);
+        let seen = self.machine.state(&self.uid, 0);
         let running: BTreeSet<&str> =
             seen.containers.iter().filter(|it| is_running(&it.state)).map(|it| &*it.name).collect();
         let mut wanted: BTreeSet<&str> = MAIN.into_iter().collect();
@@ -659,11 +668,11 @@ fn comes_again(restart: Restart, code: i32) -> bool {
 }
 
 /// The reason that a shell gives for a failure.
-fn reason(deed: &Deed) -> &'static str {
-    match deed {
-        Deed::FindImage { .. } => "ImageInspectError",
-        Deed::Pull { .. } => "ErrImagePull",
-        Deed::Start { .. } => "CreateContainerError",
+fn reason(action: &Action) -> &'static str {
+    match action {
+        Action::FindImage { .. } => "ImageInspectError",
+        Action::Pull { .. } => "ErrImagePull",
+        Action::Start { .. } => "CreateContainerError",
         _ => "Failed",
     }
 }
@@ -679,7 +688,7 @@ fn short(outcome: &Outcome) -> &str {
 
 #[cfg(test)]
 mod tests {
-    /// Enough for most pairs of faults to meet: a deed that fails, an agent that dies, a sandbox that breaks.
+    /// Enough for most pairs of faults to meet: a action that fails, an agent that dies, a sandbox that breaks.
     #[test]
     fn a_pod_on_its_node() {
         for seed in 0..200 {

@@ -26,6 +26,7 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
 use muster_engine::exposition::Format;
 use rustix::net::sockopt;
 use serde_json::{Value, json};
@@ -404,7 +405,8 @@ fn behind(uri: &Uri, segments: usize) -> String {
 
 /// The pod, with what the node says of it.
 fn object(shown: &Shown) -> Value {
-    let mut object = serde_json::to_value(&*shown.object).unwrap_or_default();
+    let pod: &Pod = &shown.object;
+    let mut object = serde_json::to_value(pod).unwrap_or_default();
     object["status"] = status(shown);
     object
 }
@@ -412,7 +414,7 @@ fn object(shown: &Shown) -> Value {
 /// Until the node has said something, what stands on the API server counts.
 fn status(shown: &Shown) -> Value {
     match &shown.status {
-        Value::Null => serde_json::to_value(&shown.object.status).unwrap_or_default(),
+        Value::Null => shown.object.tree["status"].clone(),
         said => said.clone(),
     }
 }

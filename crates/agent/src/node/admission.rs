@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
-use muster_engine::daemonset::facts::{Shared, Text};
+use muster_engine::daemonset::facts::Text;
 use muster_engine::kubelet::eviction;
 use muster_engine::kubelet::pod::Ending;
-use muster_engine::kubelet::pod::admission::{Admission, Guest, admit, preempted, rejection};
-use muster_engine::scheduler;
+use muster_engine::kubelet::pod::admission::{Admission, admit, preempted, rejection};
 
 use super::Node;
 use super::cgroup::Qos;
@@ -23,17 +22,12 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// An API server that does not answer by then is not waited for.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// What a pod asks of its node, as far as anybody can read it.
-pub(super) fn guest(object: &Pod) -> Option<Guest> {
-    Guest::read(&serde_json::to_vec(object).ok()?).ok()
-}
-
 /// Waits until the pod is let in; or says what becomes of it.
 pub(super) async fn let_in<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<Entry>) -> Option<Ending> {
     let object = entry.shown().object;
-    let (Some(guest), Some(spec)) = (&entry.guest, &object.spec) else { return None };
+    let (Some(candidate), Some(spec)) = (&entry.candidate, &object.spec) else { return None };
     // What was let in before stays, and what is to end is not begun.
-    if guest.was_admitted || object.metadata.deletion_timestamp.is_some() {
+    if candidate.was_admitted || object.metadata.deletion_timestamp.is_some() {
         entry.let_in();
         return None;
     }
@@ -47,17 +41,15 @@ pub(super) async fn let_in<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<Entry>) 
     let pressures = *node.standing.pressures().borrow();
     let is_best_effort = Qos::of(spec) == Qos::BestEffort;
     let tolerates = tolerates_memory_pressure(spec);
-    if let Err(why) = eviction::admit(pressures, guest.is_critical(), is_best_effort, tolerates) {
+    if let Err(why) = eviction::admit(pressures, candidate.is_critical(), is_best_effort, tolerates) {
         return Some(rejection("Evicted".into(), &why));
     }
     let runtimes = runtimes(node, spec).await;
     loop {
         let verdict = node.pods.decide(|others| {
-            let own = node.standing.own().borrow().clone();
-            let own = own.and_then(|it| serde_json::to_vec(&*it).ok());
-            let own = own.and_then(|it| scheduler::node(&it, &mut Shared::default()).ok());
+            let own = node.standing.facts();
             // A node that is not registered yet runs what it is told by its files.
-            let verdict = own.map_or(Admission::Admitted, |own| admit(&own, others, guest, &runtimes));
+            let verdict = own.map_or(Admission::Admitted, |own| admit(&own, others, candidate, &runtimes));
             if verdict == Admission::Admitted {
                 entry.let_in();
             }

@@ -6,10 +6,11 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{AppArmorProfile, Container, Pod, PodSpec, SeccompProfile};
+use k8s_openapi::api::core::v1::{AppArmorProfile, Pod, PodSpec, SeccompProfile};
 use muster_engine::kubelet::downward_api;
 
 use super::{Config, cgroup, sandbox};
+use crate::pod::{ParsedPod, PodContainer};
 use crate::runtime::{annotation, label, v1};
 
 /// Where a container's hash is kept with it.
@@ -34,36 +35,11 @@ const MESSAGE_MAX: u64 = 4096;
 const MESSAGE_OF_LOG_MAX: usize = 2048;
 const MESSAGE_OF_LOG_LINES: usize = 80;
 
-/// A container of a pod, whatever its role.
-#[derive(Debug, Clone)]
-pub(crate) struct Role {
-    pub container: Container,
-    pub is_sidecar: bool,
-    /// Of an ephemeral container: the container it looks into.
-    pub target: Option<String>,
-}
-
-/// The container of that name.
-pub(crate) fn find(spec: &PodSpec, name: &str) -> Option<Role> {
-    if let Some(container) = spec.containers.iter().find(|it| it.name == name) {
-        return Some(Role { container: container.clone(), is_sidecar: false, target: None });
-    }
-    if let Some(container) = spec.init_containers.iter().flatten().find(|it| it.name == name) {
-        let is_sidecar = container.restart_policy.as_deref() == Some("Always");
-        return Some(Role { container: container.clone(), is_sidecar, target: None });
-    }
-    let ephemeral = spec.ephemeral_containers.iter().flatten().find(|it| it.name == name)?;
-    // It has all the fields of a container, and one more.
-    let value = serde_json::to_value(ephemeral).ok()?;
-    let container = serde_json::from_value(value).ok()?;
-    Some(Role { container, is_sidecar: false, target: ephemeral.target_container_name.clone() })
-}
-
 /// What is known when a container is made.
 pub(crate) struct Make<'a> {
     pub config: &'a Config,
     pub pod: &'a Pod,
-    pub role: &'a Role,
+    pub role: &'a PodContainer,
     pub attempt: u32,
     pub hash: &'a str,
     pub image: &'a v1::Image,
@@ -292,7 +268,7 @@ fn make_message_file(path: &Path) -> io::Result<()> {
 /// What a container left behind about its end. Upstream: `getTerminationMessage`.
 pub(crate) fn last_words(
     config: &Config,
-    pod: &Pod,
+    pod: &ParsedPod,
     container: &str,
     attempt: u32,
     has_failed: bool,
@@ -302,8 +278,8 @@ pub(crate) fn last_words(
     if !said.is_empty() || !has_failed {
         return said;
     }
-    let policy = pod.spec.as_ref().and_then(|it| find(it, container)?.container.termination_message_policy);
-    if policy.as_deref() != Some("FallbackToLogsOnError") {
+    let policy = pod.container(container).and_then(|it| it.container.termination_message_policy.as_deref());
+    if policy != Some("FallbackToLogsOnError") {
         return said;
     }
     let log = config.log_dir(namespace, name, uid).join(log_path(container, attempt));

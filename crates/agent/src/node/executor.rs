@@ -14,19 +14,20 @@ use kube::Api;
 use muster_engine::controller::{Reference, Tell};
 use muster_engine::daemonset::facts::Key;
 use muster_engine::daemonset::plan::Event;
-use muster_engine::kubelet::pod::{Container, Deed, Outcome, ProbeKind, Seen, State};
+use muster_engine::kubelet::pod::{Action, Container, Outcome, ProbeKind, RuntimeState, State};
 use muster_engine::quantity::Quantity;
 use muster_engine::service_proxy;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::container::{self, Make, Role};
+use super::container::{self, Make};
 use super::container_logs::ContainerLogs;
 use super::naming::Names;
 use super::pod_manager::{Entry, Source};
 use super::probe::Asked;
 use super::status_writer::StatusWriter;
 use super::{Node, cgroup, env, image, naming, sandbox};
+use crate::pod::{ParsedPod, PodContainer};
 use crate::runtime::{Runtime, RuntimeError};
 
 /// An API server that does not answer within this time is told again later.
@@ -46,38 +47,42 @@ const CGROUP_AGAIN: Duration = Duration::from_millis(50);
 pub(super) struct Executor<R> {
     pub node: Arc<Node<R>>,
     pub entry: Arc<Entry>,
-    pub object: Arc<Pod>,
+    pub pod: Arc<ParsedPod>,
     pub addresses: Vec<String>,
     pub containers: Vec<Container>,
     pub figures: Arc<Figures>,
 }
 
 impl<R: Runtime> Executor<R> {
-    pub(super) async fn execute(&self, deed: Deed) -> Outcome {
+    pub(super) async fn execute(&self, action: Action) -> Outcome {
         let runtime = &self.node.runtime;
-        let is_last = matches!(deed, Deed::Report(_) | Deed::Delete | Deed::CleanUp { .. });
-        let is_deleted = self.object.metadata.deletion_timestamp.is_some();
+        let is_last = matches!(action, Action::Report(_) | Action::Delete | Action::CleanUp { .. });
+        let is_deleted = self.pod.metadata.deletion_timestamp.is_some();
         if is_last && !is_deleted && self.node.standing.is_resting() {
             // The pod begins again with its node, with what it has kept.
             return Outcome::Done;
         }
-        match deed {
-            Deed::Prepare => self.prepare().await,
-            Deed::RunSandbox { attempt } => self.run_sandbox(attempt).await,
-            Deed::FindImage { image, .. } => self.find_image(&image).await,
-            Deed::Pull { image, .. } => self.pull(&image).await,
-            Deed::Start { container, sandbox, attempt, hash } => {
-                match self.start(&container, &sandbox, attempt, &hash).await {
+        match action {
+            Action::Prepare => self.prepare().await,
+            Action::RunSandbox { attempt } => self.run_sandbox(attempt).await,
+            Action::FindImage { image, .. } => self.find_image(&image).await,
+            Action::Pull { image, .. } => self.pull(&image).await,
+            Action::Start { position, sandbox, attempt, hash, .. } => {
+                match self.start(&self.pod.containers[position], &sandbox, attempt, &hash).await {
                     Ok(id) => Outcome::Started { id: id.into() },
                     Err(outcome) => outcome,
                 }
             }
-            Deed::PostStart { container, id } => self.post_start(&container, &id).await,
-            Deed::Probe { container, id, probe } => self.probe(&container, &id, probe).await,
-            Deed::Stop { container, id, grace, pre_stop } => {
+            Action::PostStart { position, id, .. } => {
+                self.post_start(&self.pod.containers[position], &id).await
+            }
+            Action::Probe { position, id, probe, .. } => {
+                self.probe(&self.pod.containers[position], &id, probe).await
+            }
+            Action::Stop { container, id, grace, pre_stop } => {
                 self.stop(&container, &id, grace, pre_stop).await
             }
-            Deed::RemoveContainer { id } => {
+            Action::RemoveContainer { id } => {
                 let outcome = gone(runtime.remove_container(&id).await);
                 let container = self.containers.iter().find(|it| it.id == id);
                 if let (Outcome::Done, Some(it)) = (&outcome, container) {
@@ -85,17 +90,17 @@ impl<R: Runtime> Executor<R> {
                 }
                 outcome
             }
-            Deed::StopSandbox { id } => gone(runtime.stop_sandbox(&id).await),
-            Deed::RemoveSandbox { id } => gone(runtime.remove_sandbox(&id).await),
-            Deed::CleanUp { with_logs } => self.clean_up(with_logs).await,
-            Deed::Report(patch) => self.status_writer().patch(patch).await,
-            Deed::Delete => self.status_writer().delete_pod().await,
+            Action::StopSandbox { id } => gone(runtime.stop_sandbox(&id).await),
+            Action::RemoveSandbox { id } => gone(runtime.remove_sandbox(&id).await),
+            Action::CleanUp { with_logs } => self.clean_up(with_logs).await,
+            Action::Report(patch) => self.status_writer().patch(patch).await,
+            Action::Delete => self.status_writer().delete_pod().await,
         }
     }
 
     async fn prepare(&self) -> Outcome {
-        let Some(spec) = &self.object.spec else { return failed("InvalidPod", "the pod has no spec") };
-        let (_, _, uid) = sandbox::ids(&self.object);
+        let Some(spec) = &self.pod.spec else { return failed("InvalidPod", "the pod has no spec") };
+        let (_, _, uid) = sandbox::ids(&self.pod);
         let dir = self.node.config.pod_dir(uid);
         if let Err(error) = fs::create_dir_all(&dir) {
             return failed("FailedCreatePodDirectory", format!("make {}: {error}", dir.display()));
@@ -113,28 +118,27 @@ impl<R: Runtime> Executor<R> {
     }
 
     pub(super) async fn prepare_volumes(&self) -> Result<(), String> {
-        let object = self.with_addresses();
-        let prepared = self.node.volumes.prepare(&object, &self.node.allocatable()).await;
+        let tree = self.tree_with_addresses();
+        let prepared = self.node.volumes.prepare(&self.pod, &tree, &self.node.allocatable()).await;
         prepared.map_err(|it| it.to_string())
     }
 
-    /// The pod with the addresses that it has by now.
-    fn with_addresses(&self) -> Pod {
-        let mut object = (*self.object).clone();
-        let status = object.status.get_or_insert_default();
+    /// The pod with the addresses that it has now, as the downward API shows it.
+    fn tree_with_addresses(&self) -> Value {
+        let ips = |all: &[String]| -> Value { all.iter().map(|ip| json!({"ip": ip})).collect() };
         let host = self.node.config.address.to_string();
-        status.host_ips = Some(vec![serde_json::from_value(json!({"ip": host})).unwrap_or_default()]);
-        status.host_ip = Some(host);
-        status.pod_ip = self.addresses.first().cloned();
-        let ips =
-            self.addresses.iter().map(|ip| serde_json::from_value(json!({"ip": ip})).unwrap_or_default());
-        status.pod_ips = Some(ips.collect());
-        object
+        let mut tree = self.pod.tree.clone();
+        let status = &mut tree["status"];
+        status["podIP"] = json!(self.addresses.first());
+        status["podIPs"] = ips(&self.addresses);
+        status["hostIPs"] = ips(std::slice::from_ref(&host));
+        status["hostIP"] = host.into();
+        tree
     }
 
     async fn run_sandbox(&self, attempt: u32) -> Outcome {
         let node = &self.node;
-        let spec = self.object.spec.as_ref();
+        let spec = self.pod.spec.as_ref();
         let status = match self.figures.within(node.runtime.status()).await {
             Ok(status) => status,
             Err(error) => return failed("FailedCreatePodSandBox", error.to_string()),
@@ -151,7 +155,7 @@ impl<R: Runtime> Executor<R> {
                 "the node's runtime does not know spec.securityContext.supplementalGroupsPolicy: Strict";
             return failed("FailedCreatePodSandBox", message);
         }
-        let config = match sandbox::config(&node.config, &self.object, attempt) {
+        let config = match sandbox::config(&node.config, &self.pod, attempt) {
             Ok(config) => config,
             Err(message) => return failed("FailedCreatePodSandBox", message),
         };
@@ -202,7 +206,7 @@ impl<R: Runtime> Executor<R> {
         let Ok(_turn) = self.node.pulls.acquire().await else {
             return failed("ErrImagePull", "the node ends");
         };
-        let mut auths: Vec<_> = image::credentials(&self.node.references, &self.object, name).await;
+        let mut auths: Vec<_> = image::credentials(&self.node.references, &self.pod, name).await;
         // Those that fit are tried in turn; without any, the registry may not ask.
         let mut auths = if auths.is_empty() { vec![None] } else { auths.drain(..).map(Some).collect() };
         let mut last = failed("ErrImagePull", "no credentials");
@@ -219,48 +223,52 @@ impl<R: Runtime> Executor<R> {
         last
     }
 
-    async fn start(&self, name: &str, sandbox_id: &str, attempt: u32, hash: &str) -> Result<String, Outcome> {
+    async fn start(
+        &self,
+        role: &PodContainer,
+        sandbox_id: &str,
+        attempt: u32,
+        hash: &str,
+    ) -> Result<String, Outcome> {
         let config_error = |message: String| failed("CreateContainerConfigError", message);
         let node = &self.node;
-        let spec = self.object.spec.as_ref().ok_or_else(|| config_error("the pod has no spec".to_owned()))?;
-        let role = container::find(spec, name)
-            .ok_or_else(|| config_error(format!("the pod has no container {name:?} any more")))?;
+        let name = &role.container.name;
         let image_name = role.container.image.as_deref().unwrap_or_default();
         let image = self.figures.within(node.runtime.image(image_name)).await;
         let image = image.map_err(|error| failed("ImageInspectError", error.message))?.ok_or_else(|| {
             failed("CreateContainerError", format!("image {image_name:?} is not here any more"))
         })?;
 
-        let object = self.with_addresses();
-        let value = serde_json::to_value(&object).map_err(|error| config_error(error.to_string()))?;
+        let object: &Pod = &self.pod;
+        let value = self.tree_with_addresses();
         let services = self.services().await.map_err(config_error)?;
         let source = env::Source {
             references: &node.references,
-            pod: &object,
+            pod: object,
             value: &value,
             allocatable: &node.allocatable(),
             services: &services,
         };
         let variables = source.variables(&role.container).await.map_err(config_error)?;
         let mounts = role.container.volume_mounts.as_deref().unwrap_or_default();
-        let mounts = node.volumes.mounts(&object, name, mounts, &variables, false).await;
+        let mounts = node.volumes.mounts(object, name, mounts, &variables, false).await;
         let mounts = mounts.map_err(|error| config_error(error.to_string()))?;
         self.write_hosts().map_err(|error| config_error(format!("write the pod's /etc/hosts: {error}")))?;
         let memory = node.allocatable().get("memory").copied().map_or(0, Quantity::units);
         let make = Make {
             config: &node.config,
-            pod: &object,
-            role: &role,
+            pod: object,
+            role,
             attempt,
             hash,
             image: &image,
             variables: &variables,
             mounts,
             memory_of_node: i64::try_from(memory).unwrap_or(i64::MAX),
-            target_id: self.target(&role).map_err(config_error)?,
+            target_id: self.target(role).map_err(config_error)?,
         };
         let config = make.config().map_err(config_error)?;
-        let of_sandbox = sandbox::config(&node.config, &object, 0).map_err(config_error)?;
+        let of_sandbox = sandbox::config(&node.config, object, 0).map_err(config_error)?;
         let created =
             self.figures.within(node.runtime.create_container(sandbox_id, config, of_sandbox)).await;
         let id = created.map_err(|error| failed("CreateContainerError", error.message))?;
@@ -272,7 +280,7 @@ impl<R: Runtime> Executor<R> {
     }
 
     /// The container that an ephemeral one looks into.
-    fn target(&self, role: &Role) -> Result<Option<String>, String> {
+    fn target(&self, role: &PodContainer) -> Result<Option<String>, String> {
         let Some(name) = role.target.as_deref().filter(|it| !it.is_empty()) else { return Ok(None) };
         let running = self.containers.iter().filter(|it| matches!(it.state, State::Running { .. }));
         let target = running.filter(|it| *it.name == *name).max_by_key(|it| it.attempt);
@@ -293,17 +301,17 @@ impl<R: Runtime> Executor<R> {
             }
             tokio::time::sleep(LISTED_AGAIN).await;
         }
-        let namespace = sandbox::ids(&self.object).1;
-        let wants_all = self.object.spec.as_ref().is_none_or(|it| it.enable_service_links != Some(false));
+        let namespace = sandbox::ids(&self.pod).1;
+        let wants_all = self.pod.spec.as_ref().is_none_or(|it| it.enable_service_links != Some(false));
         Ok(service_proxy::links(&seen.picture(), namespace, wants_all))
     }
 
     fn write_hosts(&self) -> io::Result<()> {
-        let Some(spec) = &self.object.spec else { return Ok(()) };
-        let names = Names::of(&self.object, spec, &self.node.config.cluster_domain);
+        let Some(spec) = &self.pod.spec else { return Ok(()) };
+        let names = Names::of(&self.pod, spec, &self.node.config.cluster_domain);
         let of_node = (spec.host_network == Some(true)).then(naming::hosts_of_node);
         let text = names.hosts(spec, &self.addresses, of_node.as_deref());
-        let path = container::hosts_file(&self.node.config, sandbox::ids(&self.object).2);
+        let path = container::hosts_file(&self.node.config, sandbox::ids(&self.pod).2);
         if fs::read_to_string(&path).is_ok_and(|it| it == text) {
             return Ok(());
         }
@@ -311,36 +319,28 @@ impl<R: Runtime> Executor<R> {
         fs::write(path, text)
     }
 
-    fn asked<'a>(&'a self, role: &'a Role, id: &'a str) -> Asked<'a, R> {
+    fn asked<'a>(&'a self, role: &'a PodContainer, id: &'a str) -> Asked<'a, R> {
         let address = self.addresses.first().map_or("", |it| it.as_str());
         Asked { runtime: &self.node.runtime, container: &role.container, id, address }
     }
 
-    fn role(&self, name: &str) -> Option<Role> {
-        container::find(self.object.spec.as_ref()?, name)
-    }
-
-    async fn post_start(&self, name: &str, id: &str) -> Outcome {
-        let Some(role) = self.role(name) else { return Outcome::Done };
+    async fn post_start(&self, role: &PodContainer, id: &str) -> Outcome {
         let hook = role.container.lifecycle.as_ref().and_then(|it| it.post_start.as_ref());
         let Some(hook) = hook else { return Outcome::Done };
-        match self.asked(&role, id).hook(hook, &self.title()).await {
+        match self.asked(role, id).hook(hook, &self.title()).await {
             Ok(()) => Outcome::Done,
             Err(message) => failed("PostStartHookError", message),
         }
     }
 
-    async fn probe(&self, name: &str, id: &str, kind: ProbeKind) -> Outcome {
-        let Some(role) = self.role(name) else {
-            return failed("Unknown", "the container is not in the pod any more");
-        };
+    async fn probe(&self, role: &PodContainer, id: &str, kind: ProbeKind) -> Outcome {
         let probe = match kind {
             ProbeKind::Startup => role.container.startup_probe.as_ref(),
             ProbeKind::Liveness => role.container.liveness_probe.as_ref(),
             ProbeKind::Readiness => role.container.readiness_probe.as_ref(),
         };
-        let Some(probe) = probe else { return failed("Unknown", "the container has no such probe any more") };
-        match self.asked(&role, id).probe(probe).await {
+        let Some(probe) = probe else { return failed("Unknown", "the container has no such probe") };
+        match self.asked(role, id).probe(probe).await {
             Ok(answer) => Outcome::Probed { passed: answer.passed, message: answer.message.into() },
             Err(message) => failed("Unknown", message),
         }
@@ -348,10 +348,10 @@ impl<R: Runtime> Executor<R> {
 
     async fn stop(&self, name: &str, id: &str, grace: Duration, pre_stop: bool) -> Outcome {
         let began = Instant::now();
-        if pre_stop && let Some(role) = self.role(name) {
+        if pre_stop && let Some(role) = self.pod.container(name) {
             let hook = role.container.lifecycle.as_ref().and_then(|it| it.pre_stop.as_ref());
             if let Some(hook) = hook {
-                match tokio::time::timeout(grace, self.asked(&role, id).hook(hook, &self.title())).await {
+                match tokio::time::timeout(grace, self.asked(role, id).hook(hook, &self.title())).await {
                     Ok(Ok(())) => {}
                     Ok(Err(message)) => self.warn("FailedPreStopHook", message),
                     Err(_) => {
@@ -371,20 +371,20 @@ impl<R: Runtime> Executor<R> {
     }
 
     fn logs(&self) -> ContainerLogs<'_> {
-        ContainerLogs { config: &self.node.config, pod: &self.object }
+        ContainerLogs { config: &self.node.config, pod: &self.pod }
     }
 
     fn status_writer(&self) -> StatusWriter<'_> {
-        StatusWriter { client: &self.node.client, entry: &self.entry, pod: &self.object }
+        StatusWriter { client: &self.node.client, entry: &self.entry, pod: &self.pod }
     }
 
     fn title(&self) -> String {
-        let (name, namespace, uid) = sandbox::ids(&self.object);
+        let (name, namespace, uid) = sandbox::ids(&self.pod);
         format!("{name}_{namespace}({uid})")
     }
 
     fn warn(&self, reason: &'static str, message: String) {
-        let (name, namespace, uid) = sandbox::ids(&self.object);
+        let (name, namespace, uid) = sandbox::ids(&self.pod);
         let about = Reference {
             api_version: "v1".into(),
             kind: "Pod".into(),
@@ -396,7 +396,7 @@ impl<R: Runtime> Executor<R> {
     }
 
     async fn clean_up(&self, with_logs: bool) -> Outcome {
-        let uid = sandbox::ids(&self.object).2;
+        let uid = sandbox::ids(&self.pod).2;
         let mut tries = 0;
         while let Err(error) = cgroup::remove(&self.node.config.cgroup_parent, uid) {
             tries += 1;
@@ -449,7 +449,7 @@ impl Figures {
     /// node's own time.
     pub(super) fn note_running(
         &self,
-        seen: &Seen,
+        seen: &RuntimeState,
         begun: Instant,
         pod: &Key,
     ) -> Option<(Duration, Duration)> {

@@ -8,18 +8,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::{FutureExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use muster_engine::daemonset::facts::Key;
-use muster_engine::kubelet::pod::admission::Guest;
+use muster_engine::kubelet::pod::admission::AdmissionCandidate;
 use muster_engine::kubelet::pod::{self, Ending};
 use muster_engine::kubelet::static_pod;
 use tokio::sync::Notify;
 
 use super::orphans::is_uid;
 use super::worker::Worker;
-use super::{Node, admission, pleg, sandbox};
+use super::{Node, pleg, sandbox};
+use crate::pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError};
 
 /// Ends that are remembered: more than there can be between two looks at a pod that has just begun.
@@ -54,7 +54,7 @@ pub struct PodManager {
 /// What stands for static pods on the API server.
 #[derive(Debug, Default)]
 struct Mirrors {
-    all: BTreeMap<Key, Arc<Pod>>,
+    all: BTreeMap<Key, Arc<ParsedPod>>,
     /// The API server's pods were listed once: what it does not have is known to be missing.
     are_listed: bool,
 }
@@ -66,17 +66,17 @@ pub struct Entry {
     mail: Mutex<Mail>,
     bell: Notify,
     shown: Mutex<Shown>,
-    /// What it asks of the node.
-    pub(super) guest: Option<Guest>,
+    /// What it asks of the node. `None` for an orphan.
+    pub(super) candidate: Option<AdmissionCandidate>,
     is_in: AtomicBool,
-    /// Of an orphan: who wants it after all. It begins when what is here of it has gone, for two would undo each other's deeds.
-    next: Mutex<Option<(Source, Pod)>>,
+    /// Of an orphan: who wants it after all. It begins when what is here of it has gone, for two would undo each other's actions.
+    next: Mutex<Option<(Source, Arc<ParsedPod>)>>,
 }
 
 /// What a worker is told. Of each kind the last counts, so it does not grow.
 #[derive(Debug, Default)]
 pub(super) struct Mail {
-    pub object: Option<Arc<Pod>>,
+    pub object: Option<Arc<ParsedPod>>,
     pub is_gone: bool,
     pub ending: Option<Ending>,
     /// Something of it in the runtime may have changed.
@@ -84,10 +84,10 @@ pub(super) struct Mail {
 }
 
 /// What others may know of a pod.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Shown {
-    pub object: Arc<Pod>,
-    pub seen: pod::Seen,
+    pub object: Arc<ParsedPod>,
+    pub seen: pod::RuntimeState,
     /// As it was last reported.
     pub status: serde_json::Value,
     /// Nothing of it runs, or will again.
@@ -97,16 +97,22 @@ pub struct Shown {
 }
 
 impl Entry {
-    fn new(source: Source, object: Arc<Pod>) -> Self {
-        let guest = if source == Source::Orphan { None } else { admission::guest(&object) };
-        let shown = Shown { object, ..Shown::default() };
+    fn new(source: Source, object: Arc<ParsedPod>) -> Self {
+        let candidate = object.candidate.clone().filter(|_| source != Source::Orphan);
+        let shown = Shown {
+            object,
+            seen: pod::RuntimeState::default(),
+            status: serde_json::Value::Null,
+            has_ended: false,
+            mirror: None,
+        };
         Self {
             source,
             mail: Mutex::default(),
             bell: Notify::new(),
             shown: Mutex::new(shown),
-            is_in: AtomicBool::new(guest.as_ref().is_some_and(|it| it.was_admitted)),
-            guest,
+            is_in: AtomicBool::new(candidate.as_ref().is_some_and(|it| it.was_admitted)),
+            candidate,
             next: Mutex::default(),
         }
     }
@@ -142,16 +148,20 @@ impl Entry {
     }
 
     /// Of a static pod: what stands for it on the API server, and has the status that was last told.
-    pub(super) fn mirrored(&self, mirror: Option<&Pod>) {
+    pub(super) fn mirrored(&self, mirror: Option<&ParsedPod>) {
         let uid = mirror.and_then(|it| it.metadata.uid.clone());
         let mut shown = lock(&self.shown);
         if shown.mirror == uid {
             return;
         }
         shown.mirror = uid;
-        let object = Pod { status: mirror.and_then(|it| it.status.clone()), ..Pod::clone(&shown.object) };
+        let status = mirror.map(|it| it.tree["status"].clone()).unwrap_or_default();
+        let object = shown.object.with_status(status);
         drop(shown);
-        self.tell(|mail| mail.object = Some(Arc::new(object)));
+        match object {
+            Ok(object) => self.tell(|mail| mail.object = Some(Arc::new(object))),
+            Err(error) => tracing::warn!(%error, "the status of a mirror pod cannot be read"),
+        }
     }
 
     pub(super) fn tell(&self, write: impl FnOnce(&mut Mail)) {
@@ -202,7 +212,7 @@ impl PodManager {
     }
 
     /// What stands for static pods on the API server. `None` until it is known what does.
-    pub(super) fn mirrors(&self) -> Option<BTreeMap<Key, Arc<Pod>>> {
+    pub(super) fn mirrors(&self) -> Option<BTreeMap<Key, Arc<ParsedPod>>> {
         let mirrors = lock(&self.mirrors);
         mirrors.are_listed.then(|| mirrors.all.clone())
     }
@@ -217,12 +227,7 @@ impl PodManager {
     }
 
     /// A pod is to run, or is as it is now.
-    pub fn put<R: Runtime>(&self, node: &Arc<Node<R>>, source: Source, mut object: Pod) {
-        object.metadata.managed_fields = None;
-        // Who writes on the API server that a pod comes from a file makes it neither critical nor one that stays.
-        if let (Source::Api, Some(annotations)) = (source, &mut object.metadata.annotations) {
-            annotations.remove(static_pod::SOURCE);
-        }
+    pub fn put<R: Runtime>(&self, node: &Arc<Node<R>>, source: Source, object: Arc<ParsedPod>) {
         let (name, namespace, uid) = sandbox::ids(&object);
         if !is_uid(uid) {
             tracing::warn!(
@@ -237,29 +242,25 @@ impl PodManager {
         if let Some(entry) = entries.get(uid) {
             match entry.source {
                 Source::Orphan => *lock(&entry.next) = Some((source, object)),
-                Source::Api | Source::Static => entry.tell(|mail| mail.object = Some(Arc::new(object))),
+                Source::Api | Source::Static => entry.tell(|mail| mail.object = Some(object)),
             }
             return;
         }
         let uid = uid.to_owned();
-        let object = Arc::new(object);
         let entry = Arc::new(Entry::new(source, object.clone()));
-        match Worker::new(node.clone(), entry.clone(), &object) {
-            Ok(worker) => {
-                entries.insert(uid.clone(), entry.clone());
-                drop(entries);
-                spawn(node, uid, entry, worker);
-            }
-            Err(why) => tracing::warn!(uid, "a pod cannot be read: {why}"),
-        }
+        let worker = Worker::new(node.clone(), entry.clone(), object);
+        entries.insert(uid.clone(), entry.clone());
+        drop(entries);
+        spawn(node, uid, entry, worker);
     }
 
     /// Decides something about those that were let in and have not ended. One is decided about at a time.
-    pub(super) fn decide<T>(&self, decide: impl FnOnce(&[&Guest]) -> T) -> T {
+    pub(super) fn decide<T>(&self, decide: impl FnOnce(&[&AdmissionCandidate]) -> T) -> T {
         let entries = lock(&self.entries);
         let is_in = |it: &&Arc<Entry>| it.is_admitted() && !lock(&it.shown).has_ended;
-        let guests: Vec<&Guest> = entries.values().filter(is_in).filter_map(|it| it.guest.as_ref()).collect();
-        decide(&guests)
+        let candidates: Vec<&AdmissionCandidate> =
+            entries.values().filter(is_in).filter_map(|it| it.candidate.as_ref()).collect();
+        decide(&candidates)
     }
 
     /// A pod changed in a way that others may wait for.
@@ -312,10 +313,7 @@ impl PodManager {
 
     /// What the runtime has of a pod that nobody knows is ended.
     pub(super) fn orphan<R: Runtime>(&self, node: &Arc<Node<R>>, key: Key, uid: String) {
-        let mut object = Pod::default();
-        object.metadata.name = Some(key.name.to_string());
-        object.metadata.namespace = Some(key.namespace.to_string());
-        object.metadata.uid = Some(uid.clone());
+        let Ok(object) = ParsedPod::unknown(&key, &uid) else { return };
         let entry = Arc::new(Entry::new(Source::Orphan, Arc::new(object)));
         let mut entries = lock(&self.entries);
         if entries.contains_key(&uid) {
@@ -341,7 +339,7 @@ fn spawn<R: Runtime>(node: &Arc<Node<R>>, uid: String, entry: Arc<Entry>, worker
             // Its containers run on meanwhile, and are found again; and so is what nobody wants.
             tracing::error!(uid, "the agent has an error of its own in looking after a pod: it begins anew");
             if entry.source != Source::Orphan {
-                *lock(&entry.next) = Some((entry.source, Pod::clone(&entry.shown().object)));
+                *lock(&entry.next) = Some((entry.source, entry.shown().object));
             }
             tokio::time::sleep(BEGIN_ANEW).await;
         }
@@ -368,7 +366,7 @@ async fn ask_name<R: Runtime>(node: &Node<R>) -> Result<(), RuntimeError> {
 
 /// What the API server wants to run here. Pods go on while it cannot be reached.
 async fn watch<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
-    let pods: Api<Pod> = Api::all(node.client.clone());
+    let pods: Api<ParsedPod> = Api::all(node.client.clone());
     // Who is let in depends on what the node is.
     node.standing.own().wait_for(Option::is_some).await.ok();
     loop {
@@ -379,7 +377,7 @@ async fn watch<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
 }
 
 /// Follows the list and the watch of the node's pods, for as long as the API server is proven to be the node's cluster.
-async fn follow_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<Pod>, listed: &Notify) {
+async fn follow_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<ParsedPod>, listed: &Notify) {
     let config = watcher::Config::default().fields(&format!("spec.nodeName={}", node.config.name));
     let mut events = pin!(watcher(pods, config).default_backoff());
     let mut list = Vec::new();
@@ -399,7 +397,7 @@ async fn follow_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<Pod>, listed: &N
             }
             Ok(Some(watcher::Event::Apply(pod))) => see(node, pod),
             Ok(Some(watcher::Event::Delete(pod))) if is_mirror(&pod) => {
-                let is_it = |it: &Arc<Pod>| it.metadata.uid == pod.metadata.uid;
+                let is_it = |it: &Arc<ParsedPod>| it.metadata.uid == pod.metadata.uid;
                 node.pods.see_mirrors(|mirrors| mirrors.all.retain(|_, it| !is_it(it)));
             }
             Ok(Some(watcher::Event::Delete(pod))) => {
@@ -412,7 +410,7 @@ async fn follow_pods<R: Runtime>(node: &Arc<Node<R>>, pods: Api<Pod>, listed: &N
 }
 
 /// A complete list of the node's pods: they run from now on, and no others of the API server's.
-fn take_list<R: Runtime>(node: &Arc<Node<R>>, pods: Vec<Pod>) {
+fn take_list<R: Runtime>(node: &Arc<Node<R>>, pods: Vec<ParsedPod>) {
     let listed: BTreeSet<String> = pods.iter().filter_map(|it| it.metadata.uid.clone()).collect();
     for pod in pods {
         see(node, pod);
@@ -424,18 +422,17 @@ fn take_list<R: Runtime>(node: &Arc<Node<R>>, pods: Vec<Pod>) {
     });
 }
 
-fn is_mirror(pod: &Pod) -> bool {
+fn is_mirror(pod: &ParsedPod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     annotations.is_some_and(|it| it.contains_key(static_pod::MIRROR))
 }
 
-fn see<R: Runtime>(node: &Arc<Node<R>>, mut pod: Pod) {
+fn see<R: Runtime>(node: &Arc<Node<R>>, pod: ParsedPod) {
     if !is_mirror(&pod) {
-        node.pods.put(node, Source::Api, pod);
+        node.pods.put(node, Source::Api, Arc::new(pod));
         return;
     }
-    // What it stands for runs already.
-    pod.metadata.managed_fields = None;
+    // The static pod itself runs already.
     let (name, namespace, _) = sandbox::ids(&pod);
     let key = Key::new(namespace, name);
     node.pods.see_mirrors(|mirrors| drop(mirrors.all.insert(key, Arc::new(pod))));
@@ -460,12 +457,12 @@ mod tests {
         Node::new(client, Arc::new(config), Arc::new(runtime), recorder, Arc::default())
     }
 
-    fn pod(annotations: serde_json::Value) -> Pod {
+    fn pod(annotations: serde_json::Value) -> serde_json::Value {
         let metadata = serde_json::json!({
             "name": "web", "namespace": "shop", "uid": "u-1", "annotations": annotations,
         });
         let spec = serde_json::json!({"containers": [{"name": "main", "image": "web:1"}]});
-        serde_json::from_value(serde_json::json!({"metadata": metadata, "spec": spec})).unwrap()
+        serde_json::json!({"metadata": metadata, "spec": spec})
     }
 
     #[tokio::test]
@@ -479,7 +476,7 @@ mod tests {
                 .collect();
             format!("{what}: {}\n", all.join(", "))
         };
-        let pod = pod(serde_json::json!({}));
+        let pod = Arc::new(ParsedPod::new(pod(serde_json::json!({}))).unwrap());
         let mut said = String::new();
         node.pods.orphan(&node, Key::new("shop", "web"), "u-1".to_owned());
         said += &here("nobody knows it");
@@ -505,10 +502,12 @@ mod tests {
     async fn only_the_node_says_that_a_pod_comes_from_a_file() {
         let said = [Source::Api, Source::Static].map(|source| {
             let node = alone("source");
-            node.pods.put(&node, source, pod(serde_json::json!({"kubernetes.io/config.source": "file"})));
+            let pod = pod(serde_json::json!({"kubernetes.io/config.source": "file"}));
+            let pod = if source == Source::Api { ParsedPod::from_api(pod) } else { ParsedPod::new(pod) };
+            node.pods.put(&node, source, Arc::new(pod.unwrap()));
             let entry = node.pods.get("u-1").unwrap();
             node.stopping.cancel();
-            (source, entry.guest.as_ref().unwrap().is_critical())
+            (source, entry.candidate.as_ref().unwrap().is_critical())
         });
         assert_eq!(said, [(Source::Api, false), (Source::Static, true)]);
     }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Pod;
-use muster_engine::kubelet::pod::{Container, Sandbox, Seen, State};
+use muster_engine::kubelet::pod::{Container, RuntimeState, Sandbox, State};
 
 use super::{Config, container};
 use crate::clock::then;
+use crate::pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError, label, v1};
 
 /// What the runtime has of a pod. What cannot change any more is asked for once.
@@ -21,13 +21,13 @@ impl RuntimeStatusReader {
         &mut self,
         runtime: &R,
         config: &Config,
-        pod: &Pod,
+        pod: &ParsedPod,
         mark: u64,
-    ) -> Result<Seen, RuntimeError> {
+    ) -> Result<RuntimeState, RuntimeError> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let (sandboxes, containers) =
             (runtime.sandboxes(Some(uid)).await?, runtime.containers(Some(uid)).await?);
-        let mut seen = Seen { mark, ..Seen::default() };
+        let mut seen = RuntimeState { mark, ..RuntimeState::default() };
         for it in sandboxes {
             seen.sandboxes.extend(self.sandbox(runtime, it).await?);
         }
@@ -71,7 +71,7 @@ impl RuntimeStatusReader {
         &mut self,
         runtime: &R,
         config: &Config,
-        pod: &Pod,
+        pod: &ParsedPod,
         it: v1::Container,
     ) -> Result<Option<Container>, RuntimeError> {
         let name = it.labels.get(label::CONTAINER_NAME).cloned();

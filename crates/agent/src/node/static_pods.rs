@@ -20,6 +20,7 @@ use tokio::time::{sleep, timeout};
 use super::Node;
 use super::pod_manager::{Entry, Source};
 use crate::clock::now;
+use crate::pod::ParsedPod;
 use crate::runtime::Runtime;
 
 /// Looked at so often beside the watch, which a file system may not have. Upstream: `fileCheckFrequency`.
@@ -46,7 +47,7 @@ struct Files {
 struct Known {
     hash: String,
     /// A file that can no longer be read leaves its pod as it was.
-    pod: Option<Pod>,
+    pod: Option<Arc<ParsedPod>>,
 }
 
 /// Follows the directory of manifests, for ever. The first look is taken before this waits for anything.
@@ -89,7 +90,7 @@ async fn follow<R: Runtime>(node: &Arc<Node<R>>, dir: &Path) {
 /// Runs what is in the files, and ends what no longer is. Whether something waits: a pod takes its name when the one before
 /// it, from the same file as it was, is gone.
 fn settle<R: Runtime>(node: &Arc<Node<R>>, files: &Files) -> bool {
-    let wanted: BTreeMap<String, &Pod> = files
+    let wanted: BTreeMap<String, &Arc<ParsedPod>> = files
         .known
         .values()
         .filter_map(|it| it.pod.as_ref())
@@ -202,11 +203,11 @@ fn hash(text: &[u8], path: &Path, node: &str) -> String {
     hasher.finish().as_ref()[..16].iter().map(|it| format!("{it:02x}")).collect()
 }
 
-fn parse(text: &[u8], node: &str, hash: &str) -> Result<Pod, String> {
+fn parse(text: &[u8], node: &str, hash: &str) -> Result<Arc<ParsedPod>, String> {
     let text = std::str::from_utf8(text).map_err(|_| "it is no text")?;
     let manifest: Value = serde_saphyr::from_str(text).map_err(|it| it.to_string())?;
     let pod = static_pod::read(manifest, node, hash, &now().to_rfc3339_micros())?;
-    serde_json::from_value(pod).map_err(|it| it.to_string())
+    ParsedPod::new(pod).map(Arc::new).map_err(|it| it.to_string())
 }
 
 /// What the kernel tells of a directory is read as from any other pipe.
@@ -247,17 +248,16 @@ async fn mirror<R: Runtime>(node: &Arc<Node<R>>) {
 
 async fn keep_mirrors<R: Runtime>(
     node: &Arc<Node<R>>,
-    mirrors: &BTreeMap<Key, Arc<Pod>>,
+    mirrors: &BTreeMap<Key, Arc<ParsedPod>>,
     node_uid: &str,
     said: &mut BTreeMap<Key, String>,
 ) {
     let entries: BTreeMap<Key, Arc<Entry>> =
         of_files(node).into_iter().map(|it| (key(&it.shown().object), it)).collect();
-    let value = |pod: &Pod| serde_json::to_value(pod).unwrap_or_default();
     for (key, mirror) in mirrors {
         let entry = entries.get(key);
-        let pod = entry.map(|it| value(&it.shown().object));
-        match (static_pod::fate(&value(mirror), pod.as_ref(), node_uid), entry) {
+        let pod = entry.map(|it| it.shown().object);
+        match (static_pod::fate(&mirror.tree, pod.as_ref().map(|it| &it.tree), node_uid), entry) {
             (Fate::Stays, Some(entry)) => entry.mirrored(Some(mirror)),
             _ => {
                 let preconditions = Preconditions { uid: mirror.uid(), ..Preconditions::default() };
@@ -282,7 +282,7 @@ async fn keep_mirrors<R: Runtime>(
     }
     for (key, entry) in entries.iter().filter(|(key, _)| !mirrors.contains_key(*key)) {
         entry.mirrored(None);
-        let object = static_pod::mirror(&value(&entry.shown().object), &node.config.name, node_uid);
+        let object = static_pod::mirror(&entry.shown().object.tree, &node.config.name, node_uid);
         let Ok(object) = serde_json::from_value::<Pod>(object) else { continue };
         let pods: Api<Pod> = Api::namespaced(node.client.clone(), &key.namespace);
         match timeout(CALL_MAX, pods.create(&PostParams::default(), &object)).await {

@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use muster_engine::daemonset::facts::{Key, Malformed};
-use muster_engine::kubelet::pod::{self, Deed, Host, Outcome, Seen, State};
+use muster_engine::daemonset::facts::Key;
+use muster_engine::kubelet::pod::{self, Action, Host, Outcome, RuntimeState, State};
 use muster_engine::time::Time;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
@@ -16,6 +15,7 @@ use super::pod_manager::{Entry, Mail};
 use super::runtime_status::RuntimeStatusReader;
 use super::{Node, admission};
 use crate::clock::now;
+use crate::pod::ParsedPod;
 use crate::runtime::Runtime;
 
 /// A runtime that does not answer is asked again.
@@ -31,11 +31,11 @@ pub(super) struct Worker<R> {
     node: Arc<Node<R>>,
     entry: Arc<Entry>,
     pod: pod::Pod,
-    object: Arc<Pod>,
+    object: Arc<ParsedPod>,
     observer: RuntimeStatusReader,
-    seen: Seen,
-    deeds: JoinSet<Outcome>,
-    under_way: HashMap<Id, Deed>,
+    seen: RuntimeState,
+    actions: JoinSet<Outcome>,
+    under_way: HashMap<Id, Action>,
     /// When the volumes may be behind; never before they were made.
     refresh_at: Option<Instant>,
     begun: Instant,
@@ -43,10 +43,9 @@ pub(super) struct Worker<R> {
 }
 
 impl<R: Runtime> Worker<R> {
-    pub(super) fn new(node: Arc<Node<R>>, entry: Arc<Entry>, object: &Arc<Pod>) -> Result<Self, Malformed> {
-        let json = serde_json::to_vec(&**object).unwrap_or_default();
-        let pod = pod::Pod::new(&json, host(&node), now())?;
-        Ok(Self::of(node, entry, pod, object.clone()))
+    pub(super) fn new(node: Arc<Node<R>>, entry: Arc<Entry>, object: Arc<ParsedPod>) -> Self {
+        let pod = pod::Pod::new(object.object.clone(), host(&node), now());
+        Self::of(node, entry, pod, object)
     }
 
     pub(super) fn orphan(node: Arc<Node<R>>, entry: Arc<Entry>, key: Key, uid: &str) -> Self {
@@ -55,15 +54,15 @@ impl<R: Runtime> Worker<R> {
         Self::of(node, entry, pod, object)
     }
 
-    fn of(node: Arc<Node<R>>, entry: Arc<Entry>, pod: pod::Pod, object: Arc<Pod>) -> Self {
+    fn of(node: Arc<Node<R>>, entry: Arc<Entry>, pod: pod::Pod, object: Arc<ParsedPod>) -> Self {
         Self {
             node,
             entry,
             pod,
             object,
             observer: RuntimeStatusReader::default(),
-            seen: Seen::default(),
-            deeds: JoinSet::new(),
+            seen: RuntimeState::default(),
+            actions: JoinSet::new(),
             under_way: HashMap::new(),
             refresh_at: None,
             begun: Instant::now(),
@@ -110,7 +109,7 @@ impl<R: Runtime> Worker<R> {
                     }
                     self.read(mail);
                 }
-                Some(done) = self.deeds.join_next_with_id() => {
+                Some(done) = self.actions.join_next_with_id() => {
                     let mark = self.pod.mark();
                     self.done(done);
                     if mark != self.pod.mark() {
@@ -132,7 +131,7 @@ impl<R: Runtime> Worker<R> {
         }
         self.entry.show(|shown| shown.seen = seen.clone());
         self.seen = seen.clone();
-        self.pod.seen(seen, now());
+        self.pod.update_runtime_state(seen, now());
         Ok(())
     }
 
@@ -147,18 +146,11 @@ impl<R: Runtime> Worker<R> {
     fn read(&mut self, mail: Mail) {
         let now = now();
         if let Some(object) = mail.object {
-            let json = serde_json::to_vec(&*object).unwrap_or_default();
-            match self.pod.see(&json, now) {
-                Ok(()) => {
-                    // What its volumes tell of the pod may have changed with it.
-                    self.refresh_at = self.refresh_at.map(|_| Instant::now());
-                    self.entry.show(|shown| shown.object = object.clone());
-                    self.object = object;
-                }
-                Err(why) => {
-                    tracing::warn!(pod = %self.pod.key(), "it cannot be read, and goes on as it was: {why}")
-                }
-            }
+            self.pod.update_spec(object.object.clone(), now);
+            // The downward API volumes may show what changed.
+            self.refresh_at = self.refresh_at.map(|_| Instant::now());
+            self.entry.show(|shown| shown.object = object.clone());
+            self.object = object;
         }
         if let Some(ending) = mail.ending {
             self.pod.end(ending, now);
@@ -171,19 +163,19 @@ impl<R: Runtime> Worker<R> {
     /// Begins what there is to do, and says when to look again.
     fn look(&mut self) -> Option<Instant> {
         let began = now();
-        let look = self.pod.look(began);
-        for tell in look.tells {
+        let sync = self.pod.sync(began);
+        for tell in sync.events {
             self.node.recorder.record(tell);
         }
-        for deed in look.deeds {
-            tracing::debug!(pod = %self.pod.key(), "{deed}");
+        for action in sync.actions {
+            tracing::debug!(pod = %self.pod.key(), "{action}");
             let executor = self.executor();
             let task = {
-                let deed = deed.clone();
-                async move { executor.execute(deed).await }
+                let action = action.clone();
+                async move { executor.execute(action).await }
             };
-            let id = self.deeds.spawn(task).id();
-            self.under_way.insert(id, deed);
+            let id = self.actions.spawn(task).id();
+            self.under_way.insert(id, action);
         }
         let has_ended = self.pod.has_ended();
         let mut is_news = false;
@@ -191,7 +183,7 @@ impl<R: Runtime> Worker<R> {
         if is_news {
             self.node.pods.change();
         }
-        look.wake_at.map(|at| instant(at, began))
+        sync.wake_at.map(|at| instant(at, began))
     }
 
     fn executor(&self) -> Executor<R> {
@@ -205,7 +197,7 @@ impl<R: Runtime> Worker<R> {
         Executor {
             node: self.node.clone(),
             entry: self.entry.clone(),
-            object: self.object.clone(),
+            pod: self.object.clone(),
             addresses,
             containers: self.seen.containers.clone(),
             figures: self.figures.clone(),
@@ -215,26 +207,26 @@ impl<R: Runtime> Worker<R> {
     fn done(&mut self, done: Result<(Id, Outcome), JoinError>) {
         let (id, outcome) = match done {
             Ok(done) => done,
-            // A deed that fell over is one that failed.
+            // A action that fell over is one that failed.
             Err(error) => {
                 let message = format!("the agent has an error of its own here: {error}");
                 tracing::error!(pod = %self.pod.key(), "{message}");
                 (error.id(), Outcome::Failed { reason: "InternalError".into(), message: message.into() })
             }
         };
-        let Some(deed) = self.under_way.remove(&id) else { return };
-        self.node.metrics.done(&deed, &outcome);
+        let Some(action) = self.under_way.remove(&id) else { return };
+        self.node.metrics.done(&action, &outcome);
         if let Outcome::Failed { reason, message } = &outcome {
-            tracing::debug!(pod = %self.pod.key(), %reason, "{deed}: {message}");
+            tracing::debug!(pod = %self.pod.key(), %reason, "{action}: {message}");
         }
-        if deed == Deed::Prepare && outcome == Outcome::Done {
+        if action == Action::Prepare && outcome == Outcome::Done {
             self.refresh_at = Some(Instant::now() + REFRESH_AGAIN);
         }
-        if let (Deed::Report(patch), Outcome::Done) = (&deed, &outcome) {
+        if let (Action::Report(patch), Outcome::Done) = (&action, &outcome) {
             let status = patch["status"].clone();
             self.entry.show(|shown| shown.status = status);
         }
-        self.pod.done(&deed, outcome, now());
+        self.pod.done(&action, outcome, now());
     }
 
     /// Brings the volumes up to date.
@@ -250,7 +242,7 @@ impl<R: Runtime> Worker<R> {
         self.refresh_at = Some(Instant::now() + REFRESH_AGAIN * 2);
         let executor = self.executor();
         // Nobody waits for it: what failed is tried again at its time.
-        self.deeds.spawn(async move {
+        self.actions.spawn(async move {
             if let Err(error) = executor.prepare_volumes().await {
                 tracing::debug!("a pod's volumes stay as they are: {error}");
             }

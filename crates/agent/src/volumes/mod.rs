@@ -107,16 +107,16 @@ impl Volumes {
         }
     }
 
-    /// Makes all volumes of a pod, or brings them up to date; it can be done again at any time.
-    pub async fn prepare(&self, pod: &Pod, allocatable: &Amounts) -> Result<(), VolumeError> {
+    /// Makes all volumes of a pod, or brings them up to date; it can be done again at any time. `tree` is the pod with its present
+    /// addresses.
+    pub async fn prepare(&self, pod: &Pod, tree: &Value, allocatable: &Amounts) -> Result<(), VolumeError> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let dir = self.pod_dir(uid)?;
         let turn = self.turn(uid);
         let _turn = turn.lock().await;
         make_private(&dir).map_err(|why| VolumeError::io("make", &dir, why))?;
 
-        let value = serde_json::to_value(pod).map_err(|why| VolumeError::Unsupported(why.to_string()))?;
-        let subject = Subject { pod, value: &value, allocatable };
+        let subject = Subject { pod, value: tree, allocatable };
         let mut may_change = false;
         for volume in pod.spec.iter().flat_map(|it| it.volumes.iter().flatten()) {
             let made = self.prepare_one(&dir, volume, &subject).await;

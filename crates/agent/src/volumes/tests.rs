@@ -82,7 +82,7 @@ impl Bed {
     async fn prepare(&self, pod: &Pod) -> String {
         let node: Amounts =
             [("cpu".into(), Quantity::whole(2)), ("memory".into(), Quantity::whole(1 << 30))].into();
-        match self.volumes.prepare(pod, &node).await {
+        match self.volumes.prepare(pod, &serde_json::to_value(pod).unwrap(), &node).await {
             Ok(()) if self.volumes.are_settled("u1") => "made, and settled".to_owned(),
             Ok(()) => "made".to_owned(),
             Err(why) => self.without_root(&why.to_string()),

@@ -201,7 +201,15 @@ pub struct Node {
 }
 
 pub fn pod(json: &[u8], shared: &mut Shared) -> Result<Pod, serde_json::Error> {
-    let raw: RawPod<'_> = serde_json::from_slice(json)?;
+    Ok(pod_of(serde_json::from_slice(json)?, shared))
+}
+
+/// From an object that is parsed already.
+pub fn pod_from_value(object: &Value, shared: &mut Shared) -> Result<Pod, serde_json::Error> {
+    Ok(pod_of(RawPod::deserialize(object)?, shared))
+}
+
+fn pod_of(raw: RawPod<'_>, shared: &mut Shared) -> Pod {
     let (meta, spec, status) = (raw.metadata, raw.spec, raw.status);
     let text = |it: &Option<Str<'_>>| it.as_deref().filter(|it| !it.is_empty()).map(Text::from);
     let condition = |kind: &str| status.conditions.iter().flatten().find(|it| it.kind == kind);
@@ -212,7 +220,7 @@ pub fn pod(json: &[u8], shared: &mut Shared) -> Result<Pod, serde_json::Error> {
     let is_ours = spec.scheduler_name.as_deref().is_none_or(|it| it.is_empty() || it == SCHEDULER_NAME);
     let key = meta.key(shared);
     let labels = meta.labels(shared);
-    Ok(Pod {
+    Pod {
         uid: meta.uid(),
         resource_version: meta.resource_version(),
         node: spec.node_name.as_deref().filter(|it| !it.is_empty()).map(|it| shared.text(it)),
@@ -230,7 +238,7 @@ pub fn pod(json: &[u8], shared: &mut Shared) -> Result<Pod, serde_json::Error> {
         preempted,
         labels,
         key,
-    })
+    }
 }
 
 pub fn node(json: &[u8], shared: &mut Shared) -> Result<Node, serde_json::Error> {

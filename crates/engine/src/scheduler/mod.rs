@@ -28,7 +28,7 @@ use alloc::vec::Vec;
 pub use call::Call;
 pub use facts::{
     Budget, Fact, Namespace, Node, Pod, PodTerm, Port, SCHEDULER_NAME, Spread, Wants, budget, namespace,
-    node, pod,
+    node, pod, pod_from_value,
 };
 pub use fit::{Lack, Unfit};
 pub use obstacle::{Fitting, Obstacle};

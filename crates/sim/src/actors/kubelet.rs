@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use muster_engine::daemonset::execution::Refusal;
 use muster_engine::daemonset::facts::{Key, Kind, Text};
-use muster_engine::kubelet::pod::{Container, Deed, Ending, Host, Outcome, Pod, State};
+use muster_engine::kubelet::pod::{Action, Container, Ending, Host, Object, Outcome, Pod, State};
 use muster_engine::mutant;
 use muster_engine::time::{Time, earliest};
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ pub struct Kubelet {
 struct Asked {
     life: u64,
     uid: Text,
-    deed: Deed,
+    action: Action,
 }
 
 /// A pod in the agent's care.
@@ -74,10 +74,10 @@ struct Charge {
     object: Option<Arc<Value>>,
     image: Text,
     /// What the API server has answered, on its way here until then.
-    answers: Vec<(Time, Deed, Outcome)>,
+    answers: Vec<(Time, Action, Outcome)>,
     /// A probe that is tried, and what the last one of which container said. It takes until there is something else to say,
     /// so that nobody has to move where nothing happens.
-    probe: Option<Deed>,
+    probe: Option<Action>,
     probed: Option<(Text, bool)>,
     is_ended: bool,
     wake_at: Option<Time>,
@@ -191,10 +191,11 @@ impl Kubelet {
         }
         let clock = self.clock(now);
         self.keys.insert(uid.clone(), Key::new(text(&meta["namespace"]), text(&meta["name"])));
-        self.machine.carry_out(&uid, &Deed::RunSandbox { attempt: 0 }, &image, clock);
+        self.machine.carry_out(&uid, &Action::RunSandbox { attempt: 0 }, &image, clock);
         let sandbox =
-            self.machine.seen(&uid, 0).sandboxes.first().map(|it| it.id.clone()).unwrap_or_default();
-        let start = Deed::Start { container: name.clone(), sandbox, attempt: 0, hash: "".into() };
+            self.machine.state(&uid, 0).sandboxes.first().map(|it| it.id.clone()).unwrap_or_default();
+        let start =
+            Action::Start { container: name.clone(), position: 0, sandbox, attempt: 0, hash: "".into() };
         let Some(Outcome::Started { id }) = self.machine.carry_out(&uid, &start, &image, clock) else {
             return;
         };
@@ -218,16 +219,16 @@ impl Kubelet {
         let objects = round.server.objects(Kind::Pods).filter(|(_, it)| here(it));
         for (key, object) in objects {
             let uid = Text::from(object["metadata"]["uid"].as_str().unwrap_or_default());
-            let json = || round.server.json(Kind::Pods, key);
+            let parsed = || Arc::new(Object::from_value(object).expect("a pod"));
             match self.charges.get_mut(&uid) {
                 None => {
-                    let pod = Pod::new(&json(), host(), round.clock).expect("a pod");
+                    let pod = Pod::new(parsed(), host(), round.clock);
                     let image = object["spec"]["containers"][0]["image"].as_str().unwrap_or_default();
                     self.keys.insert(uid.clone(), key.clone());
                     self.charges.insert(uid.clone(), Charge::new(pod, Some(object.clone()), image.into()));
                 }
                 Some(charge) if charge.object.as_ref().is_none_or(|it| !Arc::ptr_eq(it, object)) => {
-                    charge.pod.see(&json(), round.clock).expect("a pod");
+                    charge.pod.update_spec(parsed(), round.clock);
                     charge.object = Some(object.clone());
                     charge.has_news = true;
                 }
@@ -255,17 +256,18 @@ impl Kubelet {
     /// What was asked of the runtime and is done by now.
     fn finish(&mut self, round: &mut Round<'_>) {
         while let Some(entry) = self.under_way.first_entry().filter(|it| it.key().0 <= round.now) {
-            let Asked { life, uid, deed } = entry.remove();
-            let twin = deed.container().filter(|_| matches!(deed, Deed::Start { .. })).and_then(|name| {
-                self.machine.running(&uid).find(|it| it.name == *name).map(|it| it.id.clone())
-            });
+            let Asked { life, uid, action } = entry.remove();
+            let twin =
+                action.container().filter(|_| matches!(action, Action::Start { .. })).and_then(|name| {
+                    self.machine.running(&uid).find(|it| it.name == *name).map(|it| it.id.clone())
+                });
             let image = self.charges.get(&uid).map(|it| it.image.clone()).unwrap_or_default();
-            let Some(outcome) = self.machine.carry_out(&uid, &deed, &image, round.clock) else { continue };
+            let Some(outcome) = self.machine.carry_out(&uid, &action, &image, round.clock) else { continue };
             if let (Some(twin), Outcome::Started { id }) = (twin, &outcome) {
                 round.checks.fail("S12", || format!("{uid} on {} runs {id} beside {twin}", round.node));
             }
             if let Some(charge) = self.charges.get_mut(&uid).filter(|_| life == self.life) {
-                charge.pod.done(&deed, outcome, round.clock);
+                charge.pod.done(&action, outcome, round.clock);
                 charge.has_news = true;
             }
         }
@@ -300,7 +302,7 @@ impl Kubelet {
             round.dies |= nature == Nature::KillsNode && machine.is_running(uid);
             if (nature == Nature::Fails || *shutting_down) && !charge.is_ended {
                 (charge.is_ended, charge.has_news) = (true, true);
-                let is_rejection = machine.seen(uid, 0).sandboxes.is_empty();
+                let is_rejection = machine.state(uid, 0).sandboxes.is_empty();
                 charge.pod.end(ending(is_rejection, *shutting_down), round.clock);
             }
             charge.judge(nature, round.clock);
@@ -312,21 +314,21 @@ impl Kubelet {
         for uid in self.charges.keys().cloned().collect::<Vec<_>>() {
             let Some(mut charge) = self.charges.remove(&uid) else { continue };
             charge.has_news |= charge.wake_at.is_some_and(|at| at <= round.clock);
-            for (at, deed, outcome) in core::mem::take(&mut charge.answers) {
+            for (at, action, outcome) in core::mem::take(&mut charge.answers) {
                 if at <= round.now {
-                    charge.pod.done(&deed, outcome, round.clock);
+                    charge.pod.done(&action, outcome, round.clock);
                     charge.has_news = true;
                 } else {
                     round.at(at);
-                    charge.answers.push((at, deed, outcome));
+                    charge.answers.push((at, action, outcome));
                 }
             }
             while core::mem::take(&mut charge.has_news) {
-                charge.pod.seen(self.machine.seen(&uid, charge.pod.mark()), round.clock);
-                let look = charge.pod.look(round.clock);
-                charge.wake_at = look.wake_at;
-                for deed in look.deeds {
-                    self.carry_out(&uid, &mut charge, deed, round);
+                charge.pod.update_runtime_state(self.machine.state(&uid, charge.pod.mark()), round.clock);
+                let sync = charge.pod.sync(round.clock);
+                charge.wake_at = sync.wake_at;
+                for action in sync.actions {
+                    self.carry_out(&uid, &mut charge, action, round);
                 }
             }
             if let Some(at) = charge.wake_at {
@@ -340,36 +342,38 @@ impl Kubelet {
         keys.retain(|uid, _| charges.contains_key(uid) || machine.has(uid));
     }
 
-    fn carry_out(&mut self, uid: &Text, charge: &mut Charge, deed: Deed, round: &mut Round<'_>) {
-        let done = match &deed {
-            Deed::Start { .. } => return self.ask(uid, deed, self.start, round),
-            Deed::Stop { grace, .. } => return self.ask(uid, deed.clone(), self.stop.min(*grace), round),
-            Deed::Probe { .. } => {
-                charge.probe = Some(deed);
+    fn carry_out(&mut self, uid: &Text, charge: &mut Charge, action: Action, round: &mut Round<'_>) {
+        let done = match &action {
+            Action::Start { .. } => return self.ask(uid, action, self.start, round),
+            Action::Stop { grace, .. } => return self.ask(uid, action.clone(), self.stop.min(*grace), round),
+            Action::Probe { .. } => {
+                charge.probe = Some(action);
                 let nature = round.natures.get(&*charge.image).copied().unwrap_or_default();
                 return charge.judge(nature, round.clock);
             }
-            Deed::Report(patch) => {
+            Action::Report(patch) => {
                 let outcome = self.report(uid, charge, patch, round);
-                return charge.answers.push((self.heard_at(round), deed, outcome));
+                return charge.answers.push((self.heard_at(round), action, outcome));
             }
-            Deed::Delete => {
+            Action::Delete => {
                 let outcome = self.delete(uid, charge, round);
-                return charge.answers.push((self.heard_at(round), deed, outcome));
+                return charge.answers.push((self.heard_at(round), action, outcome));
             }
-            Deed::FindImage { .. } => Outcome::Present,
-            Deed::Pull { .. } => Outcome::Pulled { bytes: 1 },
-            deed => self.machine.carry_out(uid, deed, &charge.image, round.clock).unwrap_or(Outcome::Done),
+            Action::FindImage { .. } => Outcome::Present,
+            Action::Pull { .. } => Outcome::Pulled { bytes: 1 },
+            action => {
+                self.machine.carry_out(uid, action, &charge.image, round.clock).unwrap_or(Outcome::Done)
+            }
         };
-        charge.pod.done(&deed, done, round.clock);
+        charge.pod.done(&action, done, round.clock);
         charge.has_news = true;
     }
 
     /// Something that the runtime takes its time for.
-    fn ask(&mut self, uid: &Text, deed: Deed, takes: Duration, round: &mut Round<'_>) {
+    fn ask(&mut self, uid: &Text, action: Action, takes: Duration, round: &mut Round<'_>) {
         self.asked += 1;
         let at = round.now + takes;
-        self.under_way.insert((at, self.asked), Asked { life: self.life, uid: uid.clone(), deed });
+        self.under_way.insert((at, self.asked), Asked { life: self.life, uid: uid.clone(), action });
         round.at(at);
     }
 
@@ -422,14 +426,14 @@ impl Charge {
 
     /// A probe that is tried has its answer once it is another than the last.
     fn judge(&mut self, nature: Nature, clock: Time) {
-        let Some(Deed::Probe { id, .. }) = &self.probe else { return };
+        let Some(Action::Probe { id, .. }) = &self.probe else { return };
         let says = (id.clone(), nature == Nature::Good);
         if self.probed.as_ref() == Some(&says) {
             return;
         }
-        if let Some(deed) = self.probe.take() {
+        if let Some(action) = self.probe.take() {
             let outcome = Outcome::Probed { passed: says.1, message: "no".into() };
-            self.pod.done(&deed, outcome, clock);
+            self.pod.done(&action, outcome, clock);
             (self.probed, self.has_news) = (Some(says), true);
         }
     }

@@ -25,6 +25,7 @@ use super::stats::{ContainerStats, PodStats};
 use super::{logs, node_reference};
 use crate::clock::now;
 use crate::node::{Node, cgroup};
+use crate::pod::ParsedPod;
 use crate::runtime::Runtime;
 
 /// How often images are looked through.
@@ -267,7 +268,7 @@ impl<R: Runtime> EvictionManager<'_, R> {
 
     /// All that were admitted and have not ended: one that is about to be rejected uses nothing that its eviction would free. `None`
     /// until it is known which they are.
-    fn pods(&self) -> Option<Vec<Arc<core::Pod>>> {
+    fn pods(&self) -> Option<Vec<Arc<ParsedPod>>> {
         self.node.pods.mirrors()?;
         // One that had ended when the node began is not known to have until it was looked at.
         let was_over = |it: &core::Pod| {

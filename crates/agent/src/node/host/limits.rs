@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::eviction_manager::amounts;
 use super::stats;
 use crate::node::Node;
+use crate::pod::ParsedPod;
 use crate::runtime::{Runtime, RuntimeError};
 
 const RESOURCE: &str = "ephemeral-storage";
@@ -31,9 +32,9 @@ impl Looks {
     pub(super) async fn over<R: Runtime>(
         &mut self,
         node: &Node<R>,
-        pods: &[Arc<core::Pod>],
+        pods: &[Arc<ParsedPod>],
         every: Duration,
-    ) -> Vec<(Arc<core::Pod>, Limit, String)> {
+    ) -> Vec<(Arc<ParsedPod>, Limit, String)> {
         let mut over = Vec::new();
         let mut next = BTreeMap::new();
         for pod in pods {

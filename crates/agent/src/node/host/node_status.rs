@@ -11,9 +11,11 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use muster_engine::controller::Tell;
+use muster_engine::daemonset::facts::Shared;
 use muster_engine::daemonset::plan::Event;
 use muster_engine::kubelet::node_status::{self, HEARTBEAT_EVERY, Image, Info, Pressures, REPORT_EVERY};
 use muster_engine::resources::Amounts;
+use muster_engine::scheduler;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -46,6 +48,8 @@ const IMAGES_EVERY: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct Standing {
     own: watch::Sender<Option<Arc<core::Node>>>,
+    /// The same node, as admission reads it.
+    facts: watch::Sender<Option<Arc<scheduler::Node>>>,
     pressures: watch::Sender<Pressures>,
     ending: watch::Sender<Option<End>>,
 }
@@ -63,6 +67,7 @@ impl Default for Standing {
     fn default() -> Self {
         Self {
             own: watch::Sender::new(None),
+            facts: watch::Sender::new(None),
             pressures: watch::Sender::new(Pressures::default()),
             ending: watch::Sender::new(None),
         }
@@ -73,6 +78,11 @@ impl Standing {
     /// The node's own object, as the API server shows it. `None` until it is registered, and when it was deleted.
     pub fn own(&self) -> watch::Receiver<Option<Arc<core::Node>>> {
         self.own.subscribe()
+    }
+
+    /// The node's own object, parsed for admission when it changed.
+    pub(crate) fn facts(&self) -> Option<Arc<scheduler::Node>> {
+        self.facts.borrow().clone()
     }
 
     /// What it is short of.
@@ -181,6 +191,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                         node = self.node.config.name,
                         "the node was deleted: it comes back when its agent is started again"
                     );
+                    self.node.standing.facts.send_replace(None);
                     self.node.standing.own.send_replace(None);
                 }
                 Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) => {}
@@ -205,6 +216,9 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                 let before = it.as_deref().filter(|it| it.uid() == own.uid()).map(is_cordoned);
                 let name = &self.node.config.name;
                 news = before.and_then(|before| node_status::cordoned(name, before, is_cordoned(&own)));
+                let facts = serde_json::to_vec(&own).ok();
+                let facts = facts.and_then(|it| scheduler::node(&it, &mut Shared::default()).ok());
+                self.node.standing.facts.send_replace(facts.map(Arc::new));
                 *it = Some(Arc::new(own));
             }
             is_newer

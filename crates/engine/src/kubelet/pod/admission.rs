@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::Ending;
 use crate::daemonset::facts::{Effect, Malformed, Shared, Text};
@@ -25,7 +26,7 @@ pub enum Admission {
 
 /// A pod, as far as it asks for something on its node.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Guest {
+pub struct AdmissionCandidate {
     pod: scheduler::Pod,
     /// It came to this node before, and was let in.
     pub was_admitted: bool,
@@ -48,17 +49,18 @@ enum Quality {
 /// Above this, a pod is critical: the cluster does not work without it.
 const CRITICAL: i32 = 2_000_000_000;
 
-impl Guest {
-    pub fn read(json: &[u8]) -> Result<Self, Malformed> {
+impl AdmissionCandidate {
+    /// From an object that is parsed already.
+    pub fn from_value(object: &Value) -> Result<Self, Malformed> {
         let malformed = |it| Malformed::new("pods", it);
-        let wire: Wire = serde_json::from_slice(json).map_err(malformed)?;
+        let wire = Wire::deserialize(object).map_err(malformed)?;
         let annotations = wire.metadata.annotations.unwrap_or_default();
         let WireSpec { host_network, host_ipc, security_context, .. } = &wire.spec;
         let sysctls = security_context.iter().flat_map(|it| it.sysctls.iter().flatten());
         let forbidden_sysctl =
             sysctls.filter_map(|it| forbidden_sysctl(&it.name, *host_network, *host_ipc)).next();
         Ok(Self {
-            pod: scheduler::pod(json, &mut Shared::default()).map_err(malformed)?,
+            pod: scheduler::pod_from_value(object, &mut Shared::default()).map_err(malformed)?,
             was_admitted: wire.status.start_time.is_some(),
             is_static: static_pod::is_static(&annotations),
             is_on_linux: wire.spec.os.is_none_or(|it| it.name == "linux"),
@@ -100,16 +102,21 @@ impl Guest {
 /// `CriticalPodAdmissionHandler`.
 ///
 /// `others` are those that were let in and have not ended; `runtimes` the runtime classes that can be had.
-pub fn admit(node: &Node, others: &[&Guest], guest: &Guest, runtimes: &BTreeSet<Text>) -> Admission {
-    if let Some(rejected) = unsuitable(node, others, guest, runtimes) {
+pub fn admit(
+    node: &Node,
+    others: &[&AdmissionCandidate],
+    candidate: &AdmissionCandidate,
+    runtimes: &BTreeSet<Text>,
+) -> Admission {
+    if let Some(rejected) = unsuitable(node, others, candidate, runtimes) {
         return Admission::Rejected(rejected);
     }
-    let lacks = lacks(node, others, guest);
+    let lacks = lacks(node, others, candidate);
     let Some(first) = lacks.first() else { return Admission::Admitted };
-    if !guest.is_critical() {
+    if !candidate.is_critical() {
         return Admission::Rejected(rejection(first.reason(), &first.message()));
     }
-    match make_room(others, guest, &lacks) {
+    match make_room(others, candidate, &lacks) {
         Some(uids) => Admission::AfterOthers(uids),
         None => {
             let lacks: Vec<String> =
@@ -186,17 +193,22 @@ fn forbidden_sysctl(name: &str, on_host_network: bool, on_host_ipc: bool) -> Opt
 }
 
 /// What no other pod's leaving would change, and taken ports.
-fn unsuitable(node: &Node, others: &[&Guest], guest: &Guest, runtimes: &BTreeSet<Text>) -> Option<Ending> {
-    let wants = &guest.pod.wants;
-    if !guest.is_on_linux {
+fn unsuitable(
+    node: &Node,
+    others: &[&AdmissionCandidate],
+    candidate: &AdmissionCandidate,
+    runtimes: &BTreeSet<Text>,
+) -> Option<Ending> {
+    let wants = &candidate.pod.wants;
+    if !candidate.is_on_linux {
         let message = "Failed to admit pod as the OS field doesn't match node OS";
         return Some(rejection("PodOSNotSupported".into(), message));
     }
-    if let Some(class) = guest.runtime_class.as_ref().filter(|it| !runtimes.contains(*it)) {
+    if let Some(class) = candidate.runtime_class.as_ref().filter(|it| !runtimes.contains(*it)) {
         let message = format!("RuntimeClass {class:?} is not known to the node's container runtime");
         return Some(rejection("UnexpectedAdmissionError".into(), &message));
     }
-    if let Some(why) = &guest.forbidden_sysctl {
+    if let Some(why) = &candidate.forbidden_sysctl {
         return Some(rejection("SysctlForbidden".into(), &format!("forbidden sysctl: {why}")));
     }
     let sends_away = |it: &&crate::daemonset::facts::Taint| {
@@ -208,11 +220,11 @@ fn unsuitable(node: &Node, others: &[&Guest], guest: &Guest, runtimes: &BTreeSet
     };
     let predicate = if placement::wanted(&wants.node_selector, &wants.affinity, &node.fact).is_err() {
         ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
-    } else if guest.pod.node.as_ref().is_some_and(|it| *it != node.fact.name) {
+    } else if candidate.pod.node.as_ref().is_some_and(|it| *it != node.fact.name) {
         ("NodeName", "node(s) didn't match the requested node name")
     } else if ports_taken() {
         ("NodePorts", "node(s) didn't have free ports for the requested pod ports")
-    } else if !guest.is_static && node.fact.taints.iter().any(|it| sends_away(&it)) {
+    } else if !candidate.is_static && node.fact.taints.iter().any(|it| sends_away(&it)) {
         ("TaintToleration", "node(s) had taints that the pod didn't tolerate")
     } else {
         return None;
@@ -247,12 +259,12 @@ impl Lack {
     }
 }
 
-fn lacks(node: &Node, others: &[&Guest], guest: &Guest) -> Vec<Lack> {
+fn lacks(node: &Node, others: &[&AdmissionCandidate], candidate: &AdmissionCandidate) -> Vec<Lack> {
     let used = |resource: &str| others.iter().map(|it| it.asks(resource)).fold(0_i64, i64::saturating_add);
     let capacity = |resource: &str| node.allocatable.get(resource).copied().unwrap_or(0);
     // What the node has never heard of is somebody else's to give.
     let is_ours = |it: &str| !it.contains('/') || node.allocatable.contains_key(it);
-    let asked = guest.pod.wants.amounts.iter().filter(|(name, _)| is_ours(name));
+    let asked = candidate.pod.wants.amounts.iter().filter(|(name, _)| is_ours(name));
     let asked: BTreeMap<&str, i64> = asked.map(|(name, amount)| (&**name, *amount)).collect();
     let first = ["pods", "cpu", "memory", "ephemeral-storage"];
     let rest = asked.keys().copied().filter(|it| !first.contains(it));
@@ -271,9 +283,14 @@ fn lacks(node: &Node, others: &[&Guest], guest: &Guest) -> Vec<Lack> {
 
 /// Rule: as few pods as can be make room, those without any guarantee before all others, and of those that would do the
 /// one that is closest to what is missing.
-fn make_room(others: &[&Guest], guest: &Guest, lacks: &[Lack]) -> Option<Vec<Text>> {
-    let may_go: Vec<&Guest> = others.iter().copied().filter(|it| guest.comes_before(it)).collect();
-    let of = |quality: Quality| -> Vec<&Guest> {
+fn make_room(
+    others: &[&AdmissionCandidate],
+    candidate: &AdmissionCandidate,
+    lacks: &[Lack],
+) -> Option<Vec<Text>> {
+    let may_go: Vec<&AdmissionCandidate> =
+        others.iter().copied().filter(|it| candidate.comes_before(it)).collect();
+    let of = |quality: Quality| -> Vec<&AdmissionCandidate> {
         may_go.iter().copied().filter(|it| it.quality == quality).collect()
     };
     let (low, middle, high) = (of(Quality::BestEffort), of(Quality::Burstable), of(Quality::Guaranteed));
@@ -287,7 +304,7 @@ fn make_room(others: &[&Guest], guest: &Guest, lacks: &[Lack]) -> Option<Vec<Tex
 
 type Missing = BTreeMap<Text, i64>;
 
-fn without(mut missing: Missing, gone: &[&Guest]) -> Missing {
+fn without(mut missing: Missing, gone: &[&AdmissionCandidate]) -> Missing {
     for (resource, amount) in &mut missing {
         let freed = gone.iter().map(|it| it.asks(resource)).fold(0_i64, i64::saturating_add);
         *amount = amount.saturating_sub(freed);
@@ -296,7 +313,7 @@ fn without(mut missing: Missing, gone: &[&Guest]) -> Missing {
     missing
 }
 
-fn closest(mut pods: Vec<&Guest>, mut missing: Missing) -> Option<Vec<&Guest>> {
+fn closest(mut pods: Vec<&AdmissionCandidate>, mut missing: Missing) -> Option<Vec<&AdmissionCandidate>> {
     let mut chosen = Vec::new();
     while !missing.is_empty() {
         let place = (0..pods.len()).min_by_key(|place| {
@@ -311,7 +328,7 @@ fn closest(mut pods: Vec<&Guest>, mut missing: Missing) -> Option<Vec<&Guest>> {
 }
 
 /// The squares of what would still be missing, each in millionths of what is missing now.
-fn distance(pod: &Guest, missing: &Missing) -> u128 {
+fn distance(pod: &AdmissionCandidate, missing: &Missing) -> u128 {
     let squares = missing.iter().map(|(resource, amount)| {
         let rest = amount.saturating_sub(pod.asks(resource)).max(0);
         let share = i128::from(rest) * 1_000_000 / i128::from(*amount).max(1);

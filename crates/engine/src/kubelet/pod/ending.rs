@@ -5,8 +5,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::life::{Hook, Life};
-use super::{Cleaned, Container, Deed, Pod};
+use super::running_container::{Hook, RunningContainer};
+use super::{Action, Cleaned, Container, Pod};
 use crate::daemonset::facts::{Phase, Text};
 use crate::mutant;
 use crate::time::Time;
@@ -43,10 +43,10 @@ impl Pod {
         let by = self.end_by.unwrap_or(now + self.object.spec.grace);
         let last = self.last_to_run();
         last.iter().for_each(|it| self.stop(it, by, None, now));
-        let begins = |it: &Deed| matches!(it, Deed::Start { .. } | Deed::RunSandbox { .. });
+        let begins = |it: &Action| matches!(it, Action::Start { .. } | Action::RunSandbox { .. });
         if !last.is_empty() || self.is_under_way(begins) {
             if mutant::is("P03") && self.is_deleting() {
-                self.give(Deed::Delete, now);
+                self.give(Action::Delete, now);
             }
             return;
         }
@@ -57,30 +57,30 @@ impl Pod {
             self.seen.iter().flat_map(|it| &it.sandboxes).map(|it| it.id.clone()).collect();
         let (done, rest): (Vec<_>, Vec<_>) = sandboxes.into_iter().partition(|it| self.stopped.contains(it));
         let is_stopped = rest.is_empty();
-        rest.into_iter().for_each(|id| _ = self.give(Deed::StopSandbox { id }, now));
-        if !is_stopped || self.is_under_way(|it| matches!(it, Deed::Prepare)) {
+        rest.into_iter().for_each(|id| _ = self.give(Action::StopSandbox { id }, now));
+        if !is_stopped || self.is_under_way(|it| matches!(it, Action::Prepare)) {
             return;
         }
         if !self.is_deleting() {
             self.is_prepared = false;
             if self.cleaned == Cleaned::Not {
-                self.give(Deed::CleanUp { with_logs: false }, now);
+                self.give(Action::CleanUp { with_logs: false }, now);
             }
             return;
         }
         // How its containers ended is not known to anybody once they are gone.
-        if !self.is_told(now) {
+        if !self.is_reported(now) {
             return;
         }
         let strays = self.seen.iter().flat_map(|it| &it.containers).filter(|it| !done.contains(&it.sandbox));
         let strays: Vec<Text> = strays.map(|it| it.id.clone()).collect();
         if !done.is_empty() || !strays.is_empty() {
-            done.into_iter().for_each(|id| _ = self.give(Deed::RemoveSandbox { id }, now));
-            strays.into_iter().for_each(|id| _ = self.give(Deed::RemoveContainer { id }, now));
+            done.into_iter().for_each(|id| _ = self.give(Action::RemoveSandbox { id }, now));
+            strays.into_iter().for_each(|id| _ = self.give(Action::RemoveContainer { id }, now));
         } else if self.cleaned != Cleaned::All {
-            self.give(Deed::CleanUp { with_logs: true }, now);
+            self.give(Action::CleanUp { with_logs: true }, now);
         } else if !self.is_gone && !self.object.is_static {
-            self.give(Deed::Delete, now);
+            self.give(Action::Delete, now);
         }
     }
 
@@ -97,19 +97,23 @@ impl Pod {
     pub(super) fn stop(&mut self, container: &Container, by: Time, why: Option<String>, now: Time) {
         let (id, name) = (container.id.clone(), container.name.clone());
         let has_hook = self.object.spec.find(&name).is_some_and(|it| it.has_pre_stop);
-        let is_stopping = self.is_under_way(|it| matches!(it, Deed::Stop { id, .. } if *id == container.id));
-        let before = self.lives.get(&id).and_then(|it| it.stop_by);
+        let is_stopping =
+            self.is_under_way(|it| matches!(it, Action::Stop { id, .. } if *id == container.id));
+        let before = self.running_containers.get(&id).and_then(|it| it.stop_by);
         if is_stopping && before.is_none_or(|before| before <= by + NOTICEABLE) {
             return;
         }
         let by = before.map_or(by, |it| it.min(by));
         let grace = by.since(now);
         let pre_stop = before.is_none() && has_hook && !grace.is_zero();
-        if !self.give(Deed::Stop { container: name.clone(), id: id.clone(), grace, pre_stop }, now) {
+        if !self.give(Action::Stop { container: name.clone(), id: id.clone(), grace, pre_stop }, now) {
             return;
         }
-        let life = self.lives.entry(id).or_insert_with(|| Life::new(&name, now, Hook::Done));
-        life.stop_by = Some(by);
+        let running = self
+            .running_containers
+            .entry(id)
+            .or_insert_with(|| RunningContainer::new(&name, now, Hook::Done));
+        running.stop_by = Some(by);
         if before.is_none() {
             self.note("Killing", why.unwrap_or_else(|| format!("Stopping container {name}")));
         }
@@ -117,7 +121,7 @@ impl Pod {
 
     /// Whether anything of it runs, or is about to.
     pub(super) fn is_any_running(&self) -> bool {
-        self.is_under_way(|it| matches!(it, Deed::Start { .. }))
+        self.is_under_way(|it| matches!(it, Action::Start { .. }))
             || self.seen.iter().flat_map(|it| &it.containers).any(|it| it.state.may_run())
     }
 

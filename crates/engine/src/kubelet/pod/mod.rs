@@ -1,41 +1,41 @@
 //! One pod on its node: what to do next, from what its object says and what the runtime has of it.
 //!
 //! ```text
-//! object, Seen, outcomes -> Pod -> deeds: prepare, sandbox, image, start, probe, stop, clean up, report, delete
+//! object, RuntimeState, outcomes -> Pod -> actions: prepare, sandbox, image, start, probe, stop, clean up, report, delete
 //! ```
 //!
 //! A shell owns one [`Pod`] per UID. It hands in the object as the watch shows it ([`Pod::see`]), all that the runtime has
-//! of the pod ([`Pod::seen`]: at first, after each deed that is done, and whenever something may have changed), and the
-//! outcome of each deed ([`Pod::done`]); and it carries out what [`Pod::look`] gives, side by side. Nothing that matters
+//! of the pod ([`Pod::seen`]: at first, after each action that is done, and whenever something may have changed), and the
+//! outcome of each action ([`Pod::done`]); and it carries out what [`Pod::look`] gives, side by side. Nothing that matters
 //! is kept here alone: a `Pod` made anew from the object and the runtime goes on where the last one was, but for the exact
 //! place of its back-offs.
 
 pub mod admission;
-mod course;
 mod ending;
-mod life;
+mod running_container;
 mod spec;
 mod start;
 mod status;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod wait;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString as _};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
 use serde_json::Value;
 
-use self::life::Life;
-use self::spec::Object;
-pub use self::spec::Restart;
-use self::start::Track;
+use self::running_container::RunningContainer;
+pub use self::spec::{ContainerSpec, Object, Probe, Pull, Restart, Role, Spec};
+use self::start::StartHistory;
 use self::wait::Waits;
 use crate::controller::{Reference, Tell};
-use crate::daemonset::facts::{Key, Malformed, Phase, Text};
+use crate::daemonset::facts::{Key, Phase, Text};
 use crate::daemonset::plan::Event;
 use crate::time::{Time, earliest};
 
@@ -50,7 +50,7 @@ pub struct Host {
 
 /// All that the runtime has of a pod.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Seen {
+pub struct RuntimeState {
     /// [`Pod::mark`] from before the runtime was asked: what was done since may be missing, and such an answer is not used.
     pub mark: u64,
     pub sandboxes: Vec<Sandbox>,
@@ -73,7 +73,7 @@ pub struct Container {
     pub sandbox: Text,
     pub name: Text,
     pub attempt: u32,
-    /// As [`Deed::Start`] gave it.
+    /// As [`Action::Start`] gave it.
     pub hash: Text,
     pub image: Text,
     pub image_id: Text,
@@ -109,7 +109,7 @@ impl ProbeKind {
 
 /// Something for the shell to do, once. It answers with [`Pod::done`].
 #[derive(Clone, PartialEq, Debug)]
-pub enum Deed {
+pub enum Action {
     /// Make directories, volumes and the pod's cgroup, or bring them up to date.
     Prepare,
     RunSandbox {
@@ -130,6 +130,8 @@ pub enum Deed {
     /// or `RunContainerError`.
     Start {
         container: Text,
+        /// [`ContainerSpec::position`].
+        position: usize,
         sandbox: Text,
         attempt: u32,
         /// To be kept with the container, and shown in [`Container::hash`].
@@ -137,11 +139,15 @@ pub enum Deed {
     },
     PostStart {
         container: Text,
+        /// [`ContainerSpec::position`].
+        position: usize,
         id: Text,
     },
     /// [`Outcome::Probed`]; a failure means that it could not be tried, and says nothing of the container.
     Probe {
         container: Text,
+        /// [`ContainerSpec::position`].
+        position: usize,
         id: Text,
         probe: ProbeKind,
     },
@@ -173,7 +179,7 @@ pub enum Deed {
     Delete,
 }
 
-/// What came of a deed.
+/// What came of a action.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Done,
@@ -211,29 +217,29 @@ pub struct Ending {
 }
 
 /// What there is to do now.
-#[must_use = "deeds are done by whoever looks"]
+#[must_use = "actions are done by whoever looks"]
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Look {
-    pub deeds: Vec<Deed>,
-    pub tells: Vec<Tell>,
-    /// Look again then, whatever happens or does not. Each look says it anew.
+pub struct PodSync {
+    pub actions: Vec<Action>,
+    pub events: Vec<Tell>,
+    /// PodSync again then, whatever happens or does not. Each look says it anew.
     pub wake_at: Option<Time>,
 }
 
 /// A pod on its node.
 #[derive(Clone, Debug)]
 pub struct Pod {
-    object: Object,
+    object: Arc<Object>,
     host: Host,
     begun: Time,
-    seen: Option<Seen>,
+    seen: Option<RuntimeState>,
     /// Deeds done that changed what the runtime has.
     mark: u64,
-    under_way: Vec<Deed>,
+    under_way: Vec<Action>,
     waits: Waits,
     is_prepared: bool,
-    tracks: BTreeMap<Text, Track>,
-    lives: BTreeMap<Text, Life>,
+    start_histories: BTreeMap<Text, StartHistory>,
+    running_containers: BTreeMap<Text, RunningContainer>,
     /// A runtime may keep the name of one that failed.
     sandbox_attempt_min: u32,
     /// Sandboxes that are stopped for good.
@@ -248,11 +254,11 @@ pub struct Pod {
     cleaned: Cleaned,
     is_deleted: bool,
     /// The status that the API server was last told, or has.
-    told: Value,
+    reported: Value,
     /// Whether it may have another by now.
-    must_tell: bool,
-    deeds: Vec<Deed>,
-    tells: Vec<Tell>,
+    must_report: bool,
+    actions: Vec<Action>,
+    events: Vec<Tell>,
     wake_at: Option<Time>,
 }
 
@@ -264,12 +270,39 @@ enum Cleaned {
 }
 
 impl Pod {
-    /// From the API object as JSON, or a static manifest.
-    pub fn new(object: &[u8], host: Host, now: Time) -> Result<Self, Malformed> {
-        Ok(Self::of(Object::read(object)?, host, now))
+    /// From the API object, or a static manifest.
+    pub fn new(object: Arc<Object>, host: Host, now: Time) -> Self {
+        let mut pod = Self {
+            reported: object.status.clone(),
+            begun: spec::time(&object.status["startTime"]).unwrap_or(now),
+            object,
+            host,
+            seen: None,
+            mark: 0,
+            under_way: Vec::new(),
+            waits: Waits::default(),
+            is_prepared: false,
+            start_histories: BTreeMap::new(),
+            running_containers: BTreeMap::new(),
+            sandbox_attempt_min: 0,
+            stopped: BTreeSet::new(),
+            is_gone: false,
+            ending: None,
+            end_by: None,
+            ended: None,
+            cleaned: Cleaned::Not,
+            is_deleted: false,
+            must_report: false,
+            actions: Vec::new(),
+            events: Vec::new(),
+            wake_at: None,
+        };
+        pod.ended = status::terminal(&pod.object.status);
+        pod.limit_by_deletion(now);
+        pod
     }
 
-    /// Something of a pod that is on the node, and that nobody knows any more.
+    /// Containers or files of a pod that the API server does not know.
     pub fn orphan(key: Key, uid: Text, host: Host, now: Time) -> Self {
         let object = Object {
             key,
@@ -281,39 +314,8 @@ impl Pod {
             spec: spec::Spec::default(),
             status: Value::Null,
         };
-        let mut pod = Self::of(object, host, now);
+        let mut pod = Self::new(Arc::new(object), host, now);
         pod.gone(now);
-        pod
-    }
-
-    fn of(object: Object, host: Host, now: Time) -> Self {
-        let mut pod = Self {
-            told: object.status.clone(),
-            begun: spec::time(&object.status["startTime"]).unwrap_or(now),
-            object,
-            host,
-            seen: None,
-            mark: 0,
-            under_way: Vec::new(),
-            waits: Waits::default(),
-            is_prepared: false,
-            tracks: BTreeMap::new(),
-            lives: BTreeMap::new(),
-            sandbox_attempt_min: 0,
-            stopped: BTreeSet::new(),
-            is_gone: false,
-            ending: None,
-            end_by: None,
-            ended: None,
-            cleaned: Cleaned::Not,
-            is_deleted: false,
-            must_tell: false,
-            deeds: Vec::new(),
-            tells: Vec::new(),
-            wake_at: None,
-        };
-        pod.ended = status::terminal(&pod.object.status);
-        pod.limit_by_deletion(now);
         pod
     }
 
@@ -325,21 +327,19 @@ impl Pod {
         &self.object.uid
     }
 
-    /// The object, as the watch shows it now.
-    pub fn see(&mut self, object: &[u8], now: Time) -> Result<(), Malformed> {
-        let object = Object::read(object)?;
-        // What the API server has may differ from what it was told: others write there too.
+    /// The API object changed.
+    pub fn update_spec(&mut self, object: Arc<Object>, now: Time) {
+        // The stored status may differ from the reported one: others write there too.
         let reporting = self.under_way.iter().any(|it| match it {
-            Deed::Report(patch) => status::covers(&status::stated(patch), &object.status),
+            Action::Report(patch) => status::covers(&status::stated(patch), &object.status),
             _ => false,
         });
-        self.must_tell |= !reporting && !status::covers(&self.told, &object.status);
+        self.must_report |= !reporting && !status::covers(&self.reported, &object.status);
         if self.ended.is_none() {
             self.ended = status::terminal(&object.status);
         }
         self.object = object;
         self.limit_by_deletion(now);
-        Ok(())
     }
 
     /// The API server has it no more: it was deleted by force, or while nobody was here. Or its manifest is gone from the
@@ -349,15 +349,15 @@ impl Pod {
         self.limit(if self.object.is_static { self.object.spec.grace } else { ending::GRACE_MIN }, now);
     }
 
-    /// What the runtime has of the pod. An answer from before the last deed was done is not used.
-    pub fn seen(&mut self, seen: Seen, now: Time) {
+    /// What the runtime has of the pod. An answer from before the last action was done is not used.
+    pub fn update_runtime_state(&mut self, seen: RuntimeState, now: Time) {
         if self.mark <= seen.mark {
             self.follow(&seen, now);
             self.seen = Some(seen);
         }
     }
 
-    /// To be read before the runtime is asked, and given in [`Seen::mark`].
+    /// To be read before the runtime is asked, and given in [`RuntimeState::mark`].
     pub fn mark(&self) -> u64 {
         self.mark
     }
@@ -374,7 +374,23 @@ impl Pod {
         self.limit(grace, now);
     }
 
-    pub fn look(&mut self, now: Time) -> Look {
+    /// The actions to execute now, the report of the status among them.
+    pub fn sync(&mut self, now: Time) -> PodSync {
+        self.advance(now);
+        if !self.is_over() && self.is_up_to_date() {
+            self.report(now);
+        }
+        self.decided()
+    }
+
+    /// [`Pod::sync`] without the report: for a runtime that answers at once, until no action is left. Statuses in between are not
+    /// worth a write.
+    pub fn sync_runtime(&mut self, now: Time) -> PodSync {
+        self.advance(now);
+        self.decided()
+    }
+
+    fn advance(&mut self, now: Time) {
         self.wake_at = None;
         if !self.is_over() && self.is_up_to_date() {
             self.expire(now);
@@ -384,54 +400,60 @@ impl Pod {
                 self.run(now);
             }
             self.tend(now);
-            self.report(now);
         }
-        Look {
-            deeds: core::mem::take(&mut self.deeds),
-            tells: core::mem::take(&mut self.tells),
+    }
+
+    fn decided(&mut self) -> PodSync {
+        PodSync {
+            actions: core::mem::take(&mut self.actions),
+            events: core::mem::take(&mut self.events),
             wake_at: self.wake_at.take(),
         }
     }
 
-    /// What came of a deed that [`Pod::look`] gave.
-    pub fn done(&mut self, deed: &Deed, outcome: Outcome, now: Time) {
-        let Some(place) = self.under_way.iter().position(|it| it == deed) else { return };
+    /// What came of a action that [`Pod::look`] gave.
+    pub fn done(&mut self, action: &Action, outcome: Outcome, now: Time) {
+        let Some(place) = self.under_way.iter().position(|it| it == action) else { return };
         self.under_way.remove(place);
-        if deed.changes_the_runtime() {
+        if action.changes_the_runtime() {
             self.mark += 1;
         }
         let failure = match &outcome {
             Outcome::Failed { message, .. } => Some(message.clone()),
             _ => None,
         };
-        if let Some(name) = deed.tried_again() {
-            self.waits.note(&name, failure.is_some(), deed.wait_max(), now);
+        if let Some(name) = action.tried_again() {
+            self.waits.note(&name, failure.is_some(), action.wait_max(), now);
         }
-        match (deed, failure) {
-            (Deed::Prepare, None) => self.is_prepared = true,
-            (Deed::Prepare, Some(message)) => self.warn("FailedMount", message.to_string()),
-            (Deed::RunSandbox { attempt }, Some(message)) => {
+        match (action, failure) {
+            (Action::Prepare, None) => self.is_prepared = true,
+            (Action::Prepare, Some(message)) => self.warn("FailedMount", message.to_string()),
+            (Action::RunSandbox { attempt }, Some(message)) => {
                 self.sandbox_attempt_min = attempt + 1;
                 self.warn(
                     "FailedCreatePodSandBox",
                     alloc::format!("Failed to create pod sandbox: {message}"),
                 );
             }
-            (Deed::FindImage { container, .. }, _) => self.image_found(container, outcome, now),
-            (Deed::Pull { container, .. }, _) => self.image_pulled(container, outcome, now),
-            (Deed::Start { container, .. }, _) => self.started(container, outcome, now),
-            (Deed::PostStart { container, id }, failure) => self.post_started(container, id, failure, now),
-            (Deed::Probe { container, id, probe }, _) => self.probed(container, id, *probe, outcome, now),
-            (Deed::StopSandbox { id }, None) => {
+            (Action::FindImage { container, .. }, _) => self.image_found(container, outcome, now),
+            (Action::Pull { container, .. }, _) => self.image_pulled(container, outcome, now),
+            (Action::Start { container, .. }, _) => self.started(container, outcome, now),
+            (Action::PostStart { container, id, .. }, failure) => {
+                self.post_started(container, id, failure, now)
+            }
+            (Action::Probe { container, id, probe, .. }, _) => {
+                self.probed(container, id, *probe, outcome, now)
+            }
+            (Action::StopSandbox { id }, None) => {
                 self.stopped.insert(id.clone());
             }
-            (Deed::CleanUp { with_logs }, None) => {
+            (Action::CleanUp { with_logs }, None) => {
                 self.cleaned = if *with_logs { Cleaned::All } else { Cleaned::ButForLogs };
             }
-            (Deed::Report(patch), None) => self.told = status::stated(patch),
-            (Deed::Report(_), Some(_)) => self.must_tell = true,
-            (Deed::Delete, None) => self.is_deleted = true,
-            (Deed::Stop { .. } | Deed::StopSandbox { .. }, Some(message)) => {
+            (Action::Report(patch), None) => self.reported = status::stated(patch),
+            (Action::Report(_), Some(_)) => self.must_report = true,
+            (Action::Delete, None) => self.is_deleted = true,
+            (Action::Stop { .. } | Action::StopSandbox { .. }, Some(message)) => {
                 self.warn("FailedKillPod", alloc::format!("error killing pod: {message}"));
             }
             _ => {}
@@ -449,22 +471,32 @@ impl Pod {
         self.ended.is_some() && !self.is_any_running()
     }
 
-    /// Whether what the runtime has was seen after all that was done.
+    /// Whether a `Pod` built from the API object and the runtime state would decide as this one does: no action but probes is in
+    /// flight, and no back-off is remembered.
+    pub fn can_be_rebuilt(&self) -> bool {
+        self.under_way.iter().all(|it| matches!(it, Action::Probe { .. }))
+            && !self.must_report
+            && !self.is_ending()
+            && self.waits.is_empty()
+            && self.start_histories.values().all(StartHistory::is_empty)
+    }
+
+    /// Whether the runtime state is from after the last action that changed it.
     fn is_up_to_date(&self) -> bool {
         self.seen.as_ref().is_some_and(|it| self.mark <= it.mark)
     }
 
-    /// Gives a deed, unless it is under way, or has failed and is to wait.
-    fn give(&mut self, deed: Deed, now: Time) -> bool {
-        if self.under_way.contains(&deed) {
+    /// Gives a action, unless it is under way, or has failed and is to wait.
+    fn give(&mut self, action: Action, now: Time) -> bool {
+        if self.under_way.contains(&action) {
             return false;
         }
-        if let Some(at) = deed.tried_again().and_then(|it| self.waits.until(&it)).filter(|at| now < *at) {
+        if let Some(at) = action.tried_again().and_then(|it| self.waits.until(&it)).filter(|at| now < *at) {
             self.wake(at);
             return false;
         }
-        self.under_way.push(deed.clone());
-        self.deeds.push(deed);
+        self.under_way.push(action.clone());
+        self.actions.push(action);
         true
     }
 
@@ -472,11 +504,11 @@ impl Pod {
         self.wake_at = earliest(self.wake_at, Some(at));
     }
 
-    fn is_under_way(&self, is: impl Fn(&Deed) -> bool) -> bool {
+    fn is_under_way(&self, is: impl Fn(&Action) -> bool) -> bool {
         self.under_way.iter().any(is)
     }
 
-    fn tell(&mut self, event: Event) {
+    fn emit(&mut self, event: Event) {
         let about = Reference {
             api_version: "v1".into(),
             kind: "Pod".into(),
@@ -484,15 +516,15 @@ impl Pod {
             uid: self.object.uid.clone(),
             resource_version: self.object.resource_version,
         };
-        self.tells.push(Tell { about, event });
+        self.events.push(Tell { about, event });
     }
 
     fn note(&mut self, reason: &'static str, message: String) {
-        self.tell(Event::normal(reason, message));
+        self.emit(Event::normal(reason, message));
     }
 
     fn warn(&mut self, reason: &'static str, message: String) {
-        self.tell(Event::warning(reason, message));
+        self.emit(Event::warning(reason, message));
     }
 
     /// As a kubelet calls it in messages.
@@ -522,7 +554,7 @@ fn event_reason(reason: &str) -> &'static str {
     ALL.into_iter().find(|it| *it == reason).unwrap_or("UnexpectedAdmissionError")
 }
 
-impl Deed {
+impl Action {
     /// The runtime must be asked again once it is done.
     fn changes_the_runtime(&self) -> bool {
         match self {
@@ -585,7 +617,7 @@ impl Deed {
 }
 
 /// As tests and logs show it.
-impl fmt::Display for Deed {
+impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Prepare => write!(f, "prepare"),
@@ -595,8 +627,8 @@ impl fmt::Display for Deed {
             Self::Start { container, sandbox, attempt, .. } => {
                 write!(f, "start {container} {attempt} in {sandbox}")
             }
-            Self::PostStart { container, id } => write!(f, "run the hook of {container} {id}"),
-            Self::Probe { container, id, probe } => {
+            Self::PostStart { container, id, .. } => write!(f, "run the hook of {container} {id}"),
+            Self::Probe { container, id, probe, .. } => {
                 write!(f, "{} probe of {container} {id}", probe.as_str())
             }
             Self::Stop { container, id, grace, pre_stop } => {

@@ -12,31 +12,32 @@ use serde_json::Value;
 use crate::daemonset::facts::{Key, Malformed, Text};
 use crate::time::Time;
 
-/// A pod's object: what it is called, what is to run, and what the API server was last told.
+/// A pod's API object, parsed once: what its node decides by.
 #[derive(Clone, Debug)]
-pub(super) struct Object {
+pub struct Object {
     pub key: Key,
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
     /// Comes from a manifest on the node and not from the API server.
     pub is_static: bool,
-    /// It is to end, within this time from when that was first seen.
+    /// It is being deleted, with this grace period from when that was first seen.
     pub deletion_grace: Option<Duration>,
     pub spec: Spec,
     pub status: Value,
 }
 
+/// What of a pod's spec its node decides by.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Spec {
+pub struct Spec {
     pub restart: Restart,
     pub grace: Duration,
     pub deadline: Option<Duration>,
     pub on_host_network: bool,
     pub gates: Vec<Text>,
-    pub init: Vec<Container>,
-    pub main: Vec<Container>,
-    pub ephemeral: Vec<Container>,
+    pub init: Vec<ContainerSpec>,
+    pub main: Vec<ContainerSpec>,
+    pub ephemeral: Vec<ContainerSpec>,
 }
 
 /// Whether what ended is begun again.
@@ -48,20 +49,23 @@ pub enum Restart {
     Never,
 }
 
-/// What a container is in its pod.
+/// The list of the spec that a container is in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Role {
+pub enum Role {
     /// Runs to its end before the next begins.
     Init,
     /// Begins as one of the init containers, and stays.
     Sidecar,
     Main,
-    /// Added while the pod runs, to look into it.
+    /// Added while the pod runs, to debug it.
     Ephemeral,
 }
 
+/// A container of a pod's spec.
 #[derive(Clone, Debug)]
-pub(super) struct Container {
+pub struct ContainerSpec {
+    /// Among the init, main and ephemeral containers of the pod, in this order.
+    pub position: usize,
     pub name: Text,
     pub image: Text,
     pub pull: Pull,
@@ -77,7 +81,7 @@ pub(super) struct Container {
     pub mounts: Vec<Value>,
 }
 
-impl Container {
+impl ContainerSpec {
     pub(super) fn probe(&self, kind: super::ProbeKind) -> Option<&Probe> {
         match kind {
             super::ProbeKind::Startup => self.startup.as_ref(),
@@ -98,14 +102,15 @@ impl Container {
 
 /// When an image is fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pull {
+pub enum Pull {
     Always,
     IfAbsent,
     Never,
 }
 
+/// When a probe runs, and how many results in a row count.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Probe {
+pub struct Probe {
     pub initial_delay: Duration,
     pub period: Duration,
     pub failures_max: u32,
@@ -115,9 +120,16 @@ pub(super) struct Probe {
 }
 
 impl Object {
-    pub(super) fn read(json: &[u8]) -> Result<Self, Malformed> {
-        let wire: Wire = serde_json::from_slice(json).map_err(|it| Malformed::new("pods", it))?;
-        let Wire { metadata, spec, status } = wire;
+    pub fn parse(json: &[u8]) -> Result<Self, Malformed> {
+        serde_json::from_slice(json).map(Self::read).map_err(|it| Malformed::new("pods", it))
+    }
+
+    /// From an object that is parsed already.
+    pub fn from_value(object: &Value) -> Result<Self, Malformed> {
+        Wire::deserialize(object).map(Self::read).map_err(|it| Malformed::new("pods", it))
+    }
+
+    fn read(Wire { metadata, spec, status }: Wire) -> Self {
         let source = metadata.annotations.get(crate::kubelet::static_pod::SOURCE).map(String::as_str);
         let grace = seconds(spec.termination_grace_period_seconds.unwrap_or(30));
         let deletion = metadata.deletion_timestamp.is_some();
@@ -127,11 +139,19 @@ impl Object {
             Some("Always") => Role::Sidecar,
             _ => Role::Init,
         };
+        let mut positions = 0..;
+        let mut container = |it: WireContainer, role, restart| {
+            it.container(positions.next().unwrap_or_default(), role, restart)
+        };
         let init = spec.init_containers.into_iter().map(|it| {
             let role = role(&it);
-            it.container(role, if role == Role::Sidecar { Restart::Always } else { once(restart) })
+            container(it, role, if role == Role::Sidecar { Restart::Always } else { once(restart) })
         });
-        Ok(Self {
+        let init = init.collect();
+        let main = spec.containers.into_iter().map(|it| container(it, Role::Main, restart)).collect();
+        let ephemeral = spec.ephemeral_containers.into_iter();
+        let ephemeral = ephemeral.map(|it| container(it, Role::Ephemeral, Restart::Never)).collect();
+        Self {
             key: Key::new(metadata.namespace.unwrap_or_else(|| "default".into()), metadata.name),
             uid: metadata.uid.into(),
             resource_version: metadata.resource_version.and_then(|it| it.parse().ok()).unwrap_or(0),
@@ -144,29 +164,25 @@ impl Object {
                 deadline: spec.active_deadline_seconds.map(seconds),
                 on_host_network: spec.host_network.unwrap_or(false),
                 gates: spec.readiness_gates.into_iter().map(|it| it.condition_type.into()).collect(),
-                init: init.collect(),
-                main: spec.containers.into_iter().map(|it| it.container(Role::Main, restart)).collect(),
-                ephemeral: spec
-                    .ephemeral_containers
-                    .into_iter()
-                    .map(|it| it.container(Role::Ephemeral, Restart::Never))
-                    .collect(),
+                init,
+                main,
+                ephemeral,
             },
             status: status.unwrap_or(Value::Null),
-        })
+        }
     }
 }
 
 impl Spec {
-    pub(super) fn all(&self) -> impl Iterator<Item = &Container> {
+    pub fn all(&self) -> impl Iterator<Item = &ContainerSpec> {
         self.init.iter().chain(&self.main).chain(&self.ephemeral)
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<&Container> {
+    pub(super) fn find(&self, name: &str) -> Option<&ContainerSpec> {
         self.all().find(|it| *it.name == *name)
     }
 
-    pub(super) fn sidecars(&self) -> impl DoubleEndedIterator<Item = &Container> {
+    pub(super) fn sidecars(&self) -> impl DoubleEndedIterator<Item = &ContainerSpec> {
         self.init.iter().filter(|it| it.role == Role::Sidecar)
     }
 }
@@ -286,13 +302,14 @@ struct WireProbe {
 }
 
 impl WireContainer {
-    fn container(self, role: Role, restart: Restart) -> Container {
+    fn container(self, position: usize, role: Role, restart: Restart) -> ContainerSpec {
         let image = self.image.unwrap_or_default();
         // Init containers that end have no probes, and those that only look have neither probes nor hooks.
         let is_probed = matches!(role, Role::Main | Role::Sidecar);
         let probe = |it: Option<WireProbe>| it.filter(|_| is_probed).map(WireProbe::probe);
         let lifecycle = self.lifecycle.filter(|_| is_probed).unwrap_or_default();
-        Container {
+        ContainerSpec {
+            position,
             name: self.name.into(),
             pull: pull(self.image_pull_policy.as_deref(), &image),
             image: image.into(),

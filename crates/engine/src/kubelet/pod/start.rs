@@ -3,16 +3,16 @@
 use alloc::format;
 use core::time::Duration;
 
-use super::life::{Hook, Life};
-use super::spec::{self, Pull};
+use super::running_container::{Hook, RunningContainer};
+use super::spec::{ContainerSpec, Pull};
 use super::wait::BackOff;
-use super::{Container, Deed, Outcome, Pod, State};
+use super::{Action, Container, Outcome, Pod, State};
 use crate::daemonset::facts::Text;
 use crate::time::Time;
 
 /// What is known of one container of the spec, whichever container of the runtime it is just now.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Track {
+pub(super) struct StartHistory {
     /// Why it does not run, as reason and message.
     pub waiting: Option<(Text, Text)>,
     /// The highest attempt that was ever seen.
@@ -53,41 +53,47 @@ const PULL_FAILED: Duration = Duration::from_secs(2);
 
 impl Pod {
     /// Goes one step further towards a running container.
-    pub(super) fn start(&mut self, container: &spec::Container, sandbox: &Text, now: Time) {
+    pub(super) fn start(&mut self, container: &ContainerSpec, sandbox: &Text, now: Time) {
         let name = &container.name;
-        let is_busy = |it: &Deed| it.container() == Some(name) && !matches!(it, Deed::Probe { .. });
+        let is_busy = |it: &Action| it.container() == Some(name) && !matches!(it, Action::Probe { .. });
         if self.is_under_way(is_busy) || self.backs_off(name, now) || !self.is_prepared {
             return;
         }
-        let track = self.tracks.entry(name.clone()).or_default();
-        if let Some((_, at)) = track.retry.filter(|(_, at)| now < *at) {
+        let history = self.start_histories.entry(name.clone()).or_default();
+        if let Some((_, at)) = history.retry.filter(|(_, at)| now < *at) {
             return self.wake(at);
         }
         let image = container.image.clone();
-        match (track.image, container.pull) {
+        match (history.image, container.pull) {
             (Image::Unknown, Pull::Always) => self.pull(container, now),
             (Image::Unknown, _) => {
-                self.give(Deed::FindImage { container: name.clone(), image }, now);
+                self.give(Action::FindImage { container: name.clone(), image }, now);
             }
             (Image::Absent, Pull::Never) => {
-                track.image = Image::Unknown;
+                history.image = Image::Unknown;
                 let message = format!("Container image {image:?} is not present with pull policy of Never");
-                if track.wait("ErrImageNeverPull", message.clone()) {
+                if history.wait("ErrImageNeverPull", message.clone()) {
                     self.warn("ErrImageNeverPull", message.clone());
                     self.warn("Failed", format!("Error: ErrImageNeverPull: {message}"));
                 }
                 self.retry(name, now);
             }
             // While a pull waits, somebody may bring the image: it is looked for again.
-            (Image::Absent, _) if track.find_again_at().is_some_and(|at| at <= now) => {
-                self.give(Deed::FindImage { container: name.clone(), image }, now);
+            (Image::Absent, _) if history.find_again_at().is_some_and(|at| at <= now) => {
+                self.give(Action::FindImage { container: name.clone(), image }, now);
             }
             (Image::Absent, _) => self.pull(container, now),
             (Image::Present, _) => {
                 let attempt = self.next_attempt(name);
                 let hash = container.hash();
                 self.give(
-                    Deed::Start { container: name.clone(), sandbox: sandbox.clone(), attempt, hash },
+                    Action::Start {
+                        container: name.clone(),
+                        position: container.position,
+                        sandbox: sandbox.clone(),
+                        attempt,
+                        hash,
+                    },
                     now,
                 );
             }
@@ -100,67 +106,67 @@ impl Pod {
         let State::Exited { started, finished, .. } = last.state else { return false };
         let (id, attempt) = (last.id.clone(), last.attempt);
         let title = self.title();
-        let track = self.tracks.entry(name.clone()).or_default();
-        if track.waited_for.as_ref() == Some(&id) {
+        let history = self.start_histories.entry(name.clone()).or_default();
+        if history.waited_for.as_ref() == Some(&id) {
             return false;
         }
         // Whoever comes new to a container that was begun again before does not begin it at once.
-        let crash = track.crash.or_else(|| (0 < attempt).then(|| BackOff::first(started)));
+        let crash = history.crash.or_else(|| (0 < attempt).then(|| BackOff::first(started)));
         if let Some(crash) = crash.filter(|it| !it.is_stale(finished) && now < finished + it.delay) {
             let delay = span(crash.delay);
             let message = format!("back-off {delay} restarting failed container={name} pod={title}");
-            if track.wait("CrashLoopBackOff", message) {
+            if history.wait("CrashLoopBackOff", message) {
                 self.warn("BackOff", format!("Back-off restarting failed container {name} in pod {title}"));
             }
             self.wake(finished + crash.delay);
             return true;
         }
-        track.crash = Some(BackOff::next(crash, finished, now));
-        track.waited_for = Some(id);
-        track.image = Image::Unknown;
+        history.crash = Some(BackOff::next(crash, finished, now));
+        history.waited_for = Some(id);
+        history.image = Image::Unknown;
         false
     }
 
-    fn pull(&mut self, container: &spec::Container, now: Time) {
+    fn pull(&mut self, container: &ContainerSpec, now: Time) {
         let (name, image) = (container.name.clone(), container.image.clone());
-        let track = self.tracks.entry(name.clone()).or_default();
-        if let (Some(pull), Some((failed, why))) = (track.pull, track.pull_failed.clone())
+        let history = self.start_histories.entry(name.clone()).or_default();
+        if let (Some(pull), Some((failed, why))) = (history.pull, history.pull_failed.clone())
             && now < failed + pull.delay
         {
             if now < failed + PULL_FAILED {
                 return self.wake(failed + PULL_FAILED);
             }
-            let again_at = track.find_again_at();
+            let again_at = history.find_again_at();
             let message = format!("Back-off pulling image {image:?}: ErrImagePull: {why}");
-            if track.wait("ImagePullBackOff", message) {
+            if history.wait("ImagePullBackOff", message) {
                 self.note("BackOff", format!("Back-off pulling image {image:?}"));
                 self.warn("Failed", "Error: ImagePullBackOff".into());
             }
             return self.wake(again_at.map_or(failed + pull.delay, |at| at.min(failed + pull.delay)));
         }
-        track.pulling_since = Some(now);
-        if self.give(Deed::Pull { container: name, image: image.clone() }, now) {
+        history.pulling_since = Some(now);
+        if self.give(Action::Pull { container: name, image: image.clone() }, now) {
             self.note("Pulling", format!("Pulling image {image:?}"));
         }
     }
 
     pub(super) fn image_found(&mut self, name: &Text, outcome: Outcome, now: Time) {
         let image = self.object.spec.find(name).map(|it| it.image.clone()).unwrap_or_default();
-        let track = self.tracks.entry(name.clone()).or_default();
+        let history = self.start_histories.entry(name.clone()).or_default();
         match outcome {
             Outcome::Present => {
-                track.image = Image::Present;
+                history.image = Image::Present;
                 // Said once of a container that cannot be made again and again.
-                if track.retry.is_none() {
+                if history.retry.is_none() {
                     let message = format!(
                         "Container image {image:?} already present on machine and can be accessed by the pod"
                     );
                     self.note("Pulled", message);
                 }
             }
-            Outcome::Absent => (track.image, track.absent_at) = (Image::Absent, Some(now)),
+            Outcome::Absent => (history.image, history.absent_at) = (Image::Absent, Some(now)),
             Outcome::Failed { reason, message } => {
-                if track.wait(&reason, message.as_ref()) {
+                if history.wait(&reason, message.as_ref()) {
                     self.warn("InspectFailed", message.as_ref().into());
                     self.warn("Failed", format!("Error: {reason}"));
                 }
@@ -172,17 +178,17 @@ impl Pod {
 
     pub(super) fn image_pulled(&mut self, name: &Text, outcome: Outcome, now: Time) {
         let image = self.object.spec.find(name).map(|it| it.image.clone()).unwrap_or_default();
-        let track = self.tracks.entry(name.clone()).or_default();
+        let history = self.start_histories.entry(name.clone()).or_default();
         if let Outcome::Failed { reason, message } = outcome {
-            track.pull = Some(BackOff::next(track.pull, now, now));
-            track.pull_failed = Some((now, message.clone()));
-            track.wait(&reason, message.as_ref());
+            history.pull = Some(BackOff::next(history.pull, now, now));
+            history.pull_failed = Some((now, message.clone()));
+            history.wait(&reason, message.as_ref());
             self.warn("Failed", format!("Failed to pull image {image:?}: {message}"));
             self.warn("Failed", format!("Error: {reason}"));
             return;
         }
-        track.image = Image::Present;
-        let took = span_of(now.since(track.pulling_since.unwrap_or(now)));
+        history.image = Image::Present;
+        let took = span_of(now.since(history.pulling_since.unwrap_or(now)));
         let size = match outcome {
             Outcome::Pulled { bytes } => format!(" Image size: {bytes} bytes."),
             _ => "".into(),
@@ -195,19 +201,22 @@ impl Pod {
 
     pub(super) fn started(&mut self, name: &Text, outcome: Outcome, now: Time) {
         let has_hook = self.object.spec.find(name).is_some_and(|it| it.has_post_start);
-        let track = self.tracks.entry(name.clone()).or_default();
-        track.image = Image::Unknown;
+        let history = self.start_histories.entry(name.clone()).or_default();
+        history.image = Image::Unknown;
         match outcome {
             Outcome::Started { id } => {
-                track.waiting = None;
-                track.retry = None;
-                track.is_replaced = false;
-                self.lives.insert(id, Life::new(name, now, if has_hook { Hook::Due } else { Hook::Done }));
+                history.waiting = None;
+                history.retry = None;
+                history.is_replaced = false;
+                self.running_containers.insert(
+                    id,
+                    RunningContainer::new(name, now, if has_hook { Hook::Due } else { Hook::Done }),
+                );
                 self.note("Created", format!("Created container: {name}"));
                 self.note("Started", format!("Started container {name}"));
             }
             Outcome::Failed { reason, message } => {
-                track.wait(&reason, message.as_ref());
+                history.wait(&reason, message.as_ref());
                 self.warn("Failed", format!("Error: {message}"));
                 self.retry(name, now);
             }
@@ -216,9 +225,9 @@ impl Pod {
     }
 
     fn retry(&mut self, name: &Text, now: Time) {
-        let track = self.tracks.entry(name.clone()).or_default();
-        let wait = track.retry.map_or(RETRY, |(wait, _)| (wait * 2).min(RETRY_MAX));
-        track.retry = Some((wait, now + wait));
+        let history = self.start_histories.entry(name.clone()).or_default();
+        let wait = history.retry.map_or(RETRY, |(wait, _)| (wait * 2).min(RETRY_MAX));
+        history.retry = Some((wait, now + wait));
         self.wake(now + wait);
     }
 
@@ -231,7 +240,7 @@ impl Pod {
     /// Rule: restarts are counted over all that the runtime has, and all that was ever reported.
     fn next_attempt(&self, name: &str) -> u32 {
         let seen = self.newest(name).map(|it| it.attempt + 1);
-        let tracked = self.tracks.get(name).and_then(|it| it.attempt).map(|it| it + 1);
+        let tracked = self.start_histories.get(name).and_then(|it| it.attempt).map(|it| it + 1);
         let known = self.known(name);
         let count = known["restartCount"].as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or(0);
         let told = if known["containerID"].is_string() { count.saturating_add(1) } else { count };
@@ -239,7 +248,18 @@ impl Pod {
     }
 }
 
-impl Track {
+impl StartHistory {
+    /// Whether nothing is remembered that the runtime state does not show.
+    pub(super) fn is_empty(&self) -> bool {
+        let Self { waiting, is_replaced, crash, pull, pull_failed, retry, .. } = self;
+        waiting.is_none()
+            && !is_replaced
+            && crash.is_none()
+            && pull.is_none()
+            && pull_failed.is_none()
+            && retry.is_none()
+    }
+
     /// When an image that could not be pulled is looked for again.
     fn find_again_at(&self) -> Option<Time> {
         self.pull_failed.as_ref().and(self.absent_at).map(|at| at + FIND_AGAIN)

@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 
 use serde_json::{Map, Value, json};
 
-use super::life::Hook;
-use super::spec::{self, Role};
-use super::{Container, Deed, Pod, State};
+use super::running_container::Hook;
+use super::spec::{ContainerSpec, Role};
+use super::{Action, Container, Pod, State};
 use crate::daemonset::facts::{Phase, Text};
 use crate::mutant;
 use crate::time::Time;
@@ -21,42 +21,43 @@ const LISTS: [&str; 3] = ["initContainerStatuses", "containerStatuses", "ephemer
 impl Pod {
     /// Rule: the status is told when something in it changed, or when the API server has another than it was told.
     pub(super) fn report(&mut self, now: Time) {
-        let is_reporting = self.is_under_way(|it| matches!(it, Deed::Report(_)));
+        let is_reporting = self.is_under_way(|it| matches!(it, Action::Report(_)));
         if self.is_gone || self.is_deleted || is_reporting || self.is_settled() {
             return;
         }
         let status = self.status(now);
-        if !self.must_tell && covers(&status, &self.told) {
+        if !self.must_report && covers(&status, &self.reported) {
             return;
         }
-        let mut patch = json!({"status": without_old_addresses(status, [&self.told, &self.object.status])});
+        let mut patch =
+            json!({"status": without_old_addresses(status, [&self.reported, &self.object.status])});
         if !self.object.is_static {
             patch["metadata"] = json!({"uid": self.object.uid});
         }
-        if self.give(Deed::Report(patch), now) {
-            self.must_tell = false;
+        if self.give(Action::Report(patch), now) {
+            self.must_report = false;
         }
     }
 
     /// Whether nothing is left to tell: how it ended is known.
-    pub(super) fn is_told(&self, now: Time) -> bool {
-        let is_reporting = self.is_under_way(|it| matches!(it, Deed::Report(_)));
+    pub(super) fn is_reported(&self, now: Time) -> bool {
+        let is_reporting = self.is_under_way(|it| matches!(it, Action::Report(_)));
         self.is_gone
             || self.object.is_static
             || self.is_settled()
-            || (!self.must_tell && !is_reporting && covers(&self.status(now), &self.told))
+            || (!self.must_report && !is_reporting && covers(&self.status(now), &self.reported))
     }
 
     /// Rule: once it is told how a pod ended, nothing more is told of it.
     fn is_settled(&self) -> bool {
-        let said = LISTS.iter().filter_map(|it| self.told[it].as_array()).flatten();
+        let said = LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
         let says_running = said.into_iter().any(|it| it["state"]["running"].is_object());
-        terminal(&self.told).is_some() && !says_running && !self.is_any_running()
+        terminal(&self.reported).is_some() && !says_running && !self.is_any_running()
     }
 
     /// What was last said of a container.
     pub(super) fn known(&self, name: &str) -> &Value {
-        let all = LISTS.iter().filter_map(|it| self.told[it].as_array()).flatten();
+        let all = LISTS.iter().filter_map(|it| self.reported[it].as_array()).flatten();
         all.into_iter().find(|it| it["name"] == name).unwrap_or(&Value::Null)
     }
 
@@ -79,12 +80,12 @@ impl Pod {
         }
         let is_final = self.ended.is_some() && !self.is_any_running();
         let spec = &self.object.spec;
-        let list = |all: &[spec::Container]| -> Vec<Value> {
+        let list = |all: &[ContainerSpec]| -> Vec<Value> {
             all.iter().map(|it| self.container_status(it, is_final)).collect()
         };
         let (init, mut main, ephemeral) = (list(&spec.init), list(&spec.main), list(&spec.ephemeral));
         // Nobody takes back that a pod has ended, be it that something of it runs yet that its last agent began.
-        let is_said = terminal(&self.told).or_else(|| terminal(&self.object.status)).is_some();
+        let is_said = terminal(&self.reported).or_else(|| terminal(&self.object.status)).is_some();
         let phase = match self.ended.filter(|_| is_final || is_said) {
             Some(phase) => phase,
             None => self.phase(&init, &main),
@@ -136,7 +137,7 @@ impl Pod {
         if is_initializing || main.iter().any(waits) { Phase::Pending } else { Phase::Running }
     }
 
-    fn container_status(&self, container: &spec::Container, is_final: bool) -> Value {
+    fn container_status(&self, container: &ContainerSpec, is_final: bool) -> Value {
         let name = &container.name;
         let known = self.known(name);
         let all = self.seen.iter().flat_map(|it| &it.containers);
@@ -193,7 +194,7 @@ impl Pod {
             said["started"] = started.into();
         }
         let is_running = said["state"]["running"].is_object();
-        let waiting = self.tracks.get(name).and_then(|it| it.waiting.as_ref());
+        let waiting = self.start_histories.get(name).and_then(|it| it.waiting.as_ref());
         if let Some((reason, message)) = waiting.filter(|_| !is_running && !is_final && !self.is_ending()) {
             if said["state"]["terminated"].is_object() {
                 said["lastState"] = said["state"].clone();
@@ -207,8 +208,8 @@ impl Pod {
     }
 
     /// What was to run, and of which nothing is known at the end, counts as failed. Upstream: `TerminatePod`.
-    fn say_lost(&self, container: &spec::Container, said: &mut Value) {
-        let has_run = |it: &spec::Container| {
+    fn say_lost(&self, container: &ContainerSpec, said: &mut Value) {
+        let has_run = |it: &ContainerSpec| {
             self.newest(&it.name).is_some() || self.known(&it.name)["containerID"].is_string()
         };
         let is_initialized = self.object.spec.init.is_empty() || self.object.spec.main.iter().any(has_run);
@@ -221,7 +222,7 @@ impl Pod {
         }
     }
 
-    fn is_said_ready(&self, container: &spec::Container, last: &Container) -> bool {
+    fn is_said_ready(&self, container: &ContainerSpec, last: &Container) -> bool {
         match (&last.state, container.role) {
             (State::Exited { code, .. }, Role::Init) => *code == 0,
             (State::Running { .. }, Role::Main | Role::Sidecar) => self.is_ready(&last.id),
@@ -232,7 +233,7 @@ impl Pod {
     fn state(&self, container: &Container, begins: &str) -> Value {
         match &container.state {
             State::Running { since } => {
-                if self.lives.get(&container.id).is_some_and(|it| it.hook == Hook::Due) {
+                if self.running_containers.get(&container.id).is_some_and(|it| it.hook == Hook::Due) {
                     return json!({"waiting": {"reason": begins}});
                 }
                 json!({"running": {"startedAt": since.to_rfc3339()}})
@@ -294,7 +295,8 @@ impl Pod {
 
     fn condition(&self, kind: &str, holds: bool, (reason, message): (&str, &str), now: Time) -> Value {
         let status = if holds { "True" } else { "False" };
-        let all = [&self.told, &self.object.status].into_iter().filter_map(|it| it["conditions"].as_array());
+        let all =
+            [&self.reported, &self.object.status].into_iter().filter_map(|it| it["conditions"].as_array());
         let before = all.flatten().find(|it| it["type"] == kind && it["status"] == status);
         let since = before.map_or(&Value::Null, |it| &it["lastTransitionTime"]);
         let since = if since.is_string() { since.clone() } else { now.to_rfc3339().into() };

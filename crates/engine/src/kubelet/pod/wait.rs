@@ -14,17 +14,21 @@ pub(super) struct Waits(BTreeMap<String, (Duration, Time)>);
 const FIRST: Duration = Duration::from_millis(500);
 
 impl Waits {
-    pub(super) fn note(&mut self, deed: &str, has_failed: bool, wait_max: Duration, now: Time) {
+    pub(super) fn note(&mut self, action: &str, has_failed: bool, wait_max: Duration, now: Time) {
         if !has_failed {
-            self.0.remove(deed);
+            self.0.remove(action);
             return;
         }
-        let wait = self.0.get(deed).map_or(FIRST, |(wait, _)| (*wait * 2).min(wait_max));
-        self.0.insert(deed.to_string(), (wait, now + wait));
+        let wait = self.0.get(action).map_or(FIRST, |(wait, _)| (*wait * 2).min(wait_max));
+        self.0.insert(action.to_string(), (wait, now + wait));
     }
 
-    pub(super) fn until(&self, deed: &str) -> Option<Time> {
-        self.0.get(deed).map(|(_, until)| *until)
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn until(&self, action: &str) -> Option<Time> {
+        self.0.get(action).map(|(_, until)| *until)
     }
 }
 

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
-use super::super::admission::{Admission, Guest, admit};
+use super::super::admission::{Admission, AdmissionCandidate, admit};
 use crate::daemonset::facts::Shared;
 use crate::scheduler;
 
@@ -16,7 +16,7 @@ use crate::scheduler;
 fn check(node: Value, pods: &[(&str, Value)], told: Expect) {
     let node = scheduler::node(&serde_json::to_vec(&node).unwrap(), &mut Shared::default()).unwrap();
     let runtimes: BTreeSet<_> = ["runc".into()].into();
-    let mut here: Vec<Guest> = Vec::new();
+    let mut here: Vec<AdmissionCandidate> = Vec::new();
     let mut lines: Vec<String> = Vec::new();
     for (name, change) in pods {
         let mut pod = json!({
@@ -28,8 +28,8 @@ fn check(node: Value, pods: &[(&str, Value)], told: Expect) {
             let (parent, key) = pointer.rsplit_once('/').unwrap();
             pod.pointer_mut(parent).unwrap()[key] = value.clone();
         }
-        let guest = Guest::read(&serde_json::to_vec(&pod).unwrap()).unwrap();
-        let decided = admit(&node, &here.iter().collect::<Vec<_>>(), &guest, &runtimes);
+        let candidate = AdmissionCandidate::from_value(&pod).unwrap();
+        let decided = admit(&node, &here.iter().collect::<Vec<_>>(), &candidate, &runtimes);
         lines.push(match decided {
             Admission::Admitted => format!("{name} is let in"),
             Admission::AfterOthers(uids) => format!("{name} is let in after {}", uids.join(" ")),
@@ -38,7 +38,7 @@ fn check(node: Value, pods: &[(&str, Value)], told: Expect) {
                 continue;
             }
         });
-        here.push(guest);
+        here.push(candidate);
     }
     told.assert_eq(&lines.join("\n"));
 }
@@ -200,7 +200,7 @@ fn a_critical_pod_takes_the_place_of_others() {
 
 #[test]
 fn whoever_was_let_in_before_is_known() {
-    let read = |text: &str| Guest::read(text.as_bytes());
+    let read = |text: &str| AdmissionCandidate::from_value(&serde_json::from_str(text).unwrap());
     assert!(read(r#"{"status": {"startTime": "2026-01-01T00:00:00Z"}}"#).unwrap().was_admitted);
     assert!(!read("{}").unwrap().was_admitted);
     let why = read("7").unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! A story in, what is done out, as text. A small runtime carries the deeds out at once, unless it is told to fail.
+//! A story in, what is done out, as text. A small runtime carries the actions out at once, unless it is told to fail.
 //!
 //! A story begins with the pod: `pod`, then `restart=POLICY`, `grace=SECONDS`, `deadline=SECONDS`, `host-network`,
 //! `gate=NAME`, `static`; then its containers, `init NAME`, `side NAME`, `main NAME`, and then `image=NAME`, `always` or `never`
@@ -6,7 +6,7 @@
 //!
 //! Then come lines that begin with a second: what happens then.
 //! - `exits NAME CODE`, `sandbox dies`, `vanishes NAME`, `oom NAME`: in the runtime;
-//! - `fails DEED`: from now on a deed that begins so fails, until `works DEED`; `hangs DEED`: it is not answered until `answers DEED`;
+//! - `fails DEED`: from now on a action that begins so fails, until `works DEED`; `hangs DEED`: it is not answered until `answers DEED`;
 //! - `absent IMAGE`, `present IMAGE`: on the node;
 //! - `bad NAME KIND`, `odd NAME KIND` (passed, with a warning), `good NAME KIND`: what a probe says from now on;
 //! - `delete [GRACE]`, `gone`, `end REASON [GRACE]`, `image NAME IMAGE`, `debug NAME`, `condition TYPE STATUS`: by others;
@@ -41,13 +41,13 @@ fn play(seconds: RangeInclusive<i64>, story: &str, told: Expect) {
 struct Scene {
     pod: Pod,
     object: Value,
-    actions: Vec<(i64, String)>,
+    steps: Vec<(i64, String)>,
     sandboxes: Vec<Sandbox>,
     containers: Vec<Container>,
     ids: usize,
     failing: BTreeSet<String>,
     hanging: BTreeSet<String>,
-    held: Vec<Deed>,
+    held: Vec<Action>,
     absent: BTreeSet<String>,
     /// What probes answer that do not just pass.
     answers: BTreeMap<(String, String), (bool, &'static str)>,
@@ -56,6 +56,10 @@ struct Scene {
     told: String,
     said: String,
     deleted: bool,
+}
+
+fn parsed(bytes: &[u8]) -> Arc<Object> {
+    Arc::new(Object::parse(bytes).unwrap())
 }
 
 fn host() -> Host {
@@ -69,20 +73,20 @@ impl Scene {
             "spec": {"initContainers": [], "containers": [], "terminationGracePeriodSeconds": 30},
             "status": {"phase": "Pending"},
         });
-        let mut actions = Vec::new();
+        let mut steps = Vec::new();
         for line in story.lines().map(str::trim).filter(|it| !it.is_empty()) {
             match line.split_once(' ').map(|(at, rest)| (at.parse(), rest)) {
-                Some((Ok(at_s), rest)) => actions.push((at_s, rest.to_string())),
+                Some((Ok(at_s), rest)) => steps.push((at_s, rest.to_string())),
                 _ => describe(&mut object, line),
             }
         }
-        actions.reverse();
+        steps.reverse();
         let bytes = serde_json::to_vec(&object).unwrap();
         let now = Time::from_secs(0);
         Self {
-            pod: Pod::new(&bytes, host(), now).unwrap(),
+            pod: Pod::new(parsed(&bytes), host(), now),
             object,
-            actions,
+            steps,
             sandboxes: Vec::new(),
             containers: Vec::new(),
             ids: 0,
@@ -101,19 +105,19 @@ impl Scene {
 
     fn run(&mut self, until_s: i64) {
         let until = Time::from_secs(until_s);
-        while self.actions.last().is_some_and(|(at, _)| *at == 0) {
-            let (_, action) = self.actions.pop().unwrap();
-            self.happens(&action);
+        while self.steps.last().is_some_and(|(at, _)| *at == 0) {
+            let (_, step) = self.steps.pop().unwrap();
+            self.happens(&step);
         }
         loop {
             let wake_at = self.settle();
-            let next = self.actions.last().map(|(at, _)| Time::from_secs(*at));
+            let next = self.steps.last().map(|(at, _)| Time::from_secs(*at));
             let Some(next) = earliest(next, wake_at).filter(|it| *it <= until) else { return };
             assert!(self.now <= next, "the past is over");
             self.now = next;
-            while self.actions.last().is_some_and(|(at, _)| Time::from_secs(*at) <= self.now) {
-                let (_, action) = self.actions.pop().unwrap();
-                self.happens(&action);
+            while self.steps.last().is_some_and(|(at, _)| Time::from_secs(*at) <= self.now) {
+                let (_, step) = self.steps.pop().unwrap();
+                self.happens(&step);
             }
         }
     }
@@ -121,27 +125,27 @@ impl Scene {
     /// Looks and does until there is nothing more to do.
     fn settle(&mut self) -> Option<Time> {
         for _ in 0..1000 {
-            let seen = Seen {
+            let seen = RuntimeState {
                 mark: self.pod.mark(),
                 sandboxes: self.sandboxes.clone(),
                 containers: self.containers.clone(),
             };
-            self.pod.seen(seen, self.now);
-            let look = self.pod.look(self.now);
-            for tell in look.tells {
+            self.pod.update_runtime_state(seen, self.now);
+            let sync = self.pod.sync(self.now);
+            for tell in sync.events {
                 let mark = if tell.event.warning { "!" } else { "-" };
                 self.line(&format!("  {mark} {}: {}", tell.event.reason, tell.event.message));
             }
-            if look.deeds.is_empty() {
-                assert!(look.wake_at.is_none_or(|it| self.now < it), "it wakes without end");
+            if sync.actions.is_empty() {
+                assert!(sync.wake_at.is_none_or(|it| self.now < it), "it wakes without end");
                 if self.pod.is_over() {
                     self.line("over");
                     assert!(self.sandboxes.is_empty() && self.containers.is_empty(), "something is left");
                 }
-                return look.wake_at;
+                return sync.wake_at;
             }
-            for deed in look.deeds {
-                if let Deed::Report(patch) = &deed {
+            for action in sync.actions {
+                if let Action::Report(patch) = &action {
                     self.merge(&patch["status"]);
                     let said = self.short();
                     if said != self.said {
@@ -149,13 +153,13 @@ impl Scene {
                         self.said = said;
                     }
                 } else {
-                    self.line(&deed.to_string());
+                    self.line(&action.to_string());
                 }
-                if self.hanging.iter().any(|it| deed.to_string().starts_with(it.as_str())) {
-                    self.held.push(deed);
+                if self.hanging.iter().any(|it| action.to_string().starts_with(it.as_str())) {
+                    self.held.push(action);
                     continue;
                 }
-                self.answer(&deed);
+                self.answer(&action);
             }
         }
         panic!("it does not come to rest:\n{}", self.told);
@@ -171,28 +175,30 @@ impl Scene {
         self.told += &format!("{at:<4} {text}\n");
     }
 
-    fn answer(&mut self, deed: &Deed) {
-        let outcome = self.carry_out(deed);
-        self.pod.done(deed, outcome, self.now);
+    fn answer(&mut self, action: &Action) {
+        let outcome = self.carry_out(action);
+        self.pod.done(action, outcome, self.now);
         if !self.deleted && !self.pod.is_gone {
             let bytes = serde_json::to_vec(&self.object).unwrap();
-            self.pod.see(&bytes, self.now).unwrap();
+            self.pod.update_spec(parsed(&bytes), self.now);
         }
     }
 
-    fn carry_out(&mut self, deed: &Deed) -> Outcome {
-        if let Some(failing) = self.failing.iter().find(|it| deed.to_string().starts_with(it.as_str())) {
-            let reason = match deed {
-                Deed::Pull { .. } => "ErrImagePull",
-                Deed::FindImage { .. } => "InvalidImageName",
+    fn carry_out(&mut self, action: &Action) -> Outcome {
+        if let Some(failing) = self.failing.iter().find(|it| action.to_string().starts_with(it.as_str())) {
+            let reason = match action {
+                Action::Pull { .. } => "ErrImagePull",
+                Action::FindImage { .. } => "InvalidImageName",
                 _ => "CreateContainerError",
             };
             return Outcome::Failed { reason: reason.into(), message: format!("cannot {failing}").into() };
         }
         let now = self.now;
-        match deed {
-            Deed::Prepare | Deed::CleanUp { .. } | Deed::Report(_) | Deed::PostStart { .. } => Outcome::Done,
-            Deed::RunSandbox { attempt } => {
+        match action {
+            Action::Prepare | Action::CleanUp { .. } | Action::Report(_) | Action::PostStart { .. } => {
+                Outcome::Done
+            }
+            Action::RunSandbox { attempt } => {
                 assert!(!self.sandboxes.iter().any(|it| it.is_ready), "two sandboxes at once");
                 self.ids += 1;
                 let addresses = [format!("10.0.0.{}", self.ids).into()].into();
@@ -206,18 +212,18 @@ impl Scene {
                 });
                 Outcome::Done
             }
-            Deed::FindImage { image, .. } => {
+            Action::FindImage { image, .. } => {
                 if self.absent.contains(&**image) {
                     Outcome::Absent
                 } else {
                     Outcome::Present
                 }
             }
-            Deed::Pull { image, .. } => {
+            Action::Pull { image, .. } => {
                 self.absent.remove(&**image);
                 Outcome::Pulled { bytes: 1000 }
             }
-            Deed::Start { container, sandbox, attempt, hash } => {
+            Action::Start { container, sandbox, attempt, hash, .. } => {
                 let is_same = |it: &&Container| it.name == *container;
                 let others = self.containers.iter().filter(is_same);
                 assert!(others.clone().all(|it| !it.state.may_run()), "two {container} at once");
@@ -237,30 +243,30 @@ impl Scene {
                 });
                 Outcome::Started { id }
             }
-            Deed::Probe { container, probe, .. } => {
+            Action::Probe { container, probe, .. } => {
                 let name = probe.as_str().to_lowercase();
                 let answer = self.answers.get(&(container.to_string(), name)).copied();
                 let (passed, message) = answer.unwrap_or((true, ""));
                 Outcome::Probed { passed, message: message.into() }
             }
-            Deed::Stop { container, .. } => {
+            Action::Stop { container, .. } => {
                 self.exit(container, 143, "Error");
                 Outcome::Done
             }
-            Deed::RemoveContainer { id } => {
+            Action::RemoveContainer { id } => {
                 self.containers.retain(|it| it.id != *id);
                 Outcome::Done
             }
-            Deed::StopSandbox { id } => {
+            Action::StopSandbox { id } => {
                 self.sandboxes.iter_mut().filter(|it| it.id == *id).for_each(|it| it.is_ready = false);
                 Outcome::Done
             }
-            Deed::RemoveSandbox { id } => {
+            Action::RemoveSandbox { id } => {
                 self.sandboxes.retain(|it| it.id != *id);
                 self.containers.retain(|it| it.sandbox != *id);
                 Outcome::Done
             }
-            Deed::Delete => {
+            Action::Delete => {
                 self.deleted = true;
                 Outcome::Done
             }
@@ -277,9 +283,9 @@ impl Scene {
         }
     }
 
-    fn happens(&mut self, action: &str) {
-        self.line(&format!("# {action}"));
-        let words: Vec<&str> = action.split(' ').collect();
+    fn happens(&mut self, step: &str) {
+        self.line(&format!("# {step}"));
+        let words: Vec<&str> = step.split(' ').collect();
         let rest = || words[1..].join(" ");
         match words.as_slice() {
             ["exits", name, code] => {
@@ -298,8 +304,8 @@ impl Scene {
             ["hangs", ..] => _ = self.hanging.insert(rest()),
             ["answers", ..] => {
                 self.hanging.remove(&rest());
-                for deed in core::mem::take(&mut self.held) {
-                    self.answer(&deed);
+                for action in core::mem::take(&mut self.held) {
+                    self.answer(&action);
                 }
             }
             ["absent", image] => _ = self.absent.insert(image.to_string()),
@@ -325,7 +331,7 @@ impl Scene {
             }
             ["agent", "dies"] => {
                 let bytes = serde_json::to_vec(&self.object).unwrap();
-                self.pod = Pod::new(&bytes, host(), self.now).unwrap();
+                self.pod = Pod::new(parsed(&bytes), host(), self.now);
                 self.held.clear();
             }
             _ => {
@@ -347,10 +353,10 @@ impl Scene {
                     ["condition", kind, status] => {
                         self.merge(&json!({"conditions": [{"type": kind, "status": status}]}));
                     }
-                    _ => panic!("nobody knows how to {action}"),
+                    _ => panic!("nobody knows how to {step}"),
                 }
                 let bytes = serde_json::to_vec(&self.object).unwrap();
-                self.pod.see(&bytes, self.now).unwrap();
+                self.pod.update_spec(parsed(&bytes), self.now);
             }
         }
     }

@@ -356,17 +356,17 @@ fn an_address_that_changed_takes_the_old_one_away() {
     scene.run(4);
     // Nothing was reported: the first report is under way.
     let told = json!({"podIPs": [{"ip": "10.0.0.1"}]});
-    scene.pod.told = told;
+    scene.pod.reported = told;
     let reports = |scene: &Scene| {
         let reports = scene.held.iter().filter_map(|it| match it {
-            Deed::Report(patch) => Some(patch["status"]["podIPs"].to_string()),
+            Action::Report(patch) => Some(patch["status"]["podIPs"].to_string()),
             _ => None,
         });
         reports.collect::<Vec<_>>()
     };
     let held = core::mem::take(&mut scene.held);
     held.iter().for_each(|it| scene.pod.done(it, Outcome::Done, Time::from_secs(4)));
-    scene.pod.told = json!({"podIPs": [{"ip": "10.0.0.9"}]});
+    scene.pod.reported = json!({"podIPs": [{"ip": "10.0.0.9"}]});
     scene.run(4);
     expect![[r#"["[{\"ip\":\"10.0.0.1\"},{\"$patch\":\"delete\",\"ip\":\"10.0.0.9\"}]"]"#]]
         .assert_eq(&format!("{:?}", reports(&scene)));
@@ -375,11 +375,11 @@ fn an_address_that_changed_takes_the_old_one_away() {
 #[test]
 fn what_is_no_pod() {
     for text in ["", "7", "{\"spec\": 1}", "{\"spec\": {\"containers\": [1]}}"] {
-        let why = Pod::new(text.as_bytes(), host(), Time::from_secs(0)).unwrap_err();
+        let why = Object::parse(text.as_bytes()).unwrap_err();
         assert!(why.to_string().starts_with("read an object of pods: "), "{why}");
     }
     let nulls = br#"{"metadata": {"annotations": null}, "spec": {"containers": null, "initContainers": null}, "status": null}"#;
-    assert!(Pod::new(nulls, host(), Time::from_secs(0)).is_ok());
+    assert!(Object::parse(nulls).is_ok());
 }
 
 #[test]
@@ -405,15 +405,15 @@ fn an_answer_from_before_the_last_deed_is_not_used() {
     let mut scene = Scene::of("pod\nmain web");
     scene.hanging.insert("start".into());
     scene.run(5);
-    let before = Seen {
+    let before = RuntimeState {
         mark: scene.pod.mark(),
         sandboxes: scene.sandboxes.clone(),
         containers: scene.containers.clone(),
     };
     let held = core::mem::take(&mut scene.held);
     held.iter().for_each(|it| scene.answer(it));
-    scene.pod.seen(before, scene.now);
-    assert_eq!(scene.pod.look(scene.now).deeds, [], "the container would be started twice");
+    scene.pod.update_runtime_state(before, scene.now);
+    assert_eq!(scene.pod.sync(scene.now).actions, [], "the container would be started twice");
 }
 
 #[test]
@@ -425,11 +425,11 @@ fn a_volume_mounted_twice_is_told_once() {
     });
     let bytes = serde_json::to_vec(&object).unwrap();
     let now = Time::from_secs(1);
-    let mut pod = Pod::new(&bytes, host(), now).unwrap();
-    pod.seen(Seen { mark: pod.mark(), ..Seen::default() }, now);
+    let mut pod = Pod::new(parsed(&bytes), host(), now);
+    pod.update_runtime_state(RuntimeState { mark: pod.mark(), ..RuntimeState::default() }, now);
     let reports = |pod: &mut Pod| {
-        let deeds = pod.look(now).deeds;
-        deeds.into_iter().filter(|it| matches!(it, Deed::Report(_))).collect::<Vec<_>>()
+        let actions = pod.sync(now).actions;
+        actions.into_iter().filter(|it| matches!(it, Action::Report(_))).collect::<Vec<_>>()
     };
     let first = reports(&mut pod);
     assert_eq!(first.len(), 1);

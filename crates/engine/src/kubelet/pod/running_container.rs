@@ -6,14 +6,14 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Container, Deed, Outcome, Pod, ProbeKind, Seen, State};
+use super::{Action, Container, Outcome, Pod, ProbeKind, RuntimeState, State};
 use crate::daemonset::facts::Text;
 use crate::mutant;
 use crate::time::Time;
 
 /// What is known of one container of the runtime. Nothing of it is true of the next one.
 #[derive(Clone, Debug)]
-pub(super) struct Life {
+pub(super) struct RunningContainer {
     name: Text,
     since: Time,
     pub hook: Hook,
@@ -48,7 +48,7 @@ struct Probing {
     verdict: Option<bool>,
 }
 
-impl Life {
+impl RunningContainer {
     pub(super) fn new(name: &Text, since: Time, hook: Hook) -> Self {
         Self { name: name.clone(), since, hook, probes: BTreeMap::new(), kill: None, stop_by: None }
     }
@@ -60,36 +60,36 @@ impl Life {
 
 impl Pod {
     /// Lives follow what the runtime has.
-    pub(super) fn follow(&mut self, seen: &Seen, _: Time) {
-        self.lives.retain(|id, _| seen.containers.iter().any(|it| it.id == *id));
+    pub(super) fn follow(&mut self, seen: &RuntimeState, _: Time) {
+        self.running_containers.retain(|id, _| seen.containers.iter().any(|it| it.id == *id));
         for container in &seen.containers {
-            let track = self.tracks.entry(container.name.clone()).or_default();
-            track.attempt = track.attempt.max(Some(container.attempt));
+            let history = self.start_histories.entry(container.name.clone()).or_default();
+            history.attempt = history.attempt.max(Some(container.attempt));
             let State::Running { since } = container.state else { continue };
-            if let Some(life) = self.lives.get_mut(&container.id) {
-                life.since = since;
+            if let Some(running) = self.running_containers.get_mut(&container.id) {
+                running.since = since;
             } else if !self.is_starting(&container.name) && !mutant::is("P02") {
-                let life = self.adopted(container, since);
-                self.lives.insert(container.id.clone(), life);
+                let running = self.adopted(container, since);
+                self.running_containers.insert(container.id.clone(), running);
             }
         }
     }
 
     fn is_starting(&self, name: &Text) -> bool {
-        self.is_under_way(|it| matches!(it, Deed::Start { container, .. } if container == name))
+        self.is_under_way(|it| matches!(it, Action::Start { container, .. } if container == name))
     }
 
     /// Rule: a container that ran before we came is as ready as it was said to be, until a probe says otherwise.
-    fn adopted(&self, container: &Container, since: Time) -> Life {
-        let mut life = Life::new(&container.name, since, Hook::Done);
+    fn adopted(&self, container: &Container, since: Time) -> RunningContainer {
+        let mut running = RunningContainer::new(&container.name, since, Hook::Done);
         let known = self.known(&container.name);
         if known["containerID"].as_str() == Some(&*self.full_id(&container.id)) {
             for (kind, field) in [(ProbeKind::Startup, "started"), (ProbeKind::Readiness, "ready")] {
                 let verdict = (known[field] == true).then_some(true);
-                life.probes.insert(kind, Probing { verdict, ..Probing::default() });
+                running.probes.insert(kind, Probing { verdict, ..Probing::default() });
             }
         }
-        life
+        running
     }
 
     /// Runs hooks and probes of all that runs.
@@ -98,9 +98,12 @@ impl Pod {
         let running = running.filter(|it| matches!(it.state, State::Running { .. }));
         let running: Vec<(Text, Text)> = running.map(|it| (it.id.clone(), it.name.clone())).collect();
         for (id, name) in running {
-            let Some(life) = self.lives.get(&id) else { continue };
-            if life.hook == Hook::Due && life.stop_by.is_none() {
-                self.give(Deed::PostStart { container: name.clone(), id: id.clone() }, now);
+            let Some(running) = self.running_containers.get(&id) else { continue };
+            if running.hook == Hook::Due && running.stop_by.is_none() {
+                if let Some(position) = self.object.spec.find(&name).map(|it| it.position) {
+                    let (container, id) = (name.clone(), id.clone());
+                    self.give(Action::PostStart { container, position, id }, now);
+                }
                 continue;
             }
             for kind in ProbeKind::ALL {
@@ -112,30 +115,31 @@ impl Pod {
     /// Rule: the startup probe goes first and holds the others back until it has passed; what is being ended is only asked
     /// whether it is still ready.
     fn probe(&mut self, id: &Text, name: &Text, kind: ProbeKind, now: Time) {
-        let Some(probe) = self.object.spec.find(name).and_then(|it| it.probe(kind)).cloned() else { return };
+        let Some(container) = self.object.spec.find(name) else { return };
+        let (Some(probe), position) = (container.probe(kind).cloned(), container.position) else { return };
         let is_started = self.is_started(id);
         let is_ending = self.is_ending();
-        let Some(life) = self.lives.get_mut(id) else { return };
+        let Some(running) = self.running_containers.get_mut(id) else { return };
         let is_due = match kind {
             ProbeKind::Startup => !is_started,
             ProbeKind::Liveness | ProbeKind::Readiness => is_started,
         };
-        let is_leaving = life.kill.is_some() || life.stop_by.is_some() || is_ending;
+        let is_leaving = running.kill.is_some() || running.stop_by.is_some() || is_ending;
         if !is_due || (is_leaving && !(is_ending && kind == ProbeKind::Readiness)) {
             return;
         }
-        let first = (life.since + probe.initial_delay).max(life.since);
-        let probing = life.probes.entry(kind).or_default();
+        let first = (running.since + probe.initial_delay).max(running.since);
+        let probing = running.probes.entry(kind).or_default();
         let next = probing.next.unwrap_or(first);
         if now < next {
             return self.wake(next);
         }
-        let deed = Deed::Probe { container: name.clone(), id: id.clone(), probe: kind };
-        if self.under_way.contains(&deed) {
+        let action = Action::Probe { container: name.clone(), position, id: id.clone(), probe: kind };
+        if self.under_way.contains(&action) {
             return;
         }
         probing.next = Some(now + probe.period);
-        self.give(deed, now);
+        self.give(action, now);
     }
 
     pub(super) fn probed(&mut self, name: &Text, id: &Text, kind: ProbeKind, outcome: Outcome, _: Time) {
@@ -152,18 +156,18 @@ impl Pod {
         let Some(container) = self.object.spec.find(name) else { return };
         let Some(probe) = container.probe(kind).cloned() else { return };
         let restarts = container.restart != super::Restart::Never;
-        let Some(life) = self.lives.get_mut(id) else { return };
-        let probing = life.probes.entry(kind).or_default();
+        let Some(running) = self.running_containers.get_mut(id) else { return };
+        let probing = running.probes.entry(kind).or_default();
         probing.run = if probing.last == Some(passed) { probing.run.saturating_add(1) } else { 1 };
         probing.last = Some(passed);
         let enough = if passed { probe.successes_min } else { probe.failures_max };
         if enough <= probing.run {
             probing.verdict = Some(passed);
-            if !passed && kind != ProbeKind::Readiness && life.kill.is_none() {
+            if !passed && kind != ProbeKind::Readiness && running.kill.is_none() {
                 let failed = kind.as_str().to_lowercase();
                 let then = if restarts { ", will be restarted" } else { "" };
                 let message = format!("Container {name} failed {failed} probe{then}");
-                life.kill = Some(Kill { message, grace: probe.grace });
+                running.kill = Some(Kill { message, grace: probe.grace });
             }
         }
         match passed {
@@ -174,26 +178,26 @@ impl Pod {
     }
 
     pub(super) fn post_started(&mut self, name: &Text, id: &Text, failure: Option<Text>, _: Time) {
-        let Some(life) = self.lives.get_mut(id) else { return };
-        life.hook = if failure.is_none() { Hook::Done } else { Hook::Failed };
+        let Some(running) = self.running_containers.get_mut(id) else { return };
+        running.hook = if failure.is_none() { Hook::Done } else { Hook::Failed };
         let Some(message) = failure else { return };
-        life.kill = Some(Kill { message: "FailedPostStartHook".to_string(), grace: None });
-        self.tracks.entry(name.clone()).or_default().waiting =
+        running.kill = Some(Kill { message: "FailedPostStartHook".to_string(), grace: None });
+        self.start_histories.entry(name.clone()).or_default().waiting =
             Some(("PostStartHookError".into(), message.clone()));
         self.warn("FailedPostStartHook", format!("PostStartHook failed: {message}"));
     }
 
     /// Whether a running container has begun in earnest: its hook is through, and its startup probe if it has one.
     pub(super) fn is_started(&self, id: &Text) -> bool {
-        let Some(life) = self.lives.get(id) else { return false };
-        let has_probe = self.object.spec.find(&life.name).is_some_and(|it| it.startup.is_some());
-        life.hook == Hook::Done && (!has_probe || life.verdict(ProbeKind::Startup) == Some(true))
+        let Some(running) = self.running_containers.get(id) else { return false };
+        let has_probe = self.object.spec.find(&running.name).is_some_and(|it| it.startup.is_some());
+        running.hook == Hook::Done && (!has_probe || running.verdict(ProbeKind::Startup) == Some(true))
     }
 
     /// Rule: a container is ready once it has started and its readiness probe has passed, if it has one.
     pub(super) fn is_ready(&self, id: &Text) -> bool {
-        let Some(life) = self.lives.get(id) else { return false };
-        let has_probe = self.object.spec.find(&life.name).is_some_and(|it| it.readiness.is_some());
-        self.is_started(id) && (!has_probe || life.verdict(ProbeKind::Readiness) == Some(true))
+        let Some(running) = self.running_containers.get(id) else { return false };
+        let has_probe = self.object.spec.find(&running.name).is_some_and(|it| it.readiness.is_some());
+        self.is_started(id) && (!has_probe || running.verdict(ProbeKind::Readiness) == Some(true))
     }
 }

@@ -1,11 +1,11 @@
-//! The course of a pod while it is to run: its sandbox, then its init containers one by one, then all others.
+//! A pod that is to run: its sandbox, then its init containers one by one, then all others.
 
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::life::{Hook, Kill};
-use super::spec::{self, Restart, Role};
-use super::{Container, Deed, Ending, Pod, State};
+use super::running_container::{Hook, Kill};
+use super::spec::{ContainerSpec, Restart, Role};
+use super::{Action, Container, Ending, Pod, State};
 use crate::daemonset::facts::{Phase, Text};
 use crate::mutant;
 use crate::time::Time;
@@ -13,7 +13,7 @@ use crate::time::Time;
 impl Pod {
     pub(super) fn run(&mut self, now: Time) {
         if !self.is_prepared {
-            self.give(Deed::Prepare, now);
+            self.give(Action::Prepare, now);
         }
         if let Some(phase) = self.finished() {
             self.ended = Some(phase);
@@ -22,18 +22,19 @@ impl Pod {
         }
         let Some(sandbox) = self.sandbox(now) else { return };
         self.prune(now);
-        for container in self.object.spec.ephemeral.clone() {
-            // Whoever only looks is begun once, whether or not the others are.
-            if self.wants(&container) && self.newest(&container.name).is_none() {
-                self.start(&container, &sandbox, now);
+        let object = self.object.clone();
+        for container in &object.spec.ephemeral {
+            // An ephemeral container starts once, whether or not the others run.
+            if self.wants(container) && self.newest(&container.name).is_none() {
+                self.start(container, &sandbox, now);
             }
         }
         if !self.initialize(&sandbox, now) {
             return;
         }
-        for container in self.object.spec.main.clone() {
-            self.keep(&container, &sandbox, now);
-            if self.holds_up_the_next(&container, &sandbox) {
+        for container in &object.spec.main {
+            self.keep(container, &sandbox, now);
+            if self.holds_up_the_next(container, &sandbox) {
                 break;
             }
         }
@@ -63,7 +64,7 @@ impl Pod {
     fn finished(&self) -> Option<Phase> {
         let spec = &self.object.spec;
         let current = self.newest_sandbox().map(|it| it.id.clone());
-        let has_failed = |it: &&spec::Container| {
+        let has_failed = |it: &&ContainerSpec| {
             let last = current.as_ref().and_then(|sandbox| self.newest_in(&it.name, sandbox));
             it.role == Role::Init
                 && matches!(last, Some(Container { state: State::Exited { code, .. }, .. })
@@ -83,7 +84,7 @@ impl Pod {
     }
 
     /// Whether the container runs, or is to be begun.
-    fn wants(&self, container: &spec::Container) -> bool {
+    fn wants(&self, container: &ContainerSpec) -> bool {
         match self.newest(&container.name).map(|it| &it.state) {
             Some(State::Running { .. } | State::Created | State::Unknown) => true,
             _ => self.exit_code(container).is_none_or(|code| self.comes_again(container, code)),
@@ -91,13 +92,13 @@ impl Pod {
     }
 
     /// Rule: a container that was ended because its image changed comes again, whatever the policy.
-    fn comes_again(&self, container: &spec::Container, code: i32) -> bool {
-        let is_replaced = self.tracks.get(&container.name).is_some_and(|it| it.is_replaced);
+    fn comes_again(&self, container: &ContainerSpec, code: i32) -> bool {
+        let is_replaced = self.start_histories.get(&container.name).is_some_and(|it| it.is_replaced);
         is_replaced || container.restart.begins_again(code)
     }
 
     /// How it last ended, as far as anybody knows.
-    pub(super) fn exit_code(&self, container: &spec::Container) -> Option<i32> {
+    pub(super) fn exit_code(&self, container: &ContainerSpec) -> Option<i32> {
         match self.newest(&container.name).map(|it| &it.state) {
             Some(State::Exited { code, .. }) => Some(*code),
             Some(_) => None,
@@ -113,7 +114,7 @@ impl Pod {
 
     /// The sandbox to start containers in, once there is one.
     fn sandbox(&mut self, now: Time) -> Option<Text> {
-        if self.is_under_way(|it| matches!(it, Deed::RunSandbox { .. })) {
+        if self.is_under_way(|it| matches!(it, Action::RunSandbox { .. })) {
             return None;
         }
         let newest = self.newest_sandbox().cloned();
@@ -130,14 +131,14 @@ impl Pod {
             return None;
         }
         for id in outdated.iter().filter(|it| !self.stopped.contains(*it)).cloned().collect::<Vec<_>>() {
-            self.give(Deed::StopSandbox { id }, now);
+            self.give(Action::StopSandbox { id }, now);
         }
         if current.is_some() {
             return current;
         }
         if self.is_prepared && outdated.iter().all(|it| self.stopped.contains(it)) {
             let attempt = newest.map_or(0, |it| it.attempt + 1).max(self.sandbox_attempt_min);
-            if self.give(Deed::RunSandbox { attempt }, now) && !outdated.is_empty() {
+            if self.give(Action::RunSandbox { attempt }, now) && !outdated.is_empty() {
                 let message = "Pod sandbox changed, it will be killed and re-created.";
                 self.note("SandboxChanged", message.into());
             }
@@ -165,9 +166,9 @@ impl Pod {
     /// kept running from then on. Whether that is so is read from the last of them that has begun in this sandbox: earlier
     /// ones may have been cleared away. Answers whether all is ready for the main containers.
     fn initialize(&mut self, sandbox: &Text, now: Time) -> bool {
-        let spec = &self.object.spec;
-        let init = spec.init.clone();
-        let has_begun = |it: &spec::Container| self.newest_in(&it.name, sandbox).is_some();
+        let object = self.object.clone();
+        let (spec, init) = (&object.spec, &object.spec.init);
+        let has_begun = |it: &ContainerSpec| self.newest_in(&it.name, sandbox).is_some();
         let last = if spec.main.iter().any(has_begun) {
             init.len()
         } else {
@@ -185,7 +186,7 @@ impl Pod {
         last == init.len()
     }
 
-    fn is_initialized(&self, container: &spec::Container, sandbox: &Text) -> bool {
+    fn is_initialized(&self, container: &ContainerSpec, sandbox: &Text) -> bool {
         match self.newest_in(&container.name, sandbox) {
             Some(Container { state: State::Exited { code, .. }, .. }) => {
                 container.role == Role::Init && *code == 0
@@ -198,7 +199,7 @@ impl Pod {
     }
 
     /// Starts a container that is to run, ends one that is not to run as it is.
-    fn keep(&mut self, container: &spec::Container, sandbox: &Text, now: Time) {
+    fn keep(&mut self, container: &ContainerSpec, sandbox: &Text, now: Time) {
         let name = &container.name;
         let Some(last) = self.newest_in(name, sandbox).cloned() else {
             // Init containers run again in each sandbox; of the others only those that have not ended for good.
@@ -215,23 +216,23 @@ impl Pod {
             State::Created => {
                 // Whoever made it did not get to start it.
                 if !self.is_under_way(|it| it.container() == Some(name)) {
-                    self.give(Deed::RemoveContainer { id: last.id }, now);
+                    self.give(Action::RemoveContainer { id: last.id }, now);
                 }
             }
             State::Unknown => self.stop(&last, now + self.object.spec.grace, None, now),
-            State::Running { .. } if mutant::is("P02") && !self.lives.contains_key(&last.id) => {
+            State::Running { .. } if mutant::is("P02") && !self.running_containers.contains_key(&last.id) => {
                 self.start(container, sandbox, now)
             }
             State::Running { .. } => {
-                let Some(life) = self.lives.get_mut(&last.id) else { return };
+                let Some(running) = self.running_containers.get_mut(&last.id) else { return };
                 let is_other = !last.hash.is_empty() && last.hash != container.hash();
-                if is_other && life.kill.is_none() {
+                if is_other && running.kill.is_none() {
                     let message = format!("Container {name} definition changed, will be restarted");
-                    life.kill = Some(Kill { message, grace: None });
-                    self.tracks.entry(name.clone()).or_default().is_replaced = true;
+                    running.kill = Some(Kill { message, grace: None });
+                    self.start_histories.entry(name.clone()).or_default().is_replaced = true;
                 }
-                let Some(life) = self.lives.get(&last.id) else { return };
-                if let Some(kill) = life.kill.clone() {
+                let Some(running) = self.running_containers.get(&last.id) else { return };
+                if let Some(kill) = running.kill.clone() {
                     let grace = kill.grace.unwrap_or(self.object.spec.grace);
                     self.stop(&last, now + grace, Some(kill.message), now);
                 }
@@ -240,18 +241,18 @@ impl Pod {
     }
 
     /// A container with a hook keeps those after it waiting until the hook is through.
-    fn holds_up_the_next(&self, container: &spec::Container, sandbox: &Text) -> bool {
+    fn holds_up_the_next(&self, container: &ContainerSpec, sandbox: &Text) -> bool {
         if !container.has_post_start {
             return false;
         }
         match self.newest_in(&container.name, sandbox) {
             Some(Container { state: State::Running { .. }, id, .. }) => {
-                self.lives.get(id).is_some_and(|it| it.hook == Hook::Due)
+                self.running_containers.get(id).is_some_and(|it| it.hook == Hook::Due)
             }
             Some(_) => false,
             None => {
                 self.wants(container)
-                    && self.tracks.get(&container.name).is_none_or(|it| it.waiting.is_none())
+                    && self.start_histories.get(&container.name).is_none_or(|it| it.waiting.is_none())
             }
         }
     }
@@ -271,8 +272,8 @@ impl Pod {
         let empty: Vec<Text> = ids
             .filter(|it| Some(it) != current.as_ref() && self.stopped.contains(it) && is_empty(it))
             .collect();
-        old.into_iter().for_each(|id| _ = self.give(Deed::RemoveContainer { id }, now));
-        empty.into_iter().for_each(|id| _ = self.give(Deed::RemoveSandbox { id }, now));
+        old.into_iter().for_each(|id| _ = self.give(Action::RemoveContainer { id }, now));
+        empty.into_iter().for_each(|id| _ = self.give(Action::RemoveSandbox { id }, now));
     }
 }
 
