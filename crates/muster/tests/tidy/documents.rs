@@ -35,6 +35,11 @@ fn the_changelog_has_the_version_of_the_workspace() {
     nothing_wrong(changelog(&repository()));
 }
 
+#[test]
+fn documents_are_wrapped() {
+    nothing_wrong(wrapped(&repository()));
+}
+
 /// What `muster WORDS --help` prints, if there is such a command.
 fn help(words: &[&str]) -> Option<String> {
     let output = Command::new(env!("CARGO_BIN_EXE_muster")).args(words).arg("--help").output().unwrap();
@@ -229,6 +234,25 @@ fn changelog(tree: &Tree) -> Vec<String> {
     wanted.into_iter().filter(|it| !has(it)).map(|it| format!("CHANGELOG.md has no heading [{it}]")).collect()
 }
 
+/// Lines of prose have at most 120 characters. Tables, code, pictures and code spans cannot be broken.
+fn wrapped(tree: &Tree) -> Vec<String> {
+    const COLUMNS: usize = 120;
+    let is_checked = |path: &str| path.ends_with(".md") && !path.ends_with(".zh-CN.md");
+    let mut complaints = Vec::new();
+    for (path, text) in tree.all().filter(|(path, _)| is_checked(path)) {
+        let mut fenced = false;
+        for (number, line) in text.lines().enumerate() {
+            fenced ^= line.trim_start().starts_with("```");
+            let is_prose = !fenced && !line.starts_with(['|', '!', '<']) && !line.starts_with("    ");
+            let can_break = line.trim().split('`').step_by(2).any(|it| it.contains(' '));
+            if is_prose && COLUMNS < line.chars().count() && can_break {
+                complaints.push(format!("{path}:{} is longer than {COLUMNS} characters", number + 1));
+            }
+        }
+    }
+    complaints
+}
+
 /// README.zh-CN.md has the headings of README.md, by level and in order, and its blocks of code to the letter.
 fn translation(tree: &Tree) -> Vec<String> {
     const TRANSLATED: &str = "README.zh-CN.md";
@@ -269,6 +293,15 @@ fn skeleton(text: &str) -> (Vec<usize>, Vec<String>) {
 
 mod can_fail {
     use super::*;
+
+    #[test]
+    fn lines_that_are_too_long() {
+        let long = "word ".repeat(30);
+        let text = format!("{long}\n| {long} |\n```\n{long}\n```\nshort\n`{long}`\n- {long}\n");
+        let tree = Tree::of(&[("docs/a.md", &text), ("README.zh-CN.md", &long), ("a.txt", &long)]);
+        let complaints = wrapped(&tree);
+        assert_eq!(complaints, [1, 8].map(|it| format!("docs/a.md:{it} is longer than 120 characters")));
+    }
 
     #[test]
     fn versions_without_a_heading() {
