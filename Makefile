@@ -12,14 +12,14 @@ TESTS ?= .
 help: ## This list
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-# The dev profile: on a cold machine the wait is for the compiler, and it does without the optimiser. Real nodes need root; for
-# who is not, and for who asks for others, there is ARGS.
+# The dev profile, because the first build takes longest, and takes much longer with the optimiser. Real nodes need root;
+# without root, or for other nodes, pass ARGS.
 up: ## Build and run `muster up --nodes 2` here; pass other flags with ARGS="--sim-nodes 5"
 	@bash ci/need cc gcc
 	@if [ -z "$(ARGS)" ]; then bash ci/real-nodes .muster; fi
 	cargo run --package muster --bin muster -- up $(or $(ARGS),--nodes 2)
 
-test: ## Everything that must hold, from formatting to 10,000 simulated worlds
+test: ## All checks and tests, from formatting to 10,000 simulated clusters
 	bash ci/test
 
 flaky: ## Rerun the built tests RUNS=10 times under load, TESTS=pattern to choose; failures per test
@@ -30,7 +30,7 @@ lint: ## Formatting, clippy, and licences, bans and sources of dependencies
 	cargo clippy --workspace --all-targets -- -D warnings
 	deny=$$(bash ci/cargo-deny) && "$$deny" --workspace check licenses bans sources
 
-bench: ## The numbers of PROMISES.md; fails where one is broken
+bench: ## The numbers of PROMISES.md; fails if one is not met
 	cargo bench --package muster-engine --bench decide -- --check
 	cargo bench --package muster --bench server -- --check
 	cargo bench --package muster --bench controller -- --check
@@ -39,5 +39,5 @@ bench: ## The numbers of PROMISES.md; fails where one is broken
 	cargo bench --package muster --bench hostile
 	cargo bench --package muster-server --bench requests
 
-sim: ## Simulated worlds: SEEDS=n of them, or one with SEED=n and its trace
+sim: ## Simulated clusters: SEEDS=n of them, or one with SEED=n and its trace
 	cargo sim $(if $(SEED),$(SEED),--seeds $(SEEDS))
