@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use muster_engine::time::Time;
+use muster_api::time::Time;
 
 static CLOCK: Mutex<Option<Clock>> = Mutex::new(None);
 

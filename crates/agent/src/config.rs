@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use muster_api::quantity::Quantity;
+use muster_api::resources::Amounts;
 use muster_engine::kubelet::eviction::{self, Thresholds};
-use muster_engine::quantity::Quantity;
-use muster_engine::resources::Amounts;
 use muster_engine::service_proxy::Range;
 use serde_json::Value;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use muster_engine::daemonset::facts::Key;
+use muster_api::meta::ObjectKey;
 use muster_engine::kubelet::pod::Object;
 use muster_engine::kubelet::pod::admission::AdmissionCandidate;
 use muster_engine::kubelet::static_pod;
@@ -63,7 +63,7 @@ impl ParsedPod {
     }
 
     /// A pod of which only the name is known.
-    pub fn unknown(key: &Key, uid: &str) -> Result<Self, serde_json::Error> {
+    pub fn unknown(key: &ObjectKey, uid: &str) -> Result<Self, serde_json::Error> {
         Self::new(json!({"metadata": {"name": key.name, "namespace": key.namespace, "uid": uid}}))
     }
 

@@ -9,10 +9,12 @@ use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
+use muster_api::go_json;
+use muster_api::interner::Interner;
+use muster_api::text::Text;
 use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
-use muster_engine::daemonset::facts::{self, Kind, Set, Shared, Text};
+use muster_engine::daemonset::facts::{self, Kind, Set};
 use muster_engine::daemonset::manifest::{self, Binding, Stencil, Verb};
-use muster_engine::go_json;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -155,7 +157,7 @@ fn read(call: &Call, answer: &[u8]) -> Option<Outcome> {
     struct List {
         items: Vec<Headed>,
     }
-    let shared = &mut Shared::default();
+    let shared = &mut Interner::default();
     Some(match call {
         Call::ReadSet => Outcome::Set(Arc::new(facts::set(answer, shared).ok()?)),
         Call::ReadRevision { .. } => Outcome::Revision(facts::revision(answer, shared).ok()?.map(Arc::new)),
@@ -298,7 +300,7 @@ mod tests {
             "metadata": {"name": "d", "namespace": "a"},
             "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": {}},
         });
-        let set = Arc::new(facts::set(set.to_string().as_bytes(), &mut Shared::default()).unwrap());
+        let set = Arc::new(facts::set(set.to_string().as_bytes(), &mut Interner::default()).unwrap());
         let said = |call: &Call| {
             let request = request_of(&set, call, String::new(), Duration::from_secs(4)).unwrap();
             format!(

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_engine::daemonset::facts::{Key, Set};
+use muster_api::meta::ObjectKey;
+use muster_engine::daemonset::facts::Set;
 use muster_engine::daemonset::plan::Event;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -24,7 +25,7 @@ pub(crate) struct ConflictDetector {
     began: Instant,
     warned_at: Option<Instant>,
     /// The other manager that wrote the status of each DaemonSet last, and when.
-    last_writers: BTreeMap<Key, Option<Writer>>,
+    last_writers: BTreeMap<ObjectKey, Option<Writer>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,7 +61,7 @@ impl ConflictDetector {
         Some(Conflict { event: is_due.then(|| Event::warning("AnotherController", message)) })
     }
 
-    pub(crate) fn forget(&mut self, key: &Key) {
+    pub(crate) fn forget(&mut self, key: &ObjectKey) {
         self.last_writers.remove(key);
     }
 }
@@ -106,7 +107,8 @@ fn writers(metadata: &str) -> Vec<Writer> {
 
 #[cfg(test)]
 mod tests {
-    use muster_engine::daemonset::facts::{self, Shared};
+    use muster_api::interner::Interner;
+    use muster_engine::daemonset::facts;
     use serde_json::{Value, json};
 
     use super::*;
@@ -116,7 +118,7 @@ mod tests {
             "metadata": {"name": "d", "namespace": "a", "managedFields": managed_fields},
             "spec": {"selector": {"matchLabels": {"app": "d"}}, "template": {}},
         });
-        facts::set(set.to_string().as_bytes(), &mut Shared::default()).unwrap()
+        facts::set(set.to_string().as_bytes(), &mut Interner::default()).unwrap()
     }
 
     fn wrote(manager: &str, time: &str, field: &str) -> Value {

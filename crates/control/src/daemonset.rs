@@ -9,14 +9,15 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
+use muster_api::meta::ObjectKey;
+use muster_api::time::Time;
 use muster_engine::controller::{Reference, Tell};
 use muster_engine::daemonset::cache::{Cache, Event};
 use muster_engine::daemonset::execution::{Act, Call, Next, Outcome, Refusal, Report};
 use muster_engine::daemonset::explain::Controller;
-use muster_engine::daemonset::facts::{Key, Kind, Set, Watched};
+use muster_engine::daemonset::facts::{Kind, Set, Watched};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{self, Plan};
-use muster_engine::time::Time;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -99,17 +100,17 @@ struct Shell {
     cache: Cache,
     conflicts: ConflictDetector,
     /// Sets to look at, whoever came first: a large one cannot keep the others waiting.
-    queue: VecDeque<Key>,
-    queued: BTreeMap<Key, Instant>,
+    queue: VecDeque<ObjectKey>,
+    queued: BTreeMap<ObjectKey, Instant>,
     /// Sets to look at later, whatever happens.
-    wakes: BTreeMap<Key, Wake>,
+    wakes: BTreeMap<ObjectKey, Wake>,
     /// Sets whose plan is being carried out: one plan at a time for each.
-    busy: BTreeSet<Key>,
+    busy: BTreeSet<ObjectKey>,
     acting: FuturesUnordered<BoxFuture<'static, (Arc<Set>, Option<Report>)>>,
     /// When a plan ended whose writes have not all been seen yet.
-    unseen: BTreeMap<Key, Instant>,
+    unseen: BTreeMap<ObjectKey, Instant>,
     /// Sets that made the engine panic: how often, and until when they are left alone.
-    panicked: BTreeMap<Key, (u32, Wake)>,
+    panicked: BTreeMap<ObjectKey, (u32, Wake)>,
     /// Counts the times that everything had to be listed anew.
     relist: watch::Sender<u64>,
     /// What was last shown of all this.
@@ -161,7 +162,7 @@ impl Shell {
                 }
                 () = tokio::time::sleep(sleep) => {
                     let now = Instant::now();
-                    let due: Vec<Key> = self.wakes.extract_if(.., |_, it| it.due <= now).map(|(key, _)| key).collect();
+                    let due: Vec<ObjectKey> = self.wakes.extract_if(.., |_, it| it.due <= now).map(|(key, _)| key).collect();
                     self.enqueue(due);
                 }
             }
@@ -250,7 +251,7 @@ impl Shell {
         }
     }
 
-    fn enqueue(&mut self, keys: Vec<Key>) {
+    fn enqueue(&mut self, keys: Vec<ObjectKey>) {
         for key in keys {
             if !self.queued.contains_key(&key) {
                 self.queued.insert(key.clone(), Instant::now());
@@ -286,7 +287,11 @@ impl Shell {
 
     /// What to do for a set, if it is there. A set that makes the engine panic is a bug, but no reason to leave the others
     /// alone: it is told, and that set waits.
-    fn plan(&mut self, key: &Key, look: impl FnOnce(&mut Cache, &Key) -> Option<Plan>) -> Option<Plan> {
+    fn plan(
+        &mut self,
+        key: &ObjectKey,
+        look: impl FnOnce(&mut Cache, &ObjectKey) -> Option<Plan>,
+    ) -> Option<Plan> {
         if let Some((_, until)) = self.panicked.get(key)
             && Instant::now() < until.due
         {
@@ -304,7 +309,7 @@ impl Shell {
         self.cache.set_of(key).map(|set| Plan::idle(set.clone()))
     }
 
-    fn panic(&mut self, key: &Key) -> Wake {
+    fn panic(&mut self, key: &ObjectKey) -> Wake {
         self.context.monitor.panics.inc();
         let times = self.panicked.get(key).map_or(0, |(times, _)| *times);
         let wait = PANIC_RETRY_MIN.saturating_mul(1 << times.min(16)).min(PANIC_RETRY_MAX);
@@ -314,7 +319,7 @@ impl Shell {
         until
     }
 
-    fn begin(&mut self, key: Key, plan: Plan, waited: Duration) {
+    fn begin(&mut self, key: ObjectKey, plan: Plan, waited: Duration) {
         self.context.monitor.looked(waited, &plan);
         if plan.relist {
             tracing::warn!(set = %key, "the watches do not show our own writes: everything is listed anew");
@@ -447,7 +452,8 @@ pub(crate) fn now() -> Time {
 
 #[cfg(test)]
 mod tests {
-    use muster_engine::daemonset::facts::{self, Shared};
+    use muster_api::interner::Interner;
+    use muster_engine::daemonset::facts;
     use serde_json::json;
 
     use super::*;
@@ -464,7 +470,7 @@ mod tests {
                 "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "c"}]}},
             },
         });
-        Watched::Set(Arc::new(facts::set(set.to_string().as_bytes(), &mut Shared::default()).unwrap()))
+        Watched::Set(Arc::new(facts::set(set.to_string().as_bytes(), &mut Interner::default()).unwrap()))
     }
 
     /// A shell that knows two sets and nothing else, and a client that reaches nobody.
@@ -498,7 +504,7 @@ mod tests {
     #[tokio::test]
     async fn a_set_that_panics_waits_and_the_others_go_on() {
         let mut shell = shell();
-        let [x, y] = ["x", "y"].map(|name| Key::new("a", name));
+        let [x, y] = ["x", "y"].map(|name| ObjectKey::new("a", name));
         let plan = shell.plan(&x, |_, _| panic!("on purpose")).expect("the set is there");
         assert!(plan.is_idle());
         assert_eq!(shell.panicked[&x].0, 1);
@@ -517,7 +523,7 @@ mod tests {
     #[tokio::test]
     async fn a_plan_that_panics_is_found_out_about() {
         let mut shell = shell();
-        let x = Key::new("a", "x");
+        let x = ObjectKey::new("a", "x");
         let set = shell.cache.set_of(&x).unwrap().clone();
         shell.busy.insert(x.clone());
         shell.done(&set, None);

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use futures::join;
 use kube::{Client, Config};
+use muster_api::meta::ObjectKey;
 use muster_engine::daemonset::explain::{Controller, Explanation, Picture, State, Told, Unread};
-use muster_engine::daemonset::facts::{Key, Kind};
+use muster_engine::daemonset::facts::Kind;
 use muster_engine::daemonset::manifest::{self, Verb};
 use serde::Deserialize;
 use tokio::time::timeout;
@@ -46,7 +47,7 @@ pub async fn explain(
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
         ExplainError::NoSuchSet { namespace, name, others }
     };
-    let mut picture = Picture::of(Key::new(namespace, name));
+    let mut picture = Picture::of(ObjectKey::new(namespace, name));
     let Some(set) = read_set(client, namespace, name).await? else {
         return Err(no_such_set(names_in(client, namespace).await));
     };

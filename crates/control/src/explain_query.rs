@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use muster_api::meta::ObjectKey;
 use muster_engine::daemonset::explain::Controller;
-use muster_engine::daemonset::facts::Key;
 use tokio::sync::{mpsc, oneshot};
 
 /// Queries that may wait for the controller; further ones fail.
@@ -21,7 +21,7 @@ impl fmt::Debug for ExplainQueries {
 }
 
 pub(crate) struct ExplainQuery {
-    pub(crate) key: Key,
+    pub(crate) key: ObjectKey,
     pub(crate) answer: oneshot::Sender<Option<Controller>>,
 }
 
@@ -49,11 +49,11 @@ impl ExplainQueries {
 
     /// The controller's state of one DaemonSet, as JSON.
     pub async fn ask(&self, namespace: &str, name: &str) -> Result<String, QueryError> {
-        let known = self.known(&Key::new(namespace, name)).await?;
+        let known = self.known(&ObjectKey::new(namespace, name)).await?;
         Ok(known.to_json().to_string())
     }
 
-    async fn known(&self, key: &Key) -> Result<Controller, QueryError> {
+    async fn known(&self, key: &ObjectKey) -> Result<Controller, QueryError> {
         let senders = {
             let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             all.retain(|it| !it.is_closed());

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures::{AsyncBufReadExt as _, AsyncReadExt as _};
 use kube::Client;
+use muster_api::text::Text;
 use muster_engine::controller::lease::{Election, Lost, Next, Record, Terms};
-use muster_engine::daemonset::facts::Text;
 use muster_engine::daemonset::manifest::Verb;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;

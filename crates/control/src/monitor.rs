@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_engine::daemonset::facts::{Counts, Key, Kind};
+use muster_api::meta::ObjectKey;
+use muster_api::metrics_exposition::Format;
+use muster_engine::daemonset::facts::{Counts, Kind};
 use muster_engine::daemonset::plan::{Claim, Plan, Step};
-use muster_engine::exposition::Format;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, text};
 use prometheus_client::metrics::counter::Counter;
@@ -300,7 +301,7 @@ impl Monitor {
         self.shown.lock().sets.insert(plan.set.key.clone(), counts);
     }
 
-    pub(crate) fn forget(&self, key: &Key) {
+    pub(crate) fn forget(&self, key: &ObjectKey) {
         self.shown.lock().sets.remove(key);
     }
 }
@@ -320,7 +321,7 @@ struct Shown(Mutex<Values>);
 
 #[derive(Debug, Default)]
 struct Values {
-    sets: BTreeMap<Key, Counts>,
+    sets: BTreeMap<ObjectKey, Counts>,
     heard: BTreeMap<&'static str, Instant>,
 }
 
@@ -371,7 +372,7 @@ impl Collector for Shown {
     }
 }
 
-fn of_set(key: &Key) -> OfSet {
+fn of_set(key: &ObjectKey) -> OfSet {
     OfSet { namespace: key.namespace.to_string(), daemonset: key.name.to_string() }
 }
 
@@ -399,7 +400,7 @@ mod tests {
     #[test]
     fn a_set_has_its_counts_until_it_is_gone() {
         let monitor = Monitor::default();
-        let key = Key::new("logging", "fluentd");
+        let key = ObjectKey::new("logging", "fluentd");
         let counts = Counts {
             desired: 4,
             current: 3,

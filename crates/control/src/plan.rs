@@ -4,8 +4,9 @@
 use std::fmt;
 
 use kube::Client;
+use muster_api::meta::ObjectKey;
 use muster_engine::daemonset::explain::{Picture, Unread};
-use muster_engine::daemonset::facts::{Key, Kind};
+use muster_engine::daemonset::facts::Kind;
 use muster_engine::daemonset::manifest::{Patch, Verb};
 use muster_engine::daemonset::preview::{Forecast, applied, merge_patch};
 use serde_json::Value;
@@ -97,7 +98,7 @@ impl fmt::Display for PlannedSet {
 /// Previews the rollout that applying the manifest would start. Nothing is changed.
 pub async fn plan(client: &Client, planned: &PlannedSet, how: ApplyMode) -> Result<Forecast, PlanError> {
     let (namespace, name) = (planned.namespace.as_str(), planned.name.as_str());
-    let mut picture = Picture::of(Key::new(namespace, name));
+    let mut picture = Picture::of(ObjectKey::new(namespace, name));
     let live = read_set(client, namespace, name).await?;
     let after = dry_run(client, planned, live.as_deref(), how).await?;
     if let Some(live) = &live {

@@ -93,7 +93,9 @@ impl RateLimiter {
         };
         let permit = match waiting {
             None => Permit(Some(self.clone())),
-            Some(receiver) => receiver.await.expect("every waiting call gets a permit before the limiter is dropped"),
+            Some(receiver) => {
+                receiver.await.expect("every waiting call gets a permit before the limiter is dropped")
+            }
         };
         let now = Instant::now();
         let at = self.reserve(now);

@@ -12,8 +12,10 @@ use std::time::Duration;
 use futures::io::AsyncBufRead;
 use futures::{AsyncBufReadExt as _, FutureExt as _};
 use kube::Client;
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
 use muster_engine::controller::{self, Loop, Watch};
-use muster_engine::daemonset::facts::{self, Key, Kind, Malformed, Shared, Watched};
+use muster_engine::daemonset::facts::{self, Kind, Malformed, Watched};
 use muster_engine::daemonset::manifest::Verb;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -70,7 +72,7 @@ pub(crate) trait Source: Send {
 pub(crate) trait Item: Send {
     fn sort(&self) -> Sort<'_>;
     /// `None` for what is about no object.
-    fn key(&self) -> Option<Key>;
+    fn key(&self) -> Option<ObjectKey>;
     /// How far the watch that brought it has come.
     fn resource_version(&self) -> Option<u64>;
 }
@@ -85,12 +87,12 @@ pub(crate) enum Sort<'a> {
 /// One of the kinds that the DaemonSet rules read.
 pub(crate) struct OfSets {
     kind: Kind,
-    shared: Shared,
+    shared: Interner,
 }
 
 impl OfSets {
     pub(crate) fn new(kind: Kind) -> Self {
-        Self { kind, shared: Shared::default() }
+        Self { kind, shared: Interner::default() }
     }
 }
 
@@ -129,7 +131,7 @@ impl Item for Watched {
         }
     }
 
-    fn key(&self) -> Option<Key> {
+    fn key(&self) -> Option<ObjectKey> {
         Watched::key(self)
     }
 
@@ -142,13 +144,13 @@ impl Item for Watched {
 pub(crate) struct OfLoop<L> {
     kind: usize,
     watch: Watch,
-    shared: Shared,
+    shared: Interner,
     of: PhantomData<fn() -> L>,
 }
 
 impl<L> OfLoop<L> {
     pub(crate) fn new(kind: usize, watch: Watch) -> Self {
-        Self { kind, watch, shared: Shared::default(), of: PhantomData }
+        Self { kind, watch, shared: Interner::default(), of: PhantomData }
     }
 }
 
@@ -187,7 +189,7 @@ impl<F: controller::Fact + Send> Item for controller::Watched<F> {
         }
     }
 
-    fn key(&self) -> Option<Key> {
+    fn key(&self) -> Option<ObjectKey> {
         match self {
             Self::Put(fact) | Self::Gone(fact) => Some(fact.key()),
             Self::Bookmark { .. } | Self::Error { .. } => None,
@@ -371,7 +373,7 @@ impl<S: Source> Reflector<S> {
             opened => opened?,
         };
         // By key, for an object may change or go while the list is told.
-        let mut items: BTreeMap<Key, S::Item> = BTreeMap::new();
+        let mut items: BTreeMap<ObjectKey, S::Item> = BTreeMap::new();
         let deadline = Instant::now() + LIST_MAX;
         loop {
             let line = match timeout_at(deadline, lines.next(self.silence_max)).await {

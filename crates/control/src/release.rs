@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
 use muster_engine::controller::lease::Record;
 use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
-use muster_engine::daemonset::facts::{self, Key, Set, Shared};
+use muster_engine::daemonset::facts::{self, Set};
 use muster_engine::daemonset::manifest::Verb;
 use serde::Deserialize;
 use serde_json::Value;
@@ -43,7 +45,7 @@ pub enum ReleaseError {
     )]
     Led { holder: String, lease: String },
     #[error("{key}: {refusal}; DaemonSets before it were released; run the command again")]
-    Refused { key: Key, refusal: String },
+    Refused { key: ObjectKey, refusal: String },
     #[error("the API server's response cannot be parsed")]
     Unreadable(#[from] serde_json::Error),
     #[error("the API server did not answer in time")]
@@ -58,7 +60,7 @@ pub enum ReleaseError {
 pub async fn release(
     client: Client,
     leases: Option<(Option<&str>, &str)>,
-    mut changed: impl FnMut(&Key),
+    mut changed: impl FnMut(&ObjectKey),
 ) -> Result<Released, ReleaseError> {
     if let Some((namespace, name)) = leases {
         refuse_while_led(&client, namespace, name).await?;
@@ -138,7 +140,7 @@ async fn page(client: &Client, from: &str) -> Result<(Vec<Set>, String), Release
     }
     let text = get(client, format!("/apis/apps/v1/daemonsets?{}", query.finish())).await?;
     let list: List<'_> = serde_json::from_str(&text)?;
-    let shared = &mut Shared::default();
+    let shared = &mut Interner::default();
     let sets = list.items.iter().filter_map(|it| match facts::set(it.get().as_bytes(), shared) {
         Ok(set) => Some(set),
         Err(error) => {
@@ -159,9 +161,9 @@ async fn get(client: &Client, path: String) -> Result<String, ReleaseError> {
 async fn clear(
     context: &Arc<Context>,
     mut set: Arc<Set>,
-    changed: &mut impl FnMut(&Key),
+    changed: &mut impl FnMut(&ObjectKey),
 ) -> Result<bool, ReleaseError> {
-    let refused = |key: &Key, refusal: &Refusal| {
+    let refused = |key: &ObjectKey, refusal: &Refusal| {
         Err(ReleaseError::Refused { key: key.clone(), refusal: refusal.to_string() })
     };
     for _ in 0..TRIES {

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use muster_api::time::Time;
 use muster_engine::daemonset::cache::Cache;
 use muster_engine::daemonset::execution::{Call, Outcome};
 use muster_engine::daemonset::facts::Set;
 use muster_engine::daemonset::plan::Plan;
-use muster_engine::time::Time;
 
 /// Called for each observation in order; must return quickly.
 pub type PlanObserver = Arc<dyn Fn(Observation<'_>) + Send + Sync>;

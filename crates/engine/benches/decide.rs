@@ -8,11 +8,13 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
+use muster_api::time::Time;
 use muster_engine::daemonset::cache::{Cache, Event};
-use muster_engine::daemonset::facts::{self, Key, Kind, Shared, Watched};
+use muster_engine::daemonset::facts::{self, Kind, Watched};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{Plan, Settings};
-use muster_engine::time::Time;
 use serde_json::{Value, json};
 
 #[path = "../tests/world/fleet.rs"]
@@ -110,8 +112,8 @@ fn row(what: &str, nodes: usize, took: Took) {
 /// One set, a node and a ready pod each, and a status that says so.
 struct Fleet {
     cache: Cache,
-    shared: Shared,
-    key: Key,
+    shared: Interner,
+    key: ObjectKey,
     size: usize,
     version: u64,
 }
@@ -120,8 +122,8 @@ impl Fleet {
     fn new(size: usize) -> Self {
         let mut fleet = Self {
             cache: Cache::new(Settings::default()),
-            shared: Shared::default(),
-            key: Key::new("observability", "log-shipper"),
+            shared: Interner::default(),
+            key: ObjectKey::new("observability", "log-shipper"),
             size,
             version: 1,
         };
@@ -214,7 +216,7 @@ fn now() -> Time {
 }
 
 fn decode() -> Took {
-    let mut shared = Shared::default();
+    let mut shared = Interner::default();
     let took = (0..EVENTS).map(|it| {
         let text = fleet::pod(1, it, true, 1).to_string();
         let started = Instant::now();

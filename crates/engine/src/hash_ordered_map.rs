@@ -8,7 +8,8 @@ use alloc::collections::BTreeMap;
 use alloc::collections::btree_map;
 use alloc::vec::Vec;
 
-use crate::daemonset::facts::{Key, Text};
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HashOrderedMap<K, V>(BTreeMap<(u64, K), V>);
@@ -24,7 +25,7 @@ impl Name for Text {
     }
 }
 
-impl Name for Key {
+impl Name for ObjectKey {
     fn sum(&self) -> u64 {
         mix(mix(0, &self.namespace), &self.name)
     }

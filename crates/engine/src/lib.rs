@@ -11,13 +11,8 @@
 
 extern crate alloc;
 
-pub mod exposition;
-pub mod go_json;
 mod hash_ordered_map;
 pub mod mutant;
-pub mod quantity;
-pub mod resources;
-pub mod time;
 
 pub mod controller;
 pub mod daemonset;

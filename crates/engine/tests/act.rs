@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
 use muster_engine::daemonset::execution::{Act, Call, Next, Outcome, Refusal};
-use muster_engine::daemonset::facts::{self, Kind, Revision, Set, Shared};
+use muster_engine::daemonset::facts::{self, Kind, Revision, Set};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{Plan, Step};
 use std::sync::Arc;
@@ -26,12 +28,12 @@ fn quota() -> Refusal {
 /// The set of a world as the API server would give it now.
 fn set_now(world: &str) -> Arc<Set> {
     let object = parse(world).sets.remove(0);
-    Arc::new(facts::set(object.to_string().as_bytes(), &mut Shared::default()).expect("a set"))
+    Arc::new(facts::set(object.to_string().as_bytes(), &mut Interner::default()).expect("a set"))
 }
 
 fn revision_now(world: &str) -> Arc<Revision> {
     let object = parse(world).revisions.remove(0);
-    let revision = facts::revision(object.to_string().as_bytes(), &mut Shared::default());
+    let revision = facts::revision(object.to_string().as_bytes(), &mut Interner::default());
     Arc::new(revision.expect("a revision").expect("of a set"))
 }
 
@@ -417,7 +419,7 @@ fn an_orphan_of_the_very_data_that_nobody_will_adopt_is_a_collision() {
     world.revisions[0]["metadata"]["labels"] = serde_json::json!({});
     let object = world.revisions[0].to_string();
     let revision =
-        facts::revision(object.as_bytes(), &mut Shared::default()).expect("a revision").expect("an orphan");
+        facts::revision(object.as_bytes(), &mut Interner::default()).expect("a revision").expect("an orphan");
     assert_eq!(collide(Some(Arc::new(revision)), "set d").1, Some(Some(1)));
 }
 
@@ -759,7 +761,7 @@ fn nothing_is_decided_before_all_four_kinds_were_listed() {
     use muster_engine::daemonset::cache::{Cache, Event};
     use muster_engine::daemonset::plan::Settings;
     let world = parse("set d\nrev d-1\nnode a");
-    let mut shared = Shared::default();
+    let mut shared = Interner::default();
     for missing in Kind::ALL {
         let mut cache = Cache::new(Settings::default());
         for (kind, objects) in world::kinds(&world).into_iter().filter(|it| it.0 != missing) {
@@ -770,7 +772,7 @@ fn nothing_is_decided_before_all_four_kinds_were_listed() {
             let items = items.collect();
             assert_eq!(cache.apply(Event::Listed { kind, items, resource_version: 1 }), []);
         }
-        let key = facts::Key::new("default", "d");
+        let key = ObjectKey::new("default", "d");
         assert_eq!(cache.look(&key, at(0)), None, "without {missing:?}");
         let keys = cache.apply(Event::Listed { kind: missing, items: Vec::new(), resource_version: 1 });
         assert_eq!(keys.len(), usize::from(missing != Kind::Sets));

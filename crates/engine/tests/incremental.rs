@@ -4,12 +4,14 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
+use muster_api::time::Time;
 use muster_engine::daemonset::cache::{Cache, Event};
 use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
-use muster_engine::daemonset::facts::{self, Key, Kind, Shared, Watched};
+use muster_engine::daemonset::facts::{self, Kind, Watched};
 use muster_engine::daemonset::plan::Settings;
 use muster_engine::scenario;
-use muster_engine::time::Time;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
@@ -153,9 +155,9 @@ fn happens() -> impl Strategy<Value = Happens> {
 
 /// The objects there are, as an API server would keep them, and a cache that watches.
 struct History {
-    store: BTreeMap<(Kind, Key), Value>,
+    store: BTreeMap<(Kind, ObjectKey), Value>,
     cache: Cache,
-    shared: Shared,
+    shared: Interner,
     now: i64,
     version: u64,
 }
@@ -167,7 +169,7 @@ impl History {
             let _ = cache.apply(Event::Listed { kind, items: Vec::new(), resource_version: 0 });
         }
         let mut history =
-            Self { store: BTreeMap::new(), cache, shared: Shared::default(), now: 100, version: 0 };
+            Self { store: BTreeMap::new(), cache, shared: Interner::default(), now: 100, version: 0 };
         let revisions = SETS.iter().flat_map(|of| {
             (1..4).map(move |template| format!("rev {of}-{template} of={of} template={template}"))
         });
@@ -226,7 +228,7 @@ impl History {
         let mut object = objects.remove(0);
         object["metadata"]["resourceVersion"] = self.version.to_string().into();
         let text = |at: &str| object["metadata"][at].as_str().unwrap_or_default().to_owned();
-        let key = Key::new(text("namespace"), text("name"));
+        let key = ObjectKey::new(text("namespace"), text("name"));
         self.store.insert((kind, key), object.clone());
         self.watch(kind, "MODIFIED", object);
     }
@@ -244,7 +246,7 @@ impl History {
         let _ = self.cache.apply(Event::Watched(watched));
     }
 
-    fn choose(&self, kind: Kind, which: u8) -> Option<(Key, Value)> {
+    fn choose(&self, kind: Kind, which: u8) -> Option<(ObjectKey, Value)> {
         let of_kind: Vec<_> = self.store.iter().filter(|it| it.0.0 == kind).collect();
         let (key, object) = of_kind.get(usize::from(which) % of_kind.len().max(1))?;
         Some((key.1.clone(), (*object).clone()))
@@ -263,7 +265,7 @@ impl History {
     }
 
     fn act(&mut self, which: u8, answers: &[u8]) {
-        let keys: Vec<Key> = self.cache.keys().cloned().collect();
+        let keys: Vec<ObjectKey> = self.cache.keys().cloned().collect();
         let Some(key) = keys.get(usize::from(which) % keys.len().max(1)) else { return };
         let now = self.now();
         let Some(plan) = self.cache.look(key, now) else { return };
@@ -289,7 +291,7 @@ impl History {
 
     /// What is kept, and what would be worked out from nothing: the same plans, from the same cells and totals.
     fn check(&mut self, reached: &mut Reached) -> Result<(), TestCaseError> {
-        let keys: Vec<Key> = self.cache.keys().cloned().collect();
+        let keys: Vec<ObjectKey> = self.cache.keys().cloned().collect();
         for key in keys {
             let mut scratch = self.cache.from_scratch();
             let now = self.now();

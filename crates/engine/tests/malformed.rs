@@ -1,11 +1,12 @@
 //! Whatever comes in: it is left out or it is worked with, and nothing panics.
 
+use muster_api::interner::Interner;
+use muster_api::time::Time;
 use muster_engine::daemonset::cache::{Cache, Event};
 use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
-use muster_engine::daemonset::facts::{self, Kind, Shared, Watched};
+use muster_engine::daemonset::facts::{self, Kind, Watched};
 use muster_engine::daemonset::manifest::{self, Binding};
 use muster_engine::daemonset::plan::Settings;
-use muster_engine::time::Time;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -70,7 +71,7 @@ fn corrupt(object: &mut Value, path: &[u8], junk: Value) {
 
 /// Through facts, cache, look and act, with every body built and every call refused or granted.
 fn put_through(objects: &[(Kind, Value)], answers: &[u8]) {
-    let mut shared = Shared::default();
+    let mut shared = Interner::default();
     let mut cache = Cache::new(Settings::default());
     for kind in Kind::ALL {
         let of_kind = objects.iter().filter(|it| it.0 == kind);
@@ -143,7 +144,7 @@ proptest! {
     #[test]
     fn no_json_at_all_breaks_nothing(kind in 0..4_usize, what in ".{0,9}", value in anything(), bytes in prop::collection::vec(any::<u8>(), 0..40)) {
         let kind = Kind::ALL[kind];
-        let mut shared = Shared::default();
+        let mut shared = Interner::default();
         for kind_of_event in ["ADDED", "DELETED", "BOOKMARK", "ERROR", what.as_str()] {
             let line = json!({"type": kind_of_event, "object": value}).to_string();
             let _ = facts::watched(kind, line.as_bytes(), &mut shared);
@@ -156,7 +157,7 @@ proptest! {
 /// Other objects go on: one that cannot be read is left out, and only it.
 #[test]
 fn what_cannot_be_read_is_left_out_and_says_what_it_is() {
-    let mut shared = Shared::default();
+    let mut shared = Interner::default();
     let line = br#"{"type":"ADDED","object":{"metadata":{"name":"x","labels":{"a":1}}}}"#;
     let error = facts::watched(Kind::Pods, line, &mut shared).expect_err("a label that is no text");
     assert!(error.to_string().starts_with("read an object of pods: invalid type"), "{error}");

@@ -3,8 +3,9 @@
 use std::alloc::System;
 use std::sync::Arc;
 
+use muster_api::interner::Interner;
 use muster_engine::daemonset::cache::{Cache, Event};
-use muster_engine::daemonset::facts::{self, Kind, Shared};
+use muster_engine::daemonset::facts::{self, Kind};
 use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -36,7 +37,7 @@ fn texts(object: impl Fn(usize) -> Value) -> Vec<String> {
 /// All in one test: what other threads allocate would be counted too.
 #[test]
 fn a_pod_is_a_few_hundred_bytes_and_a_node_not_many_more() {
-    let mut shared = Shared::default();
+    let mut shared = Interner::default();
     let nodes = texts(|it| fleet::node(it, 1));
     let node = held_by_each(&nodes, |it| facts::node(it, &mut shared).expect("a node"));
     let pods = texts(|it| fleet::pod(1, it, true, 1));

@@ -18,7 +18,7 @@ use futures::StreamExt as _;
 use http_body_util::{Either, StreamBody};
 use hyper::body::Frame;
 use hyper::{HeaderMap, Method, StatusCode, Uri};
-use muster_engine::exposition::Format;
+use muster_api::metrics_exposition::Format;
 use muster_store::Revision;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

@@ -36,7 +36,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
-use muster_engine::daemonset::facts::{Kind, Text};
+use muster_api::text::Text;
+use muster_engine::daemonset::facts::Kind;
 use muster_engine::scenario;
 
 use crate::actors::users::Deed;

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use muster_engine::daemonset::facts::Text;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use muster_engine::kubelet::pod::{Action, Outcome, ProbeKind, RuntimeState, State};
-use muster_engine::time::Time;
 use serde_json::Value;
 
 #[derive(Debug, Default)]

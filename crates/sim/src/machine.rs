@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use muster_engine::daemonset::facts::Text;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use muster_engine::kubelet::pod::{Action, Container, Outcome, RuntimeState, Sandbox, State};
-use muster_engine::time::Time;
 
 /// What runs on a machine.
 #[derive(Clone, Debug, Default)]

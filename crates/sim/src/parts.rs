@@ -5,14 +5,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use muster_engine::controller::{Driver, Event, Loop, Outcome, Request, Resource, Watch};
 use muster_engine::daemonset::execution::Refusal;
-use muster_engine::daemonset::facts::{Key, Kind, Shared, Text};
+use muster_engine::daemonset::facts::Kind;
 use muster_engine::daemonset::manifest::Verb;
 use muster_engine::garbage_collector::Graph;
 use muster_engine::node_lifecycle::{self, Lifecycle};
 use muster_engine::scheduler::Scheduler;
-use muster_engine::time::Time;
 use muster_store::Change;
 use serde_json::{Value, json};
 
@@ -213,7 +216,7 @@ pub struct Player<L: Loop> {
     /// Up to when leases were told.
     heard: Time,
     delivering: BTreeSet<usize>,
-    shared: Shared,
+    shared: Interner,
     /// Calls under way, and what came of those that were made.
     calls: BTreeMap<usize, (L::Call, Option<Outcome>)>,
     sequence: usize,
@@ -244,7 +247,7 @@ impl<L: Loop + 'static> Player<L> {
             watches,
             driver: Driver::new(inner, CALLS_MAX),
             delivering: BTreeSet::new(),
-            shared: Shared::default(),
+            shared: Interner::default(),
             calls: BTreeMap::new(),
             sequence: 0,
             looks_at: None,
@@ -464,7 +467,7 @@ fn serve(server: &mut Server, request: &Request, actor: Actor) -> Outcome {
     }
 }
 
-fn target(path: &str) -> Option<(Kind, Key, Option<&str>)> {
+fn target(path: &str) -> Option<(Kind, ObjectKey, Option<&str>)> {
     let mut words = path.trim_start_matches('/').split('/');
     let group = match words.next()? {
         "api" => "",
@@ -476,10 +479,10 @@ fn target(path: &str) -> Option<(Kind, Key, Option<&str>)> {
         plural => ("", plural),
     };
     let kind = Kind::ALL.into_iter().find(|it| it.group() == group && it.plural() == plural)?;
-    Some((kind, Key::new(namespace, words.next()?), words.next()))
+    Some((kind, ObjectKey::new(namespace, words.next()?), words.next()))
 }
 
-fn bind(server: &mut Server, key: &Key, body: &Value, actor: Actor) -> Result<(), Refusal> {
+fn bind(server: &mut Server, key: &ObjectKey, body: &Value, actor: Actor) -> Result<(), Refusal> {
     let object = server.object(Kind::Pods, key).ok_or(Refusal::NotFound)?;
     let other = !body["metadata"]["uid"].is_null() && body["metadata"]["uid"] != object["metadata"]["uid"];
     let is_bound = object["spec"]["nodeName"].as_str().is_some_and(|it| !it.is_empty());

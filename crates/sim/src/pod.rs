@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_engine::daemonset::facts::{Key, Text};
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use muster_engine::kubelet::pod::{
     Action, Container, Ending, Host, Object, Outcome, Pod, Restart, RuntimeState, State,
 };
-use muster_engine::time::Time;
 use serde_json::{Value, json};
 
 use crate::judge::Judge;
@@ -286,7 +287,7 @@ impl Stage {
         self.agent = Some(if self.exists {
             Pod::new(self.parsed(), host, self.now)
         } else {
-            Pod::orphan(Key::new("default", "p"), self.uid.clone(), host, self.now)
+            Pod::orphan(ObjectKey::new("default", "p"), self.uid.clone(), host, self.now)
         });
         self.wake_at = None;
         self.ask(1);

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_api::meta::ObjectKey;
+use muster_api::time::Time;
 use muster_engine::daemonset::cache::{Cache, Event};
 use muster_engine::daemonset::execution::{Act, Call, Next, Outcome, Refusal};
-use muster_engine::daemonset::facts::{Key, Kind, Set, Watched};
+use muster_engine::daemonset::facts::{Kind, Set, Watched};
 use muster_engine::daemonset::manifest::{self, Binding};
 use muster_engine::daemonset::plan::{Claim, Plan, Step};
 use muster_engine::mutant;
-use muster_engine::time::Time;
 
 use crate::faults::{WatchFault, WriteFault};
 use crate::invariants::Decided;
@@ -50,11 +51,11 @@ pub struct Replica {
     cursors: BTreeMap<Kind, u64>,
     delivering: BTreeSet<Kind>,
     stuck_until: BTreeMap<Kind, Time>,
-    queue: BTreeSet<Key>,
+    queue: BTreeSet<ObjectKey>,
     working: bool,
-    acts: BTreeMap<Key, Acting>,
+    acts: BTreeMap<ObjectKey, Acting>,
     calls: Vec<Flight>,
-    timers: BTreeMap<Key, Time>,
+    timers: BTreeMap<ObjectKey, Time>,
 }
 
 #[derive(Debug)]
@@ -66,7 +67,7 @@ struct Acting {
 /// A call under way.
 #[derive(Debug)]
 struct Flight {
-    key: Key,
+    key: ObjectKey,
     set: Arc<Set>,
     call: Call,
     sent_at: Time,
@@ -408,7 +409,7 @@ impl World {
     }
 
     /// Sends every call that may be sent now.
-    fn pump(&mut self, index: usize, key: &Key) {
+    fn pump(&mut self, index: usize, key: &ObjectKey) {
         loop {
             let (now, life) = (self.now, self.replicas[index].life);
             let may_write = self.may_write(index);
@@ -557,7 +558,7 @@ impl World {
         self.pump(index, &key);
     }
 
-    pub fn timer(&mut self, index: usize, life: u64, key: &Key) {
+    pub fn timer(&mut self, index: usize, life: u64, key: &ObjectKey) {
         if !self.lives(index, life, || Task::Timer { replica: index, life, key: key.clone() }) {
             return;
         }
@@ -603,7 +604,7 @@ impl World {
                     }
                 }
             }
-            let keys: Vec<Key> = self.replicas[index].cache.keys().cloned().collect();
+            let keys: Vec<ObjectKey> = self.replicas[index].cache.keys().cloned().collect();
             self.replicas[index].queue.extend(keys);
             self.wake_worker(index);
         }
@@ -617,12 +618,12 @@ impl World {
     }
 
     /// What the server does with a call. Bodies are those that go over the wire.
-    fn apply(&mut self, index: usize, key: &Key, set: &Set, call: &Call) -> Outcome {
+    fn apply(&mut self, index: usize, key: &ObjectKey, set: &Set, call: &Call) -> Outcome {
         let actor = Actor::Controller(index);
         let body = manifest::body(set, call, self.settings.binding).unwrap_or_default();
         let namespace = key.namespace.clone();
-        let of = |name: &str| Key::new(namespace.clone(), name);
-        let wrote = |world: &Self, kind: Kind, key: &Key| Outcome::Wrote {
+        let of = |name: &str| ObjectKey::new(namespace.clone(), name);
+        let wrote = |world: &Self, kind: Kind, key: &ObjectKey| Outcome::Wrote {
             name: key.name.clone(),
             resource_version: world.server.resource_version(kind, key),
         };
@@ -761,7 +762,7 @@ impl World {
     /// Every set is looked at again, a hundred times over: nothing may come of it.
     pub fn resync(&mut self) {
         for index in 0..self.replicas.len() {
-            let keys: Vec<Key> = self.replicas[index].cache.keys().cloned().collect();
+            let keys: Vec<ObjectKey> = self.replicas[index].cache.keys().cloned().collect();
             if self.replicas[index].leading {
                 self.replicas[index].queue.extend(keys);
                 self.wake_worker(index);

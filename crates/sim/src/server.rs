@@ -7,11 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use muster_engine::daemonset::execution::Refusal;
-use muster_engine::daemonset::facts::{self, Key, Kind, Node, Pod, Revision, Set, Shared, Text, Watched};
+use muster_engine::daemonset::facts::{self, Kind, Node, Pod, Revision, Set, Watched};
 use muster_engine::mutant;
 use muster_engine::scenario;
-use muster_engine::time::Time;
 use muster_store::{Draft, Expect, Store};
 use serde_json::{Value, json};
 
@@ -31,7 +34,7 @@ pub enum Actor {
 pub struct Commit {
     pub revision: u64,
     pub kind: Kind,
-    pub key: Key,
+    pub key: ObjectKey,
     pub actor: Actor,
     pub at: Time,
     /// `None`: deleted.
@@ -44,14 +47,14 @@ type Version = (u64, Option<Watched>);
 #[derive(Debug)]
 pub struct Server {
     pub store: Store,
-    shared: Shared,
-    objects: BTreeMap<(Kind, Key), Arc<Value>>,
-    pub sets: BTreeMap<Key, Arc<Set>>,
+    shared: Interner,
+    objects: BTreeMap<(Kind, ObjectKey), Arc<Value>>,
+    pub sets: BTreeMap<ObjectKey, Arc<Set>>,
     pub nodes: BTreeMap<Text, Arc<Node>>,
-    pub pods: BTreeMap<Key, Arc<Pod>>,
-    pub revisions: BTreeMap<Key, Arc<Revision>>,
+    pub pods: BTreeMap<ObjectKey, Arc<Pod>>,
+    pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,
     /// Every version of every object, for questions about the past.
-    versions: BTreeMap<(Kind, Key), Vec<Version>>,
+    versions: BTreeMap<(Kind, ObjectKey), Vec<Version>>,
     pub log: Vec<Commit>,
     /// When each node last renewed its lease.
     pub leases: BTreeMap<Text, Time>,
@@ -70,7 +73,7 @@ impl Default for Server {
     fn default() -> Self {
         Self {
             store: Store::new(HISTORY_MAX),
-            shared: Shared::default(),
+            shared: Interner::default(),
             objects: BTreeMap::new(),
             sets: BTreeMap::new(),
             nodes: BTreeMap::new(),
@@ -97,7 +100,7 @@ pub fn prefix(kind: Kind) -> &'static str {
     }
 }
 
-fn path(kind: Kind, key: &Key) -> String {
+fn path(kind: Kind, key: &ObjectKey) -> String {
     format!("{}{}/{}", prefix(kind), key.namespace, key.name)
 }
 
@@ -110,27 +113,27 @@ impl Server {
         self.store.revision()
     }
 
-    pub fn object(&self, kind: Kind, key: &Key) -> Option<&Arc<Value>> {
+    pub fn object(&self, kind: Kind, key: &ObjectKey) -> Option<&Arc<Value>> {
         self.objects.get(&(kind, key.clone()))
     }
 
     /// An object as it is on the wire.
-    pub fn json(&self, kind: Kind, key: &Key) -> Bytes {
+    pub fn json(&self, kind: Kind, key: &ObjectKey) -> Bytes {
         self.store.get(&path(kind, key)).map(|it| it.value.clone()).unwrap_or_default()
     }
 
-    pub fn objects(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
+    pub fn objects(&self, kind: Kind) -> impl Iterator<Item = (&ObjectKey, &Arc<Value>)> {
         self.objects.iter().filter(move |((it, _), _)| *it == kind).map(|((_, key), value)| (key, value))
     }
 
     /// The fact as it was at a revision; `None` where there was no such object then.
-    pub fn at(&self, kind: Kind, key: &Key, revision: u64) -> Option<&Watched> {
+    pub fn at(&self, kind: Kind, key: &ObjectKey, revision: u64) -> Option<&Watched> {
         let versions = self.versions.get(&(kind, key.clone()))?;
         versions.iter().rev().find(|(at, _)| *at <= revision).and_then(|(_, fact)| fact.as_ref())
     }
 
     /// Every version that held at some moment between two revisions, both included.
-    pub fn between(&self, kind: Kind, key: &Key, from: u64, to: u64) -> Vec<Option<&Watched>> {
+    pub fn between(&self, kind: Kind, key: &ObjectKey, from: u64, to: u64) -> Vec<Option<&Watched>> {
         let Some(versions) = self.versions.get(&(kind, key.clone())) else { return vec![None] };
         let first = versions.iter().rposition(|(at, _)| *at <= from);
         let mut found: Vec<Option<&Watched>> = Vec::new();
@@ -153,7 +156,7 @@ impl Server {
         self.namespace_terminating || self.quota.is_some_and(|max| max <= self.pods.len())
     }
 
-    pub fn create(&mut self, kind: Kind, mut object: Value, actor: Actor) -> Result<Key, Refusal> {
+    pub fn create(&mut self, kind: Kind, mut object: Value, actor: Actor) -> Result<ObjectKey, Refusal> {
         if kind == Kind::Pods {
             if self.namespace_terminating {
                 return Err(Refusal::NamespaceTerminating);
@@ -168,7 +171,7 @@ impl Server {
             let generated = format!("{}{}", meta["generateName"].as_str().unwrap_or("x-"), base(self.names));
             meta["name"] = generated.into();
         }
-        let key = Key::new(
+        let key = ObjectKey::new(
             meta["namespace"].as_str().unwrap_or_default(),
             meta["name"].as_str().unwrap_or_default(),
         );
@@ -198,7 +201,7 @@ impl Server {
             let name = format!("{}-twin", key.name);
             (twin["metadata"]["name"], twin["metadata"]["uid"]) =
                 (name.as_str().into(), name.as_str().into());
-            self.commit(kind, &Key::new(key.namespace.clone(), name), Some(twin), actor);
+            self.commit(kind, &ObjectKey::new(key.namespace.clone(), name), Some(twin), actor);
         }
         self.commit(kind, &key, Some(object), actor);
         Ok(key)
@@ -208,7 +211,7 @@ impl Server {
     pub fn update(
         &mut self,
         kind: Kind,
-        key: &Key,
+        key: &ObjectKey,
         actor: Actor,
         change: impl FnOnce(&mut Value),
     ) -> Result<u64, Refusal> {
@@ -238,7 +241,13 @@ impl Server {
     }
 
     /// A patch whose metadata may carry uid and resourceVersion as preconditions.
-    pub fn patch(&mut self, kind: Kind, key: &Key, patch: &Value, actor: Actor) -> Result<u64, Refusal> {
+    pub fn patch(
+        &mut self,
+        kind: Kind,
+        key: &ObjectKey,
+        patch: &Value,
+        actor: Actor,
+    ) -> Result<u64, Refusal> {
         let before = self.objects.get(&(kind, key.clone())).ok_or(Refusal::NotFound)?;
         let meta = &patch["metadata"];
         for guard in ["uid", "resourceVersion"] {
@@ -250,7 +259,7 @@ impl Server {
     }
 
     /// PUT of the status: uid and resourceVersion must be those of the object.
-    pub fn put_status(&mut self, key: &Key, body: &Value, actor: Actor) -> Result<u64, Refusal> {
+    pub fn put_status(&mut self, key: &ObjectKey, body: &Value, actor: Actor) -> Result<u64, Refusal> {
         let before = self.objects.get(&(Kind::Sets, key.clone())).ok_or(Refusal::NotFound)?;
         for guard in ["uid", "resourceVersion"] {
             if body["metadata"][guard] != before["metadata"][guard] {
@@ -264,7 +273,7 @@ impl Server {
     pub fn delete(
         &mut self,
         kind: Kind,
-        key: &Key,
+        key: &ObjectKey,
         uid: Option<&str>,
         resource_version: Option<u64>,
         force: bool,
@@ -295,11 +304,11 @@ impl Server {
         Ok(())
     }
 
-    pub fn resource_version(&self, kind: Kind, key: &Key) -> u64 {
+    pub fn resource_version(&self, kind: Kind, key: &ObjectKey) -> u64 {
         self.store.get(&path(kind, key)).map_or(0, |it| it.modified)
     }
 
-    pub fn uid(&self, kind: Kind, key: &Key) -> Option<&str> {
+    pub fn uid(&self, kind: Kind, key: &ObjectKey) -> Option<&str> {
         self.object(kind, key)?["metadata"]["uid"].as_str()
     }
 
@@ -320,7 +329,7 @@ impl Server {
         &mut self,
         revision: u64,
         kind: Kind,
-        key: &Key,
+        key: &ObjectKey,
         json: Option<Bytes>,
         actor: Actor,
         at: Time,
@@ -335,7 +344,7 @@ impl Server {
         self.keep(kind, key, object, actor);
     }
 
-    fn commit(&mut self, kind: Kind, key: &Key, object: Option<Value>, actor: Actor) {
+    fn commit(&mut self, kind: Kind, key: &ObjectKey, object: Option<Value>, actor: Actor) {
         let object = object.map(|mut object| {
             object["metadata"]["resourceVersion"] = "".into();
             let json = serde_json::to_vec(&object).expect("JSON");
@@ -344,7 +353,7 @@ impl Server {
         self.keep(kind, key, object, actor);
     }
 
-    fn keep(&mut self, kind: Kind, key: &Key, object: Option<(Value, Draft)>, actor: Actor) {
+    fn keep(&mut self, kind: Kind, key: &ObjectKey, object: Option<(Value, Draft)>, actor: Actor) {
         let path = path(kind, key);
         let revision = match object {
             Some((mut object, draft)) => {
@@ -367,7 +376,7 @@ impl Server {
     }
 
     /// Keeps the parsed fact of the newest version.
-    fn note(&mut self, kind: Kind, key: &Key, json: Option<&[u8]>) {
+    fn note(&mut self, kind: Kind, key: &ObjectKey, json: Option<&[u8]>) {
         let shared = &mut self.shared;
         let parsed = json.and_then(|json| match kind {
             Kind::Sets => Some(Watched::Set(Arc::new(facts::set(json, shared).expect("a set")))),

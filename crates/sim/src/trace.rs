@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use muster_api::time::Time;
 use muster_engine::scenario;
-use muster_engine::time::Time;
 
 use crate::server::Commit;
 use crate::world::Task;

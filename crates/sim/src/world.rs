@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use muster_engine::daemonset::facts::{Key, Kind, Text};
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+use muster_engine::daemonset::facts::Kind;
 use muster_engine::daemonset::plan::Settings;
 use muster_engine::mutant;
 use muster_engine::scenario;
-use muster_engine::time::Time;
 
 use crate::actors::kubelet::{Kubelet, Nature};
 use crate::faults::{Mix, WatchFault, WriteFault};
@@ -49,7 +51,7 @@ pub enum Task {
     Timer {
         replica: usize,
         life: u64,
-        key: Key,
+        key: ObjectKey,
     },
     Renew {
         replica: usize,

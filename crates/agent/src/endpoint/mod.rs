@@ -27,7 +27,7 @@ use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use muster_engine::exposition::Format;
+use muster_api::metrics_exposition::Format;
 use rustix::net::sockopt;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};

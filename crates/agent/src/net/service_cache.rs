@@ -10,7 +10,8 @@ use kube::api::ApiResource;
 use kube::core::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
-use muster_engine::daemonset::facts::{Key, Malformed};
+use muster_api::meta::ObjectKey;
+use muster_engine::daemonset::facts::Malformed;
 use muster_engine::service_proxy::{Node, Picture, Service, Slice};
 use tokio::sync::Notify;
 
@@ -94,7 +95,7 @@ impl Kind {
         }
     }
 
-    fn put(self, picture: &mut Picture, key: Key, object: &DynamicObject) -> Result<bool, Malformed> {
+    fn put(self, picture: &mut Picture, key: ObjectKey, object: &DynamicObject) -> Result<bool, Malformed> {
         Ok(match self {
             Self::Services => picture.put_service(key, Service::read(&object.data)?),
             Self::Slices => picture.put_slice(key, Slice::read(object.labels(), &object.data)?),
@@ -102,7 +103,7 @@ impl Kind {
         })
     }
 
-    fn remove(self, picture: &mut Picture, key: &Key) -> bool {
+    fn remove(self, picture: &mut Picture, key: &ObjectKey) -> bool {
         match self {
             Self::Services => picture.remove_service(key),
             Self::Slices => picture.remove_slice(key),
@@ -110,7 +111,7 @@ impl Kind {
         }
     }
 
-    fn keep(self, picture: &mut Picture, listed: &BTreeSet<Key>) -> bool {
+    fn keep(self, picture: &mut Picture, listed: &BTreeSet<ObjectKey>) -> bool {
         match self {
             Self::Services => picture.keep_services(listed),
             Self::Slices => picture.keep_slices(listed),
@@ -158,7 +159,7 @@ async fn follow(
                 if !membership.confirm().await {
                     return;
                 }
-                let listed: BTreeSet<Key> = list.iter().map(key).collect();
+                let listed: BTreeSet<ObjectKey> = list.iter().map(key).collect();
                 let mut is_news = false;
                 for object in std::mem::take(&mut list) {
                     is_news |= put(cache, kind, &object);
@@ -188,6 +189,6 @@ fn put(cache: &ServiceCache, kind: Kind, object: &DynamicObject) -> bool {
     })
 }
 
-fn key(object: &DynamicObject) -> Key {
-    Key::new(object.namespace().unwrap_or_default(), object.name_any())
+fn key(object: &DynamicObject) -> ObjectKey {
+    ObjectKey::new(object.namespace().unwrap_or_default(), object.name_any())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
-use muster_engine::daemonset::facts::Text;
+use muster_api::text::Text;
 use muster_engine::kubelet::eviction;
 use muster_engine::kubelet::pod::Ending;
 use muster_engine::kubelet::pod::admission::{Admission, admit, preempted, rejection};

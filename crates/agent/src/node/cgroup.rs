@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource;
-use muster_engine::quantity::Quantity;
-use muster_engine::resources::{self, Amounts};
+use muster_api::quantity::Quantity;
+use muster_api::resources::{self, Amounts};
 
 use crate::runtime::v1::{HugepageLimit, LinuxContainerResources};
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, Pod, Secret};
+use muster_api::resources::Amounts;
 use muster_engine::kubelet::downward_api;
-use muster_engine::resources::Amounts;
 use serde_json::Value;
 
 use crate::references::{ReferenceError, References};

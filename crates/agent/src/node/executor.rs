@@ -11,11 +11,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
+use muster_api::meta::ObjectKey;
+use muster_api::quantity::Quantity;
 use muster_engine::controller::{Reference, Tell};
-use muster_engine::daemonset::facts::Key;
 use muster_engine::daemonset::plan::Event;
 use muster_engine::kubelet::pod::{Action, Container, Outcome, ProbeKind, RuntimeState, State};
-use muster_engine::quantity::Quantity;
 use muster_engine::service_proxy;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -388,7 +388,7 @@ impl<R: Runtime> Executor<R> {
         let about = Reference {
             api_version: "v1".into(),
             kind: "Pod".into(),
-            key: Key::new(namespace, name),
+            key: ObjectKey::new(namespace, name),
             uid: uid.into(),
             resource_version: 0,
         };
@@ -451,7 +451,7 @@ impl Figures {
         &self,
         seen: &RuntimeState,
         begun: Instant,
-        pod: &Key,
+        pod: &ObjectKey,
     ) -> Option<(Duration, Duration)> {
         let in_runtime = Duration::from_micros(self.in_runtime_us.load(Ordering::Relaxed));
         let runs = seen.containers.iter().any(|it| matches!(it.state, State::Running { .. }));

@@ -27,7 +27,7 @@ mod worker;
 use std::sync::{Arc, OnceLock};
 
 use kube::Client;
-use muster_engine::resources::Amounts;
+use muster_api::resources::Amounts;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 

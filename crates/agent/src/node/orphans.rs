@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use muster_engine::daemonset::facts::Key;
+use muster_api::meta::ObjectKey;
 
 use crate::config::Config;
 
 /// Pods that have a directory or logs of this node, by UID; their names are known only from logs. Logs of another agent in the
 /// same place are not touched.
-pub(super) fn on_disk(config: &Config) -> BTreeMap<String, Key> {
+pub(super) fn on_disk(config: &Config) -> BTreeMap<String, ObjectKey> {
     let names = |dir: PathBuf| {
         let all = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
         all.filter_map(|it| it.file_name().into_string().ok())
     };
-    let dirs = names(config.root.join("pods")).map(|uid| (uid, Key::new("", "")));
+    let dirs = names(config.root.join("pods")).map(|uid| (uid, ObjectKey::new("", "")));
     let logs = names(config.logs_kept()).filter_map(|name| {
         let mut parts = name.splitn(3, '_');
         let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
-        Some((uid.to_owned(), Key::new(namespace, name)))
+        Some((uid.to_owned(), ObjectKey::new(namespace, name)))
     });
     dirs.chain(logs).filter(|(uid, _)| is_uid(uid)).collect()
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use muster_engine::daemonset::facts::Key;
+use muster_api::meta::ObjectKey;
 use muster_engine::kubelet::pod;
 use tokio::sync::Notify;
 
@@ -86,17 +86,17 @@ pub(super) async fn relist<R: Runtime>(node: &Arc<Node<R>>, listed: &Notify) {
 
 /// Wakes workers whose runtime state is out of date. Removes what belongs to no pod, once the pods of the API server are known.
 async fn compare<R: Runtime>(node: &Arc<Node<R>>, are_listed: bool) -> Result<(), RuntimeError> {
-    let mut found: BTreeMap<String, (Key, BTreeSet<(String, bool)>)> = BTreeMap::new();
+    let mut found: BTreeMap<String, (ObjectKey, BTreeSet<(String, bool)>)> = BTreeMap::new();
     for it in node.runtime.sandboxes(None).await? {
         let Some(metadata) = it.metadata else { continue };
-        let key = Key::new(&*metadata.namespace, &*metadata.name);
+        let key = ObjectKey::new(&*metadata.namespace, &*metadata.name);
         let of_pod = found.entry(metadata.uid).or_insert_with(|| (key, BTreeSet::new()));
         of_pod.1.insert((it.id, it.state == crate::runtime::v1::PodSandboxState::SandboxReady as i32));
     }
     for it in node.runtime.containers(None).await? {
         let Some(uid) = it.labels.get(label::POD_UID) else { continue };
         let text = |label: &str| it.labels.get(label).map_or("", |it| it.as_str());
-        let key = Key::new(text(label::POD_NAMESPACE), text(label::POD_NAME));
+        let key = ObjectKey::new(text(label::POD_NAMESPACE), text(label::POD_NAME));
         let of_pod = found.entry(uid.clone()).or_insert_with(|| (key, BTreeSet::new()));
         of_pod.1.insert((it.id, it.state == crate::runtime::v1::ContainerState::ContainerRunning as i32));
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::{FutureExt as _, TryStreamExt as _};
 use kube::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
-use muster_engine::daemonset::facts::Key;
+use muster_api::meta::ObjectKey;
 use muster_engine::kubelet::pod::admission::AdmissionCandidate;
 use muster_engine::kubelet::pod::{self, Ending};
 use muster_engine::kubelet::static_pod;
@@ -54,7 +54,7 @@ pub struct PodManager {
 /// What stands for static pods on the API server.
 #[derive(Debug, Default)]
 struct Mirrors {
-    all: BTreeMap<Key, Arc<ParsedPod>>,
+    all: BTreeMap<ObjectKey, Arc<ParsedPod>>,
     /// The API server's pods were listed once: what it does not have is known to be missing.
     are_listed: bool,
 }
@@ -212,7 +212,7 @@ impl PodManager {
     }
 
     /// What stands for static pods on the API server. `None` until it is known what does.
-    pub(super) fn mirrors(&self) -> Option<BTreeMap<Key, Arc<ParsedPod>>> {
+    pub(super) fn mirrors(&self) -> Option<BTreeMap<ObjectKey, Arc<ParsedPod>>> {
         let mirrors = lock(&self.mirrors);
         mirrors.are_listed.then(|| mirrors.all.clone())
     }
@@ -312,7 +312,7 @@ impl PodManager {
     }
 
     /// What the runtime has of a pod that nobody knows is ended.
-    pub(super) fn orphan<R: Runtime>(&self, node: &Arc<Node<R>>, key: Key, uid: String) {
+    pub(super) fn orphan<R: Runtime>(&self, node: &Arc<Node<R>>, key: ObjectKey, uid: String) {
         let Ok(object) = ParsedPod::unknown(&key, &uid) else { return };
         let entry = Arc::new(Entry::new(Source::Orphan, Arc::new(object)));
         let mut entries = lock(&self.entries);
@@ -434,7 +434,7 @@ fn see<R: Runtime>(node: &Arc<Node<R>>, pod: ParsedPod) {
     }
     // The static pod itself runs already.
     let (name, namespace, _) = sandbox::ids(&pod);
-    let key = Key::new(namespace, name);
+    let key = ObjectKey::new(namespace, name);
     node.pods.see_mirrors(|mirrors| drop(mirrors.all.insert(key, Arc::new(pod))));
 }
 
@@ -478,7 +478,7 @@ mod tests {
         };
         let pod = Arc::new(ParsedPod::new(pod(serde_json::json!({}))).unwrap());
         let mut said = String::new();
-        node.pods.orphan(&node, Key::new("shop", "web"), "u-1".to_owned());
+        node.pods.orphan(&node, ObjectKey::new("shop", "web"), "u-1".to_owned());
         said += &here("nobody knows it");
         node.pods.put(&node, Source::Api, pod.clone());
         said += &here("it is listed");

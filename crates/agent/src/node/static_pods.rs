@@ -10,7 +10,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt as _};
-use muster_engine::daemonset::facts::Key;
+use muster_api::meta::ObjectKey;
 use muster_engine::kubelet::static_pod::{self, Fate};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use serde_json::Value;
@@ -96,7 +96,7 @@ fn settle<R: Runtime>(node: &Arc<Node<R>>, files: &Files) -> bool {
         .filter_map(|it| it.pod.as_ref())
         .filter_map(|it| Some((it.uid()?, it)))
         .collect();
-    let mut here: BTreeMap<Key, String> = BTreeMap::new();
+    let mut here: BTreeMap<ObjectKey, String> = BTreeMap::new();
     for entry in of_files(node) {
         let object = entry.shown().object;
         let uid = object.uid().unwrap_or_default();
@@ -124,8 +124,8 @@ fn of_files<R: Runtime>(node: &Node<R>) -> Vec<Arc<Entry>> {
     node.pods.all().into_iter().filter(|it| it.source == Source::Static).collect()
 }
 
-fn key(pod: &Pod) -> Key {
-    Key::new(pod.namespace().unwrap_or_default(), pod.name_any())
+fn key(pod: &Pod) -> ObjectKey {
+    ObjectKey::new(pod.namespace().unwrap_or_default(), pod.name_any())
 }
 
 impl Files {
@@ -248,11 +248,11 @@ async fn mirror<R: Runtime>(node: &Arc<Node<R>>) {
 
 async fn keep_mirrors<R: Runtime>(
     node: &Arc<Node<R>>,
-    mirrors: &BTreeMap<Key, Arc<ParsedPod>>,
+    mirrors: &BTreeMap<ObjectKey, Arc<ParsedPod>>,
     node_uid: &str,
-    said: &mut BTreeMap<Key, String>,
+    said: &mut BTreeMap<ObjectKey, String>,
 ) {
-    let entries: BTreeMap<Key, Arc<Entry>> =
+    let entries: BTreeMap<ObjectKey, Arc<Entry>> =
         of_files(node).into_iter().map(|it| (key(&it.shown().object), it)).collect();
     for (key, mirror) in mirrors {
         let entry = entries.get(key);
@@ -302,7 +302,7 @@ fn is_gone(error: &kube::Error) -> bool {
 }
 
 /// Once, until it is otherwise.
-fn complain(said: &mut BTreeMap<Key, String>, key: &Key, message: String) {
+fn complain(said: &mut BTreeMap<ObjectKey, String>, key: &ObjectKey, message: String) {
     if said.get(key) != Some(&message) {
         tracing::warn!(pod = %key, "{message}");
         said.insert(key.clone(), message);

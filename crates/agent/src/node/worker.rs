@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_engine::daemonset::facts::Key;
+use muster_api::meta::ObjectKey;
+use muster_api::time::Time;
 use muster_engine::kubelet::pod::{self, Action, Host, Outcome, RuntimeState, State};
-use muster_engine::time::Time;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
@@ -48,7 +48,7 @@ impl<R: Runtime> Worker<R> {
         Self::of(node, entry, pod, object)
     }
 
-    pub(super) fn orphan(node: Arc<Node<R>>, entry: Arc<Entry>, key: Key, uid: &str) -> Self {
+    pub(super) fn orphan(node: Arc<Node<R>>, entry: Arc<Entry>, key: ObjectKey, uid: &str) -> Self {
         let pod = pod::Pod::orphan(key, uid.into(), host(&node), now());
         let object = entry.shown().object;
         Self::of(node, entry, pod, object)

@@ -23,9 +23,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod, Volume, VolumeMount};
+use muster_api::quantity::Quantity;
+use muster_api::resources::{self, Amounts};
 use muster_engine::kubelet::downward_api;
-use muster_engine::quantity::Quantity;
-use muster_engine::resources::{self, Amounts};
 use serde_json::Value;
 
 use self::empty_dir::{EmptyDir, Medium};

@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, ConfigMapVolumeSource, DownwardAPIVolumeFile, KeyToPath, Pod, Secret, SecretVolumeSource,
     Volume, VolumeProjection,
 };
+use muster_api::resources::Amounts;
 use muster_engine::kubelet::downward_api;
-use muster_engine::resources::Amounts;
 use serde_json::Value;
 
 use super::VolumeError;

@@ -12,8 +12,8 @@ use expect_test::{Expect, expect};
 use http::{Request, Response, StatusCode};
 use k8s_openapi::api::core::v1::{Pod, VolumeMount};
 use kube::client::Body;
-use muster_engine::quantity::Quantity;
-use muster_engine::resources::Amounts;
+use muster_api::quantity::Quantity;
+use muster_api::resources::Amounts;
 use serde_json::{Value, json};
 
 use super::{Volumes, table};

@@ -7,13 +7,13 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde_json::{Value, json};
 
 use crate::controller::{Reference, Tell};
-use crate::daemonset::facts::Text;
 use crate::daemonset::manifest::{Patch, Verb};
 use crate::daemonset::plan::Event;
-use crate::time::Time;
 
 /// An event as it is to be written: anew where it is the first of its like, else as a count of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -244,8 +244,8 @@ impl OfObject {
 mod tests {
     use alloc::borrow::ToOwned as _;
 
-    use crate::daemonset::facts::Key;
     use expect_test::expect;
+    use muster_api::meta::ObjectKey;
 
     use super::*;
 
@@ -253,7 +253,7 @@ mod tests {
         let about = Reference {
             api_version: "apps/v1".into(),
             kind: "DaemonSet".into(),
-            key: Key::new("a", "d"),
+            key: ObjectKey::new("a", "d"),
             uid: uid.into(),
             resource_version: 7,
         };

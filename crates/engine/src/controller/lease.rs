@@ -8,10 +8,9 @@ use alloc::string::String;
 use core::fmt;
 use core::time::Duration;
 
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde_json::{Map, Value};
-
-use crate::daemonset::facts::Text;
-use crate::time::Time;
 
 /// How long a lease holds, and how it is kept. The defaults are upstream's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -20,13 +20,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde_json::Value;
 
 use crate::daemonset::execution::Refusal;
-use crate::daemonset::facts::{self, Key, Malformed, Shared, Text};
+use crate::daemonset::facts::{self, Malformed};
 use crate::daemonset::manifest::Verb;
 use crate::daemonset::plan;
-use crate::time::Time;
 
 /// Watches some kinds, and makes of each object what there is to do about it.
 pub trait Loop {
@@ -40,7 +43,7 @@ pub trait Loop {
     fn watches(&self) -> Vec<Watch>;
 
     /// Reads one object of a watched kind.
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Shared) -> Result<Self::Fact, Malformed>;
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Self::Fact, Malformed>;
 
     /// Takes an event in, and says what to look at. Nothing is looked at before every kind is listed.
     fn apply(&mut self, event: Event<Self::Fact>, now: Time) -> Vec<Self::Key>;
@@ -58,7 +61,7 @@ pub trait Loop {
 /// What is kept of an object must say which one it is, and how new.
 pub trait Fact {
     /// The namespace is empty where the kind has none.
-    fn key(&self) -> Key;
+    fn key(&self) -> ObjectKey;
     fn resource_version(&self) -> u64;
 }
 
@@ -102,7 +105,7 @@ impl Resource {
     }
 
     /// Where one object of the kind is.
-    pub fn path(&self, key: &Key) -> String {
+    pub fn path(&self, key: &ObjectKey) -> String {
         format!("{}/{}", self.collection(Some(&key.namespace)), segment(&key.name))
     }
 }
@@ -232,7 +235,7 @@ pub struct Reference {
     pub api_version: Text,
     pub kind: Text,
     /// The namespace is empty where the kind has none.
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Text,
     /// Zero where nobody knows.
     pub resource_version: u64,
@@ -367,7 +370,7 @@ pub enum Watched<F> {
 pub fn watched<L: Loop>(
     watch: &Watch,
     line: &[u8],
-    shared: &mut Shared,
+    shared: &mut Interner,
 ) -> Result<Watched<L::Fact>, Malformed> {
     facts::line(&watch.resource.plural, line, |event, object| {
         Ok(match event {
@@ -398,10 +401,10 @@ mod tests {
     }
 
     #[derive(Clone, PartialEq, Eq, Debug)]
-    struct Mark(Key, u64);
+    struct Mark(ObjectKey, u64);
 
     impl Fact for Mark {
-        fn key(&self) -> Key {
+        fn key(&self) -> ObjectKey {
             self.0.clone()
         }
 
@@ -423,11 +426,11 @@ mod tests {
             .into()
         }
 
-        fn decode(watch: &Watch, object: &[u8], shared: &mut Shared) -> Result<Mark, Malformed> {
+        fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Mark, Malformed> {
             let value: Value =
                 serde_json::from_slice(object).map_err(|it| Malformed::new(&watch.resource.plural, it))?;
             let name = shared.text(value["name"].as_str().unwrap_or_default());
-            Ok(Mark(Key::new("a", name), value["version"].as_u64().unwrap_or_default()))
+            Ok(Mark(ObjectKey::new("a", name), value["version"].as_u64().unwrap_or_default()))
         }
 
         fn apply(&mut self, event: Event<Mark>, _: Time) -> Vec<Text> {
@@ -468,7 +471,7 @@ mod tests {
     }
 
     fn listed(kind: usize, names: &[&str]) -> Event<Mark> {
-        Event::Listed { kind, facts: names.iter().map(|it| Mark(Key::new("a", *it), 1)).collect() }
+        Event::Listed { kind, facts: names.iter().map(|it| Mark(ObjectKey::new("a", *it), 1)).collect() }
     }
 
     fn step(driver: &mut Driver<Copier>, now_s: i64, told: Expect) {
@@ -508,8 +511,8 @@ mod tests {
     #[test]
     fn a_line_of_a_watch() {
         let watch = &Copier::default().watches()[0];
-        let read = |line: &str| watched::<Copier>(watch, line.as_bytes(), &mut Shared::default());
-        let mark = || Mark(Key::new("a", "x"), 4);
+        let read = |line: &str| watched::<Copier>(watch, line.as_bytes(), &mut Interner::default());
+        let mark = || Mark(ObjectKey::new("a", "x"), 4);
         let put = read(r#"{"type":"ADDED","object":{"name":"x","version":4}}"#).unwrap();
         assert_eq!(put, Watched::Put(mark()));
         let gone = read(r#"{ "object": {"name":"x","version":4}, "type": "DELETED"}"#).unwrap();
@@ -522,7 +525,7 @@ mod tests {
     fn where_objects_are() {
         let paths = Copier::default().watches().into_iter().map(|it| it.resource);
         let paths: Vec<String> =
-            paths.flat_map(|it| [it.collection(None), it.path(&Key::new("a", "b/c"))]).collect();
+            paths.flat_map(|it| [it.collection(None), it.path(&ObjectKey::new("a", "b/c"))]).collect();
         expect![[r#"
             /api/v1/configmaps
             /api/v1/namespaces/a/configmaps/b%2Fc

@@ -3,11 +3,11 @@
 use alloc::borrow::Cow;
 use core::time::Duration;
 
+use muster_api::time::Time;
 use serde::Deserialize;
 
 use crate::controller::Outcome;
 use crate::daemonset::execution::Refusal;
-use crate::time::Time;
 
 /// A write that has not come back by then is tried again, which changes nothing if it was done.
 pub(crate) const WRITE_SHOWN_WITHIN: Duration = Duration::from_secs(10);

@@ -6,19 +6,20 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
+use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
 use crate::controller::{Driver, Event, Loop, Outcome, Request, Watch};
 use crate::daemonset::execution::Refusal;
-use crate::daemonset::facts::{Key, Shared};
 use crate::daemonset::manifest::{Patch, Verb};
-use crate::time::Time;
 
 pub(crate) struct Stage<L: Loop> {
     driver: Driver<L>,
     watches: Vec<Watch>,
-    objects: BTreeMap<(usize, Key), Value>,
-    shared: Shared,
+    objects: BTreeMap<(usize, ObjectKey), Value>,
+    shared: Interner,
     version: u64,
     pub(crate) now: Time,
     /// What the watches have not shown yet, if they are late.
@@ -35,7 +36,7 @@ impl<L: Loop> Stage<L> {
             watches: inner.watches(),
             driver: Driver::new(inner, 20),
             objects: BTreeMap::new(),
-            shared: Shared::default(),
+            shared: Interner::default(),
             version: 0,
             now: Time::from_secs(0),
             late: Some(Vec::new()),
@@ -142,7 +143,7 @@ impl<L: Loop> Stage<L> {
             let name = if last == plural { "" } else { last };
             let namespace =
                 path.split("/namespaces/").nth(1).and_then(|it| it.split('/').next()).unwrap_or("");
-            (last == plural || before == plural).then(|| (kind, Key::new(namespace, name)))
+            (last == plural || before == plural).then(|| (kind, ObjectKey::new(namespace, name)))
         });
         let Some((kind, key)) = found else { panic!("no such place: {}", request.path) };
         let body = request.body.clone().unwrap_or_default();
@@ -160,7 +161,7 @@ impl<L: Loop> Stage<L> {
                         format!("{}{}", object["metadata"]["generateName"].as_str().unwrap(), self.version)
                     }
                 };
-                let key = Key::new(key.namespace, name.as_str());
+                let key = ObjectKey::new(key.namespace, name.as_str());
                 if self.objects.contains_key(&(kind, key.clone())) {
                     return Outcome::Refused(Refusal::AlreadyExists);
                 }
@@ -188,7 +189,7 @@ impl<L: Loop> Stage<L> {
         }
     }
 
-    fn store(&mut self, kind: usize, key: Key, mut object: Value) -> Vec<u8> {
+    fn store(&mut self, kind: usize, key: ObjectKey, mut object: Value) -> Vec<u8> {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let fact = decode::<L>(&self.watches[kind], &object, &mut self.shared);
@@ -198,7 +199,7 @@ impl<L: Loop> Stage<L> {
         answer
     }
 
-    fn remove(&mut self, kind: usize, key: &Key) {
+    fn remove(&mut self, kind: usize, key: &ObjectKey) {
         self.version += 1;
         let mut object = self.objects.remove(&(kind, key.clone())).unwrap();
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -217,13 +218,13 @@ impl<L: Loop> Stage<L> {
         self.watches.iter().position(|it| *it.resource.kind == *kind).unwrap()
     }
 
-    fn find(&self, kind: usize, name: &str) -> Key {
+    fn find(&self, kind: usize, name: &str) -> ObjectKey {
         let found = self.objects.keys().find(|(it, key)| *it == kind && *key.name == *name);
         found.unwrap_or_else(|| panic!("there is no {name}")).1.clone()
     }
 }
 
-fn decode<L: Loop>(watch: &Watch, object: &Value, shared: &mut Shared) -> L::Fact {
+fn decode<L: Loop>(watch: &Watch, object: &Value, shared: &mut Interner) -> L::Fact {
     let mut object = object.clone();
     if watch.metadata_only {
         object.as_object_mut().unwrap().retain(|key, _| key == "metadata");
@@ -231,9 +232,9 @@ fn decode<L: Loop>(watch: &Watch, object: &Value, shared: &mut Shared) -> L::Fac
     L::decode(watch, &serde_json::to_vec(&object).unwrap(), shared).unwrap()
 }
 
-fn key(object: &Value) -> Key {
+fn key(object: &Value) -> ObjectKey {
     let meta = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    Key::new(meta("namespace"), meta("name"))
+    ObjectKey::new(meta("namespace"), meta("name"))
 }
 
 /// A merge patch; a strategic one merges the lists whose elements have a type.

@@ -7,15 +7,17 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::text::Text;
+use muster_api::time::{Time, earliest};
+
 use super::revision::Current;
 use super::rollout::{self, Offer, Standing, Taken};
 use super::roster::{self, Backoff};
 use super::status::{available, counted};
-use crate::daemonset::facts::{Counts, Node, Pod, Set, Text};
+use crate::daemonset::facts::{Counts, Node, Pod, Set};
 use crate::daemonset::placement::{self, Verdict};
 use crate::daemonset::why::Why;
 use crate::mutant;
-use crate::time::{Time, earliest};
 
 /// What is true of one node for one set, and what follows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -6,18 +6,20 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::text::Text;
+use muster_api::time::{Time, earliest};
+
 use super::cell::{Cell, Totals};
 use super::revision::{Current, History};
 use super::rollout::Offer;
 use super::rollout::budget;
 use super::status::{self, Progress};
 use crate::daemonset::execution::Creates;
-use crate::daemonset::facts::{Phase, Pod, Revision, Rollout, Selector, Set, Text};
+use crate::daemonset::facts::{Phase, Pod, Revision, Rollout, Selector, Set};
 use crate::daemonset::plan::{Claim, Event, Plan, Settings};
 use crate::daemonset::why::Why;
 use crate::hash_ordered_map::HashOrderedMap;
 use crate::mutant;
-use crate::time::{Time, earliest};
 
 /// Everything about one set that a decision reads: a cell per node, their totals, and the few sets of cells that need
 /// something. Kept up to date cell by cell.

@@ -10,12 +10,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use crate::daemonset::expectations::Gate;
-use crate::daemonset::facts::{Key, Kind, Pod, Revision, Set, Status, Text};
+use crate::daemonset::facts::{Kind, Pod, Revision, Set, Status};
 use crate::daemonset::plan::{Claim, Event, Plan, Step};
 use crate::daemonset::why::Why;
 use crate::mutant;
-use crate::time::Time;
 
 /// One call to the API server. `manifest` has the bodies.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -286,7 +289,7 @@ impl Act {
         .entered()
     }
 
-    pub fn key(&self) -> &Key {
+    pub fn key(&self) -> &ObjectKey {
         &self.plan.set.key
     }
 

@@ -3,9 +3,12 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use crate::daemonset::facts::{Key, Kind, Pod, Revision, Text};
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
+use crate::daemonset::facts::{Kind, Pod, Revision};
 use crate::mutant;
-use crate::time::Time;
 
 /// The writes of one set that its caches have not shown yet.
 ///
@@ -16,7 +19,7 @@ pub(crate) struct Gate {
     /// Highest resource version written, by kind.
     wrote: BTreeMap<Kind, u64>,
     /// Deletes that the cache has not shown yet, by the UID of the pod or revision.
-    deletes: BTreeMap<Text, (Kind, Key)>,
+    deletes: BTreeMap<Text, (Kind, ObjectKey)>,
     /// Creates or deletes of pods whose answer never came: a list must say whether they happened.
     doubt: bool,
     closed_since: Option<Time>,
@@ -86,7 +89,7 @@ impl Gate {
     pub(crate) fn closed(
         &mut self,
         seen: impl Fn(Kind) -> u64,
-        is_alive: impl Fn(Kind, &Text, &Key) -> bool,
+        is_alive: impl Fn(Kind, &Text, &ObjectKey) -> bool,
         now: Time,
     ) -> Option<Closed> {
         self.wrote.retain(|kind, wrote| seen(*kind) < *wrote);
@@ -113,7 +116,7 @@ impl Gate {
     pub(crate) fn is_open(
         &self,
         seen: impl Fn(Kind) -> u64,
-        is_alive: impl Fn(Kind, &Text, &Key) -> bool,
+        is_alive: impl Fn(Kind, &Text, &ObjectKey) -> bool,
     ) -> bool {
         !self.doubt
             && self.wrote.iter().all(|(kind, wrote)| *wrote <= seen(*kind))

@@ -8,11 +8,11 @@ use alloc::{
     vec::Vec,
 };
 
+use muster_api::go_json;
 use serde_json::{Map, Value, json};
 
 pub use call::{Patch, Stencil, Target, Verb, body, label_selector, status_body, target, verb};
 
-use crate::go_json;
 use crate::mutant;
 
 /// The label that says of which revision a pod, or a ControllerRevision, is.

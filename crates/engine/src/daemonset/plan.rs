@@ -5,11 +5,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::daemonset::facts::{Pod, Revision, Set, Status, Text};
+use muster_api::text::Text;
+use muster_api::time::Time;
+
+use crate::daemonset::facts::{Pod, Revision, Set, Status};
 use crate::daemonset::manifest::Binding;
 pub use crate::daemonset::revision::Step;
 use crate::daemonset::why::Why;
-use crate::time::Time;
 
 /// What may be chosen by whoever runs the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

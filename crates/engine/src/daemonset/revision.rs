@@ -6,11 +6,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::daemonset::facts::{GENERATION_LABEL, Pod, Revision, Set, Text};
+use muster_api::text::Text;
+use muster_api::time::{Time, earliest};
+
+use crate::daemonset::facts::{GENERATION_LABEL, Pod, Revision, Set};
 use crate::daemonset::manifest;
 use crate::hash_ordered_map;
 use crate::mutant;
-use crate::time::{Time, earliest};
 
 /// The current revision, as far as pods are concerned.
 #[derive(Clone, PartialEq, Eq, Debug)]

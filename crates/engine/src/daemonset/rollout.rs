@@ -4,15 +4,18 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::taints::{Effect, Taint};
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::revision::Current;
 use super::roster::{self, Roster};
 use super::status::{available, up};
-use crate::daemonset::facts::{Effect, Node, Pod, Ready, Rollout, Set, Taint, Text, Truth};
+use crate::daemonset::facts::{Node, Pod, Ready, Rollout, Set, Truth};
 use crate::daemonset::placement::taints::is_node_trouble;
 use crate::daemonset::placement::{Verdict, tolerates};
 use crate::daemonset::why::Why;
 use crate::mutant;
-use crate::time::Time;
 
 /// How a node stands towards the budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -4,13 +4,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::time::{Time, earliest};
+
 use super::revision::Current;
 use super::status::available;
 use crate::daemonset::facts::{Phase, Pod, Rollout, Set};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::why::Why;
 use crate::mutant;
-use crate::time::{Time, earliest};
 
 /// What one node's pods come to, whatever the rollout does.
 #[derive(Debug, Default)]

@@ -6,13 +6,15 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::cell::Totals;
 use super::revision::Current;
 use crate::daemonset::execution::Creates;
-use crate::daemonset::facts::{Condition, ConditionType, Counts, Pod, Rollout, Set, Status, Text, Truth};
+use crate::daemonset::facts::{Condition, ConditionType, Counts, Pod, Rollout, Set, Status, Truth};
 use crate::daemonset::why::Why;
 use crate::mutant;
-use crate::time::Time;
 
 /// Rule: a pod is available once it has been Ready for minReadySeconds. A Ready time in the future (the kubelet's
 /// clock is ahead) counts from when our clock gets there.

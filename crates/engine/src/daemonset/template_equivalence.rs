@@ -6,9 +6,8 @@ use alloc::{
     vec::Vec,
 };
 
+use muster_api::go_json;
 use serde_json::{Map, Value};
-
-use crate::go_json;
 
 /// Two templates with the same meaning make the same pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,8 +6,9 @@
 use alloc::sync::Arc;
 use core::fmt;
 
-use crate::daemonset::facts::{Taint, Text};
-use crate::time::Time;
+use muster_api::taints::Taint;
+use muster_api::text::Text;
+use muster_api::time::Time;
 
 /// Small, for every node has some: what is large is held elsewhere.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -154,16 +155,6 @@ impl fmt::Display for Why {
             Self::NeverBound => f.write_str("deleted before it was bound"),
             Self::NodeOutOfService => f.write_str("deleted on a node that is out of service"),
             Self::TooManyEnded => f.write_str("ended, as too many others have since"),
-        }
-    }
-}
-
-impl fmt::Display for Taint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.value.is_empty() {
-            write!(f, "{}:{}", self.key, self.effect.as_str())
-        } else {
-            write!(f, "{}={}:{}", self.key, self.value, self.effect.as_str())
         }
     }
 }

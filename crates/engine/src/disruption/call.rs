@@ -6,14 +6,14 @@ use alloc::string::ToString as _;
 use alloc::sync::Arc;
 use core::fmt;
 
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
 use super::Subject;
 use super::decode::{Budget, Pod, Status};
 use crate::controller::Request;
-use crate::daemonset::facts::Text;
 use crate::daemonset::manifest::{Patch, Verb};
-use crate::time::Time;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {

@@ -5,13 +5,17 @@ use alloc::format;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::interner::Interner;
+use muster_api::labels::{Labels, Requirement};
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::controller::{self, Reference, Watch};
 use crate::daemonset::facts::decode::{Meta, Pairs, RawSelector, Str, requirements};
-use crate::daemonset::facts::{Key, Labels, Malformed, Requirement, Share, Shared, Text};
-use crate::time::Time;
+use crate::daemonset::facts::{Malformed, Share};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
@@ -20,7 +24,7 @@ pub enum Fact {
 }
 
 impl controller::Fact for Fact {
-    fn key(&self) -> Key {
+    fn key(&self) -> ObjectKey {
         match self {
             Self::Budget(it) => it.key.clone(),
             Self::Pod(it) => it.key.clone(),
@@ -38,7 +42,7 @@ impl controller::Fact for Fact {
 /// A PodDisruptionBudget.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Budget {
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
@@ -87,7 +91,7 @@ impl Budget {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub labels: Labels,
@@ -123,7 +127,7 @@ impl Pod {
     }
 }
 
-fn reference(api_version: &str, kind: &str, key: &Key, uid: &Text, resource_version: u64) -> Reference {
+fn reference(api_version: &str, kind: &str, key: &ObjectKey, uid: &Text, resource_version: u64) -> Reference {
     Reference {
         api_version: api_version.into(),
         kind: kind.into(),
@@ -133,7 +137,7 @@ fn reference(api_version: &str, kind: &str, key: &Key, uid: &Text, resource_vers
     }
 }
 
-pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Shared) -> Result<Fact, Malformed> {
+pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let plural = &watch.resource.plural;
     let malformed = |source| Malformed::new(plural, source);
     if **plural == *"pods" {
@@ -177,7 +181,7 @@ struct RawStatus<'a> {
 }
 
 impl RawBudget<'_> {
-    fn into_fact(self, shared: &mut Shared) -> Budget {
+    fn into_fact(self, shared: &mut Interner) -> Budget {
         let mut demand = self.spec.demand();
         let selector = match self.spec.selector.map(requirements).transpose() {
             Ok(selector) => selector,
@@ -271,7 +275,7 @@ struct RawCondition<'a> {
 }
 
 impl RawPod<'_> {
-    fn into_fact(self, shared: &mut Shared) -> Pod {
+    fn into_fact(self, shared: &mut Interner) -> Pod {
         let condition = |kind: &str| {
             let mut conditions = self.status.conditions.iter().flatten();
             conditions.find(|it| it.kind == kind && it.status == "True")

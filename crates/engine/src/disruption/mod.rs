@@ -13,11 +13,15 @@ use core::time::Duration;
 pub use call::Call;
 pub use decode::{Budget, Controller, Demand, Fact, Pod, Status};
 
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::{Time, earliest};
+
 use crate::controller::retry::{Attempt, Turn};
 use crate::controller::{Event, Fact as _, Look, Loop, Next, Outcome, Request, Tell, Watch};
-use crate::daemonset::facts::{Key, Malformed, Shared, Text};
+use crate::daemonset::facts::Malformed;
 use crate::daemonset::plan;
-use crate::time::{Time, earliest};
 
 mod call;
 mod decode;
@@ -33,17 +37,17 @@ const WRITE_EVERY: Duration = Duration::from_millis(250);
 /// All budgets, and the pods they are about.
 #[derive(Debug, Default)]
 pub struct Budgets {
-    budgets: BTreeMap<Key, Entry>,
-    pods: BTreeMap<Key, Arc<Pod>>,
+    budgets: BTreeMap<ObjectKey, Entry>,
+    pods: BTreeMap<ObjectKey, Arc<Pod>>,
     attempts: BTreeMap<Subject, Attempt>,
 }
 
 /// What is looked at.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Subject {
-    Budget(Key),
+    Budget(ObjectKey),
     /// For what it says of its own disruption.
-    Pod(Key),
+    Pod(ObjectKey),
 }
 
 #[derive(Debug)]
@@ -94,7 +98,7 @@ impl Loop for Budgets {
         .into()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Shared) -> Result<Fact, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
         decode::fact(watch, object, shared)
     }
 
@@ -136,7 +140,7 @@ impl Loop for Budgets {
 
 impl Budgets {
     fn unlisted(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
-        let listed: BTreeSet<Key> = facts.iter().map(Fact::key).collect();
+        let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
         match kind {
             0 => {
                 let gone = self.budgets.iter().filter(|(key, _)| !listed.contains(key));
@@ -209,7 +213,7 @@ impl Budgets {
         }
     }
 
-    fn look_at_budget(&mut self, subject: &Subject, key: &Key, now: Time) -> Look<Call> {
+    fn look_at_budget(&mut self, subject: &Subject, key: &ObjectKey, now: Time) -> Look<Call> {
         let Some(entry) = self.budgets.get_mut(key) else { return Look::default() };
         let budget = entry.budget.clone();
         let attempt = self.attempts.entry(subject.clone()).or_default();
@@ -240,7 +244,7 @@ impl Budgets {
 
     /// Rule: a pod that has said for two minutes that it is being disrupted, and is not being deleted, says so no longer;
     /// the kubelet's own word stands. Upstream: `syncStalePodDisruption`.
-    fn look_at_pod(&mut self, subject: &Subject, key: &Key, now: Time) -> Look<Call> {
+    fn look_at_pod(&mut self, subject: &Subject, key: &ObjectKey, now: Time) -> Look<Call> {
         let Some(pod) = self.pods.get(key).cloned() else { return Look::default() };
         let tells: Vec<Tell> = self.rivals(&pod).into_iter().collect();
         let Some(since) = pod.disrupted_since else {
@@ -268,7 +272,7 @@ impl Budgets {
             within(&self.budgets, &pod.key.namespace).filter(|(_, entry)| entry.budget.selects(pod));
         let (first, _) = selecting.next()?;
         selecting.next()?;
-        let Key { namespace, name } = &pod.key;
+        let ObjectKey { namespace, name } = &pod.key;
         Some(Tell {
             about: pod.reference(),
             event: plan::Event::warning(
@@ -282,16 +286,19 @@ impl Budgets {
     }
 }
 
-fn within<'a, T>(all: &'a BTreeMap<Key, T>, namespace: &'a Text) -> impl Iterator<Item = (&'a Key, &'a T)> {
-    let first = Key { namespace: namespace.clone(), name: Text::from("") };
+fn within<'a, T>(
+    all: &'a BTreeMap<ObjectKey, T>,
+    namespace: &'a Text,
+) -> impl Iterator<Item = (&'a ObjectKey, &'a T)> {
+    let first = ObjectKey { namespace: namespace.clone(), name: Text::from("") };
     all.range(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 
 fn within_mut<'a, T>(
-    all: &'a mut BTreeMap<Key, T>,
+    all: &'a mut BTreeMap<ObjectKey, T>,
     namespace: &'a Text,
-) -> impl Iterator<Item = (&'a Key, &'a mut T)> {
-    let first = Key { namespace: namespace.clone(), name: Text::from("") };
+) -> impl Iterator<Item = (&'a ObjectKey, &'a mut T)> {
+    let first = ObjectKey { namespace: namespace.clone(), name: Text::from("") };
     all.range_mut(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 

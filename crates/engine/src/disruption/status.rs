@@ -6,14 +6,15 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::{Time, earliest};
 use serde_json::{Value, json};
 
 use super::decode::{Budget, Controller, Demand, Pod, Status};
 use super::{DELETED_WITHIN, Selected};
 use crate::controller::Tell;
-use crate::daemonset::facts::{Key, Text};
 use crate::daemonset::plan::Event;
-use crate::time::{Time, earliest};
 
 /// What was found of a budget's pods.
 pub(super) struct Found {
@@ -34,13 +35,13 @@ struct Counts {
 pub(super) fn found(
     budget: &Budget,
     selected: &Selected,
-    pods: &BTreeMap<Key, Arc<Pod>>,
+    pods: &BTreeMap<ObjectKey, Arc<Pod>>,
     now: Time,
 ) -> Found {
     let mut healthy = selected.healthy;
     let (mut disrupted, mut kept) = (BTreeMap::new(), Vec::new());
     for (name, at) in &budget.status.disrupted {
-        let key = Key { namespace: budget.key.namespace.clone(), name: name.clone() };
+        let key = ObjectKey { namespace: budget.key.namespace.clone(), name: name.clone() };
         let pod = pods.get(&key).filter(|it| budget.selects(it) && !it.deleting);
         let Some(pod) = pod else { continue };
         if now < *at + DELETED_WITHIN {
@@ -60,7 +61,7 @@ pub(super) fn found(
 fn demand(
     budget: &Budget,
     selected: &Selected,
-    pods: &BTreeMap<Key, Arc<Pod>>,
+    pods: &BTreeMap<ObjectKey, Arc<Pod>>,
 ) -> Result<(i64, i64), String> {
     let (share, is_of_missing) = match &budget.demand {
         Demand::Healthy(count) => return Ok((*count, selected.pods)),
@@ -70,7 +71,7 @@ fn demand(
         Demand::Missing(share) => (share, true),
     };
     if let Some(name) = selected.controlled.first() {
-        let key = Key { namespace: budget.key.namespace.clone(), name: name.clone() };
+        let key = ObjectKey { namespace: budget.key.namespace.clone(), name: name.clone() };
         let controller = pods.get(&key).and_then(|it| it.controller.as_ref());
         return Err(controller.map_or_else(String::new, unscaled));
     }

@@ -7,17 +7,19 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use muster_api::labels::Labels;
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
 use serde_json::{Map, Value, json};
 
 use super::facts::{Address, Endpoint, Endpoints, Family, Owner, Port, Referent, Slice, Subset};
 use crate::controller::Request;
-use crate::daemonset::facts::{Key, Labels, Text};
 use crate::daemonset::manifest::{Patch, Verb};
 
 /// What is to be changed for one Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Call {
-    pub service: Key,
+    pub service: ObjectKey,
     pub change: Change,
 }
 
@@ -34,7 +36,7 @@ pub enum Change {
 /// What Endpoints are to say. An annotation without a value goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EndpointsDraft {
-    pub key: Key,
+    pub key: ObjectKey,
     pub labels: BTreeMap<Text, Text>,
     pub annotations: BTreeMap<Text, Option<Text>>,
     pub subsets: Vec<Subset>,

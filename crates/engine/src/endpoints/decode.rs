@@ -5,6 +5,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 
+use muster_api::interner::Interner;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -13,14 +16,13 @@ use super::facts::{
     ServicePort, Slice, Subset, Target, Traffic,
 };
 use crate::controller::Watch;
+use crate::daemonset::facts::Malformed;
 use crate::daemonset::facts::decode::{Meta, Pairs, Str};
-use crate::daemonset::facts::{Malformed, Shared, Text};
-use crate::time::Time;
 
 /// What `kubectl apply` leaves may be as large as the object, and is nobody's business here.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Shared) -> Result<Fact, Malformed> {
+pub(super) fn fact(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
     let plural = &*watch.resource.plural;
     let malformed = |source| Malformed::new(plural, source);
     Ok(match plural {
@@ -60,11 +62,11 @@ pub(super) fn address(text: &str) -> Option<IpAddr> {
     parts.next().is_none().then_some(IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
-fn said(it: Option<Str<'_>>, shared: &mut Shared) -> Option<Text> {
+fn said(it: Option<Str<'_>>, shared: &mut Interner) -> Option<Text> {
     it.filter(|it| !it.is_empty()).map(|it| shared.text(&it))
 }
 
-fn annotations(meta: &Meta<'_>, shared: &mut Shared) -> BTreeMap<Text, Text> {
+fn annotations(meta: &Meta<'_>, shared: &mut Interner) -> BTreeMap<Text, Text> {
     let all = meta.annotations.iter().flatten().filter(|(key, _)| *key != LAST_APPLIED);
     all.map(|(key, value)| (shared.text(key), shared.text(value))).collect()
 }
@@ -76,7 +78,7 @@ struct RawNode<'a> {
 }
 
 impl RawNode<'_> {
-    fn into_fact(self, shared: &mut Shared) -> Node {
+    fn into_fact(self, shared: &mut Interner) -> Node {
         let labels = self.metadata.labels(shared);
         let name = self.metadata.key(shared).name;
         Node {
@@ -128,7 +130,7 @@ struct RawServicePort<'a> {
 }
 
 impl RawService<'_> {
-    fn into_fact(self, shared: &mut Shared) -> Service {
+    fn into_fact(self, shared: &mut Interner) -> Service {
         let spec = self.spec;
         let ports = spec.ports.into_iter().flatten().map(|it| ServicePort {
             name: shared.text(it.name.as_deref().unwrap_or_default()),
@@ -250,7 +252,7 @@ struct RawCondition<'a> {
 }
 
 impl RawPod<'_> {
-    fn into_fact(self, shared: &mut Shared) -> Pod {
+    fn into_fact(self, shared: &mut Interner) -> Pod {
         let (spec, status) = (self.spec, self.status);
         // A container that starts before the others and stays is reached as they are.
         let stays = |it: &RawContainer<'_>| it.restart_policy.as_deref() == Some("Always");
@@ -332,7 +334,7 @@ struct RawReferent<'a> {
 }
 
 impl RawReferent<'_> {
-    fn into_fact(self, shared: &mut Shared) -> Referent {
+    fn into_fact(self, shared: &mut Interner) -> Referent {
         Referent {
             api_version: said(self.api_version, shared),
             kind: said(self.kind, shared),
@@ -357,7 +359,7 @@ struct RawPort<'a> {
 }
 
 impl RawPort<'_> {
-    fn into_fact(self, shared: &mut Shared) -> Port {
+    fn into_fact(self, shared: &mut Interner) -> Port {
         Port {
             name: shared.text(self.name.as_deref().unwrap_or_default()),
             port: self.port,
@@ -367,13 +369,13 @@ impl RawPort<'_> {
     }
 }
 
-fn ports(raw: Option<Vec<RawPort<'_>>>, shared: &mut Shared) -> Vec<Port> {
+fn ports(raw: Option<Vec<RawPort<'_>>>, shared: &mut Interner) -> Vec<Port> {
     let mut ports: Vec<Port> = raw.into_iter().flatten().map(|it| it.into_fact(shared)).collect();
     ports.sort();
     ports
 }
 
-fn addresses(raw: Option<Vec<RawAddress<'_>>>, shared: &mut Shared) -> Vec<Address> {
+fn addresses(raw: Option<Vec<RawAddress<'_>>>, shared: &mut Interner) -> Vec<Address> {
     let read = |it: RawAddress<'_>| Address {
         ip: it.ip.as_ref().into(),
         hostname: said(it.hostname, shared),
@@ -384,7 +386,7 @@ fn addresses(raw: Option<Vec<RawAddress<'_>>>, shared: &mut Shared) -> Vec<Addre
 }
 
 impl RawEndpoints<'_> {
-    fn into_fact(self, shared: &mut Shared) -> Endpoints {
+    fn into_fact(self, shared: &mut Interner) -> Endpoints {
         let subsets = self.subsets.into_iter().flatten().map(|it| Subset {
             ready: addresses(it.addresses, shared),
             unready: addresses(it.not_ready_addresses, shared),
@@ -451,7 +453,7 @@ struct RawHint<'a> {
 }
 
 impl RawEndpoint<'_> {
-    fn into_fact(self, shared: &mut Shared) -> Endpoint {
+    fn into_fact(self, shared: &mut Interner) -> Endpoint {
         let mut addresses: Vec<Text> = self.addresses.iter().flatten().map(|it| it.as_ref().into()).collect();
         addresses.sort();
         let mut names = |raw: Option<Vec<RawHint<'_>>>| -> Vec<Text> {
@@ -472,7 +474,7 @@ impl RawEndpoint<'_> {
 }
 
 impl RawSlice<'_> {
-    fn into_fact(self, shared: &mut Shared) -> Slice {
+    fn into_fact(self, shared: &mut Interner) -> Slice {
         let owners = self.metadata.owner_references.iter().flatten().map(|it| Owner {
             kind: shared.text(it.kind.as_deref().unwrap_or_default()),
             name: shared.text(it.name.as_deref().unwrap_or_default()),

@@ -5,11 +5,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
+use muster_api::labels::Labels;
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde::Deserialize;
 
 use crate::controller::{self, Reference};
-use crate::daemonset::facts::{Key, Labels, Text};
-use crate::time::Time;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
@@ -21,11 +23,11 @@ pub enum Fact {
 }
 
 impl controller::Fact for Fact {
-    fn key(&self) -> Key {
+    fn key(&self) -> ObjectKey {
         match self {
             Self::Service(it) => it.key.clone(),
             Self::Pod(it) => it.key.clone(),
-            Self::Node(it) => Key { namespace: Text::from(""), name: it.name.clone() },
+            Self::Node(it) => ObjectKey { namespace: Text::from(""), name: it.name.clone() },
             Self::Endpoints(it) => it.key.clone(),
             Self::Slice(it) => it.key.clone(),
         }
@@ -44,7 +46,7 @@ impl controller::Fact for Fact {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub created: Time,
@@ -124,7 +126,7 @@ impl Service {
     }
 }
 
-pub(super) fn reference(kind: &str, key: &Key, uid: &Text, resource_version: u64) -> Reference {
+pub(super) fn reference(kind: &str, key: &ObjectKey, uid: &Text, resource_version: u64) -> Reference {
     Reference {
         api_version: "v1".into(),
         kind: kind.into(),
@@ -136,7 +138,7 @@ pub(super) fn reference(kind: &str, key: &Key, uid: &Text, resource_version: u64
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub labels: Labels,
@@ -196,7 +198,7 @@ pub struct Node {
 /// The older kind: all addresses in one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoints {
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub deleting: bool,
@@ -256,7 +258,7 @@ impl Referent {
 /// An EndpointSlice.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Slice {
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub deleting: bool,

@@ -6,13 +6,14 @@ use alloc::string::ToString as _;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::text::Text;
+
 use super::call::{Change, Draft};
 use super::decode::address;
 use super::facts::{Address, Condition, Endpoint, Endpoints, Family, Hints, Owner, Port, Slice, reference};
 use super::subsets::{all, packed};
 use super::{MANAGED_BY, SERVICE_NAME, TRIGGER_TIME};
 use crate::controller::Tell;
-use crate::daemonset::facts::Text;
 use crate::daemonset::plan::Event;
 
 /// Who keeps these slices, in upstream's word.

@@ -13,6 +13,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde::Deserialize;
 
 pub use call::{Call, Change, Draft, EndpointsDraft};
@@ -25,9 +29,8 @@ use self::slices::Zones;
 use crate::controller::retry::{Attempt, Turn, WRITE_SHOWN_WITHIN};
 use crate::controller::{Event, Fact as _, Look, Loop, Next, Outcome, Request, Tell, Watch};
 use crate::daemonset::execution::Refusal;
-use crate::daemonset::facts::{Key, Malformed, Shared, Text};
+use crate::daemonset::facts::Malformed;
 use crate::daemonset::plan;
-use crate::time::Time;
 
 mod call;
 mod decode;
@@ -53,12 +56,12 @@ const OVER_CAPACITY: &str = "endpoints.kubernetes.io/over-capacity";
 #[derive(Debug, Default)]
 pub struct Services {
     /// By the name that a Service shares with its Endpoints, and that its slices bear as a label.
-    entries: BTreeMap<Key, Entry>,
-    pods: BTreeMap<Key, Arc<Pod>>,
-    by_node: BTreeMap<Text, BTreeSet<Key>>,
+    entries: BTreeMap<ObjectKey, Entry>,
+    pods: BTreeMap<ObjectKey, Arc<Pod>>,
+    by_node: BTreeMap<Text, BTreeSet<ObjectKey>>,
     zones: Zones,
     /// To which entry a slice belongs.
-    slices: BTreeMap<Key, Key>,
+    slices: BTreeMap<ObjectKey, ObjectKey>,
     endpoints_were_listed: bool,
 }
 
@@ -107,7 +110,7 @@ enum Trigger {
 impl Trigger {
     fn add(&mut self, turned_at: Option<Time>) {
         if let Self::Pod(first) = self {
-            *first = crate::time::earliest(*first, turned_at);
+            *first = muster_api::time::earliest(*first, turned_at);
         }
     }
 }
@@ -167,7 +170,7 @@ impl Entry {
 
 impl Loop for Services {
     type Fact = Fact;
-    type Key = Key;
+    type Key = ObjectKey;
     type Call = Call;
 
     fn watches(&self) -> Vec<Watch> {
@@ -181,11 +184,11 @@ impl Loop for Services {
         .into()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Shared) -> Result<Fact, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
         decode::fact(watch, object, shared)
     }
 
-    fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<Key> {
+    fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<ObjectKey> {
         let mut keys = BTreeSet::new();
         match event {
             Event::Put { fact, .. } => self.put(fact, &mut keys),
@@ -203,7 +206,7 @@ impl Loop for Services {
         keys.into_iter().collect()
     }
 
-    fn look(&mut self, key: &Key, now: Time) -> Look<Call> {
+    fn look(&mut self, key: &ObjectKey, now: Time) -> Look<Call> {
         let Some(entry) = self.entries.get_mut(key) else { return Look::default() };
         if 0 < entry.under_way {
             return Look::default();
@@ -239,7 +242,7 @@ impl Loop for Services {
         call::request(call)
     }
 
-    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Next<Key> {
+    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Next<ObjectKey> {
         let Some(entry) = self.entries.get_mut(&call.service) else { return Next::default() };
         entry.under_way = entry.under_way.saturating_sub(1);
         let mut tells = Vec::new();
@@ -274,7 +277,7 @@ const ENDPOINTS: usize = 3;
 
 impl Services {
     fn unlisted(&self, kind: usize, facts: &[Fact]) -> Vec<Fact> {
-        let listed: BTreeSet<Key> = facts.iter().map(Fact::key).collect();
+        let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
         let mut known: Vec<Fact> = match kind {
             0 => self.entries.values().filter_map(|it| it.service.clone()).map(Fact::Service).collect(),
             1 => self.pods.values().cloned().map(Fact::Pod).collect(),
@@ -296,7 +299,7 @@ impl Services {
         known
     }
 
-    fn put(&mut self, fact: Fact, keys: &mut BTreeSet<Key>) {
+    fn put(&mut self, fact: Fact, keys: &mut BTreeSet<ObjectKey>) {
         match fact {
             Fact::Service(service) => self.put_service(service, keys),
             Fact::Pod(pod) => {
@@ -318,7 +321,7 @@ impl Services {
         }
     }
 
-    fn remove(&mut self, fact: &Fact, keys: &mut BTreeSet<Key>) {
+    fn remove(&mut self, fact: &Fact, keys: &mut BTreeSet<ObjectKey>) {
         match fact {
             Fact::Service(service) => {
                 if let Some(entry) = self.entries.get_mut(&service.key) {
@@ -353,13 +356,13 @@ impl Services {
         }
     }
 
-    fn put_service(&mut self, service: Arc<Service>, keys: &mut BTreeSet<Key>) {
+    fn put_service(&mut self, service: Arc<Service>, keys: &mut BTreeSet<ObjectKey>) {
         keys.insert(service.key.clone());
         let entry = self.entries.entry(service.key.clone()).or_default();
         let selected = entry.service.as_ref().and_then(|it| it.selector.clone());
         if selected != service.selector || entry.service.is_none() {
             let namespace = &service.key.namespace;
-            let first = Key { namespace: namespace.clone(), name: Text::from("") };
+            let first = ObjectKey { namespace: namespace.clone(), name: Text::from("") };
             let pods = self.pods.range(first..).take_while(|(key, _)| key.namespace == *namespace);
             let members = pods.filter(|(_, pod)| service.selects(pod));
             entry.members.clear();
@@ -372,10 +375,10 @@ impl Services {
         entry.service = Some(service);
     }
 
-    fn put_slice(&mut self, slice: Arc<Slice>, keys: &mut BTreeSet<Key>) {
+    fn put_slice(&mut self, slice: Arc<Slice>, keys: &mut BTreeSet<ObjectKey>) {
         let is_ours = [slices::CONTROLLER, mirror::CONTROLLER].contains(&slice.label(MANAGED_BY));
         let name = slice.label(SERVICE_NAME);
-        let key = Key { namespace: slice.key.namespace.clone(), name: name.into() };
+        let key = ObjectKey { namespace: slice.key.namespace.clone(), name: name.into() };
         let before = self.slices.get(&slice.key);
         if before.is_some_and(|it| *it != key || !is_ours) {
             self.remove(&Fact::Slice(slice.clone()), keys);
@@ -389,7 +392,7 @@ impl Services {
     }
 
     /// A pod has come or gone or changed.
-    fn change_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, keys: &mut BTreeSet<Key>) {
+    fn change_pod(&mut self, before: Option<&Pod>, now: Option<&Pod>, keys: &mut BTreeSet<ObjectKey>) {
         let Some(key) = now.or(before).map(|it| it.key.clone()) else { return };
         let (was_on, is_on) = (before.and_then(|it| it.node.as_ref()), now.and_then(|it| it.node.as_ref()));
         if was_on != is_on {
@@ -427,7 +430,7 @@ impl Services {
         }
     }
 
-    fn mark_node(&mut self, node: &Text, keys: &mut BTreeSet<Key>) {
+    fn mark_node(&mut self, node: &Text, keys: &mut BTreeSet<ObjectKey>) {
         for key in self.by_node.get(node).into_iter().flatten() {
             let services = within(&mut self.entries, &key.namespace);
             keys.extend(
@@ -438,10 +441,10 @@ impl Services {
 }
 
 fn within<'a>(
-    entries: &'a mut BTreeMap<Key, Entry>,
+    entries: &'a mut BTreeMap<ObjectKey, Entry>,
     namespace: &'a Text,
-) -> impl Iterator<Item = (&'a Key, &'a mut Entry)> {
-    let first = Key { namespace: namespace.clone(), name: Text::from("") };
+) -> impl Iterator<Item = (&'a ObjectKey, &'a mut Entry)> {
+    let first = ObjectKey { namespace: namespace.clone(), name: Text::from("") };
     entries.range_mut(first..).take_while(move |(key, _)| key.namespace == *namespace)
 }
 
@@ -449,9 +452,9 @@ fn within<'a>(
 /// hand, with a mirror in slices; one that stands for something outside has nothing. When a Service is gone its Endpoints
 /// go, and its slices are garbage.
 fn decide(
-    key: &Key,
+    key: &ObjectKey,
     entry: &mut Entry,
-    pods: &BTreeMap<Key, Arc<Pod>>,
+    pods: &BTreeMap<ObjectKey, Arc<Pod>>,
     zones: &Zones,
 ) -> (Vec<Change>, Vec<Tell>) {
     let mirrors = entry.slices_of(mirror::CONTROLLER);
@@ -477,7 +480,7 @@ fn decide(
         Trigger::Pod(first) => first,
     };
     let members = entry.members.iter().filter_map(|name| {
-        let key = Key { namespace: key.namespace.clone(), name: name.clone() };
+        let key = ObjectKey { namespace: key.namespace.clone(), name: name.clone() };
         pods.get(&key)
     });
     changes.extend(subsets::change(&service, members.clone(), entry.endpoints.as_ref(), trigger));

@@ -5,13 +5,15 @@ use alloc::string::ToString as _;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::labels::Labels;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::call::{Change, Draft};
 use super::facts::{
     Condition, Endpoint, Family, Hints, Identity, Owner, Pod, Port, Referent, Service, Slice, Traffic,
 };
 use super::{HEADLESS, MANAGED_BY, SERVICE_NAME, TRIGGER_TIME};
-use crate::daemonset::facts::{Labels, Text};
-use crate::time::Time;
 
 /// Who keeps these slices, in upstream's word.
 pub(super) const CONTROLLER: &str = "endpointslice-controller.k8s.io";

@@ -5,11 +5,13 @@ use alloc::string::ToString as _;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::labels::Labels;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::call::{Change, EndpointsDraft};
 use super::facts::{Address, Endpoints, Family, Pod, Port, Referent, Service, Subset};
 use super::{HEADLESS, OVER_CAPACITY, TRIGGER_TIME};
-use crate::daemonset::facts::{Labels, Text};
-use crate::time::Time;
 
 /// Who keeps them, and the label that says so.
 const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";

@@ -5,14 +5,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde_json::{Value, json};
 
 use super::{Identity, Object};
 use crate::controller::Request;
-use crate::daemonset::facts::{Key, Text};
 use crate::daemonset::manifest::{Patch, Verb};
 use crate::daemonset::why::Why;
-use crate::time::Time;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
@@ -157,6 +158,6 @@ impl fmt::Display for Object {
     }
 }
 
-fn place(key: &Key) -> String {
+fn place(key: &ObjectKey) -> String {
     if key.namespace.is_empty() { key.name.to_string() } else { key.to_string() }
 }

@@ -4,12 +4,13 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
+use muster_api::time::Time;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::{Object, Owner, Pod, Resource};
-use crate::daemonset::facts::{Key, Shared};
-use crate::time::Time;
 
 /// An object of any kind, read and not yet understood: which kind it is does not stand in it.
 #[derive(Deserialize, Clone, Debug)]
@@ -91,7 +92,7 @@ impl Raw {
         resource.group.is_empty() && matches!(&*resource.kind, "Pod" | "Node")
     }
 
-    pub fn object(self, resource: &Arc<Resource>, shared: &mut Shared) -> Object {
+    pub fn object(self, resource: &Arc<Resource>, shared: &mut Interner) -> Object {
         let is = |kind: &str| Self::is_read_whole(resource) && *resource.kind == *kind;
         let pod = is("Pod").then(|| Arc::new(self.pod(shared)));
         let out_of_service = is("Node").then(|| self.is_out_of_service());
@@ -107,7 +108,7 @@ impl Raw {
         let finalizers = meta.finalizers.unwrap_or_default();
         Object {
             resource: resource.clone(),
-            key: Key {
+            key: ObjectKey {
                 namespace: shared.text(meta.namespace.as_deref().unwrap_or_default()),
                 name: meta.name.as_str().into(),
             },
@@ -121,7 +122,7 @@ impl Raw {
         }
     }
 
-    fn pod(&self, shared: &mut Shared) -> Pod {
+    fn pod(&self, shared: &mut Interner) -> Pod {
         let (meta, status) = (&self.metadata, &self.status);
         Pod {
             node: shared.text(self.spec.node_name.as_deref().unwrap_or_default()),

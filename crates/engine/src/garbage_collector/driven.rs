@@ -3,14 +3,18 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::{Call, Event, Graph, Object, Outcome, Raw, request};
 use crate::controller::{self, Fact, Look, Loop, Next, Request, Watch};
 use crate::daemonset::execution::Refusal;
-use crate::daemonset::facts::{Key, Malformed, Shared, Text};
-use crate::time::Time;
+use crate::daemonset::facts::Malformed;
 
 impl Fact for Object {
-    fn key(&self) -> Key {
+    fn key(&self) -> ObjectKey {
         self.key.clone()
     }
 
@@ -30,7 +34,7 @@ impl Loop for Graph {
         self.watched.iter().map(watch).collect()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Shared) -> Result<Object, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Object, Malformed> {
         let raw: Raw = serde_json::from_slice(object)
             .map_err(|source| Malformed::new(&watch.resource.plural, source))?;
         Ok(raw.object(&watch.resource, shared))
@@ -61,7 +65,7 @@ impl Loop for Graph {
             (controller::Outcome::Refused(refusal), _) => Outcome::Refused(refusal),
             (controller::Outcome::Done(answer), Call::Read(it)) => {
                 match serde_json::from_slice::<Raw>(&answer) {
-                    Ok(raw) => Outcome::Found(raw.object(&it.resource, &mut Shared::default())),
+                    Ok(raw) => Outcome::Found(raw.object(&it.resource, &mut Interner::default())),
                     Err(_) => Outcome::Refused(Refusal::NoAnswer),
                 }
             }

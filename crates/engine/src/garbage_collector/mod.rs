@@ -19,14 +19,16 @@ pub use call::{Call, Propagation, request};
 pub use decode::Raw;
 pub use pods::Pod;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use self::pods::{ENDED_MAX, Fate, Pods};
 pub use crate::controller::Resource;
 use crate::controller::retry::{Attempt, Turn};
 use crate::daemonset::execution::Refusal;
-use crate::daemonset::facts::{Key, Text};
 use crate::daemonset::why::Why;
 use crate::mutant;
-use crate::time::Time;
 
 mod call;
 mod decode;
@@ -43,7 +45,7 @@ pub const ORPHAN: &str = "orphan";
 pub struct Object {
     pub resource: Arc<Resource>,
     /// The namespace is empty where the kind has none.
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub owners: Vec<Owner>,
@@ -90,7 +92,7 @@ impl Object {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Identity {
     pub resource: Arc<Resource>,
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Text,
 }
 
@@ -398,7 +400,7 @@ impl Graph {
         };
         if why == Why::NodeIsGone {
             let nodes = self.resources.iter().find(|it| it.group.is_empty() && *it.kind == *"Node")?.clone();
-            let key = Key { namespace: Text::from(""), name: pod.node.clone() };
+            let key = ObjectKey { namespace: Text::from(""), name: pod.node.clone() };
             let node = Identity { resource: nodes, key, uid: Text::from("") };
             match self.answer(&node, now) {
                 None => return Some(Verdict::Ask(Vec::from([node]))),
@@ -500,7 +502,7 @@ impl Graph {
             (true, true) => object.key.namespace.clone(),
             (false, _) => Text::from(""),
         };
-        let key = Key { namespace, name: owner.name.clone() };
+        let key = ObjectKey { namespace, name: owner.name.clone() };
         Some(Identity { resource, key, uid: owner.uid.clone() })
     }
 

@@ -4,10 +4,11 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::Object;
-use crate::daemonset::facts::Text;
 use crate::daemonset::why::Why;
-use crate::time::Time;
 
 /// What is kept of a pod besides its metadata.
 #[derive(Clone, PartialEq, Eq, Debug)]

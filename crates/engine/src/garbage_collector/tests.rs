@@ -257,7 +257,7 @@ fn object(words: &[&str], version: u64) -> Object {
         pod,
         out_of_service: (words[0] == "Node").then(|| words.contains(&"out-of-service")),
         resource,
-        key: Key::new(namespace, words[1]),
+        key: ObjectKey::new(namespace, words[1]),
         uid: said("uid=").unwrap_or(words[1]).into(),
         resource_version: version,
         owners: words.iter().filter_map(|it| it.strip_prefix("of=")).map(owner).collect(),
@@ -682,7 +682,7 @@ fn what_goes_over_the_wire() {
     let why = Why::OwnersAreGone;
     let resource = resources()[1].clone();
     let calls = [
-        Call::Read(Identity { resource, key: Key::new("", "../a b"), uid: "n1".into() }),
+        Call::Read(Identity { resource, key: ObjectKey::new("", "../a b"), uid: "n1".into() }),
         Call::Delete { object: object.clone(), propagation: Propagation::Foreground, why: why.clone() },
         Call::Disown { object: object.clone(), owners: Vec::from(["n1".into(), "n2".into()]), why },
         Call::Unblock { object: object.clone() },

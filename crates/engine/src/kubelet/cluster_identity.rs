@@ -7,7 +7,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::daemonset::facts::Text;
+use muster_api::text::Text;
 
 /// The namespace whose UID identifies a cluster: every cluster has it, it cannot be deleted, and a backup contains it.
 pub const NAMESPACE: &str = "kube-system";

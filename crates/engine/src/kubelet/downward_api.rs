@@ -6,10 +6,9 @@ use alloc::string::{String, ToString as _};
 use core::fmt;
 use core::fmt::Write as _;
 
+use muster_api::quantity::Quantity;
+use muster_api::resources::Amounts;
 use serde_json::Value;
-
-use crate::quantity::Quantity;
-use crate::resources::Amounts;
 
 /// Why a field or an amount cannot be told.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,11 +13,12 @@ use core::cmp::Reverse;
 use core::fmt;
 use core::time::Duration;
 
+use muster_api::quantity::Quantity;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 pub use self::limits::{Limit, Limited, Storage, over_its_limit};
-use crate::daemonset::facts::Text;
 use crate::kubelet::node_status::Pressures;
-use crate::quantity::Quantity;
-use crate::time::Time;
 
 /// Why an evicted pod failed.
 pub const REASON: &str = "Evicted";

@@ -4,8 +4,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::daemonset::facts::Text;
-use crate::time::Time;
+use muster_api::text::Text;
+use muster_api::time::Time;
 
 /// When a node has too little room for images, and when an image may go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

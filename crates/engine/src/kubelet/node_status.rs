@@ -8,13 +8,13 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::quantity::Quantity;
+use muster_api::resources::Amounts;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
-use crate::daemonset::facts::Text;
 use crate::daemonset::plan::Event;
-use crate::quantity::Quantity;
-use crate::resources::Amounts;
-use crate::time::Time;
 
 /// A heartbeat comes so often, of which three may be missed.
 pub const HEARTBEAT_EVERY: Duration = Duration::from_secs(10);

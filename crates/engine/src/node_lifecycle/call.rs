@@ -6,14 +6,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
 use super::decode::{Condition, LEASE_NAMESPACE, Node, Pod, Taint};
 use super::{leases, nodes, pods};
 use crate::controller::Request;
-use crate::daemonset::facts::{Key, Text};
 use crate::daemonset::manifest::{Patch, Verb};
-use crate::time::Time;
 
 /// The reason that a pod gives for going.
 pub(super) const ANNOUNCED: &str = "DeletionByTaintManager";
@@ -53,12 +54,12 @@ pub enum Call {
 }
 
 pub(super) fn request(call: &Call) -> Request {
-    let on_node = |node: &Node| nodes().resource.path(&Key::new("", node.name.clone()));
+    let on_node = |node: &Node| nodes().resource.path(&ObjectKey::new("", node.name.clone()));
     let on_pod = |pod: &Pod| pods().resource.path(&pod.key);
     match call {
         Call::ReadLease { node, .. } => Request {
             verb: Verb::Get,
-            path: leases().resource.path(&Key::new(LEASE_NAMESPACE, node.clone())),
+            path: leases().resource.path(&ObjectKey::new(LEASE_NAMESPACE, node.clone())),
             body: None,
             metadata_only: false,
         },

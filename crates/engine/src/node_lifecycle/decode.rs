@@ -4,13 +4,17 @@ use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
+use muster_api::taints::{Effect, Toleration, TolerationOp};
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::taints::NO_EXECUTE;
 use crate::controller;
-use crate::daemonset::facts::{Effect, Key, Malformed, Shared, Text, Toleration, TolerationOp, Truth};
-use crate::time::Time;
+use crate::daemonset::facts::{Malformed, Truth};
 
 /// Where nodes keep their leases.
 pub(super) const LEASE_NAMESPACE: &str = "kube-node-lease";
@@ -116,14 +120,14 @@ impl Conditions {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lease {
     /// Named as its node, if it is one of a node.
-    pub key: Key,
+    pub key: ObjectKey,
     pub resource_version: u64,
     pub renewed: Option<Text>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
@@ -147,9 +151,9 @@ pub struct Tolerates {
 }
 
 impl controller::Fact for Fact {
-    fn key(&self) -> Key {
+    fn key(&self) -> ObjectKey {
         match self {
-            Self::Node(it) => Key::new("", it.name.clone()),
+            Self::Node(it) => ObjectKey::new("", it.name.clone()),
             Self::Lease(it) => it.key.clone(),
             Self::Pod(it) => it.key.clone(),
         }
@@ -229,7 +233,7 @@ struct RawCondition<'a> {
     last_transition_time: Option<Str<'a>>,
 }
 
-pub(super) fn node(object: &[u8], shared: &mut Shared) -> Result<Node, Malformed> {
+pub(super) fn node(object: &[u8], shared: &mut Interner) -> Result<Node, Malformed> {
     #[derive(Deserialize, Default)]
     #[serde(default)]
     struct Raw<'a> {
@@ -306,7 +310,7 @@ pub(super) fn node(object: &[u8], shared: &mut Shared) -> Result<Node, Malformed
     })
 }
 
-pub(super) fn lease(object: &[u8], shared: &mut Shared) -> Result<Lease, Malformed> {
+pub(super) fn lease(object: &[u8], shared: &mut Interner) -> Result<Lease, Malformed> {
     #[derive(Deserialize, Default)]
     #[serde(default)]
     struct Raw<'a> {
@@ -324,7 +328,7 @@ pub(super) fn lease(object: &[u8], shared: &mut Shared) -> Result<Lease, Malform
 
     let Raw { metadata, spec } = serde_json::from_slice(object).map_err(|it| Malformed::new("leases", it))?;
     Ok(Lease {
-        key: Key {
+        key: ObjectKey {
             namespace: shared.text(metadata.namespace.as_deref().unwrap_or_default()),
             name: shared.text(&metadata.name),
         },
@@ -333,7 +337,7 @@ pub(super) fn lease(object: &[u8], shared: &mut Shared) -> Result<Lease, Malform
     })
 }
 
-pub(super) fn pod(object: &[u8], shared: &mut Shared) -> Result<Pod, Malformed> {
+pub(super) fn pod(object: &[u8], shared: &mut Interner) -> Result<Pod, Malformed> {
     #[derive(Deserialize, Default)]
     #[serde(default)]
     struct Raw<'a> {
@@ -397,7 +401,7 @@ pub(super) fn pod(object: &[u8], shared: &mut Shared) -> Result<Pod, Malformed> 
     let time = |text: Option<&str>| text.and_then(Time::parse).unwrap_or_default();
     let scheduled = says("PodScheduled").and_then(|it| it.last_transition_time.as_deref());
     Ok(Pod {
-        key: Key {
+        key: ObjectKey {
             namespace: shared.text(metadata.namespace.as_deref().unwrap_or_default()),
             name: metadata.name.as_ref().into(),
         },

@@ -2,10 +2,11 @@
 
 use core::time::Duration;
 
+use muster_api::taints::Taint;
+use muster_api::time::{Time, earliest};
+
 use super::decode::Pod;
-use crate::daemonset::facts::Taint;
 use crate::daemonset::placement::tolerates;
-use crate::time::{Time, earliest};
 
 /// A taint that sends pods off.
 #[derive(Clone, PartialEq, Eq, Debug)]

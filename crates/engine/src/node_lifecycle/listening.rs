@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use crate::daemonset::facts::Text;
-use crate::time::Time;
+use muster_api::text::Text;
+use muster_api::time::Time;
 
 /// When we began to listen, and whether we ever stopped.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -25,6 +25,12 @@ use core::time::Duration;
 pub use call::Call;
 pub use decode::{Condition, Conditions, Fact, Lease, Node, Pod, Taint, Tolerates};
 
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
+use muster_api::taints::Effect;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use self::decode::LEASE_NAMESPACE;
 use self::evict::SendsOff;
 use self::listening::Listening;
@@ -32,9 +38,8 @@ use self::zones::Zones;
 use crate::controller::retry::{Attempt, Turn};
 use crate::controller::{Event, Look, Loop, Next, Outcome, Reference, Request, Tell, Watch};
 use crate::daemonset::execution::Refusal;
-use crate::daemonset::facts::{self, Effect, Malformed, Shared, Text, Truth};
+use crate::daemonset::facts::{Malformed, Truth};
 use crate::daemonset::plan;
-use crate::time::Time;
 
 /// What may be chosen.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,7 +81,7 @@ pub enum Key {
     Pulse,
     Zone(Text),
     Node(Text),
-    Pod(facts::Key),
+    Pod(ObjectKey),
 }
 
 /// Nodes, when each was last heard of, and the pods on them.
@@ -86,8 +91,8 @@ pub struct Lifecycle {
     nodes: BTreeMap<Text, Member>,
     /// What the leases say, by node; the node may not be there yet.
     renewals: BTreeMap<Text, Option<Text>>,
-    pods: BTreeMap<facts::Key, Resident>,
-    on_node: BTreeMap<Text, BTreeSet<facts::Key>>,
+    pods: BTreeMap<ObjectKey, Resident>,
+    on_node: BTreeMap<Text, BTreeSet<ObjectKey>>,
     zones: Zones,
     listening: Listening,
     /// The clock was set back: whatever was to be looked at later is looked at now.
@@ -146,7 +151,7 @@ impl Loop for Lifecycle {
         [nodes(), leases(), pods()].into()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Shared) -> Result<Fact, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
         Ok(match &*watch.resource.kind {
             "Node" => Fact::Node(decode::node(object, shared)?),
             "Lease" => Fact::Lease(decode::lease(object, shared)?),
@@ -285,9 +290,9 @@ impl Lifecycle {
 
     /// What a new list does not have is gone.
     fn forget_others(&mut self, kind: usize, listed: &[Fact], now: Time, keys: &mut Vec<Key>) {
-        let listed: BTreeSet<facts::Key> = listed.iter().map(crate::controller::Fact::key).collect();
-        let is_gone = |key: &facts::Key| !listed.contains(key);
-        let of_nodes = |name: &Text| facts::Key::new("", name.clone());
+        let listed: BTreeSet<ObjectKey> = listed.iter().map(crate::controller::Fact::key).collect();
+        let is_gone = |key: &ObjectKey| !listed.contains(key);
+        let of_nodes = |name: &Text| ObjectKey::new("", name.clone());
         match kind {
             NODES => {
                 let names: Vec<Text> =
@@ -295,10 +300,10 @@ impl Lifecycle {
                 names.iter().for_each(|it| self.remove_node(it, now, keys));
             }
             LEASES => {
-                self.renewals.retain(|name, _| !is_gone(&facts::Key::new(LEASE_NAMESPACE, name.clone())))
+                self.renewals.retain(|name, _| !is_gone(&ObjectKey::new(LEASE_NAMESPACE, name.clone())))
             }
             _ => {
-                let gone: Vec<facts::Key> = self.pods.keys().filter(|it| is_gone(it)).cloned().collect();
+                let gone: Vec<ObjectKey> = self.pods.keys().filter(|it| is_gone(it)).cloned().collect();
                 gone.iter().for_each(|it| self.remove_pod(it));
             }
         }
@@ -396,7 +401,7 @@ impl Lifecycle {
         }
     }
 
-    fn remove_pod(&mut self, key: &facts::Key) {
+    fn remove_pod(&mut self, key: &ObjectKey) {
         let Some(Resident { pod, .. }) = self.pods.remove(key) else { return };
         if let Some(others) = self.on_node.get_mut(&pod.node) {
             others.remove(key);
@@ -455,7 +460,7 @@ impl Lifecycle {
     /// What the API server says of a node's lease.
     fn answered(&mut self, name: &Text, heard: Time, outcome: &Outcome, now: Time) -> Next<Key> {
         let Some(member) = self.nodes.get_mut(name) else { return Next::default() };
-        let read = |answer: &Vec<u8>| decode::lease(answer, &mut Shared::default()).ok();
+        let read = |answer: &Vec<u8>| decode::lease(answer, &mut Interner::default()).ok();
         let renewed = match outcome {
             Outcome::Done(answer) => match read(answer) {
                 Some(lease) => Ok(lease.renewed),
@@ -481,7 +486,7 @@ impl Lifecycle {
         Vec::from([Key::Node(name.clone())]).into()
     }
 
-    fn look_at_pod(&mut self, key: &facts::Key, now: Time) -> Look<Call> {
+    fn look_at_pod(&mut self, key: &ObjectKey, now: Time) -> Look<Call> {
         let Some(resident) = self.pods.get_mut(key) else { return Look::default() };
         let member = self.nodes.get(&resident.pod.node);
         let taints: Vec<SendsOff> = member
@@ -581,7 +586,7 @@ fn sends_off(member: &Member, listening: Time, grace: Duration) -> impl Iterator
         let is_old_trouble = taints::is_trouble(&key) && since <= listening;
         SendsOff {
             not_before: if is_old_trouble { listening + grace } else { since },
-            taint: facts::Taint { key, value, effect: Effect::NoExecute },
+            taint: muster_api::taints::Taint { key, value, effect: Effect::NoExecute },
             since,
         }
     })
@@ -591,7 +596,7 @@ fn not_ready(node: &Node) -> Tell {
     let about = Reference {
         api_version: "v1".into(),
         kind: "Node".into(),
-        key: facts::Key::new("", node.name.clone()),
+        key: ObjectKey::new("", node.name.clone()),
         uid: node.uid.clone(),
         resource_version: 0,
     };

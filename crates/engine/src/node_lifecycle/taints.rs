@@ -2,9 +2,11 @@
 
 use alloc::vec::Vec;
 
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::decode::{Condition, Node, Taint};
-use crate::daemonset::facts::{Text, Truth};
-use crate::time::Time;
+use crate::daemonset::facts::Truth;
 
 pub(super) const NO_SCHEDULE: &str = "NoSchedule";
 pub(super) const NO_EXECUTE: &str = "NoExecute";

@@ -23,10 +23,11 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use expect_test::Expect;
+use muster_api::meta::ObjectKey;
+use muster_api::taints::{Toleration, TolerationOp};
 
 use super::*;
 use crate::controller::Driver;
-use crate::daemonset::facts::{Toleration, TolerationOp};
 
 /// Plays a story until a second, and shows what was done and how the nodes and pods ended.
 fn play(until_s: i64, story: &str, told: Expect) {
@@ -43,7 +44,7 @@ struct Scene {
     driver: Driver<Lifecycle>,
     nodes: BTreeMap<Text, Node>,
     leases: BTreeMap<Text, Lease>,
-    pods: BTreeMap<facts::Key, Pod>,
+    pods: BTreeMap<ObjectKey, Pod>,
     silent: BTreeSet<Text>,
     actions: Vec<(i64, String)>,
     version: u64,
@@ -114,7 +115,7 @@ impl Scene {
         self.show(NODES, fact);
     }
 
-    fn show_pod(&mut self, key: &facts::Key) {
+    fn show_pod(&mut self, key: &ObjectKey) {
         self.version += 1;
         let version = self.version;
         let pod = self.pods.get_mut(key).expect("it is there");
@@ -151,7 +152,7 @@ impl Scene {
                 self.show_node(name);
             }
             ["pod", name, "gone"] => {
-                let pod = self.pods.remove(&facts::Key::new("a", name)).expect("it is there");
+                let pod = self.pods.remove(&ObjectKey::new("a", name)).expect("it is there");
                 self.driver.take(Event::Gone { kind: PODS, fact: Fact::Pod(pod) }, self.now);
             }
             ["pod", name, ref words @ ..] => {
@@ -173,7 +174,7 @@ impl Scene {
         for name in speaking {
             self.version += 1;
             let lease = Lease {
-                key: facts::Key::new(LEASE_NAMESPACE, name.clone()),
+                key: ObjectKey::new(LEASE_NAMESPACE, name.clone()),
                 resource_version: self.version,
                 renewed: Some(self.now.to_rfc3339().into()),
             };
@@ -394,7 +395,7 @@ fn node(name: &str, words: &[&str], before: Option<Node>, now: Time) -> Node {
 
 fn pod(name: &str, words: &[&str], now: Time) -> Pod {
     let mut pod = Pod {
-        key: facts::Key::new("a", name),
+        key: ObjectKey::new("a", name),
         uid: format!("uid-{name}").into(),
         resource_version: 0,
         generation: 1,

@@ -4,11 +4,13 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::Settings;
 use super::decode::Node;
 use super::taints::{self, SendOff};
-use crate::daemonset::facts::{Text, Truth};
-use crate::time::Time;
+use crate::daemonset::facts::Truth;
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Zones {

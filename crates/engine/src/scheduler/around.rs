@@ -4,10 +4,13 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::labels::{Labels, Requirement};
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+
 use super::fit::{Unfit, expected, is_tolerated};
 use super::rooms::Room;
 use super::{Pod, PodTerm, Scheduler, Spread};
-use crate::daemonset::facts::{Key, Labels, Requirement, Text};
 use crate::daemonset::placement;
 
 /// Which pods stand in which place, as far as one pod's wishes ask about it: counted once for all nodes.
@@ -75,7 +78,7 @@ impl Around {
         all: &Scheduler,
         pod: &Pod,
         room: &Room,
-        without: &BTreeSet<Key>,
+        without: &BTreeSet<ObjectKey>,
     ) -> Result<(), Unfit> {
         let gone: Vec<&Arc<Pod>> = without.iter().filter_map(|it| room.pods.get(it)).collect();
         self.is_even(pod, room, &gone)?;

@@ -5,14 +5,15 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use core::fmt;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde_json::{Value, json};
 
 use super::facts::PREEMPTED;
 use super::{Pod, SCHEDULER_NAME};
 use crate::controller::{Request, Watch};
-use crate::daemonset::facts::{Key, Text};
 use crate::daemonset::manifest::{Patch, Verb};
-use crate::time::Time;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
@@ -107,7 +108,7 @@ fn patch_status(pod: &Pod, status: Value) -> Request {
     write(&pod.key, Verb::Patch(Patch::Strategic), "/status", body)
 }
 
-fn write(key: &Key, verb: Verb, part: &str, body: Value) -> Request {
+fn write(key: &ObjectKey, verb: Verb, part: &str, body: Value) -> Request {
     let path = format!("{}{part}", pods().resource.path(key));
     Request { verb, path, body: Some(body), metadata_only: false }
 }

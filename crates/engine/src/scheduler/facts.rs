@@ -5,6 +5,14 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::interner::Interner;
+use muster_api::labels::{LabelOp, Labels, Requirement};
+use muster_api::meta::ObjectKey;
+use muster_api::quantity::Quantity;
+use muster_api::resources;
+use muster_api::taints::Toleration;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -12,12 +20,7 @@ use crate::controller;
 use crate::daemonset::facts::decode::{
     Meta, Pairs, RawSelector, RawTerm, RawToleration, Str, requirements, term,
 };
-use crate::daemonset::facts::{
-    self, Affinity, Key, LabelOp, Labels, NodeRequirement, Requirement, Shared, Term, Text, Toleration,
-};
-use crate::quantity::Quantity;
-use crate::resources;
-use crate::time::Time;
+use crate::daemonset::facts::{self, Affinity, NodeRequirement, Term};
 
 /// The reason that a pod goes which made room for a more important one.
 pub(super) const PREEMPTED: &str = "PreemptionByScheduler";
@@ -35,11 +38,11 @@ pub enum Fact {
 }
 
 impl controller::Fact for Fact {
-    fn key(&self) -> Key {
+    fn key(&self) -> ObjectKey {
         match self {
             Self::Pod(it) => it.key.clone(),
-            Self::Node(it) => Key::new("", it.fact.name.clone()),
-            Self::Namespace(it) => Key::new("", it.name.clone()),
+            Self::Node(it) => ObjectKey::new("", it.fact.name.clone()),
+            Self::Namespace(it) => ObjectKey::new("", it.name.clone()),
             Self::Budget(it) => it.key.clone(),
         }
     }
@@ -65,7 +68,7 @@ pub struct Namespace {
 /// A PodDisruptionBudget: how many more of these pods may go.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Budget {
-    pub key: Key,
+    pub key: ObjectKey,
     pub resource_version: u64,
     /// `None` and an empty list match no pod.
     pub selector: Option<Vec<Requirement>>,
@@ -77,7 +80,7 @@ pub struct Budget {
 /// A pod, as far as it takes up room on a node or looks for some.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub labels: Labels,
@@ -200,16 +203,16 @@ pub struct Node {
     pub allocatable: BTreeMap<Text, i64>,
 }
 
-pub fn pod(json: &[u8], shared: &mut Shared) -> Result<Pod, serde_json::Error> {
+pub fn pod(json: &[u8], shared: &mut Interner) -> Result<Pod, serde_json::Error> {
     Ok(pod_of(serde_json::from_slice(json)?, shared))
 }
 
 /// From an object that is parsed already.
-pub fn pod_from_value(object: &Value, shared: &mut Shared) -> Result<Pod, serde_json::Error> {
+pub fn pod_from_value(object: &Value, shared: &mut Interner) -> Result<Pod, serde_json::Error> {
     Ok(pod_of(RawPod::deserialize(object)?, shared))
 }
 
-fn pod_of(raw: RawPod<'_>, shared: &mut Shared) -> Pod {
+fn pod_of(raw: RawPod<'_>, shared: &mut Interner) -> Pod {
     let (meta, spec, status) = (raw.metadata, raw.spec, raw.status);
     let text = |it: &Option<Str<'_>>| it.as_deref().filter(|it| !it.is_empty()).map(Text::from);
     let condition = |kind: &str| status.conditions.iter().flatten().find(|it| it.kind == kind);
@@ -241,7 +244,7 @@ fn pod_of(raw: RawPod<'_>, shared: &mut Shared) -> Pod {
     }
 }
 
-pub fn node(json: &[u8], shared: &mut Shared) -> Result<Node, serde_json::Error> {
+pub fn node(json: &[u8], shared: &mut Interner) -> Result<Node, serde_json::Error> {
     let raw: RawNode<'_> = serde_json::from_slice(json)?;
     let allocatable = raw.status.allocatable.iter().flatten();
     let allocatable = allocatable.map(|(name, amount)| {
@@ -253,7 +256,7 @@ pub fn node(json: &[u8], shared: &mut Shared) -> Result<Node, serde_json::Error>
     Ok(Node { fact, unschedulable: raw.spec.unschedulable.unwrap_or(false), allocatable })
 }
 
-pub fn namespace(json: &[u8], shared: &mut Shared) -> Result<Namespace, serde_json::Error> {
+pub fn namespace(json: &[u8], shared: &mut Interner) -> Result<Namespace, serde_json::Error> {
     let Named { metadata } = serde_json::from_slice(json)?;
     Ok(Namespace {
         name: metadata.key(shared).name,
@@ -262,7 +265,7 @@ pub fn namespace(json: &[u8], shared: &mut Shared) -> Result<Namespace, serde_js
     })
 }
 
-pub fn budget(json: &[u8], shared: &mut Shared) -> Result<Budget, serde_json::Error> {
+pub fn budget(json: &[u8], shared: &mut Interner) -> Result<Budget, serde_json::Error> {
     let RawBudget { metadata, spec, status } = serde_json::from_slice(json)?;
     Ok(Budget {
         key: metadata.key(shared),
@@ -278,7 +281,7 @@ pub fn budget(json: &[u8], shared: &mut Shared) -> Result<Budget, serde_json::Er
     })
 }
 
-fn wants(spec: RawSpec<'_>, namespace: &Text, labels: &Labels, shared: &mut Shared) -> Wants {
+fn wants(spec: RawSpec<'_>, namespace: &Text, labels: &Labels, shared: &mut Interner) -> Wants {
     let amounts_of = |it: &RawContainer<'_>| read_amounts(it.resources.requests.as_ref());
     let mut amounts = resources::at_once(
         spec.containers.iter().flatten().map(amounts_of),
@@ -355,7 +358,7 @@ fn spread_of(raw: RawSpread<'_>, labels: &Labels) -> Spread {
     }
 }
 
-fn pod_term(raw: RawPodTerm<'_>, namespace: &Text, shared: &mut Shared) -> PodTerm {
+fn pod_term(raw: RawPodTerm<'_>, namespace: &Text, shared: &mut Interner) -> PodTerm {
     // A selector that cannot be read matches nothing.
     let read = |it: Option<RawSelector<'_>>| it.and_then(|it| requirements(it).ok());
     let mut namespaces: Vec<Text> = raw.namespaces.into_iter().flatten().map(|it| shared.text(&it)).collect();

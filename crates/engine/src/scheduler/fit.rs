@@ -6,10 +6,13 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::meta::ObjectKey;
+use muster_api::taints::{Effect, Taint};
+use muster_api::text::Text;
+
 use super::around::Around;
 use super::rooms::Room;
 use super::{Pod, Port, Scheduler};
-use crate::daemonset::facts::{Effect, Key, Taint, Text};
 use crate::daemonset::placement;
 
 /// Why a pod does not fit on a node, in the order in which it is asked.
@@ -91,7 +94,7 @@ pub(super) fn check(
     pod: &Pod,
     around: &Around,
     room: &Room,
-    without: &BTreeSet<Key>,
+    without: &BTreeSet<ObjectKey>,
 ) -> Result<(), Unfit> {
     check_alone(all, pod, room, without)?;
     around.check(all, pod, room, without)
@@ -102,7 +105,7 @@ pub(super) fn check_alone(
     all: &Scheduler,
     pod: &Pod,
     room: &Room,
-    without: &BTreeSet<Key>,
+    without: &BTreeSet<ObjectKey>,
 ) -> Result<(), Unfit> {
     is_open(pod, room)?;
     placement::wanted(&pod.wants.node_selector, &pod.wants.affinity, &room.node.fact)
@@ -138,7 +141,7 @@ pub(super) fn expected<'a>(all: &'a Scheduler, pod: &Pod, room: &Room) -> Vec<&'
 }
 
 /// Rule: two pods on one node cannot have the same port of it.
-fn has_ports(all: &Scheduler, pod: &Pod, room: &Room, without: &BTreeSet<Key>) -> Result<(), Unfit> {
+fn has_ports(all: &Scheduler, pod: &Pod, room: &Room, without: &BTreeSet<ObjectKey>) -> Result<(), Unfit> {
     if pod.wants.ports.is_empty() {
         return Ok(());
     }
@@ -151,7 +154,7 @@ fn has_ports(all: &Scheduler, pod: &Pod, room: &Room, without: &BTreeSet<Key>) -
 
 /// Rule: what all pods of a node ask for, together and of each resource, is no more than the node has to give; and so
 /// is their number.
-fn has_room(all: &Scheduler, pod: &Pod, room: &Room, without: &BTreeSet<Key>) -> Result<(), Unfit> {
+fn has_room(all: &Scheduler, pod: &Pod, room: &Room, without: &BTreeSet<ObjectKey>) -> Result<(), Unfit> {
     let given = |name: &str| room.node.allocatable.get(name).copied().unwrap_or(0);
     let expected = expected(all, pod, room);
     let mut lacks = Vec::new();

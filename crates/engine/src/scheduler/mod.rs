@@ -33,12 +33,17 @@ pub use facts::{
 pub use fit::{Lack, Unfit};
 pub use obstacle::{Fitting, Obstacle};
 
+use muster_api::interner::Interner;
+use muster_api::labels::Labels;
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use crate::controller::{Event, Fact as _, Look, Loop, Next, Outcome, Reference, Request, Tell, Watch};
 use crate::daemonset::execution::Refusal;
-use crate::daemonset::facts::{Key, Labels, Malformed, Shared, Text};
+use crate::daemonset::facts::Malformed;
 use crate::daemonset::plan;
 use crate::mutant;
-use crate::time::Time;
 use around::Around;
 use preempt::Preemption;
 use queue::{Help, Queue};
@@ -58,13 +63,13 @@ pub struct Scheduler {
     rooms: Rooms,
     queue: Queue,
     /// Pods that have their room, and the server does not show it yet; and how often each was tried in vain before.
-    binding: BTreeMap<Key, (Arc<Pod>, u32)>,
+    binding: BTreeMap<ObjectKey, (Arc<Pod>, u32)>,
     /// What pods are being told, until the server has answered.
-    explaining: BTreeMap<Key, Told>,
+    explaining: BTreeMap<ObjectKey, Told>,
     /// Pods that were told to leave, by UID.
     victims: BTreeSet<Text>,
     namespaces: BTreeMap<Text, Labels>,
-    budgets: BTreeMap<Key, Budget>,
+    budgets: BTreeMap<ObjectKey, Budget>,
     /// The node after which the next search begins, where not all are compared.
     cursor: Text,
     /// Calls that follow from the outcome of others.
@@ -102,7 +107,7 @@ impl Loop for Scheduler {
         .into()
     }
 
-    fn decode(watch: &Watch, object: &[u8], shared: &mut Shared) -> Result<Fact, Malformed> {
+    fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Fact, Malformed> {
         let read = match &*watch.resource.kind {
             "Pod" => pod(object, shared).map(|it| Fact::Pod(Arc::new(it))),
             "Node" => node(object, shared).map(|it| Fact::Node(Arc::new(it))),
@@ -115,7 +120,7 @@ impl Loop for Scheduler {
     fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<()> {
         match event {
             Event::Listed { kind, facts } => {
-                let listed: BTreeSet<Key> = facts.iter().map(Fact::key).collect();
+                let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
                 self.keep_only(kind, &listed);
                 facts.into_iter().for_each(|it| self.put(it));
             }
@@ -232,21 +237,21 @@ impl Scheduler {
     }
 
     /// What a fresh list does not name is gone.
-    fn keep_only(&mut self, kind: usize, listed: &BTreeSet<Key>) {
+    fn keep_only(&mut self, kind: usize, listed: &BTreeSet<ObjectKey>) {
         match &*self.watches()[kind].resource.kind {
             "Pod" => {
                 let known = self.rooms.placed().chain(self.queue.keys());
-                let gone: Vec<Key> = known.filter(|it| !listed.contains(*it)).cloned().collect();
+                let gone: Vec<ObjectKey> = known.filter(|it| !listed.contains(*it)).cloned().collect();
                 gone.iter().for_each(|it| self.pod_gone(it));
             }
             "Node" => {
                 let names = self.rooms.names().into_iter();
                 let gone: Vec<Text> =
-                    names.filter(|it| !listed.contains(&Key::new("", it.clone()))).collect();
+                    names.filter(|it| !listed.contains(&ObjectKey::new("", it.clone()))).collect();
                 gone.iter().for_each(|it| self.node_gone(it));
             }
             "Namespace" => {
-                self.namespaces.retain(|name, _| listed.contains(&Key::new("", name.clone())));
+                self.namespaces.retain(|name, _| listed.contains(&ObjectKey::new("", name.clone())));
             }
             _ => self.budgets.retain(|key, _| listed.contains(key)),
         }
@@ -288,7 +293,7 @@ impl Scheduler {
         }
     }
 
-    fn pod_gone(&mut self, key: &Key) {
+    fn pod_gone(&mut self, key: &ObjectKey) {
         self.binding.remove(key);
         if let Some(uid) = self.rooms.pod(key).map(|it| it.uid.clone()) {
             self.victims.remove(&uid);
@@ -306,7 +311,7 @@ impl Scheduler {
     }
 
     /// The pod looks for no node any more; it may be on `node`. The one that was kept free for it may help others.
-    fn leave_queue(&mut self, key: &Key, node: Option<&Text>) {
+    fn leave_queue(&mut self, key: &ObjectKey, node: Option<&Text>) {
         if let Some(kept) = self.queue.remove(key)
             && Some(&kept) != node
         {
@@ -336,7 +341,7 @@ impl Scheduler {
     }
 
     /// Decides about the pod that is first in line.
-    fn decide(&mut self, key: &Key, now: Time, look: &mut Look<Call>) {
+    fn decide(&mut self, key: &ObjectKey, now: Time, look: &mut Look<Call>) {
         let Some(pod) = self.queue.pod(key).cloned() else { return };
         match self.judge(&pod) {
             Decision::Bind(node) => {
@@ -397,7 +402,7 @@ impl Scheduler {
         }
     }
 
-    fn keep_free(&mut self, key: &Key, node: Option<Text>) {
+    fn keep_free(&mut self, key: &ObjectKey, node: Option<Text>) {
         if let Some(before) = self.queue.nominate(key, node) {
             self.help(Help::Node(&before));
         }
@@ -483,7 +488,7 @@ impl Scheduler {
     }
 
     /// Something about the pod could not be written. Where that may pass, it is decided about anew.
-    fn ask_again(&mut self, key: &Key, refusal: &Refusal, now: Time) {
+    fn ask_again(&mut self, key: &ObjectKey, refusal: &Refusal, now: Time) {
         if !matches!(refusal, Refusal::NotFound | Refusal::Conflict) {
             self.queue.postpone(key, now);
         }

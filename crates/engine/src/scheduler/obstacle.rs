@@ -4,10 +4,12 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString as _};
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+
 use super::around::Around;
 use super::rooms::Room;
 use super::{Lack, Pod, Scheduler, Unfit, fit};
-use crate::daemonset::facts::{Key, Text};
 
 /// Why a pod does not fit on a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,7 +35,7 @@ impl Scheduler {
 
 impl Fitting<'_> {
     /// `None`: it fits, or nothing is known of the node. `without` are pods taken to be gone.
-    pub fn obstacle(&self, node: &Text, without: &BTreeSet<Key>) -> Option<Obstacle> {
+    pub fn obstacle(&self, node: &Text, without: &BTreeSet<ObjectKey>) -> Option<Obstacle> {
         let room = self.all.rooms.get(node)?;
         let unfit = fit::check(self.all, self.pod, &self.around, room, without).err()?;
         let (what, detail) = match &unfit {
@@ -52,7 +54,7 @@ impl Fitting<'_> {
         Some(Obstacle { what, detail })
     }
 
-    fn port(&self, room: &Room, without: &BTreeSet<Key>) -> (String, Option<String>) {
+    fn port(&self, room: &Room, without: &BTreeSet<ObjectKey>) -> (String, Option<String>) {
         for other in room.pods.values().filter(|it| !without.contains(&it.key)) {
             for port in &self.pod.wants.ports {
                 if other.wants.ports.iter().any(|it| it.meets(port)) {
@@ -64,7 +66,7 @@ impl Fitting<'_> {
         ("a host port is taken".to_string(), None)
     }
 
-    fn shortage(&self, room: &Room, resource: &Text, without: &BTreeSet<Key>) -> String {
+    fn shortage(&self, room: &Room, resource: &Text, without: &BTreeSet<ObjectKey>) -> String {
         let of = |pod: &Pod| pod.wants.amount(resource).unwrap_or(0);
         let given = room.node.allocatable.get(resource).copied().unwrap_or(0);
         let others = room.pods.values().filter(|it| !without.contains(&it.key));

@@ -6,12 +6,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::around::Around;
 use super::fit::{self, Unfit};
 use super::rooms::Room;
 use super::{Budget, Pod, Scheduler, histogram};
-use crate::daemonset::facts::{Key, Text};
-use crate::time::Time;
 
 /// Where many nodes could be made free, a tenth of them is compared, and no fewer than this. Upstream:
 /// `MinCandidateNodesPercentage`, `MinCandidateNodesAbsolute`.
@@ -110,12 +112,12 @@ fn victims(
     if lower.is_empty() {
         return Err(None);
     }
-    let mut gone: BTreeSet<Key> = lower.iter().map(|it| it.key.clone()).collect();
+    let mut gone: BTreeSet<ObjectKey> = lower.iter().map(|it| it.key.clone()).collect();
     fit::check(all, pod, around, room, &gone).map_err(Some)?;
     // The most important are given back first, and of equals the older; but those before all whose budget would break.
     let importance = |it: &Pod| (Reverse(it.priority), started(it), it.key.clone());
     lower.sort_by_key(|it| importance(it));
-    let mut left: BTreeMap<&Key, i64> = all.budgets.iter().map(|(key, it)| (key, it.allowed)).collect();
+    let mut left: BTreeMap<&ObjectKey, i64> = all.budgets.iter().map(|(key, it)| (key, it.allowed)).collect();
     let mut breaks = |it: &Pod| {
         let mut is_broken = false;
         for (key, _) in all.budgets.iter().filter(|(_, budget)| budget.guards(it)) {
@@ -144,7 +146,7 @@ impl Budget {
     /// Whether the pod is one of those whose number it keeps up.
     fn guards(&self, pod: &Pod) -> bool {
         let selects = |it: &Vec<_>| -> bool {
-            !it.is_empty() && it.iter().all(|it: &crate::daemonset::facts::Requirement| it.holds(&pod.labels))
+            !it.is_empty() && it.iter().all(|it: &muster_api::labels::Requirement| it.holds(&pod.labels))
         };
         self.key.namespace == pod.key.namespace
             && !pod.labels.is_empty()

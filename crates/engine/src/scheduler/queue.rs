@@ -6,9 +6,11 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use core::time::Duration;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::Pod;
-use crate::daemonset::facts::{Key, Text};
-use crate::time::Time;
 
 /// How long a pod that fitted nowhere waits at least before it is ahead of others again, doubled with every time, and at
 /// most. Upstream: `podInitialBackoffSeconds`, `podMaxBackoffSeconds`.
@@ -20,24 +22,24 @@ const PARKED_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    pending: BTreeMap<Key, Pending>,
+    pending: BTreeMap<ObjectKey, Pending>,
     /// In line: the more important first, the older first among equals.
     line: BTreeSet<Turn>,
     /// When parked pods are due.
-    due: BTreeSet<(Time, Key)>,
+    due: BTreeSet<(Time, ObjectKey)>,
     /// Parked pods that something happened for: they go before their time if nobody is in line, in the same order.
     hopeful: BTreeSet<Turn>,
     /// Parked pods that some nodes alone could take, by node.
-    pinned: BTreeMap<Text, BTreeSet<Key>>,
+    pinned: BTreeMap<Text, BTreeSet<ObjectKey>>,
     /// All other parked pods.
-    roaming: BTreeSet<Key>,
+    roaming: BTreeSet<ObjectKey>,
     /// Parked pods to which it matters which pods are where.
-    social: BTreeSet<Key>,
+    social: BTreeSet<ObjectKey>,
     /// Pods for which a node was made free, by node.
-    nominated: BTreeMap<Text, BTreeSet<Key>>,
+    nominated: BTreeMap<Text, BTreeSet<ObjectKey>>,
 }
 
-type Turn = (Reverse<i32>, Time, Key);
+type Turn = (Reverse<i32>, Time, ObjectKey);
 
 #[derive(Debug)]
 struct Pending {
@@ -70,15 +72,15 @@ impl Queue {
         self.pending.len()
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.pending.keys()
     }
 
-    pub(super) fn pod(&self, key: &Key) -> Option<&Arc<Pod>> {
+    pub(super) fn pod(&self, key: &ObjectKey) -> Option<&Arc<Pod>> {
         self.pending.get(key).map(|it| &it.pod)
     }
 
-    pub(super) fn nominee(&self, key: &Key) -> Option<&Text> {
+    pub(super) fn nominee(&self, key: &ObjectKey) -> Option<&Text> {
         self.pending.get(key)?.nominee.as_ref()
     }
 
@@ -120,7 +122,7 @@ impl Queue {
     }
 
     /// The pod looks for no node any more. Gives the node that was kept free for it.
-    pub(super) fn remove(&mut self, key: &Key) -> Option<Text> {
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Text> {
         self.unpark(key);
         let pending = self.pending.remove(key)?;
         self.line.remove(&turn(&pending.pod));
@@ -134,7 +136,7 @@ impl Queue {
     /// back when something happens that could help it, at once if nobody is in line, else after a wait that grows from one
     /// second to ten; and after five minutes in any case, so that nobody is forgotten. A wait that would be longer began before
     /// the clock was set back, and is over.
-    pub(super) fn next(&mut self, now: Time) -> Option<Key> {
+    pub(super) fn next(&mut self, now: Time) -> Option<ObjectKey> {
         while let Some((at, key)) = self.due.last().cloned()
             && now + PARKED_MAX < at
         {
@@ -166,7 +168,7 @@ impl Queue {
     /// The pod fits nowhere. `is_social`: it matters to it which pods are where.
     ///
     /// The others that hope for the same wait their time: where thousands do, each pod that leaves would have them all tried.
-    pub(super) fn park(&mut self, key: &Key, is_social: bool, now: Time) {
+    pub(super) fn park(&mut self, key: &ObjectKey, is_social: bool, now: Time) {
         self.hopeful.clear();
         let Some(pending) = self.pending.get(key) else { return };
         let names = pending.pod.wants.named_nodes();
@@ -183,7 +185,7 @@ impl Queue {
     }
 
     /// How often the pod was tried in vain.
-    pub(super) fn tries(&self, key: &Key) -> u32 {
+    pub(super) fn tries(&self, key: &ObjectKey) -> u32 {
         self.pending.get(key).map_or(0, |it| it.tries)
     }
 
@@ -198,13 +200,13 @@ impl Queue {
     }
 
     /// What was decided about the pod could not be done: it waits its time, whatever happens.
-    pub(super) fn postpone(&mut self, key: &Key, now: Time) {
+    pub(super) fn postpone(&mut self, key: &ObjectKey, now: Time) {
         self.unpark(key);
         let tries = self.tries(key);
         self.wait_until(key, now, now + wait(tries + 1), None);
     }
 
-    fn wait_until(&mut self, key: &Key, now: Time, until: Time, names: Option<BTreeSet<Text>>) {
+    fn wait_until(&mut self, key: &ObjectKey, now: Time, until: Time, names: Option<BTreeSet<Text>>) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         self.line.remove(&turn(&pending.pod));
         pending.tries = pending.tries.saturating_add(1);
@@ -212,7 +214,7 @@ impl Queue {
         self.due.insert((until, key.clone()));
     }
 
-    fn unpark(&mut self, key: &Key) {
+    fn unpark(&mut self, key: &ObjectKey) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         let State::Parked { until, names, .. } = core::mem::replace(&mut pending.state, State::InLine) else {
             return;
@@ -231,7 +233,7 @@ impl Queue {
         }
     }
 
-    fn get_in_line(&mut self, key: &Key) {
+    fn get_in_line(&mut self, key: &ObjectKey) {
         self.unpark(key);
         if let Some(pending) = self.pending.get(key) {
             self.line.insert(turn(&pending.pod));
@@ -246,7 +248,7 @@ impl Queue {
         };
         let near = near.into_iter().flatten().filter(|it| !self.social.contains(*it)).map(|it| (it, true));
         let all = self.social.iter().map(|it| (it, false)).chain(near);
-        let waits = |key: &Key| {
+        let waits = |key: &ObjectKey| {
             let pending = self.pending.get(key)?;
             match &pending.state {
                 State::Parked { is_hopeful: false, .. } => Some(pending.pod.clone()),
@@ -257,7 +259,7 @@ impl Queue {
     }
 
     /// Something happened for a parked pod.
-    pub(super) fn give_hope(&mut self, key: &Key) {
+    pub(super) fn give_hope(&mut self, key: &ObjectKey) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         let tries = pending.tries;
         let State::Parked { since, until, is_hopeful, .. } = &mut pending.state else { return };
@@ -271,7 +273,7 @@ impl Queue {
     }
 
     /// The node is kept free for the pod from now on. Gives the one that no longer is.
-    pub(super) fn nominate(&mut self, key: &Key, node: Option<Text>) -> Option<Text> {
+    pub(super) fn nominate(&mut self, key: &ObjectKey, node: Option<Text>) -> Option<Text> {
         let pending = self.pending.get_mut(key)?;
         let before = core::mem::replace(&mut pending.nominee, node.clone());
         if let Some(before) = &before {
@@ -283,7 +285,7 @@ impl Queue {
         before.filter(|it| Some(it) != node.as_ref())
     }
 
-    fn forget_nominee(&mut self, node: &Text, key: &Key) {
+    fn forget_nominee(&mut self, node: &Text, key: &ObjectKey) {
         if let Some(keys) = self.nominated.get_mut(node) {
             keys.remove(key);
             if keys.is_empty() {

@@ -3,8 +3,11 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 
+use muster_api::labels::Labels;
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+
 use super::{Node, Pod};
-use crate::daemonset::facts::{Key, Labels, Text};
 
 /// What a pod that asks for nothing is taken to need, so that such pods do not all end on one node.
 /// Upstream: `DefaultMilliCPURequest`, `DefaultMemoryRequest`.
@@ -14,20 +17,20 @@ pub(super) const UNSAID: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024
 pub(super) struct Rooms {
     rooms: BTreeMap<Text, Room>,
     /// Pods on nodes that are not known (yet).
-    elsewhere: BTreeMap<Text, BTreeMap<Key, Arc<Pod>>>,
+    elsewhere: BTreeMap<Text, BTreeMap<ObjectKey, Arc<Pod>>>,
     /// Where each pod is.
-    places: BTreeMap<Key, Text>,
+    places: BTreeMap<ObjectKey, Text>,
     /// Pods that must not have some others around them.
-    apart: BTreeMap<Key, Arc<Pod>>,
+    apart: BTreeMap<ObjectKey, Arc<Pod>>,
     /// Pods that must or would rather have some others around them, or not.
-    attached: BTreeMap<Key, Arc<Pod>>,
+    attached: BTreeMap<ObjectKey, Arc<Pod>>,
 }
 
 /// A node and what is taken of it.
 #[derive(Debug)]
 pub(super) struct Room {
     pub(super) node: Arc<Node>,
-    pub(super) pods: BTreeMap<Key, Arc<Pod>>,
+    pub(super) pods: BTreeMap<ObjectKey, Arc<Pod>>,
     taken: BTreeMap<Text, i64>,
     /// The sums of [`Rooms::asked`], in the order of [`UNSAID`].
     asked: [i64; 2],
@@ -58,15 +61,15 @@ impl Rooms {
     }
 
     /// Where a pod is.
-    pub(super) fn place(&self, key: &Key) -> Option<&Text> {
+    pub(super) fn place(&self, key: &ObjectKey) -> Option<&Text> {
         self.places.get(key)
     }
 
-    pub(super) fn placed(&self) -> impl Iterator<Item = &Key> {
+    pub(super) fn placed(&self) -> impl Iterator<Item = &ObjectKey> {
         self.places.keys()
     }
 
-    pub(super) fn pod(&self, key: &Key) -> Option<&Arc<Pod>> {
+    pub(super) fn pod(&self, key: &ObjectKey) -> Option<&Arc<Pod>> {
         let node = self.places.get(key)?;
         let here = self.rooms.get(node).and_then(|it| it.pods.get(key));
         here.or_else(|| self.elsewhere.get(node)?.get(key))
@@ -84,7 +87,7 @@ impl Rooms {
 
     fn with_labels<'a>(
         &'a self,
-        pods: &'a BTreeMap<Key, Arc<Pod>>,
+        pods: &'a BTreeMap<ObjectKey, Arc<Pod>>,
     ) -> impl Iterator<Item = (&'a Labels, &'a Arc<Pod>)> {
         pods.iter().filter_map(|(key, pod)| {
             let room = self.rooms.get(self.places.get(key)?)?;
@@ -109,7 +112,7 @@ impl Rooms {
     }
 
     /// The pod takes no room any more. Gives the node that it left.
-    pub(super) fn leave(&mut self, key: &Key) -> Option<Text> {
+    pub(super) fn leave(&mut self, key: &ObjectKey) -> Option<Text> {
         let node = self.places.remove(key)?;
         self.apart.remove(key);
         self.attached.remove(key);
@@ -181,7 +184,7 @@ impl Room {
         self.pods.insert(pod.key.clone(), pod);
     }
 
-    fn take(&mut self, key: &Key) {
+    fn take(&mut self, key: &ObjectKey) {
         let Some(pod) = self.pods.remove(key) else { return };
         for (name, amount) in &pod.wants.amounts {
             let sum = self.taken.entry(name.clone()).or_default();

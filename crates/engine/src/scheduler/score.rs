@@ -3,9 +3,12 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use muster_api::labels::Labels;
+use muster_api::taints::Effect;
+use muster_api::text::Text;
+
 use super::rooms::{Room, UNSAID, asks};
 use super::{Pod, PodTerm, Scheduler, Spread, around};
-use crate::daemonset::facts::{Effect, Labels, Text};
 use crate::daemonset::placement::{affinity, tolerates};
 use crate::hash_ordered_map;
 

@@ -12,7 +12,7 @@ use crate::controller::Driver;
 struct World {
     driver: Driver<Scheduler>,
     watches: Vec<Watch>,
-    shared: Shared,
+    shared: Interner,
     pods: BTreeMap<String, Value>,
     now: Time,
     version: u64,
@@ -31,7 +31,7 @@ impl World {
         Self {
             driver,
             watches,
-            shared: Shared::default(),
+            shared: Interner::default(),
             pods: BTreeMap::new(),
             now,
             version: 0,

@@ -6,10 +6,11 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr};
 use core::time::Duration;
 
+use muster_api::text::Text;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::daemonset::facts::{Malformed, Text};
+use crate::daemonset::facts::Malformed;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Service {

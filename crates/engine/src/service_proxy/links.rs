@@ -58,10 +58,10 @@ fn variable_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::expect;
+    use muster_api::meta::ObjectKey;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::daemonset::facts::Key;
     use crate::service_proxy::Service;
 
     #[test]
@@ -71,7 +71,7 @@ mod tests {
             let object = json!({"metadata": {"namespace": namespace, "name": name},
                 "spec": {"clusterIP": address, "clusterIPs": [address], "ports": ports}});
             let service = Service::read(&object).unwrap();
-            picture.put_service(Key::new(namespace, name), service);
+            picture.put_service(ObjectKey::new(namespace, name), service);
         };
         put("default", "kubernetes", "10.96.0.1", json!([{"name": "https", "port": 443}]));
         let ports = json!([{"port": 53, "protocol": "UDP"}, {"name": "m-1", "port": 80}]);

@@ -19,39 +19,40 @@ mod table;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+
 pub use facts::{Endpoint, Kind, Node, Policy, Port, Protocol, Range, Service, Slice, SlicePort};
 pub use links::links;
 pub use names::{Answer, Asked, Question, Record, resolve};
 pub use routes::{Routes, routes};
 pub use table::{Flow, Me, Table, table};
 
-use crate::daemonset::facts::{Key, Text};
-
 /// All that a node knows of the cluster's Services and nodes.
 #[derive(Debug, Default)]
 pub struct Picture {
-    services: BTreeMap<Key, Service>,
+    services: BTreeMap<ObjectKey, Service>,
     /// By the Service that each is of, then by their own names.
-    slices: BTreeMap<Key, BTreeMap<Text, Slice>>,
+    slices: BTreeMap<ObjectKey, BTreeMap<Text, Slice>>,
     /// Which Service a slice was of when it was last seen.
-    owners: BTreeMap<Key, Key>,
+    owners: BTreeMap<ObjectKey, ObjectKey>,
     nodes: BTreeMap<Text, Node>,
 }
 
 impl Picture {
     /// Whether anything changed by it; so do all below.
-    pub fn put_service(&mut self, key: Key, service: Service) -> bool {
+    pub fn put_service(&mut self, key: ObjectKey, service: Service) -> bool {
         self.services.insert(key, service.clone()).as_ref() != Some(&service)
     }
 
-    pub fn remove_service(&mut self, key: &Key) -> bool {
+    pub fn remove_service(&mut self, key: &ObjectKey) -> bool {
         self.services.remove(key).is_some()
     }
 
-    pub fn put_slice(&mut self, key: Key, slice: Option<Slice>) -> bool {
+    pub fn put_slice(&mut self, key: ObjectKey, slice: Option<Slice>) -> bool {
         // A slice of no Service, or of no kind that is served here, is as good as none.
         let Some(slice) = slice else { return self.remove_slice(&key) };
-        let owner = Key { namespace: key.namespace.clone(), name: slice.service.clone() };
+        let owner = ObjectKey { namespace: key.namespace.clone(), name: slice.service.clone() };
         let moved = self.owners.get(&key).is_some_and(|it| *it != owner) && self.remove_slice(&key);
         let of_owner = self.slices.entry(owner.clone()).or_default();
         let changed = of_owner.insert(key.name.clone(), slice.clone()).as_ref() != Some(&slice);
@@ -59,7 +60,7 @@ impl Picture {
         changed || moved
     }
 
-    pub fn remove_slice(&mut self, key: &Key) -> bool {
+    pub fn remove_slice(&mut self, key: &ObjectKey) -> bool {
         let Some(owner) = self.owners.remove(key) else { return false };
         let Some(of_owner) = self.slices.get_mut(&owner) else { return false };
         let removed = of_owner.remove(&key.name).is_some();
@@ -82,25 +83,25 @@ impl Picture {
     }
 
     /// Forgets what a whole list did not show.
-    pub fn keep_services(&mut self, listed: &BTreeSet<Key>) -> bool {
+    pub fn keep_services(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
         let before = self.services.len();
         self.services.retain(|key, _| listed.contains(key));
         self.services.len() != before
     }
 
-    pub fn keep_slices(&mut self, listed: &BTreeSet<Key>) -> bool {
-        let gone: Vec<Key> = self.owners.keys().filter(|it| !listed.contains(it)).cloned().collect();
+    pub fn keep_slices(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
+        let gone: Vec<ObjectKey> = self.owners.keys().filter(|it| !listed.contains(it)).cloned().collect();
         gone.iter().filter(|key| self.remove_slice(key)).count() != 0
     }
 
-    pub fn keep_nodes(&mut self, listed: &BTreeSet<Key>) -> bool {
+    pub fn keep_nodes(&mut self, listed: &BTreeSet<ObjectKey>) -> bool {
         let names: BTreeSet<&Text> = listed.iter().map(|it| &it.name).collect();
         let before = self.nodes.len();
         self.nodes.retain(|name, _| names.contains(name));
         self.nodes.len() != before
     }
 
-    fn slices_of(&self, service: &Key) -> impl Iterator<Item = &Slice> {
+    fn slices_of(&self, service: &ObjectKey) -> impl Iterator<Item = &Slice> {
         self.slices.get(service).into_iter().flat_map(BTreeMap::values)
     }
 }

@@ -7,9 +7,11 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+
 use super::Picture;
 use super::facts::{Endpoint, Kind, Service, Slice};
-use crate::daemonset::facts::{Key, Text};
 
 /// The version of the specification that the names follow.
 const SPECIFICATION: &str = "1.1.0";
@@ -114,13 +116,13 @@ struct Places<'a> {
 
 impl<'a> Places<'a> {
     fn has(&self, namespace: &str) -> bool {
-        let first = Key::new(namespace, "");
+        let first = ObjectKey::new(namespace, "");
         let next = self.picture.services.range(first..).next();
         next.is_some_and(|(key, _)| *key.namespace == *namespace)
     }
 
-    fn get(&self, namespace: &str, name: &str) -> Option<(Key, &'a Service)> {
-        let key = Key::new(namespace, name);
+    fn get(&self, namespace: &str, name: &str) -> Option<(ObjectKey, &'a Service)> {
+        let key = ObjectKey::new(namespace, name);
         let service = self.picture.services.get(&key)?;
         Some((key, service))
     }
@@ -166,7 +168,7 @@ impl<'a> Places<'a> {
         }
     }
 
-    fn ports(&self, key: &Key, service: &Service, wanted: impl Fn(&str, &str) -> bool) -> Vec<Record> {
+    fn ports(&self, key: &ObjectKey, service: &Service, wanted: impl Fn(&str, &str) -> bool) -> Vec<Record> {
         match &service.kind {
             Kind::External(_) => Vec::new(),
             Kind::Cluster(addresses) => {
@@ -185,17 +187,17 @@ impl<'a> Places<'a> {
         }
     }
 
-    fn at(&self, key: &Key, endpoint: &Endpoint, number: u16) -> Record {
+    fn at(&self, key: &ObjectKey, endpoint: &Endpoint, number: u16) -> Record {
         let target = format!("{}.{}", host_of(endpoint), self.name(key));
         Record::Port { number, target, addresses: [endpoint.address].into() }
     }
 
-    fn ready(&self, key: &Key) -> impl Iterator<Item = (&'a Slice, &'a Endpoint)> + use<'a> {
+    fn ready(&self, key: &ObjectKey) -> impl Iterator<Item = (&'a Slice, &'a Endpoint)> + use<'a> {
         let slices = self.picture.slices.get(key).into_iter().flat_map(|it| it.values());
         slices.flat_map(|slice| slice.endpoints.iter().filter(|it| it.ready).map(move |it| (slice, it)))
     }
 
-    fn name(&self, key: &Key) -> String {
+    fn name(&self, key: &ObjectKey) -> String {
         format!("{}.{}.svc.{}", key.name, key.namespace, self.domain)
     }
 }
@@ -206,7 +208,7 @@ fn reverse(picture: &Picture, domain: &str, address: Ipv4Addr, asked: Asked) -> 
     let places = Places { picture, domain };
     let address = IpAddr::V4(address);
     let is_its =
-        |it: &&Key| matches!(&picture.services[*it].kind, Kind::Cluster(its) if its.contains(&address));
+        |it: &&ObjectKey| matches!(&picture.services[*it].kind, Kind::Cluster(its) if its.contains(&address));
     let of_service = picture.services.keys().find(is_its).map(|it| places.name(it));
     let names: Vec<String> = match of_service {
         Some(name) => [name].into(),

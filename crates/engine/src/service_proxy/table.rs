@@ -7,10 +7,12 @@ use alloc::vec::Vec;
 use core::fmt::Write as _;
 use core::net::{IpAddr, Ipv4Addr};
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+
 use super::facts::{Endpoint, Kind, Policy, Port, Protocol, Range, Service};
 use super::outside::Reserved;
 use super::{Picture, Routes};
-use crate::daemonset::facts::{Key, Text};
 
 /// The bridge that the node's pods are on.
 pub(super) const BRIDGE: &str = "cni0";
@@ -169,7 +171,7 @@ impl Making<'_> {
         set("hairpins", false, "type ipv4_addr . ipv4_addr;");
     }
 
-    fn service(&mut self, key: &Key, service: &Service, addresses: &[IpAddr]) {
+    fn service(&mut self, key: &ObjectKey, service: &Service, addresses: &[IpAddr]) {
         let addresses = self.reserved.cluster_ips(addresses);
         let outside = self.reserved.outside(service);
         let mut has_endpoints = false;
@@ -190,7 +192,7 @@ impl Making<'_> {
     /// Whether there is anything behind the port.
     fn port(
         &mut self,
-        key: &Key,
+        key: &ObjectKey,
         service: &Service,
         addresses: &[Ipv4Addr],
         outside: &[Ipv4Addr],
@@ -404,7 +406,7 @@ impl Making<'_> {
 }
 
 /// What is behind a port of a Service, each place once.
-fn candidates<'a>(picture: &'a Picture, key: &Key, port: &Port) -> Vec<Candidate<'a>> {
+fn candidates<'a>(picture: &'a Picture, key: &ObjectKey, port: &Port) -> Vec<Candidate<'a>> {
     let mut seen = BTreeSet::new();
     let mut candidates = Vec::new();
     for slice in picture.slices_of(key) {
@@ -428,7 +430,7 @@ pub(super) fn v4(address: &IpAddr) -> Option<Ipv4Addr> {
 }
 
 /// Names become part of a script: what the API server would never let through goes no further.
-fn is_plain(key: &Key) -> bool {
+fn is_plain(key: &ObjectKey) -> bool {
     let is_plain = |it: &str| {
         !it.is_empty()
             && it.len() <= 63

@@ -53,7 +53,7 @@ fn world() -> Picture {
 
 fn service(picture: &mut Picture, name: &str, spec: Value) {
     let service = Service::read(&json!({"spec": spec})).expect("a service");
-    picture.put_service(Key::new("shop", name), service);
+    picture.put_service(ObjectKey::new("shop", name), service);
 }
 
 fn slice(picture: &mut Picture, of: &str, name: &str, mut slice: Value) {
@@ -62,7 +62,7 @@ fn slice(picture: &mut Picture, of: &str, name: &str, mut slice: Value) {
     if slice["ports"].is_null() {
         slice["ports"] = json!([{"name": "http", "port": 8080, "protocol": "TCP"}]);
     }
-    picture.put_slice(Key::new("shop", name), Slice::read(&labels, &slice).expect("a slice"));
+    picture.put_slice(ObjectKey::new("shop", name), Slice::read(&labels, &slice).expect("a slice"));
 }
 
 fn endpoint(node: u8, last: u8) -> Value {
@@ -184,7 +184,7 @@ fn a_difference_touches_nothing_that_stays() {
             "ports": [{"name": "", "port": 5353, "protocol": "UDP"}],
         }),
     );
-    after.remove_service(&Key::new("shop", "peers"));
+    after.remove_service(&ObjectKey::new("shop", "peers"));
     expect![[r#"
         delete element ip muster refused { 192.0.2.7 . udp . 53 }
         flush chain ip muster all/shop/web/tcp/80
@@ -219,7 +219,7 @@ fn where_none_is_ready_those_that_leave_serve_on() {
 #[test]
 fn a_client_stays_with_its_endpoint() {
     let mut picture = world();
-    picture.remove_service(&Key::new("shop", "empty"));
+    picture.remove_service(&ObjectKey::new("shop", "empty"));
     service(
         &mut picture,
         "web",
@@ -262,7 +262,7 @@ fn traffic_stays_on_the_node_or_is_dropped() {
         "internalTrafficPolicy": "Local",
         "externalTrafficPolicy": "Local",
     });
-    picture.remove_service(&Key::new("shop", "empty"));
+    picture.remove_service(&ObjectKey::new("shop", "empty"));
     service(&mut picture, "web", local);
     check(
         &picture,
@@ -301,7 +301,7 @@ fn traffic_stays_on_the_node_or_is_dropped() {
 #[test]
 fn a_port_of_the_node_leads_anywhere() {
     let mut picture = world();
-    picture.remove_service(&Key::new("shop", "empty"));
+    picture.remove_service(&ObjectKey::new("shop", "empty"));
     service(
         &mut picture,
         "web",
@@ -331,7 +331,7 @@ fn a_port_of_the_node_leads_anywhere() {
 #[test]
 fn hints_are_followed_where_all_have_them() {
     let mut picture = world();
-    picture.remove_service(&Key::new("shop", "empty"));
+    picture.remove_service(&ObjectKey::new("shop", "empty"));
     let hinted = |mut endpoint: Value, node: &str| {
         endpoint["hints"] = json!({"forNodes": [{"name": node}]});
         endpoint
@@ -353,8 +353,8 @@ fn hints_are_followed_where_all_have_them() {
 #[test]
 fn whoever_serves_dns_under_the_clusters_address_takes_it_over() {
     let mut picture = world();
-    picture.remove_service(&Key::new("shop", "empty"));
-    picture.remove_service(&Key::new("shop", "web"));
+    picture.remove_service(&ObjectKey::new("shop", "empty"));
+    picture.remove_service(&ObjectKey::new("shop", "web"));
     service(
         &mut picture,
         "dns",
@@ -418,7 +418,7 @@ fn flows_to_an_endpoint_that_is_gone_are_forgotten() {
 fn what_is_no_name_is_not_in_a_script() {
     let mut picture = world();
     let service = Service::read(&json!({"spec": {"clusterIP": "10.96.9.9", "ports": [{"port": 80}]}}));
-    picture.put_service(Key::new("shop", "a; flush ruleset"), service.expect("a service"));
+    picture.put_service(ObjectKey::new("shop", "a; flush ruleset"), service.expect("a service"));
     assert!(!made(&picture).replacement().contains("10.96.9.9"));
 }
 
@@ -531,10 +531,10 @@ fn routes_lead_to_nodes_of_the_same_network_alone() {
 #[test]
 fn a_list_forgets_what_it_does_not_show() {
     let mut picture = world();
-    assert!(picture.keep_services(&BTreeSet::from([Key::new("shop", "web")])));
-    assert!(picture.keep_slices(&BTreeSet::from([Key::new("shop", "web-1")])));
-    assert!(!picture.keep_slices(&BTreeSet::from([Key::new("shop", "web-1")])));
-    assert!(picture.keep_nodes(&BTreeSet::from([Key::new("", "n1")])));
+    assert!(picture.keep_services(&BTreeSet::from([ObjectKey::new("shop", "web")])));
+    assert!(picture.keep_slices(&BTreeSet::from([ObjectKey::new("shop", "web-1")])));
+    assert!(!picture.keep_slices(&BTreeSet::from([ObjectKey::new("shop", "web-1")])));
+    assert!(picture.keep_nodes(&BTreeSet::from([ObjectKey::new("", "n1")])));
     assert_eq!(ask(&picture, "peers.shop.svc.cluster.local", Asked::A), "NoName");
     assert_eq!(ask(&picture, "web.shop.svc.cluster.local", Asked::A), "Address(10.96.1.1)");
 }

@@ -9,11 +9,13 @@ use std::fs;
 use std::path::PathBuf;
 
 use expect_test::expect;
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
+use muster_api::time::Time;
 use muster_engine::daemonset::cache::{Cache, Event};
-use muster_engine::daemonset::facts::{self, Counts, Key, Kind, Shared, Watched};
+use muster_engine::daemonset::facts::{self, Counts, Kind, Watched};
 use muster_engine::daemonset::manifest::{self, Binding, Owner};
 use muster_engine::daemonset::plan::{Plan, Settings};
-use muster_engine::time::Time;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -61,7 +63,7 @@ fn plans(settings: Settings) -> Vec<(String, Plan)> {
 
 fn plans_of(all: Vec<Recorded>, settings: Settings) -> Vec<(String, Plan)> {
     let mut cache = Cache::new(settings);
-    let mut shared = Shared::default();
+    let mut shared = Interner::default();
     let mut list = |kind, objects: Vec<&String>| {
         let item = |it: &String| {
             let line = format!(r#"{{"type":"ADDED","object":{it}}}"#);
@@ -76,7 +78,7 @@ fn plans_of(all: Vec<Recorded>, settings: Settings) -> Vec<(String, Plan)> {
     list(Kind::Revisions, all.iter().flat_map(|it| &it.revisions).collect());
     let now = Time::parse(NOW).expect("a time");
     let mut look = |name: String| {
-        let plan = cache.look(&Key::new("shapes", name.as_str()), now).expect("a set that is known");
+        let plan = cache.look(&ObjectKey::new("shapes", name.as_str()), now).expect("a set that is known");
         (name, plan)
     };
     all.into_iter().map(|it| look(it.name)).collect()
@@ -214,7 +216,7 @@ fn a_pod_is_the_one_upstream_makes_but_for_what_the_server_adds() {
             {
                 continue;
             }
-            let pod = facts::pod(raw.as_bytes(), &mut Shared::default()).expect("a pod").expect("of a set");
+            let pod = facts::pod(raw.as_bytes(), &mut Interner::default()).expect("a pod").expect("of a set");
             let node = pod.target.expect("a node");
             let generation = labels[manifest::GENERATION_LABEL].as_str().and_then(|it| it.parse().ok());
             let hash = text(&current);

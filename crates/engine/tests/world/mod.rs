@@ -1,20 +1,22 @@
 //! A world on its way through the engine: what tests of every rule share.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+use muster_api::interner::Interner;
+use muster_api::meta::ObjectKey;
+use muster_api::time::Time;
 use muster_engine::daemonset::cache::{Cache, Event};
 use muster_engine::daemonset::execution::{Act, Call, Next, Outcome, Refusal, Report};
-use muster_engine::daemonset::facts::{self, Key, Kind, Set, Shared, Watched};
+use muster_engine::daemonset::facts::{self, Kind, Set, Watched};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::{Plan, Settings};
 use muster_engine::scenario::{self, World};
-use muster_engine::time::Time;
 use serde_json::{Value, json};
 
 /// A cache that was told a world, and the time there.
 pub(crate) struct Scene {
     pub(crate) cache: Cache,
     pub(crate) now: Time,
-    pub(crate) shared: Shared,
+    pub(crate) shared: Interner,
     /// The newest resource version there is.
     listed: u64,
 }
@@ -28,7 +30,7 @@ impl Scene {
         let mut scene = Self {
             cache: Cache::new(settings),
             now: Time::default(),
-            shared: Shared::default(),
+            shared: Interner::default(),
             listed: 1_000,
         };
         scene.list(world);
@@ -36,11 +38,11 @@ impl Scene {
     }
 
     /// The world has become this one, and the cache has seen it.
-    pub(crate) fn then(&mut self, world: &str) -> Vec<Key> {
+    pub(crate) fn then(&mut self, world: &str) -> Vec<ObjectKey> {
         self.list(&parse(world))
     }
 
-    pub(crate) fn list(&mut self, world: &World) -> Vec<Key> {
+    pub(crate) fn list(&mut self, world: &World) -> Vec<ObjectKey> {
         self.now = at(world.now);
         self.listed += 1;
         let mut keys = Vec::new();
@@ -55,7 +57,7 @@ impl Scene {
     }
 
     /// One event of a watch, newer than all before.
-    pub(crate) fn event(&mut self, kind: Kind, what: &str, object: &Value) -> Vec<Key> {
+    pub(crate) fn event(&mut self, kind: Kind, what: &str, object: &Value) -> Vec<ObjectKey> {
         let said = object["metadata"]["resourceVersion"].as_str().and_then(|it| it.parse().ok());
         self.listed = said.unwrap_or(0).max(self.listed + 1);
         let mut object = object.clone();
@@ -69,7 +71,7 @@ impl Scene {
         facts::watched(kind, line.as_bytes(), &mut self.shared).expect("a well-formed object")
     }
 
-    pub(crate) fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> ObjectKey {
         self.cache.keys().next().expect("a set").clone()
     }
 

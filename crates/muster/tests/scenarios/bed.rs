@@ -17,12 +17,14 @@ use http::{Method, Request};
 use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use muster_control::{
     Binding, ControllerExit, Lease, NodeLifecycleSettings, Observation, Options, PlanObserver, Settings,
     Terms,
 };
-use muster_engine::daemonset::facts::{Key, Kind, Text};
-use muster_engine::time::Time;
+use muster_engine::daemonset::facts::Kind;
 use muster_server::{Server, Who};
 use muster_sim::server::Actor;
 use serde_json::{Value, json};
@@ -627,7 +629,7 @@ pub(crate) async fn send(client: &Client, method: Method, path: &str, body: &Val
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
     revision: u64,
-    shown: BTreeMap<Key, u64>,
+    shown: BTreeMap<ObjectKey, u64>,
 }
 
 /// Nothing but the beginning.
@@ -642,7 +644,7 @@ pub(crate) async fn history(client: &Client, of: Of, path: &str, seen: Seen) -> 
     let version = |it: &Value| it["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap();
     let listed = send(client, Method::GET, path, &Value::Null).await.unwrap();
     let listed_at = version(&listed);
-    let listed: BTreeMap<Key, u64> =
+    let listed: BTreeMap<ObjectKey, u64> =
         items(listed).iter().map(|it| (judge::key_of(it), version(it))).collect();
     let Seen { mut revision, mut shown } = seen;
     let request = Request::get(format!("{path}?watch=true&resourceVersion={revision}&timeoutSeconds=300"));

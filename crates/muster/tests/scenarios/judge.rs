@@ -9,11 +9,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
-use muster_engine::daemonset::facts::{Key, Kind, Set, Text};
+use muster_engine::daemonset::facts::{Kind, Set};
 use muster_engine::daemonset::manifest::{self, Verb};
 use muster_engine::daemonset::plan::{Plan, Settings};
-use muster_engine::time::Time;
 use muster_sim::faults::WriteFault;
 use muster_sim::invariants::liveness::Outlook;
 use muster_sim::invariants::oracle::View;
@@ -30,7 +32,7 @@ use crate::line::{Delivered, Fate, Sent};
 pub(crate) struct Change {
     pub(crate) revision: u64,
     pub(crate) of: Of,
-    pub(crate) key: Key,
+    pub(crate) key: ObjectKey,
     /// The object as it was then, or last was, and the same byte for byte.
     pub(crate) object: Value,
     pub(crate) json: Bytes,
@@ -158,9 +160,9 @@ fn unsettled_conditions(set: &Value) -> Option<Violation> {
     Some(Violation { invariant: "L2", detail })
 }
 
-pub(crate) fn key_of(object: &Value) -> Key {
+pub(crate) fn key_of(object: &Value) -> ObjectKey {
     let meta = &object["metadata"];
-    Key::new(meta["namespace"].as_str().unwrap_or_default(), meta["name"].as_str().unwrap_or_default())
+    ObjectKey::new(meta["namespace"].as_str().unwrap_or_default(), meta["name"].as_str().unwrap_or_default())
 }
 
 struct Replay<'a> {
@@ -171,7 +173,7 @@ struct Replay<'a> {
     /// How many changes have been replayed, and up to which revision anybody is known to have seen.
     replayed: usize,
     known: u64,
-    decided: BTreeMap<(usize, Key), Decided>,
+    decided: BTreeMap<(usize, ObjectKey), Decided>,
     open: Vec<Open>,
     /// Which of `run.sent` have been matched with a call.
     matched: BTreeSet<usize>,
@@ -180,7 +182,7 @@ struct Replay<'a> {
 /// A call that waits for its answer.
 struct Open {
     replica: usize,
-    set: Key,
+    set: ObjectKey,
     call: Call,
     sent: Option<usize>,
     before: u64,

@@ -17,7 +17,8 @@ use http::Method;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use muster_agent::sim::{self, FAIL};
-use muster_engine::daemonset::facts::{Key, Kind};
+use muster_api::meta::ObjectKey;
+use muster_engine::daemonset::facts::Kind;
 use muster_sim::invariants::Checks;
 use muster_sim::rng::Rng;
 use muster_sim::server::{Actor, Server};
@@ -449,7 +450,7 @@ impl Soak {
             return Ok(());
         }
         // What belonged to a set goes with it.
-        let key = Key::new("default", set.as_str());
+        let key = ObjectKey::new("default", set.as_str());
         let of = self.server.object(Kind::Sets, &key).filter(|it| !is_going(it)).cloned();
         let Some(of) = of else { return Ok(()) };
         if !self.watch.sets.contains(&set) {

@@ -9,7 +9,7 @@ use crate::object::{self, list, map_mut, str_at};
 use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::selector::Selector;
-use muster_engine::quantity::Quantity;
+use muster_api::quantity::Quantity;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 

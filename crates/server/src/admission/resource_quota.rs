@@ -20,7 +20,7 @@ use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::route::{Part, Target};
 use crate::selector::Selector;
-use muster_engine::quantity::Quantity;
+use muster_api::quantity::Quantity;
 
 /// Charges whose writes are not in the store yet.
 #[derive(Debug, Default, Clone)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::object::{is_set, list};
-use muster_engine::quantity::Quantity;
+use muster_api::quantity::Quantity;
 
 /// Amounts by the name of their resource.
 pub(super) type Amounts = BTreeMap<String, Quantity>;

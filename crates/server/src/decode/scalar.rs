@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use muster_engine::quantity::canonical;
+use muster_api::quantity::canonical;
 
 /// `1000m` is `1`, and `0.5` is `500m`.
 pub(super) fn quantity(text: &str) -> Result<Value, String> {

@@ -21,7 +21,7 @@ pub(crate) use self::daemonset::{TEMPLATE_GENERATION, daemonset};
 pub(crate) use self::pod::{pod, pod_template};
 pub(crate) use self::service::{endpoints, service};
 use crate::object::is_set;
-use muster_engine::quantity::Quantity;
+use muster_api::quantity::Quantity;
 
 pub(crate) fn nothing(_: &mut Value) {}
 

@@ -7,7 +7,7 @@ use super::{check_choice, check_name, downward, file, has, probe, required, secu
 use crate::object::{is_set, list, str_at};
 use crate::validation::field_error::{Causes, Path};
 use crate::validation::{names, resources};
-use muster_engine::quantity::Quantity;
+use muster_api::quantity::Quantity;
 
 const RULES_NEED_POLICY: &str = "must specify restartPolicy when restart rules are used";
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];

@@ -6,7 +6,7 @@ use super::required;
 use crate::object::str_at;
 use crate::validation::field_error::{Causes, Path};
 use crate::validation::names;
-use muster_engine::quantity::Quantity;
+use muster_api::quantity::Quantity;
 
 /// As variables of the environment.
 pub(super) const ENV_FIELDS: &[&str] = &[

@@ -10,7 +10,7 @@ use crate::object::{is_set, list, str_at};
 use crate::route::Part;
 use crate::validation::field_error::{Causes, Path};
 use crate::validation::{address, labels, metadata, names, resources};
-use muster_engine::quantity::Quantity;
+use muster_api::quantity::Quantity;
 
 pub(crate) fn pod(write: &Write, out: &mut Causes) {
     let (new, at) = (write.new, Path::new("spec"));

@@ -8,7 +8,7 @@ use super::Write;
 use crate::object::{is_set, list, str_at};
 use crate::validation::field_error::{Bad, Causes, Path};
 use crate::validation::{metadata::IMMUTABLE, names, resources};
-use muster_engine::quantity::Quantity;
+use muster_api::quantity::Quantity;
 
 pub(crate) fn limit_range(write: &Write, out: &mut Causes) {
     let limits = list(&write.new["spec"], "limits");

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::field_error::{Causes, Path};
 use super::names;
 use crate::object::list;
-use muster_engine::quantity::Quantity;
-use muster_engine::resources::{self, Amounts};
+use muster_api::quantity::Quantity;
+use muster_api::resources::{self, Amounts};
 
 /// What the containers of a pod need at once. `part` is `requests` or `limits`.
 pub(crate) fn of_containers(spec: &Value, part: &str) -> Amounts {

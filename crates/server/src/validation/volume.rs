@@ -7,7 +7,7 @@ use super::{downward, has, required};
 use crate::object::{is_set, list, str_at};
 use crate::validation::field_error::{Causes, Path};
 use crate::validation::{labels, metadata, names, resources};
-use muster_engine::quantity::Quantity;
+use muster_api::quantity::Quantity;
 
 type Check = fn(&Value, &Path, &mut Causes);
 

@@ -12,7 +12,7 @@ use super::field_error::Path;
 use super::names;
 use crate::object::{is_set, list, str_at};
 use crate::route::Part;
-use muster_engine::quantity::Quantity;
+use muster_api::quantity::Quantity;
 
 pub(crate) fn nothing(_: &Write) -> Vec<String> {
     Vec::new()

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use muster_engine::daemonset::facts::{Key, Kind, Text};
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_engine::daemonset::facts::Kind;
 
 use crate::server::Actor;
 use crate::world::{Task, World};
@@ -63,7 +65,7 @@ impl World {
         for index in 0..self.replicas.len() {
             self.mend_replica(index);
         }
-        let held: Vec<Key> = self.server.pods.keys().cloned().collect();
+        let held: Vec<ObjectKey> = self.server.pods.keys().cloned().collect();
         for key in held {
             let free = |it: &mut serde_json::Value| {
                 if !it["metadata"]["finalizers"].is_null() {

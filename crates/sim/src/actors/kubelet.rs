@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::{Time, earliest};
 use muster_engine::daemonset::execution::Refusal;
-use muster_engine::daemonset::facts::{Key, Kind, Text};
+use muster_engine::daemonset::facts::Kind;
 use muster_engine::kubelet::pod::{Action, Container, Ending, Host, Object, Outcome, Pod, State};
 use muster_engine::mutant;
-use muster_engine::time::{Time, earliest};
 use serde_json::{Value, json};
 
 use crate::faults::Mix;
@@ -49,7 +51,7 @@ pub struct Kubelet {
     pub shutting_down: bool,
     machine: Machine,
     /// Whose the sandboxes are, as their labels say.
-    keys: BTreeMap<Text, Key>,
+    keys: BTreeMap<Text, ObjectKey>,
     /// What takes its time, by when it is done. It is done even if the agent that asked for it is dead by then.
     under_way: BTreeMap<(Time, u64), Asked>,
     asked: u64,
@@ -128,7 +130,7 @@ impl World {
         }
     }
 
-    pub fn image(&self, key: &Key) -> String {
+    pub fn image(&self, key: &ObjectKey) -> String {
         let object = self.server.object(Kind::Pods, key);
         object.and_then(|it| it["spec"]["containers"][0]["image"].as_str()).unwrap_or_default().to_owned()
     }
@@ -140,7 +142,7 @@ impl Kubelet {
     }
 
     /// The pods of which something runs, by UID.
-    pub fn running(&self) -> impl Iterator<Item = (&Text, &Key)> {
+    pub fn running(&self) -> impl Iterator<Item = (&Text, &ObjectKey)> {
         self.keys.iter().filter(|(uid, _)| self.machine.is_running(uid))
     }
 
@@ -190,7 +192,7 @@ impl Kubelet {
             return;
         }
         let clock = self.clock(now);
-        self.keys.insert(uid.clone(), Key::new(text(&meta["namespace"]), text(&meta["name"])));
+        self.keys.insert(uid.clone(), ObjectKey::new(text(&meta["namespace"]), text(&meta["name"])));
         self.machine.carry_out(&uid, &Action::RunSandbox { attempt: 0 }, &image, clock);
         let sandbox =
             self.machine.state(&uid, 0).sandboxes.first().map(|it| it.id.clone()).unwrap_or_default();
@@ -246,7 +248,7 @@ impl Kubelet {
             }
         }
         for uid in self.machine.uids().filter(|it| !bound.contains(*it)) {
-            let key = || self.keys.get(uid).cloned().unwrap_or_else(|| Key::new("", uid.clone()));
+            let key = || self.keys.get(uid).cloned().unwrap_or_else(|| ObjectKey::new("", uid.clone()));
             let orphan =
                 || Charge::new(Pod::orphan(key(), uid.clone(), host(), round.clock), None, "".into());
             self.charges.entry(uid.clone()).or_insert_with(orphan);

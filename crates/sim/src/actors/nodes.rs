@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use muster_engine::daemonset::facts::{Key, Kind, Text};
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_engine::daemonset::facts::Kind;
 use serde_json::{Value, json};
 
 use super::kubelet::Kubelet;
@@ -32,7 +34,7 @@ impl World {
         let alive: Vec<Text> = alive.filter(|it| self.server.nodes.contains_key(it)).collect();
         for node in alive {
             let ready = |it: &mut Value| set_node_ready(it, "True", &clock);
-            let _ = self.server.update(Kind::Nodes, &Key::new("", node.clone()), Actor::Kubelet, ready);
+            let _ = self.server.update(Kind::Nodes, &ObjectKey::new("", node.clone()), Actor::Kubelet, ready);
             self.server.leases.insert(node, self.now);
         }
         self.expect_heartbeats();
@@ -84,7 +86,7 @@ impl World {
     pub fn lose_pods_after(&mut self, fault: bool) {
         self.losses = if fault { 4 } else { self.losses.saturating_sub(1) };
         if 0 < self.losses {
-            let pods: Vec<Key> = self.server.pods.keys().cloned().collect();
+            let pods: Vec<ObjectKey> = self.server.pods.keys().cloned().collect();
             for key in pods {
                 let _ = self.server.delete(Kind::Pods, &key, None, None, true, Actor::Garbage);
             }

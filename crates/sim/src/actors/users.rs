@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use muster_engine::daemonset::facts::{Key, Kind, Rollout, Text};
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_engine::daemonset::facts::{Kind, Rollout};
 use muster_engine::scenario;
 use serde_json::{Value, json};
 
@@ -309,10 +311,10 @@ fn kind_of(text: &str) -> Result<Kind, String> {
 }
 
 /// The namespace of everything that is not said to be elsewhere.
-fn ours(name: &str) -> Key {
+fn ours(name: &str) -> ObjectKey {
     match name.split_once('/') {
-        Some((namespace, name)) => Key::new(namespace, name),
-        None => Key::new("default", name),
+        Some((namespace, name)) => ObjectKey::new(namespace, name),
+        None => ObjectKey::new("default", name),
     }
 }
 
@@ -404,7 +406,7 @@ impl World {
             }),
             Deed::RemoveNode { node } => {
                 let name = Text::from(node.as_str());
-                let _ = self.server.delete(Kind::Nodes, &Key::new("", name.clone()), None, None, true, Actor::User);
+                let _ = self.server.delete(Kind::Nodes, &ObjectKey::new("", name.clone()), None, None, true, Actor::User);
                 self.kubelets.remove(&name);
             }
             Deed::Kill { node } => self.kill_node(&Text::from(node.as_str())),
@@ -562,7 +564,7 @@ impl World {
     }
 
     fn edit_node(&mut self, node: &str, change: impl FnOnce(&mut Value)) {
-        let _ = self.server.update(Kind::Nodes, &Key::new("", node), Actor::User, change);
+        let _ = self.server.update(Kind::Nodes, &ObjectKey::new("", node), Actor::User, change);
     }
 
     fn edit_pod(&mut self, pod: &PodRef, change: impl FnOnce(&mut Value)) {
@@ -571,7 +573,7 @@ impl World {
         }
     }
 
-    fn find_pod(&self, pod: &PodRef) -> Option<Key> {
+    fn find_pod(&self, pod: &PodRef) -> Option<ObjectKey> {
         match pod {
             PodRef::Named(name) => Some(ours(name)).filter(|it| self.server.object(Kind::Pods, it).is_some()),
             PodRef::Of { set, node } => {
@@ -584,7 +586,7 @@ impl World {
         }
     }
 
-    fn delete_set(&mut self, key: &Key, how: Propagation) {
+    fn delete_set(&mut self, key: &ObjectKey, how: Propagation) {
         let finalizer = match how {
             Propagation::Background => None,
             Propagation::Foreground => Some("foregroundDeletion"),
@@ -651,7 +653,7 @@ impl World {
         let _ = self.server.create(Kind::Pods, pod, Actor::User);
     }
 
-    fn newest_revision(&self, set: &str) -> Option<Key> {
+    fn newest_revision(&self, set: &str) -> Option<ObjectKey> {
         let uid = &self.server.sets.get(&ours(set))?.uid;
         let mine = self.server.revisions.values().filter(|it| it.owner.as_ref() == Some(uid));
         mine.max_by_key(|it| it.number).map(|it| it.key.clone())
@@ -692,7 +694,7 @@ impl World {
     }
 
     /// How many pods of a set may be down, for whoever checks.
-    pub fn is_surge(&self, key: &Key) -> bool {
+    pub fn is_surge(&self, key: &ObjectKey) -> bool {
         self.server.sets.get(key).is_some_and(|it| matches!(it.rollout, Rollout::Surge(_)))
     }
 }

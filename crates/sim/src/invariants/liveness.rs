@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_engine::daemonset::facts::{Key, Kind, Pod, Rollout, Selector, Set, Text};
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+use muster_engine::daemonset::facts::{Kind, Pod, Rollout, Selector, Set};
 use muster_engine::daemonset::why::Why;
-use muster_engine::time::Time;
 
 use super::oracle::{self, View};
 use super::{Checks, Violation};
@@ -66,7 +68,7 @@ impl World {
     fn has_plans(&self) -> bool {
         let Some(leader) = self.replicas.iter().find(|it| it.leading) else { return true };
         let (mut cache, clock) = (leader.cache.from_scratch(), leader.clock(self.now));
-        let keys: Vec<Key> = cache.keys().cloned().collect();
+        let keys: Vec<ObjectKey> = cache.keys().cloned().collect();
         keys.iter().any(|key| {
             let plan = cache.look(key, clock);
             plan.is_some_and(|it| {
@@ -198,7 +200,7 @@ impl World {
         &self.checks
     }
 
-    pub fn set_keys(&self) -> Vec<Key> {
+    pub fn set_keys(&self) -> Vec<ObjectKey> {
         self.server.sets.keys().cloned().collect()
     }
 }
@@ -211,7 +213,7 @@ pub struct Outlook<'a> {
     /// Nodes where nobody runs anything.
     pub dead: BTreeSet<Text>,
     /// Pods that will never be ready.
-    pub hopeless: BTreeSet<Key>,
+    pub hopeless: BTreeSet<ObjectKey>,
     pub refuses_pods: bool,
 }
 

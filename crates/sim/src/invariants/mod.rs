@@ -11,10 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
-use muster_engine::daemonset::facts::{Key, Kind, Set, Text, Watched};
+use muster_engine::daemonset::facts::{Kind, Set, Watched};
 use muster_engine::daemonset::plan::Plan;
-use muster_engine::time::Time;
 
 use crate::faults::WriteFault;
 use crate::server::{Actor, Commit, Server};
@@ -70,7 +72,7 @@ pub struct Checks {
     /// Deletes of finished pods: by replica's life, set, generation and node, when and how long the wait was.
     failures: BTreeMap<Failing, (Time, u32)>,
     /// Creates of acts under way, by set: for slow start.
-    batches: BTreeMap<(usize, Key), Batches>,
+    batches: BTreeMap<(usize, ObjectKey), Batches>,
     /// Since when the lease has been free while somebody could have taken it.
     lease_free_since: Option<Time>,
     /// A clock was set: from then on no lease tells two leaders apart.
@@ -93,7 +95,7 @@ type Failing = (usize, u64, Text, i64, Text);
 #[derive(Debug, Default)]
 struct Acknowledged {
     wrote: BTreeMap<Kind, u64>,
-    deleted: BTreeMap<Text, Key>,
+    deleted: BTreeMap<Text, ObjectKey>,
 }
 
 #[derive(Debug, Default)]

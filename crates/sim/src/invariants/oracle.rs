@@ -4,21 +4,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use muster_api::labels::LabelOp;
+use muster_api::meta::ObjectKey;
+use muster_api::taints::{Effect, Taint, Toleration, TolerationOp};
+use muster_api::text::Text;
+use muster_api::time::Time;
 use muster_engine::daemonset::facts::{
-    Affinity, Counts, Effect, Key, Kind, LabelOp, Node, NodeRequirement, Pod, Revision, Rollout, Selector,
-    Set, Taint, Term, Text, Toleration, TolerationOp, Truth, Watched,
+    Affinity, Counts, Kind, Node, NodeRequirement, Pod, Revision, Rollout, Selector, Set, Term, Truth,
+    Watched,
 };
-use muster_engine::time::Time;
 
 use crate::server::Server;
 
 /// The state at one revision per kind: as a controller saw it, or as it is.
 #[derive(Debug, Default)]
 pub struct View {
-    pub sets: BTreeMap<Key, Arc<Set>>,
+    pub sets: BTreeMap<ObjectKey, Arc<Set>>,
     pub nodes: BTreeMap<Text, Arc<Node>>,
-    pub pods: BTreeMap<Key, Arc<Pod>>,
-    pub revisions: BTreeMap<Key, Arc<Revision>>,
+    pub pods: BTreeMap<ObjectKey, Arc<Pod>>,
+    pub revisions: BTreeMap<ObjectKey, Arc<Revision>>,
 }
 
 impl View {
@@ -317,7 +321,7 @@ pub fn eligible(set: &Set, node: &Node) -> bool {
     keeps(set, node) && untolerated(set, node).is_empty()
 }
 
-pub fn selects(set: &Set, labels: &muster_engine::daemonset::facts::Labels) -> bool {
+pub fn selects(set: &Set, labels: &muster_api::labels::Labels) -> bool {
     match &set.selector {
         Selector::AllOf(all) => all.iter().all(|it| {
             let value = labels.get(&it.key);

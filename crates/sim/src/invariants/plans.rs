@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use muster_api::time::Time;
 use muster_engine::daemonset::facts::{Kind, Pod, Rollout, Set};
 use muster_engine::daemonset::plan::{Claim, Plan, Step};
 use muster_engine::daemonset::why::Why;
-use muster_engine::time::Time;
 
 use super::oracle::{self, View};
 use super::{Checks, describe};
@@ -353,7 +353,7 @@ fn kept_by_taint(view: &View, set: &Set, pod: &Pod, _clock: Time) -> bool {
         return false;
     }
     node.taints.iter().any(|it| {
-        it.effect == muster_engine::daemonset::facts::Effect::NoSchedule
+        it.effect == muster_api::taints::Effect::NoSchedule
             && !matches!(it.key.as_ref(), "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable")
             && !oracle::tolerated(&pod.tolerations, it)
             && !oracle::tolerated(&set.template.tolerations, it)

@@ -1,7 +1,7 @@
 //! S: what holds after every step.
 
+use muster_api::time::Time;
 use muster_engine::daemonset::facts::{Kind, Rollout, Set, Watched};
-use muster_engine::time::Time;
 
 use super::Checks;
 use super::oracle::{self, View};
@@ -35,13 +35,7 @@ impl Checks {
     }
 
     /// S1: one pod per node; with surge an old and a new one, and no more than two of a revision leaving.
-    fn check_crowd(
-        &mut self,
-        server: &Server,
-        set: &Set,
-        node: &muster_engine::daemonset::facts::Text,
-        now: Time,
-    ) {
+    fn check_crowd(&mut self, server: &Server, set: &Set, node: &muster_api::text::Text, now: Time) {
         if self.excused.contains(&(set.uid.clone(), node.clone())) || self.is_excused(now) {
             return;
         }

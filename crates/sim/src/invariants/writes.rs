@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use muster_api::time::Time;
 use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
 use muster_engine::daemonset::facts::{Kind, Pod, Rollout, Set};
 use muster_engine::daemonset::manifest;
 use muster_engine::daemonset::plan::Step;
 use muster_engine::daemonset::why::Why;
-use muster_engine::time::Time;
 use serde_json::{Value, json};
 
 use super::oracle::{self, View};
@@ -156,7 +156,7 @@ impl Checks {
         let Some(current) = server.sets.get(&set.key).filter(|it| it.uid == set.uid) else { return };
         let view = View::now(server);
         let pods_at = decided.snapshot.get(&Kind::Pods).copied().unwrap_or(0);
-        let theirs = |key: &muster_engine::daemonset::facts::Key| {
+        let theirs = |key: &muster_api::meta::ObjectKey| {
             let mut later =
                 server.log.iter().rev().take_while(|it| pods_at < it.revision).filter(|it| it.key == *key);
             later.any(|it| matches!(it.actor, Actor::User | Actor::Garbage))

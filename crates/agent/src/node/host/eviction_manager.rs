@@ -8,15 +8,16 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use kube::ResourceExt as _;
+use muster_api::meta::ObjectKey;
+use muster_api::quantity::Quantity;
+use muster_api::resources::{self, Amounts};
+use muster_api::text::Text;
 use muster_engine::controller::{Reference, Tell};
-use muster_engine::daemonset::facts::{Key, Text};
 use muster_engine::daemonset::plan::Event;
 use muster_engine::kubelet::eviction::{self, CRITICAL, Candidate, Resource, Shortage, Taker, Watcher};
 use muster_engine::kubelet::image_gc::{self, Garbage, Limits};
 use muster_engine::kubelet::pod::Ending;
 use muster_engine::kubelet::static_pod;
-use muster_engine::quantity::Quantity;
-use muster_engine::resources::{self, Amounts};
 use tokio::time::{Instant, sleep};
 
 use super::limits::Looks;
@@ -297,7 +298,7 @@ fn pod_reference(pod: &core::Pod) -> Reference {
     Reference {
         api_version: "v1".into(),
         kind: "Pod".into(),
-        key: Key::new(pod.namespace().unwrap_or_default(), pod.name_any()),
+        key: ObjectKey::new(pod.namespace().unwrap_or_default(), pod.name_any()),
         uid: pod.uid().unwrap_or_default().into(),
         resource_version: 0,
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt as _;
+use muster_api::quantity::Quantity;
+use muster_api::resources::{self, Amounts};
 use muster_engine::kubelet::eviction::{Limit, Limited, Storage, over_its_limit};
-use muster_engine::quantity::Quantity;
-use muster_engine::resources::{self, Amounts};
 use tokio::time::Instant;
 
 use super::eviction_manager::amounts;

@@ -4,10 +4,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use muster_api::quantity::Quantity;
+use muster_api::resources::Amounts;
 use muster_engine::kubelet::eviction::{Measure, Measures, Signal};
 use muster_engine::kubelet::node_status::Info;
-use muster_engine::quantity::Quantity;
-use muster_engine::resources::Amounts;
 
 use super::stats::InterfaceStats;
 

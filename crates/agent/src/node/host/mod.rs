@@ -10,12 +10,12 @@ pub mod stats;
 
 use std::sync::Arc;
 
+use muster_api::meta::ObjectKey;
+use muster_api::quantity::Quantity;
+use muster_api::resources::Amounts;
 use muster_engine::controller::Reference;
-use muster_engine::daemonset::facts::Key;
 use muster_engine::kubelet::eviction::Signal;
 use muster_engine::kubelet::node_status as rules;
-use muster_engine::quantity::Quantity;
-use muster_engine::resources::Amounts;
 
 pub use self::node_status::{End, Standing};
 pub use self::shutdown::{Grace, end_pods};
@@ -52,7 +52,7 @@ fn node_reference(name: &str) -> Reference {
     Reference {
         api_version: "v1".into(),
         kind: "Node".into(),
-        key: Key::new("", name),
+        key: ObjectKey::new("", name),
         uid: name.into(),
         resource_version: 0,
     }

@@ -10,11 +10,11 @@ use k8s_openapi::api::core::v1 as core;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
+use muster_api::interner::Interner;
+use muster_api::resources::Amounts;
 use muster_engine::controller::Tell;
-use muster_engine::daemonset::facts::Shared;
 use muster_engine::daemonset::plan::Event;
 use muster_engine::kubelet::node_status::{self, HEARTBEAT_EVERY, Image, Info, Pressures, REPORT_EVERY};
-use muster_engine::resources::Amounts;
 use muster_engine::scheduler;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -217,7 +217,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
                 let name = &self.node.config.name;
                 news = before.and_then(|before| node_status::cordoned(name, before, is_cordoned(&own)));
                 let facts = serde_json::to_vec(&own).ok();
-                let facts = facts.and_then(|it| scheduler::node(&it, &mut Shared::default()).ok());
+                let facts = facts.and_then(|it| scheduler::node(&it, &mut Interner::default()).ok());
                 self.node.standing.facts.send_replace(facts.map(Arc::new));
                 *it = Some(Arc::new(own));
             }

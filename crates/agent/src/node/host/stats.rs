@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_engine::time::Time;
+use muster_api::time::Time;
 use serde::Serialize;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};

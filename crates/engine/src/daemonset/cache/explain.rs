@@ -5,15 +5,18 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::{Cache, Entry};
 use crate::daemonset::cell::Cell;
 use crate::daemonset::execution::Creates;
-use crate::daemonset::facts::{Counts, Key, Node, Pod, Text};
+use crate::daemonset::facts::{Counts, Node, Pod};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::plan::Step;
 use crate::daemonset::why::Why;
 use crate::daemonset::{self, Backoff, Taken};
-use crate::time::Time;
 
 /// What is true of one node for one set.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -137,14 +140,14 @@ pub struct Remembered {
 
 impl Cache {
     /// What is true of each node for a set, by name, as of the last look.
-    pub fn explain(&self, key: &Key) -> Vec<Explained> {
+    pub fn explain(&self, key: &ObjectKey) -> Vec<Explained> {
         let cells = self.entries.get(key).into_iter().flat_map(|it| it.ledger.cells.iter());
         let mut lines: Vec<Explained> = cells.map(|(node, cell)| explained(node, cell)).collect();
         lines.sort_by(|a, b| a.node.cmp(&b.node));
         lines
     }
 
-    pub fn rollout_of(&self, key: &Key) -> Option<RolloutState> {
+    pub fn rollout_of(&self, key: &ObjectKey) -> Option<RolloutState> {
         let entry = self.entries.get(key)?;
         let (ledger, totals) = (&entry.ledger, &entry.ledger.totals);
         Some(RolloutState {
@@ -159,7 +162,7 @@ impl Cache {
     }
 
     /// What this process alone knows of a set.
-    pub fn remembered(&self, key: &Key) -> Option<Remembered> {
+    pub fn remembered(&self, key: &ObjectKey) -> Option<Remembered> {
         let Entry { set, memory, .. } = self.entries.get(key)?;
         Some(Remembered {
             generation: set.generation,
@@ -174,7 +177,7 @@ impl Cache {
     }
 
     /// Takes the waits of failed pods from another process, so that this one looks at the set with its eyes.
-    pub fn recall(&mut self, key: &Key, remembered: &Remembered) {
+    pub fn recall(&mut self, key: &ObjectKey, remembered: &Remembered) {
         if let Some(entry) = self.entries.get_mut(key)
             && entry.set.generation == remembered.generation
         {
@@ -186,13 +189,13 @@ impl Cache {
     }
 
     /// Why no pod of a set can be created, where that is so.
-    pub fn refused_creates(&self, key: &Key) -> Option<String> {
+    pub fn refused_creates(&self, key: &ObjectKey) -> Option<String> {
         let Entry { set, memory, .. } = self.entries.get(key)?;
         daemonset::status::refused_creates(set, &memory.creates)
     }
 
     /// The pods of a set on one node, by name.
-    pub fn pods_on(&self, key: &Key, node: &Text) -> &[Arc<Pod>] {
+    pub fn pods_on(&self, key: &ObjectKey, node: &Text) -> &[Arc<Pod>] {
         self.entries.get(key).and_then(|it| it.pods.get(node)).map_or(&[], Vec::as_slice)
     }
 

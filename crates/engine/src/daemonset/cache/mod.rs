@@ -11,11 +11,15 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::{Time, earliest};
+
 use crate::daemonset::cell::{self, OfNode};
 use crate::daemonset::execution::{Creates, Report};
 use crate::daemonset::expectations::{Closed, Gate};
 use crate::daemonset::facts::{
-    Condition, ConditionType, Counts, Key, Kind, Node, Pod, Revision, Set, Status, Text, Watched,
+    Condition, ConditionType, Counts, Kind, Node, Pod, Revision, Set, Status, Watched,
 };
 use crate::daemonset::plan::{Claim, Plan, Settings};
 use crate::daemonset::revision::{self, Current};
@@ -24,7 +28,6 @@ use crate::daemonset::why::Why;
 use crate::daemonset::{self, Advance, Backoff, Ledger, Taken};
 use crate::hash_ordered_map::HashOrderedMap;
 use crate::mutant;
-use crate::time::{Time, earliest};
 pub use explain::{Explained, Remembered, RolloutState, State};
 use objects::Objects;
 
@@ -49,10 +52,10 @@ pub struct Cache {
     /// How far it had ever come. A list from an API server that lags behind leads back in time.
     newest: BTreeMap<Kind, u64>,
     objects: Objects,
-    entries: BTreeMap<Key, Entry>,
-    by_uid: BTreeMap<Text, Key>,
+    entries: BTreeMap<ObjectKey, Entry>,
+    by_uid: BTreeMap<Text, ObjectKey>,
     /// Sets that wait for their own writes: any event may open their gate.
-    gated: BTreeSet<Key>,
+    gated: BTreeSet<ObjectKey>,
 }
 
 /// One set, and what is worked out and remembered for it. It is the set's by UID: one that was deleted and made anew
@@ -147,7 +150,7 @@ impl Cache {
     }
 
     /// Takes an event in, and says which sets to look at again.
-    pub fn apply(&mut self, event: Event) -> Vec<Key> {
+    pub fn apply(&mut self, event: Event) -> Vec<ObjectKey> {
         let mut keys = BTreeSet::new();
         let seen_all = self.synced();
         match event {
@@ -176,7 +179,7 @@ impl Cache {
 
     /// Says what to do for one set now. Call it for every key that `apply` gave, again when the plan's `wake_at` has
     /// come, and again once a plan has been carried out and reported with [`Cache::done`].
-    pub fn look(&mut self, key: &Key, now: Time) -> Option<Plan> {
+    pub fn look(&mut self, key: &ObjectKey, now: Time) -> Option<Plan> {
         if !self.synced() {
             return None;
         }
@@ -228,7 +231,7 @@ impl Cache {
     }
 
     /// Takes in how the calls of a plan went. Look at the set again right after.
-    pub fn done(&mut self, key: &Key, report: &Report, now: Time) {
+    pub fn done(&mut self, key: &ObjectKey, report: &Report, now: Time) {
         let Some(entry) = self.entries.get_mut(key).filter(|it| it.set.uid == report.uid) else { return };
         entry.mind_the_clock(now);
         entry.memory.take(report, now);
@@ -254,8 +257,8 @@ impl Cache {
         resource_version <= self.newest.get(&kind).copied().unwrap_or(0) && !mutant::is("B03")
     }
 
-    fn replace(&mut self, kind: Kind, items: Vec<Watched>, keys: &mut BTreeSet<Key>) {
-        let listed: BTreeSet<Key> =
+    fn replace(&mut self, kind: Kind, items: Vec<Watched>, keys: &mut BTreeSet<ObjectKey>) {
+        let listed: BTreeSet<ObjectKey> =
             items.iter().filter(|it| !matches!(it, Watched::Gone { .. })).filter_map(Watched::key).collect();
         for key in self.known(kind) {
             if !listed.contains(&key) && !mutant::is("B69") {
@@ -267,7 +270,7 @@ impl Cache {
         }
     }
 
-    fn known(&self, kind: Kind) -> Vec<Key> {
+    fn known(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
             Kind::Sets => self.entries.keys().cloned().collect(),
             kind => self.objects.keys(kind),
@@ -283,7 +286,7 @@ impl Cache {
     }
 
     /// A set as it is cached.
-    pub fn set_of(&self, key: &Key) -> Option<&Arc<Set>> {
+    pub fn set_of(&self, key: &ObjectKey) -> Option<&Arc<Set>> {
         self.entries.get(key).map(|it| &it.set)
     }
 
@@ -293,7 +296,7 @@ impl Cache {
     }
 
     /// The sets there are.
-    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+    pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
         self.entries.keys()
     }
 
@@ -319,7 +322,7 @@ impl Cache {
     }
 
     /// Whether two caches hold the same for a set: cells, totals and what is to be done.
-    pub fn agrees_with(&self, other: &Self, key: &Key) -> bool {
+    pub fn agrees_with(&self, other: &Self, key: &ObjectKey) -> bool {
         match (self.entries.get(key), other.entries.get(key)) {
             (Some(a), Some(b)) => {
                 a.ledger == b.ledger && a.pods == b.pods && a.carried == b.carried && a.strays == b.strays
@@ -328,12 +331,12 @@ impl Cache {
         }
     }
 
-    fn gate(&mut self, key: &Key, now: Time) -> Option<Closed> {
+    fn gate(&mut self, key: &ObjectKey, now: Time) -> Option<Closed> {
         let entry = self.entries.get_mut(key)?;
         let (seen, objects) = (&self.seen, &self.objects);
         let seen = |kind: Kind| seen.get(&kind).copied().unwrap_or(0);
         let set = entry.set.clone();
-        let is_alive = |kind, uid: &Text, key: &Key| shows_alive(objects, &set, kind, uid, key);
+        let is_alive = |kind, uid: &Text, key: &ObjectKey| shows_alive(objects, &set, kind, uid, key);
         let closed = entry.memory.gate.closed(seen, is_alive, now);
         if closed.is_none() {
             self.gated.remove(key);
@@ -342,23 +345,24 @@ impl Cache {
     }
 
     /// Sets whose gate an event has opened.
-    fn opened(&self) -> Vec<Key> {
+    fn opened(&self) -> Vec<ObjectKey> {
         if self.gated.is_empty() || mutant::is("X02") {
             return Vec::new();
         }
         let seen = |kind: Kind| self.seen(kind);
-        let open = |key: &&Key| {
+        let open = |key: &&ObjectKey| {
             let entry = self.entries.get(*key);
             entry.is_none_or(|entry| {
                 let objects = &self.objects;
-                let is_alive = |kind, uid: &Text, key: &Key| shows_alive(objects, &entry.set, kind, uid, key);
+                let is_alive =
+                    |kind, uid: &Text, key: &ObjectKey| shows_alive(objects, &entry.set, kind, uid, key);
                 entry.memory.gate.is_open(seen, is_alive)
             })
         };
         self.gated.iter().filter(open).cloned().collect()
     }
 
-    fn take(&mut self, watched: Watched, keys: &mut BTreeSet<Key>) {
+    fn take(&mut self, watched: Watched, keys: &mut BTreeSet<ObjectKey>) {
         match watched {
             Watched::Set(set) => self.set(set, keys),
             Watched::Node(node) => self.node(node, keys),
@@ -373,7 +377,7 @@ impl Cache {
     }
 
     /// A bookmark: the kind's watch has come this far. Gives the sets to look at again, as `apply` does.
-    pub fn bookmark(&mut self, kind: Kind, resource_version: u64) -> Vec<Key> {
+    pub fn bookmark(&mut self, kind: Kind, resource_version: u64) -> Vec<ObjectKey> {
         let before = self.synced();
         self.saw(kind, resource_version);
         if !before && self.synced() {
@@ -391,7 +395,7 @@ impl Cache {
         }
     }
 
-    fn set(&mut self, set: Arc<Set>, keys: &mut BTreeSet<Key>) {
+    fn set(&mut self, set: Arc<Set>, keys: &mut BTreeSet<ObjectKey>) {
         self.saw(Kind::Sets, set.resource_version);
         let key = set.key.clone();
         keys.insert(key.clone());
@@ -419,7 +423,7 @@ impl Cache {
         }
     }
 
-    fn node(&mut self, node: Arc<Node>, keys: &mut BTreeSet<Key>) {
+    fn node(&mut self, node: Arc<Node>, keys: &mut BTreeSet<ObjectKey>) {
         self.saw(Kind::Nodes, node.resource_version);
         let name = node.name.clone();
         let before = self.objects.put_node(node.clone());
@@ -433,7 +437,7 @@ impl Cache {
         self.touch_node(&name, keys);
     }
 
-    fn touch_node(&mut self, name: &Text, keys: &mut BTreeSet<Key>) {
+    fn touch_node(&mut self, name: &Text, keys: &mut BTreeSet<ObjectKey>) {
         for (key, entry) in &mut self.entries {
             entry.dirty.node(name);
             keys.insert(key.clone());
@@ -443,7 +447,7 @@ impl Cache {
         }
     }
 
-    fn pod(&mut self, pod: Arc<Pod>, keys: &mut BTreeSet<Key>) {
+    fn pod(&mut self, pod: Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) {
         if !mutant::is("K03") || !pod.deleting {
             self.saw(Kind::Pods, pod.resource_version);
         }
@@ -466,7 +470,7 @@ impl Cache {
     }
 
     /// Most events change nothing of whose a pod is and where: then it only takes its own place.
-    fn swap_pod(&mut self, before: &Arc<Pod>, pod: &Arc<Pod>, keys: &mut BTreeSet<Key>) -> bool {
+    fn swap_pod(&mut self, before: &Arc<Pod>, pod: &Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) -> bool {
         let (Some(owner), Some(node)) = (&pod.owner, &pod.target) else { return false };
         let stays = before.owner == pod.owner && before.target == pod.target && before.labels == pod.labels;
         let Some(key) = self.by_uid.get(owner).filter(|_| stays) else { return false };
@@ -479,7 +483,7 @@ impl Cache {
         true
     }
 
-    fn forget_pod(&mut self, pod: &Arc<Pod>, keys: &mut BTreeSet<Key>) {
+    fn forget_pod(&mut self, pod: &Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) {
         for key in self.concerned(pod.owner.as_ref(), &pod.key.namespace) {
             if self.entries.get_mut(&key).is_some_and(|it| it.forget_pod(pod)) {
                 keys.insert(key);
@@ -489,7 +493,7 @@ impl Cache {
 
     /// Rule: an object that has a controller concerns that set only, found by UID, and only in the set's own namespace;
     /// an orphan concerns the sets of its namespace.
-    fn concerned(&self, owner: Option<&Text>, namespace: &Text) -> Vec<Key> {
+    fn concerned(&self, owner: Option<&Text>, namespace: &Text) -> Vec<ObjectKey> {
         match owner {
             Some(uid) if !mutant::is("B58") && !mutant::is("B75") => {
                 let owner = self.by_uid.get(uid).filter(|key| key.namespace == *namespace);
@@ -499,14 +503,14 @@ impl Cache {
                 if mutant::is("B74") {
                     return self.entries.keys().cloned().collect();
                 }
-                let first = Key::new(namespace.clone(), "");
+                let first = ObjectKey::new(namespace.clone(), "");
                 let sets = self.entries.range(first..).map(|(key, _)| key);
                 sets.take_while(|key| key.namespace == *namespace).cloned().collect()
             }
         }
     }
 
-    fn revision(&mut self, revision: Arc<Revision>, keys: &mut BTreeSet<Key>) {
+    fn revision(&mut self, revision: Arc<Revision>, keys: &mut BTreeSet<ObjectKey>) {
         self.saw(Kind::Revisions, revision.resource_version);
         let before = self.objects.put_revision(revision.clone());
         if before.as_ref() == Some(&revision) {
@@ -519,11 +523,11 @@ impl Cache {
         &mut self,
         revision: &Revision,
         before: Option<&Arc<Revision>>,
-        keys: &mut BTreeSet<Key>,
+        keys: &mut BTreeSet<ObjectKey>,
     ) {
         let owners = [before.and_then(|it| it.owner.as_ref()), revision.owner.as_ref()];
         let concerned = owners.into_iter().flat_map(|it| self.concerned(it, &revision.key.namespace));
-        for key in concerned.collect::<BTreeSet<Key>>() {
+        for key in concerned.collect::<BTreeSet<ObjectKey>>() {
             let Some(entry) = self.entries.get_mut(&key) else { continue };
             let objects = &self.objects;
             let was_ours = before.is_some_and(|it| it.owner.as_ref() == Some(&entry.set.uid));
@@ -538,7 +542,7 @@ impl Cache {
         }
     }
 
-    fn gone(&mut self, kind: Kind, key: &Key, keys: &mut BTreeSet<Key>) {
+    fn gone(&mut self, kind: Kind, key: &ObjectKey, keys: &mut BTreeSet<ObjectKey>) {
         match kind {
             Kind::Sets => {
                 assert!(!mutant::is("S9"), "a set went");
@@ -581,7 +585,7 @@ fn reads_the_same(a: &Set, b: &Set) -> bool {
 
 /// Rule: a delete has come back when the object of that UID is terminating or gone; one that another of the same name has
 /// replaced is gone, and a pod that was relabelled or given to somebody else is no longer the set's to count.
-fn shows_alive(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: &Key) -> bool {
+fn shows_alive(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: &ObjectKey) -> bool {
     match kind {
         Kind::Pods => objects.pod(key).is_some_and(|it| {
             let counted = it.owner.as_ref() == Some(&set.uid) && set.selector.matches(&it.labels);
@@ -713,7 +717,7 @@ impl Entry {
     fn meet_stray_revision(&mut self, objects: &Objects, name: &Text) -> bool {
         let place = (Kind::Revisions, name.clone());
         let was_stray = self.strays.remove(&place).is_some();
-        let key = Key { namespace: self.set.key.namespace.clone(), name: name.clone() };
+        let key = ObjectKey { namespace: self.set.key.namespace.clone(), name: name.clone() };
         let Some(revision) = objects.revision(&key) else { return was_stray };
         let matches = self.set.selector.matches(&revision.labels);
         let claim = match &revision.owner {

@@ -4,18 +4,21 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::daemonset::facts::{Key, Kind, Node, Pod, Revision, Text, Watched};
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+
+use crate::daemonset::facts::{Kind, Node, Pod, Revision, Watched};
 use crate::hash_ordered_map::HashOrderedMap;
 
 #[derive(Debug, Default)]
 pub(super) struct Objects {
     nodes: HashOrderedMap<Text, Arc<Node>>,
-    pods: HashOrderedMap<Key, Arc<Pod>>,
-    revisions: BTreeMap<Key, Arc<Revision>>,
+    pods: HashOrderedMap<ObjectKey, Arc<Pod>>,
+    revisions: BTreeMap<ObjectKey, Arc<Revision>>,
     /// Names of pods and revisions by the set that has them.
-    owned: BTreeMap<(Kind, Text), HashOrderedMap<Key, ()>>,
+    owned: BTreeMap<(Kind, Text), HashOrderedMap<ObjectKey, ()>>,
     /// Names of those nobody has, by namespace: a set may adopt them.
-    orphans: BTreeMap<(Kind, Text), HashOrderedMap<Key, ()>>,
+    orphans: BTreeMap<(Kind, Text), HashOrderedMap<ObjectKey, ()>>,
 }
 
 impl Objects {
@@ -36,11 +39,11 @@ impl Objects {
         &self.nodes
     }
 
-    pub(super) fn pod(&self, key: &Key) -> Option<&Pod> {
+    pub(super) fn pod(&self, key: &ObjectKey) -> Option<&Pod> {
         self.pods.get(key).map(Arc::as_ref)
     }
 
-    pub(super) fn revision(&self, key: &Key) -> Option<&Arc<Revision>> {
+    pub(super) fn revision(&self, key: &ObjectKey) -> Option<&Arc<Revision>> {
         self.revisions.get(key)
     }
 
@@ -53,7 +56,7 @@ impl Objects {
         self.names_for(Kind::Revisions, uid, namespace).filter_map(|key| self.revisions.get(key).cloned())
     }
 
-    fn names_for(&self, kind: Kind, uid: &Text, namespace: &Text) -> impl Iterator<Item = &Key> {
+    fn names_for(&self, kind: Kind, uid: &Text, namespace: &Text) -> impl Iterator<Item = &ObjectKey> {
         let owned = self.owned.get(&(kind, uid.clone()));
         let orphans = self.orphans.get(&(kind, namespace.clone()));
         let namespace = namespace.clone();
@@ -83,7 +86,7 @@ impl Objects {
         before
     }
 
-    fn reindex(&mut self, kind: Kind, before: Option<Option<&Text>>, owner: Option<&Text>, key: &Key) {
+    fn reindex(&mut self, kind: Kind, before: Option<Option<&Text>>, owner: Option<&Text>, key: &ObjectKey) {
         if before == Some(owner) {
             return;
         }
@@ -97,26 +100,31 @@ impl Objects {
         self.nodes.remove(name).is_some()
     }
 
-    pub(super) fn remove_pod(&mut self, key: &Key) -> Option<Arc<Pod>> {
+    pub(super) fn remove_pod(&mut self, key: &ObjectKey) -> Option<Arc<Pod>> {
         let pod = self.pods.remove(key)?;
         self.unindex(Kind::Pods, pod.owner.as_ref(), key);
         Some(pod)
     }
 
-    pub(super) fn remove_revision(&mut self, key: &Key) -> Option<Arc<Revision>> {
+    pub(super) fn remove_revision(&mut self, key: &ObjectKey) -> Option<Arc<Revision>> {
         let revision = self.revisions.remove(key)?;
         self.unindex(Kind::Revisions, revision.owner.as_ref(), key);
         Some(revision)
     }
 
-    fn index(&mut self, kind: Kind, owner: Option<&Text>, key: &Key) -> &mut HashOrderedMap<Key, ()> {
+    fn index(
+        &mut self,
+        kind: Kind,
+        owner: Option<&Text>,
+        key: &ObjectKey,
+    ) -> &mut HashOrderedMap<ObjectKey, ()> {
         match owner {
             Some(uid) => self.owned.entry((kind, uid.clone())).or_default(),
             None => self.orphans.entry((kind, key.namespace.clone())).or_default(),
         }
     }
 
-    fn unindex(&mut self, kind: Kind, owner: Option<&Text>, key: &Key) {
+    fn unindex(&mut self, kind: Kind, owner: Option<&Text>, key: &ObjectKey) {
         let (map, place) = match owner {
             Some(uid) => (&mut self.owned, (kind, uid.clone())),
             None => (&mut self.orphans, (kind, key.namespace.clone())),
@@ -129,10 +137,10 @@ impl Objects {
         }
     }
 
-    pub(super) fn keys(&self, kind: Kind) -> Vec<Key> {
+    pub(super) fn keys(&self, kind: Kind) -> Vec<ObjectKey> {
         match kind {
             Kind::Sets => Vec::new(),
-            Kind::Nodes => self.nodes.keys().map(|it| Key::new("", it.clone())).collect(),
+            Kind::Nodes => self.nodes.keys().map(|it| ObjectKey::new("", it.clone())).collect(),
             Kind::Pods => self.pods.keys().cloned().collect(),
             Kind::Revisions => self.revisions.keys().cloned().collect(),
         }

@@ -4,12 +4,12 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
+use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
 use super::{Explanation, OnNode, State, Told};
 use crate::daemonset::facts::Rollout;
 use crate::daemonset::why::Why;
-use crate::time::Time;
 
 impl Explanation {
     /// With all nodes, or one of them.

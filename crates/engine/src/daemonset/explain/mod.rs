@@ -16,20 +16,23 @@ use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 pub use crate::daemonset::cache::{Explained, RolloutState, State};
 pub(crate) use json::{on_node, strategy};
 pub use picture::{Picture, Unread};
 pub(crate) use text::{counted, labelled, moment, names, span, wrapped};
 pub use told::{Controller, Told};
 
-use crate::daemonset::facts::{Key, Rollout, Set, Text};
+use crate::daemonset::facts::{Rollout, Set};
 use crate::daemonset::why::Why;
-use crate::time::Time;
 
 /// What is true of one set, on every node.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Explanation {
-    pub key: Key,
+    pub key: ObjectKey,
     pub now: Time,
     pub set: Arc<Set>,
     /// The number of the current revision; `None` while it is not recorded.

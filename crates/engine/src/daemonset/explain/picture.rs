@@ -6,23 +6,26 @@ use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use muster_api::interner::Interner;
+use muster_api::labels::Labels;
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::{Explanation, OnNode, Told, decode, moment, particulars, shared_words};
 use crate::daemonset::cache::{Cache, Event, Explained, RolloutState, State};
-use crate::daemonset::facts::{
-    self, Affinity, Key, Kind, Labels, Malformed, Pod, Revision, Set, Shared, Text, Truth, Watched,
-};
+use crate::daemonset::facts::{self, Affinity, Kind, Malformed, Pod, Revision, Set, Truth, Watched};
 use crate::daemonset::manifest::{self, Binding, Owner};
 use crate::daemonset::placement::{self, Verdict};
 use crate::daemonset::plan::Settings;
 use crate::daemonset::why::Why;
 use crate::scheduler::{self, Fitting, Scheduler};
-use crate::time::Time;
 
 /// Facts about all that concerns one set. What concerns others is not kept.
 #[derive(Debug)]
 pub struct Picture {
-    pub(crate) key: Key,
-    shared: Shared,
+    pub(crate) key: ObjectKey,
+    shared: Interner,
     pub(crate) sets: Vec<Arc<Set>>,
     pub(crate) items: BTreeMap<Kind, Vec<Watched>>,
     /// What ails pods of the set, by name.
@@ -44,10 +47,10 @@ pub enum Unread {
 }
 
 impl Picture {
-    pub fn of(key: Key) -> Self {
+    pub fn of(key: ObjectKey) -> Self {
         Self {
             key,
-            shared: Shared::default(),
+            shared: Interner::default(),
             sets: Vec::new(),
             items: BTreeMap::new(),
             ailing: BTreeMap::new(),
@@ -204,7 +207,7 @@ impl Picture {
         let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
         let template = serde_json::from_str(&set.template.raw).ok()?;
         let pod = manifest::daemon_pod(owner, &template, "", "", None, Binding::Scheduler);
-        let mut pod = scheduler::pod(pod.to_string().as_bytes(), &mut Shared::default()).ok()?;
+        let mut pod = scheduler::pod(pod.to_string().as_bytes(), &mut Interner::default()).ok()?;
         // Which node it is made for is asked node by node, and whether it may be there is the verdict's to say.
         let mut wants = (*pod.wants).clone();
         (wants.node_selector, wants.affinity) = (Labels::default(), Affinity::Anywhere);

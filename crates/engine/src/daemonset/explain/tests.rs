@@ -15,7 +15,7 @@ use crate::scenario::{self, World};
 pub(crate) fn picture(world: &World) -> Picture {
     let set = world.sets.first().expect("a world has a set");
     let text = |at: &str| set.pointer(at).and_then(|it| it.as_str()).expect("a set has a name").to_string();
-    let mut picture = Picture::of(Key::new(text("/metadata/namespace"), text("/metadata/name")));
+    let mut picture = Picture::of(ObjectKey::new(text("/metadata/namespace"), text("/metadata/name")));
     let kinds = [
         (Kind::Sets, &world.sets),
         (Kind::Nodes, &world.nodes),

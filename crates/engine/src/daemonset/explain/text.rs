@@ -7,9 +7,11 @@ use alloc::vec::Vec;
 use core::fmt::{self, Write as _};
 use core::time::Duration;
 
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::{Controller, Explanation, Group, State, Told};
-use crate::daemonset::facts::{ConditionType, Rollout, Share, Text};
-use crate::time::Time;
+use crate::daemonset::facts::{ConditionType, Rollout, Share};
 
 /// How wide lines get.
 const COLUMNS: usize = 80;

@@ -2,13 +2,13 @@
 
 use alloc::string::{String, ToString as _};
 
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
 use crate::daemonset::cache::Remembered;
 use crate::daemonset::execution::Creates;
-use crate::daemonset::facts::Text;
 use crate::daemonset::{Backoff, Taken};
-use crate::time::Time;
 
 /// What the controller said, if it could be asked.
 #[derive(Clone, PartialEq, Eq, Debug)]

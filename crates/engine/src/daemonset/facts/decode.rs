@@ -8,19 +8,24 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::interner::Interner;
+use muster_api::labels::{LabelOp, Labels, Requirement};
+use muster_api::meta::ObjectKey;
+use muster_api::taints::{Effect, Taint, Toleration, TolerationOp};
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{
-    Affinity, Condition, ConditionType, Counts, Effect, Fault, GENERATION_ANNOTATION, Key, Kind, LabelOp,
-    Labels, Malformed, Node, NodeRequirement, Phase, Pod, Ready, Requirement, Revision, Rollout, Selector,
-    Set, Share, Shared, Status, Taint, Template, Term, Text, Told, Toleration, TolerationOp, Truth,
+    Affinity, Condition, ConditionType, Counts, Fault, GENERATION_ANNOTATION, Kind, Malformed, Node,
+    NodeRequirement, Phase, Pod, Ready, Revision, Rollout, Selector, Set, Share, Status, Template, Term,
+    Told, Truth,
 };
 use crate::daemonset::manifest;
 use crate::daemonset::template_equivalence;
 use crate::mutant;
-use crate::time::Time;
 
 /// One line of a watch.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,7 +37,7 @@ pub enum Watched {
     /// The object is gone, or has become one that concerns no DaemonSet.
     Gone {
         kind: Kind,
-        key: Key,
+        key: ObjectKey,
         resource_version: u64,
     },
     Bookmark {
@@ -49,10 +54,10 @@ pub enum Watched {
 
 impl Watched {
     /// `None` for what is about no object.
-    pub fn key(&self) -> Option<Key> {
+    pub fn key(&self) -> Option<ObjectKey> {
         match self {
             Self::Set(it) => Some(it.key.clone()),
-            Self::Node(it) => Some(Key::new("", it.name.clone())),
+            Self::Node(it) => Some(ObjectKey::new("", it.name.clone())),
             Self::Pod(it) => Some(it.key.clone()),
             Self::Revision(it) => Some(it.key.clone()),
             Self::Gone { key, .. } => Some(key.clone()),
@@ -76,7 +81,7 @@ impl Watched {
 }
 
 /// Reads one line of a watch: `{"type":…,"object":…}`.
-pub fn watched(kind: Kind, line: &[u8], shared: &mut Shared) -> Result<Watched, Malformed> {
+pub fn watched(kind: Kind, line: &[u8], shared: &mut Interner) -> Result<Watched, Malformed> {
     super::line(kind.plural(), line, |told, object| match told {
         Told::Put => listed(kind, object, shared),
         Told::Gone => {
@@ -91,8 +96,8 @@ pub fn watched(kind: Kind, line: &[u8], shared: &mut Shared) -> Result<Watched, 
 }
 
 /// Reads an object that was listed, added or changed.
-pub fn listed(kind: Kind, object: &[u8], shared: &mut Shared) -> Result<Watched, Malformed> {
-    let concerns_no_set = |meta: &Meta<'_>, shared: &mut Shared| Watched::Gone {
+pub fn listed(kind: Kind, object: &[u8], shared: &mut Interner) -> Result<Watched, Malformed> {
+    let concerns_no_set = |meta: &Meta<'_>, shared: &mut Interner| Watched::Gone {
         kind,
         key: meta.key(shared),
         resource_version: meta.resource_version(),
@@ -117,7 +122,7 @@ pub fn listed(kind: Kind, object: &[u8], shared: &mut Shared) -> Result<Watched,
     })
 }
 
-pub fn set(json: &[u8], shared: &mut Shared) -> Result<Set, Malformed> {
+pub fn set(json: &[u8], shared: &mut Interner) -> Result<Set, Malformed> {
     let raw: RawSet<'_> = from_slice(Kind::Sets, json)?;
     let meta: Meta<'_> = from_slice(Kind::Sets, raw.metadata.get().as_bytes())?;
     let mut faults = Vec::new();
@@ -158,7 +163,7 @@ pub fn set(json: &[u8], shared: &mut Shared) -> Result<Set, Malformed> {
 /// Upstream's default of `revisionHistoryLimit`.
 const HISTORY_MAX: i64 = 10;
 
-pub fn node(json: &[u8], shared: &mut Shared) -> Result<Node, Malformed> {
+pub fn node(json: &[u8], shared: &mut Interner) -> Result<Node, Malformed> {
     let raw: RawNode<'_> = from_slice(Kind::Nodes, json)?;
     let taints = raw.spec.and_then(|it| it.taints).unwrap_or_default();
     let taints = taints
@@ -185,13 +190,13 @@ pub fn node(json: &[u8], shared: &mut Shared) -> Result<Node, Malformed> {
 }
 
 /// `None`: another kind of controller has this pod, so it concerns no DaemonSet.
-pub fn pod(json: &[u8], shared: &mut Shared) -> Result<Option<Pod>, Malformed> {
+pub fn pod(json: &[u8], shared: &mut Interner) -> Result<Option<Pod>, Malformed> {
     let raw: RawPod<'_> = from_slice(Kind::Pods, json)?;
     Ok(raw.metadata.owner(shared).map(|owner| raw.into_fact(owner, shared)))
 }
 
 /// `None`: another kind of controller has it.
-pub fn revision(json: &[u8], shared: &mut Shared) -> Result<Option<Revision>, Malformed> {
+pub fn revision(json: &[u8], shared: &mut Interner) -> Result<Option<Revision>, Malformed> {
     let raw: RawRevision<'_> = from_slice(Kind::Revisions, json)?;
     Ok(raw.metadata.owner(shared).map(|owner| raw.into_fact(owner, shared)))
 }
@@ -286,7 +291,7 @@ fn share(field: &'static str, value: Option<&Value>, absent: Share) -> Result<Sh
 
 fn template(
     raw: Option<&RawValue>,
-    shared: &mut Shared,
+    shared: &mut Interner,
     faults: &mut Vec<Fault>,
 ) -> Result<Template, Malformed> {
     let text = raw.map_or("{}", RawValue::get);
@@ -438,8 +443,8 @@ impl Meta<'_> {
         self.annotations.as_ref()?.get(GENERATION_ANNOTATION)?.parse().ok()
     }
 
-    pub(crate) fn key(&self, shared: &mut Shared) -> Key {
-        Key {
+    pub(crate) fn key(&self, shared: &mut Interner) -> ObjectKey {
+        ObjectKey {
             namespace: shared.text(self.namespace.as_deref().unwrap_or_default()),
             name: self.name.as_deref().unwrap_or_default().into(),
         }
@@ -461,12 +466,12 @@ impl Meta<'_> {
         self.creation_timestamp.as_deref().and_then(Time::parse).unwrap_or_default()
     }
 
-    pub(crate) fn labels(&self, shared: &mut Shared) -> Labels {
+    pub(crate) fn labels(&self, shared: &mut Interner) -> Labels {
         shared.labels(self.labels.iter().flatten().map(|(key, value)| (key.as_ref(), value.as_ref())))
     }
 
     /// The controlling DaemonSet's UID, `Some(None)` for an orphan, `None` where something else controls it.
-    fn owner(&self, shared: &mut Shared) -> Option<Option<Text>> {
+    fn owner(&self, shared: &mut Interner) -> Option<Option<Text>> {
         let controller = self.owner_references.iter().flatten().find(|it| it.controller == Some(true));
         match controller {
             None => Some(None),
@@ -674,7 +679,7 @@ pub(crate) struct RawToleration<'a> {
 }
 
 impl RawToleration<'_> {
-    pub(crate) fn into_fact(self, shared: &mut Shared) -> Toleration {
+    pub(crate) fn into_fact(self, shared: &mut Interner) -> Toleration {
         Toleration {
             key: shared.text(&self.key.unwrap_or_default()),
             op: match self.operator.as_deref() {
@@ -766,7 +771,7 @@ struct RawPod<'a> {
 }
 
 impl RawPod<'_> {
-    fn into_fact(self, owner: Option<Text>, shared: &mut Shared) -> Pod {
+    fn into_fact(self, owner: Option<Text>, shared: &mut Interner) -> Pod {
         let spec = self.spec.unwrap_or_default();
         let status = self.status.unwrap_or_default();
         let node_name = spec.node_name.as_deref().filter(|it| !it.is_empty());
@@ -868,7 +873,7 @@ struct RawRevision<'a> {
 }
 
 impl RawRevision<'_> {
-    fn into_fact(self, owner: Option<Text>, shared: &mut Shared) -> Revision {
+    fn into_fact(self, owner: Option<Text>, shared: &mut Interner) -> Revision {
         let data = self.data.unwrap_or(Value::Null);
         Revision {
             key: self.metadata.key(shared),
@@ -879,7 +884,7 @@ impl RawRevision<'_> {
             number: self.revision.unwrap_or_default(),
             template_generation: self.metadata.template_generation(),
             meaning: template_equivalence::of_revision(&data),
-            data: crate::go_json::to_string(&data).into(),
+            data: muster_api::go_json::to_string(&data).into(),
             created: self.metadata.created(),
             deleting: self.metadata.deletion_timestamp.is_some(),
         }

@@ -5,10 +5,9 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use core::fmt;
 
+use muster_api::text::Text;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-
-use super::Text;
 
 /// An object that is not of its kind's shape at all. The API server lets none through; one that
 /// comes all the same is reported and left out, and stops nothing else.

@@ -4,44 +4,25 @@
 //! [`Fault`] what was wrong and what was taken instead. Rules never parse.
 
 pub(crate) mod decode;
-mod labels;
 mod line;
-mod share;
+mod selector;
 
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::labels::{Labels, Requirement};
+use muster_api::meta::ObjectKey;
+use muster_api::taints::{Taint, Toleration};
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 pub use decode::{Watched, listed, node, pod, revision, set, watched};
-pub use labels::{LabelOp, Labels, Requirement, Selector};
 pub use line::{Malformed, Told, line};
-pub use share::Shared;
+pub use selector::Selector;
 
 use crate::daemonset::template_equivalence::Meaning;
-use crate::time::Time;
-
-/// Text that many facts share.
-pub type Text = Arc<str>;
-
-/// Namespace and name: what a queue holds.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Key {
-    pub namespace: Text,
-    pub name: Text,
-}
-
-impl Key {
-    pub fn new(namespace: impl Into<Text>, name: impl Into<Text>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-}
-
-impl core::fmt::Display for Key {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
 
 /// The four kinds the DaemonSet rules read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -77,7 +58,7 @@ impl Kind {
 /// A DaemonSet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Set {
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
@@ -147,59 +128,6 @@ pub enum NodeRequirement {
     },
     NameIs(Text),
     NameIsNot(Text),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Effect {
-    NoSchedule,
-    PreferNoSchedule,
-    NoExecute,
-    /// An effect no rule knows: it does nothing.
-    Unknown,
-}
-
-impl Effect {
-    pub fn parse(text: &str) -> Self {
-        match text {
-            "NoSchedule" => Self::NoSchedule,
-            "PreferNoSchedule" => Self::PreferNoSchedule,
-            "NoExecute" => Self::NoExecute,
-            _ => Self::Unknown,
-        }
-    }
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NoSchedule => "NoSchedule",
-            Self::PreferNoSchedule => "PreferNoSchedule",
-            Self::NoExecute => "NoExecute",
-            Self::Unknown => "Unknown",
-        }
-    }
-}
-
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Taint {
-    pub key: Text,
-    pub value: Text,
-    pub effect: Effect,
-}
-
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Toleration {
-    /// Empty: any key.
-    pub key: Text,
-    pub op: TolerationOp,
-    /// None: any effect.
-    pub effect: Option<Effect>,
-}
-
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum TolerationOp {
-    Exists,
-    Equal(Text),
-    /// An operator we do not know tolerates nothing.
-    Unknown,
 }
 
 /// How old pods give way to new ones. Upstream validates that exactly one of the two counts is set;
@@ -357,7 +285,7 @@ pub struct Ready {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     /// UID of the controlling DaemonSet; `None` for an orphan. Pods of other controllers are not kept.
@@ -412,7 +340,7 @@ impl Pod {
 /// A ControllerRevision.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Revision {
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub owner: Option<Text>,

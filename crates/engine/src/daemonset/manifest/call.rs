@@ -4,6 +4,9 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use muster_api::go_json;
+use muster_api::labels::{LabelOp, Requirement};
+use muster_api::text::Text;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -11,12 +14,9 @@ use super::{
     release_patch, renumber_patch,
 };
 use crate::daemonset::execution::Call;
-use crate::daemonset::facts::{
-    Condition, ConditionType, Kind, LabelOp, Requirement, Selector, Set, Status, Text,
-};
+use crate::daemonset::facts::{Condition, ConditionType, Kind, Selector, Set, Status};
 use crate::daemonset::plan::{Claim, Step};
 use crate::daemonset::why::Why;
-use crate::go_json;
 use crate::mutant;
 
 /// How a call is made.
@@ -108,7 +108,7 @@ pub fn target(set: &Set, call: &Call) -> Target {
     }
 }
 
-/// The JSON to send, spelt by [`crate::go_json::to_string`]; `None` where a call only reads.
+/// The JSON to send, spelt by [`muster_api::go_json::to_string`]; `None` where a call only reads.
 pub fn body(set: &Set, call: &Call, binding: Binding) -> Option<Value> {
     let owner = Owner { namespace: &set.key.namespace, name: &set.key.name, uid: &set.uid };
     let template = || serde_json::from_str(&set.template.raw).unwrap_or_default();

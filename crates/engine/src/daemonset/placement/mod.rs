@@ -6,7 +6,9 @@ mod objections;
 mod selector;
 pub(crate) mod taints;
 
-use crate::daemonset::facts::{Affinity, Labels, Node, Template, Truth};
+use muster_api::labels::Labels;
+
+use crate::daemonset::facts::{Affinity, Node, Template, Truth};
 use crate::daemonset::why::Why;
 use crate::mutant;
 

@@ -5,11 +5,11 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::fmt;
 
+use muster_api::taints::Effect;
+
 use super::affinity::required;
 use super::tolerates;
-use crate::daemonset::facts::{
-    Affinity, Effect, LabelOp, Node, NodeRequirement, Requirement, Template, Term,
-};
+use crate::daemonset::facts::{Affinity, Node, NodeRequirement, Template, Term};
 
 /// One thing that the template asks for, and what the node has instead.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -97,20 +97,6 @@ impl fmt::Display for NodeRequirement {
             Self::Less { key, than } => write!(f, "{key} < {than}"),
             Self::NameIs(name) => write!(f, "the name {name}"),
             Self::NameIsNot(name) => write!(f, "another name than {name}"),
-        }
-    }
-}
-
-/// As `kubectl` writes selectors.
-impl fmt::Display for Requirement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = &self.key;
-        match &self.op {
-            LabelOp::In(values) if values.len() == 1 => write!(f, "{key}={}", values.concat()),
-            LabelOp::In(values) => write!(f, "{key} in ({})", values.join(", ")),
-            LabelOp::NotIn(values) => write!(f, "{key} not in ({})", values.join(", ")),
-            LabelOp::Exists => write!(f, "a label {key}"),
-            LabelOp::DoesNotExist => write!(f, "no label {key}"),
         }
     }
 }

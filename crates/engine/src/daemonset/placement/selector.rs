@@ -1,6 +1,8 @@
 use alloc::format;
 
-use crate::daemonset::facts::{Labels, Node};
+use muster_api::labels::Labels;
+
+use crate::daemonset::facts::Node;
 use crate::daemonset::why::Why;
 
 /// Rule: every pair of the node selector must be among the node's labels.

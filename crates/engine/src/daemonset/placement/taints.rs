@@ -1,7 +1,9 @@
 use alloc::sync::Arc;
 
+use muster_api::taints::{Effect, Taint, Toleration, TolerationOp};
+
 use super::Verdict;
-use crate::daemonset::facts::{Effect, Node, Taint, Toleration, TolerationOp};
+use crate::daemonset::facts::Node;
 use crate::daemonset::why::Why;
 use crate::mutant;
 

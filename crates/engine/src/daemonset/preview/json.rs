@@ -3,11 +3,11 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
+use muster_api::text::Text;
 use serde_json::{Value, json};
 
 use super::{Change, Forecast};
 use crate::daemonset::explain::{on_node, strategy};
-use crate::daemonset::facts::Text;
 
 impl Forecast {
     pub fn to_json(&self) -> Value {

@@ -17,20 +17,22 @@ use core::time::Duration;
 
 pub use apply::{LAST_APPLIED, applied, merge_patch};
 
+use muster_api::labels::Labels;
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use crate::daemonset::cache::{Cache, Event, State};
 use crate::daemonset::explain::{Explanation, Picture, Told, Unread};
-use crate::daemonset::facts::{
-    HASH_LABEL, Key, Kind, Labels, Phase, Pod, Revision, Rollout, Set, Text, Truth, Watched,
-};
+use crate::daemonset::facts::{HASH_LABEL, Kind, Phase, Pod, Revision, Rollout, Set, Truth, Watched};
 use crate::daemonset::plan::{Claim, Plan, Settings, Step};
 use crate::daemonset::why::Why;
 use crate::scheduler::Fitting;
-use crate::time::Time;
 
 /// What would come of a change.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Forecast {
-    pub key: Key,
+    pub key: ObjectKey,
     /// The set as it would be.
     pub set: Arc<Set>,
     pub change: Change,
@@ -248,7 +250,7 @@ impl<'a> Course<'a> {
     fn record(&mut self, step: &Step) {
         let revision = match step {
             Step::Create { name, hash, number } => Revision {
-                key: Key::new(self.picture.key.namespace.clone(), name.clone()),
+                key: ObjectKey::new(self.picture.key.namespace.clone(), name.clone()),
                 uid: name.clone(),
                 resource_version: 0,
                 owner: Some(self.set.uid.clone()),
@@ -274,7 +276,7 @@ impl<'a> Course<'a> {
     fn create(&mut self, node: &Text, hash: &Text) {
         let here = self.cache.pods_on(&self.picture.key, node);
         let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
-        let without: BTreeSet<Key> =
+        let without: BTreeSet<ObjectKey> =
             self.had.get(node).into_iter().flatten().filter(left).map(|it| it.key.clone()).collect();
         let has_room = self.fitting.and_then(|it| it.obstacle(node, &without)).is_none();
         let is_ready = self.cache.node_of(node).is_some_and(|it| it.ready.status == Truth::True);
@@ -282,7 +284,7 @@ impl<'a> Course<'a> {
         let name: Text = format!("{} (new {})", self.picture.key.name, self.resource_version).into();
         self.made.insert(name.clone());
         let pod = Pod {
-            key: Key::new(self.picture.key.namespace.clone(), name.clone()),
+            key: ObjectKey::new(self.picture.key.namespace.clone(), name.clone()),
             uid: name,
             resource_version: 0,
             owner: Some(self.set.uid.clone()),
@@ -331,7 +333,7 @@ impl<'a> Course<'a> {
         self.gone(Kind::Pods, pod.key.clone());
     }
 
-    fn gone(&mut self, kind: Kind, key: Key) {
+    fn gone(&mut self, kind: Kind, key: ObjectKey) {
         self.resource_version += 1;
         let resource_version = self.resource_version;
         self.cache.apply(Event::Watched(Watched::Gone { kind, key, resource_version }));

@@ -6,9 +6,11 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::fmt;
 
+use muster_api::text::Text;
+
 use super::{Change, Forecast};
 use crate::daemonset::explain::{State, counted, labelled, names, span, wrapped};
-use crate::daemonset::facts::{Rollout, Text};
+use crate::daemonset::facts::Rollout;
 
 /// How many batches are told.
 const BATCHES_MAX: usize = 8;

@@ -4,8 +4,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::daemonset::facts::Text;
-use crate::quantity::Quantity;
+use muster_api::quantity::Quantity;
+use muster_api::text::Text;
 
 /// The limits that a pod has set itself on the disk, with what it takes of each. One without any has no such value.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

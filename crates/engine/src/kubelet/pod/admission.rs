@@ -5,11 +5,14 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use muster_api::interner::Interner;
+use muster_api::taints::Effect;
+use muster_api::text::Text;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::Ending;
-use crate::daemonset::facts::{Effect, Malformed, Shared, Text};
+use crate::daemonset::facts::Malformed;
 use crate::daemonset::placement;
 use crate::kubelet::static_pod;
 use crate::scheduler::{self, Node};
@@ -60,7 +63,7 @@ impl AdmissionCandidate {
         let forbidden_sysctl =
             sysctls.filter_map(|it| forbidden_sysctl(&it.name, *host_network, *host_ipc)).next();
         Ok(Self {
-            pod: scheduler::pod_from_value(object, &mut Shared::default()).map_err(malformed)?,
+            pod: scheduler::pod_from_value(object, &mut Interner::default()).map_err(malformed)?,
             was_admitted: wire.status.start_time.is_some(),
             is_static: static_pod::is_static(&annotations),
             is_on_linux: wire.spec.os.is_none_or(|it| it.name == "linux"),
@@ -211,7 +214,7 @@ fn unsuitable(
     if let Some(why) = &candidate.forbidden_sysctl {
         return Some(rejection("SysctlForbidden".into(), &format!("forbidden sysctl: {why}")));
     }
-    let sends_away = |it: &&crate::daemonset::facts::Taint| {
+    let sends_away = |it: &&muster_api::taints::Taint| {
         it.effect == Effect::NoExecute && !placement::tolerates(&wants.tolerations, it)
     };
     let ports_taken = || {

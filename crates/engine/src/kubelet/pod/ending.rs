@@ -5,11 +5,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::running_container::{Hook, RunningContainer};
 use super::{Action, Cleaned, Container, Pod};
-use crate::daemonset::facts::{Phase, Text};
+use crate::daemonset::facts::Phase;
 use crate::mutant;
-use crate::time::Time;
 
 /// The least that a container is given to end.
 pub(super) const GRACE_MIN: Duration = Duration::from_secs(2);

@@ -28,6 +28,9 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::{Time, earliest};
 use serde_json::Value;
 
 use self::running_container::RunningContainer;
@@ -35,9 +38,8 @@ pub use self::spec::{ContainerSpec, Object, Probe, Pull, Restart, Role, Spec};
 use self::start::StartHistory;
 use self::wait::Waits;
 use crate::controller::{Reference, Tell};
-use crate::daemonset::facts::{Key, Phase, Text};
+use crate::daemonset::facts::Phase;
 use crate::daemonset::plan::Event;
-use crate::time::{Time, earliest};
 
 /// What every pod of a node says of the node.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -303,7 +305,7 @@ impl Pod {
     }
 
     /// Containers or files of a pod that the API server does not know.
-    pub fn orphan(key: Key, uid: Text, host: Host, now: Time) -> Self {
+    pub fn orphan(key: ObjectKey, uid: Text, host: Host, now: Time) -> Self {
         let object = Object {
             key,
             uid,
@@ -319,7 +321,7 @@ impl Pod {
         pod
     }
 
-    pub fn key(&self) -> &Key {
+    pub fn key(&self) -> &ObjectKey {
         &self.object.key
     }
 
@@ -529,7 +531,7 @@ impl Pod {
 
     /// As a kubelet calls it in messages.
     fn title(&self) -> String {
-        let Key { namespace, name } = &self.object.key;
+        let ObjectKey { namespace, name } = &self.object.key;
         alloc::format!("{name}_{namespace}({})", self.object.uid)
     }
 }

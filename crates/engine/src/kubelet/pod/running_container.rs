@@ -6,10 +6,11 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::{Action, Container, Outcome, Pod, ProbeKind, RuntimeState, State};
-use crate::daemonset::facts::Text;
 use crate::mutant;
-use crate::time::Time;
 
 /// What is known of one container of the runtime. Nothing of it is true of the next one.
 #[derive(Clone, Debug)]

@@ -6,16 +6,18 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::daemonset::facts::{Key, Malformed, Text};
-use crate::time::Time;
+use crate::daemonset::facts::Malformed;
 
 /// A pod's API object, parsed once: what its node decides by.
 #[derive(Clone, Debug)]
 pub struct Object {
-    pub key: Key,
+    pub key: ObjectKey,
     pub uid: Text,
     pub resource_version: u64,
     pub generation: i64,
@@ -152,7 +154,7 @@ impl Object {
         let ephemeral = spec.ephemeral_containers.into_iter();
         let ephemeral = ephemeral.map(|it| container(it, Role::Ephemeral, Restart::Never)).collect();
         Self {
-            key: Key::new(metadata.namespace.unwrap_or_else(|| "default".into()), metadata.name),
+            key: ObjectKey::new(metadata.namespace.unwrap_or_else(|| "default".into()), metadata.name),
             uid: metadata.uid.into(),
             resource_version: metadata.resource_version.and_then(|it| it.parse().ok()).unwrap_or(0),
             generation: metadata.generation.unwrap_or(0),

@@ -3,12 +3,13 @@
 use alloc::format;
 use core::time::Duration;
 
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::running_container::{Hook, RunningContainer};
 use super::spec::{ContainerSpec, Pull};
 use super::wait::BackOff;
 use super::{Action, Container, Outcome, Pod, State};
-use crate::daemonset::facts::Text;
-use crate::time::Time;
 
 /// What is known of one container of the spec, whichever container of the runtime it is just now.
 #[derive(Clone, Debug, Default)]

@@ -4,14 +4,15 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
+use muster_api::text::Text;
+use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
 use super::running_container::Hook;
 use super::spec::{ContainerSpec, Role};
 use super::{Action, Container, Pod, State};
-use crate::daemonset::facts::{Phase, Text};
+use crate::daemonset::facts::Phase;
 use crate::mutant;
-use crate::time::Time;
 
 /// The exit code of a container that is gone without a trace.
 pub(super) const LOST: i32 = 137;

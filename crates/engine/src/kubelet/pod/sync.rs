@@ -3,12 +3,14 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use muster_api::text::Text;
+use muster_api::time::Time;
+
 use super::running_container::{Hook, Kill};
 use super::spec::{ContainerSpec, Restart, Role};
 use super::{Action, Container, Ending, Pod, State};
-use crate::daemonset::facts::{Phase, Text};
+use crate::daemonset::facts::Phase;
 use crate::mutant;
-use crate::time::Time;
 
 impl Pod {
     pub(super) fn run(&mut self, now: Time) {

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString as _};
 use core::time::Duration;
 
-use crate::time::Time;
+use muster_api::time::Time;
 
 /// Deeds that failed, by what they are called, and when they are given again.
 #[derive(Clone, Debug, Default)]

@@ -50,7 +50,7 @@ fn what_goes_over_the_wire() {
 #[test]
 fn what_is_read() {
     let read = |watch: Watch, object: serde_json::Value| {
-        let fact = Lifecycle::decode(&watch, object.to_string().as_bytes(), &mut Shared::default());
+        let fact = Lifecycle::decode(&watch, object.to_string().as_bytes(), &mut Interner::default());
         format!("{:#?}\n", fact.unwrap())
     };
     let mut told = read(
@@ -150,7 +150,7 @@ fn what_is_read() {
         )
         Lease(
             Lease {
-                key: Key {
+                key: ObjectKey {
                     namespace: "kube-node-lease",
                     name: "n1",
                 },
@@ -162,7 +162,7 @@ fn what_is_read() {
         )
         Pod(
             Pod {
-                key: Key {
+                key: ObjectKey {
                     namespace: "a",
                     name: "p1",
                 },
@@ -203,9 +203,9 @@ fn what_is_read() {
     "#]]
     .assert_eq(&told);
     for watch in [nodes(), leases(), pods()] {
-        let nothing = Lifecycle::decode(&watch, b"{}", &mut Shared::default());
+        let nothing = Lifecycle::decode(&watch, b"{}", &mut Interner::default());
         assert!(nothing.is_ok(), "what is not said is not there");
-        let error = Lifecycle::decode(&watch, br#"{"metadata":7}"#, &mut Shared::default()).unwrap_err();
+        let error = Lifecycle::decode(&watch, br#"{"metadata":7}"#, &mut Interner::default()).unwrap_err();
         assert!(error.to_string().starts_with(&format!("read an object of {}: ", watch.resource.plural)));
     }
 }

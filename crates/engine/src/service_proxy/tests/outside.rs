@@ -83,7 +83,7 @@ fn claimed(all: &[Claims]) -> Picture {
             },
             "status": {"loadBalancer": {"ingress": ingress}},
         });
-        picture.put_service(Key::new("shop", &*name), Service::read(&object).expect("a service"));
+        picture.put_service(ObjectKey::new("shop", &*name), Service::read(&object).expect("a service"));
         if it.has_endpoints {
             slice(&mut picture, &name, &format!("{name}-1"), json!({"endpoints": [endpoint(1, 5)]}));
         }

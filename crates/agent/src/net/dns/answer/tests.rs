@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use expect_test::{Expect, expect};
-use muster_engine::daemonset::facts::Key;
+use muster_api::meta::ObjectKey;
 use muster_engine::service_proxy::{Service, Slice};
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn picture(endpoints: u32) -> Picture {
         ("circle", json!({"type": "ExternalName", "externalName": "circle.shop.svc.cluster.local"})),
     ] {
         let service = Service::read(&json!({"spec": spec})).expect("a service");
-        picture.put_service(Key::new("shop", name), service);
+        picture.put_service(ObjectKey::new("shop", name), service);
     }
     let of = |it: u32| json!({"addresses": [std::net::Ipv4Addr::from(0x0af4_0000 + it).to_string()]});
     let slice = json!({
@@ -26,7 +26,7 @@ fn picture(endpoints: u32) -> Picture {
         "endpoints": (1..=endpoints).map(of).collect::<Vec<_>>(),
     });
     let labels = BTreeMap::from([("kubernetes.io/service-name".to_owned(), "peers".to_owned())]);
-    picture.put_slice(Key::new("shop", "peers-1"), Slice::read(&labels, &slice).expect("a slice"));
+    picture.put_slice(ObjectKey::new("shop", "peers-1"), Slice::read(&labels, &slice).expect("a slice"));
     picture
 }
 

@@ -5,18 +5,18 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn decoded<T>(decode: fn(&[u8], &mut Shared) -> Result<T, Malformed>, object: &Value) -> T {
-    decode(object.to_string().as_bytes(), &mut Shared::default()).expect("well-formed")
+fn decoded<T>(decode: fn(&[u8], &mut Interner) -> Result<T, Malformed>, object: &Value) -> T {
+    decode(object.to_string().as_bytes(), &mut Interner::default()).expect("well-formed")
 }
 
 fn line(kind: Kind, line: &Value) -> Result<Watched, Malformed> {
-    watched(kind, line.to_string().as_bytes(), &mut Shared::default())
+    watched(kind, line.to_string().as_bytes(), &mut Interner::default())
 }
 
 #[test]
 fn a_watch_s_lines() {
     let meta = json!({"metadata": {"name": "a", "resourceVersion": "7"}});
-    let gone = Watched::Gone { kind: Kind::Nodes, key: Key::new("", "a"), resource_version: 7 };
+    let gone = Watched::Gone { kind: Kind::Nodes, key: ObjectKey::new("", "a"), resource_version: 7 };
     assert_eq!(line(Kind::Nodes, &json!({"type": "DELETED", "object": meta})).unwrap(), gone);
     let bookmark = line(Kind::Nodes, &json!({"type": "BOOKMARK", "object": meta})).unwrap();
     assert_eq!(bookmark, Watched::Bookmark { resource_version: 7, ends_list: false });
@@ -29,10 +29,10 @@ fn a_watch_s_lines() {
     assert_eq!(line(Kind::Nodes, &expired).unwrap(), error);
     // The kind may stand after the object, as encoders that sort do not promise otherwise.
     let text = br#"{"object":{"metadata":{"name":"a","resourceVersion":"7"}},"type":"DELETED"}"#;
-    assert_eq!(watched(Kind::Nodes, text, &mut Shared::default()).unwrap(), gone);
+    assert_eq!(watched(Kind::Nodes, text, &mut Interner::default()).unwrap(), gone);
     // A field that a later version adds changes nothing.
     let text = br#"{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":"7"}},"later":{}}"#;
-    assert_eq!(watched(Kind::Nodes, text, &mut Shared::default()).unwrap(), gone);
+    assert_eq!(watched(Kind::Nodes, text, &mut Interner::default()).unwrap(), gone);
     assert!(line(Kind::Nodes, &json!({"type": "ADDED", "object": {"metadata": 5}})).is_err());
 }
 
@@ -47,7 +47,7 @@ fn a_pod_that_another_controller_takes_is_gone_for_us() {
     let ours = line(Kind::Pods, &json!({"type": "MODIFIED", "object": object("DaemonSet")})).unwrap();
     assert!(matches!(ours, Watched::Pod(pod) if pod.owner.as_deref() == Some("u")));
     let theirs = line(Kind::Pods, &json!({"type": "MODIFIED", "object": object("ReplicaSet")})).unwrap();
-    let gone = Watched::Gone { kind: Kind::Pods, key: Key::new("default", "p"), resource_version: 3 };
+    let gone = Watched::Gone { kind: Kind::Pods, key: ObjectKey::new("default", "p"), resource_version: 3 };
     assert_eq!(theirs, gone);
 }
 

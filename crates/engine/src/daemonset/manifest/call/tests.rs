@@ -2,10 +2,11 @@ use alloc::sync::Arc;
 use alloc::vec;
 
 use expect_test::{Expect, expect};
+use muster_api::interner::Interner;
+use muster_api::time::Time;
 
 use super::*;
-use crate::daemonset::facts::{self, Counts, Pod, Revision, Shared, Truth};
-use crate::time::Time;
+use crate::daemonset::facts::{self, Counts, Pod, Revision, Truth};
 
 fn set(status: Value) -> Arc<Set> {
     let object = json!({
@@ -31,7 +32,7 @@ fn set(status: Value) -> Arc<Set> {
         },
         "status": status,
     });
-    Arc::new(facts::set(object.to_string().as_bytes(), &mut Shared::default()).unwrap())
+    Arc::new(facts::set(object.to_string().as_bytes(), &mut Interner::default()).unwrap())
 }
 
 fn pod() -> Arc<Pod> {
@@ -39,7 +40,7 @@ fn pod() -> Arc<Pod> {
         "metadata": {"name": "web-1", "namespace": "ops", "uid": "p-1", "resourceVersion": "7"},
         "spec": {"nodeName": "n1"},
     });
-    Arc::new(facts::pod(object.to_string().as_bytes(), &mut Shared::default()).unwrap().unwrap())
+    Arc::new(facts::pod(object.to_string().as_bytes(), &mut Interner::default()).unwrap().unwrap())
 }
 
 fn revision() -> Arc<Revision> {
@@ -47,7 +48,7 @@ fn revision() -> Arc<Revision> {
         "metadata": {"name": "web-abc", "namespace": "ops", "uid": "r-1", "resourceVersion": "8"},
         "revision": 1, "data": {},
     });
-    Arc::new(facts::revision(object.to_string().as_bytes(), &mut Shared::default()).unwrap().unwrap())
+    Arc::new(facts::revision(object.to_string().as_bytes(), &mut Interner::default()).unwrap().unwrap())
 }
 
 fn check_status(status: Value, change: impl Fn(&mut Status), want: Expect) {

@@ -6,15 +6,15 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
 use expect_test::{Expect, expect};
+use muster_api::interner::Interner;
 use serde_json::{Value, json};
 
 use super::super::admission::{Admission, AdmissionCandidate, admit};
-use crate::daemonset::facts::Shared;
 use crate::scheduler;
 
 /// A line for each pod that comes, one after the other: those that are let in stay.
 fn check(node: Value, pods: &[(&str, Value)], told: Expect) {
-    let node = scheduler::node(&serde_json::to_vec(&node).unwrap(), &mut Shared::default()).unwrap();
+    let node = scheduler::node(&serde_json::to_vec(&node).unwrap(), &mut Interner::default()).unwrap();
     let runtimes: BTreeSet<_> = ["runc".into()].into();
     let mut here: Vec<AdmissionCandidate> = Vec::new();
     let mut lines: Vec<String> = Vec::new();

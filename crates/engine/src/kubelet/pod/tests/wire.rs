@@ -386,7 +386,7 @@ fn what_is_no_pod() {
 fn an_orphan_is_cleared_away() {
     let mut scene = Scene::of("pod\nmain web");
     scene.run(5);
-    scene.pod = Pod::orphan(Key::new("default", "web"), "u1".into(), host(), scene.now);
+    scene.pod = Pod::orphan(ObjectKey::new("default", "web"), "u1".into(), host(), scene.now);
     scene.told.clear();
     scene.run(50);
     expect![[r#"

@@ -1,14 +1,17 @@
-//! Strings and small lists are held once, however many objects carry them.
+//! Holds equal strings and small lists of many objects once.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Labels, Taint, Text, Toleration};
+use crate::labels::Labels;
+use crate::taints::{Taint, Toleration};
+use crate::text::Text;
 
-/// The shared strings of one cache. What nobody holds any more is swept out when the store has doubled.
+/// Interned strings and lists of one cache. Entries without other references are removed each time the number of
+/// entries has doubled.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct Interner {
     texts: BTreeSet<Text>,
     labels: BTreeSet<Arc<[(Text, Text)]>>,
     tolerations: BTreeSet<Arc<[Toleration]>>,
@@ -19,7 +22,7 @@ pub struct Shared {
 /// Below this many entries a sweep is not worth its walk.
 const SWEEP_MIN: usize = 4096;
 
-impl Shared {
+impl Interner {
     pub fn text(&mut self, text: &str) -> Text {
         if let Some(known) = self.texts.get(text) {
             return known.clone();
@@ -76,14 +79,14 @@ mod tests {
     use alloc::format;
 
     #[test]
-    fn the_same_text_is_held_once_and_swept_when_nobody_holds_it() {
-        let mut shared = Shared::default();
-        let a = shared.text("zone");
-        assert!(Arc::ptr_eq(&a, &shared.text("zone")));
+    fn equal_strings_are_held_once_and_unused_ones_are_removed() {
+        let mut interner = Interner::default();
+        let a = interner.text("zone");
+        assert!(Arc::ptr_eq(&a, &interner.text("zone")));
         for i in 0..SWEEP_MIN * 2 {
-            shared.text(&format!("pod-{i}"));
+            interner.text(&format!("pod-{i}"));
         }
-        assert!(shared.texts.len() <= SWEEP_MIN + 1, "{} texts are kept", shared.texts.len());
-        assert!(Arc::ptr_eq(&a, &shared.text("zone")));
+        assert!(interner.texts.len() <= SWEEP_MIN + 1, "{} texts are kept", interner.texts.len());
+        assert!(Arc::ptr_eq(&a, &interner.text("zone")));
     }
 }

@@ -1,9 +1,10 @@
-//! Labels and the selectors over them.
+//! Labels and requirements on them.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 
-use super::Text;
+use crate::text::Text;
 
 /// Labels, sorted by key and shared between the objects that carry the same ones.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -17,7 +18,7 @@ impl Labels {
         Self(pairs.into())
     }
 
-    pub(super) fn shared(pairs: Arc<[(Text, Text)]>) -> Self {
+    pub(crate) fn shared(pairs: Arc<[(Text, Text)]>) -> Self {
         Self(pairs)
     }
 
@@ -63,22 +64,15 @@ impl Requirement {
     }
 }
 
-/// Which pods are a set's.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Selector {
-    AllOf(Vec<Requirement>),
-    /// An empty selector would claim every pod of the namespace, so it claims none.
-    Everything,
-    /// Claims none, and says what could not be read.
-    Unreadable(Text),
-}
-
-impl Selector {
-    /// Rule: only a selector that can be read and asks for something claims anything.
-    pub fn matches(&self, labels: &Labels) -> bool {
-        match self {
-            Self::AllOf(requirements) => requirements.iter().all(|it| it.holds(labels)),
-            Self::Everything | Self::Unreadable(_) => false,
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = &self.key;
+        match &self.op {
+            LabelOp::In(values) if values.len() == 1 => write!(f, "{key}={}", values.concat()),
+            LabelOp::In(values) => write!(f, "{key} in ({})", values.join(", ")),
+            LabelOp::NotIn(values) => write!(f, "{key} not in ({})", values.join(", ")),
+            LabelOp::Exists => write!(f, "a label {key}"),
+            LabelOp::DoesNotExist => write!(f, "no label {key}"),
         }
     }
 }

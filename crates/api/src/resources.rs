@@ -1,4 +1,4 @@
-//! What a pod asks of a node: amounts by resource.
+//! Resource requests and limits: amounts by resource name.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

@@ -1,4 +1,4 @@
-//! The text of `/metrics`: which format a scraper asks for, and the older format made from the newer one.
+//! Exposition formats of `/metrics`: negotiation, and conversion from OpenMetrics to the Prometheus text format.
 //!
 //! The metrics library writes OpenMetrics. A scraper that does not ask for it gets the Prometheus text format, as from upstream's
 //! components.

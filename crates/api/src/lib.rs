@@ -1,0 +1,23 @@
+#![no_std]
+//! The shared vocabulary of engine, server, control and agent. No IO, no clock, no decisions about the cluster.
+//!
+//! - [`text`], [`interner`]: shared strings; [`meta`]: object metadata;
+//! - [`labels`], [`taints`]: labels and requirements on them, taints and tolerations;
+//! - [`quantity`], [`resources`]: amounts, and what a pod requests;
+//! - [`time`], [`go_json`], [`metrics_exposition`]: points in time, JSON as Go writes it, the formats of `/metrics`.
+
+extern crate alloc;
+
+pub mod interner;
+pub mod text;
+
+pub mod labels;
+pub mod meta;
+pub mod taints;
+
+pub mod quantity;
+pub mod resources;
+
+pub mod go_json;
+pub mod metrics_exposition;
+pub mod time;
