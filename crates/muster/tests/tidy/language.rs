@@ -7,17 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Tree, first_word, nothing_wrong, repository};
 
 /// Percentage of types that share their name with another type of the workspace. The aim is 20.
-const SHARED_PERCENT_MAX: usize = 55;
+const SHARED_PERCENT_MAX: usize = 54;
 
 /// Type names that one crate declares more than once, summed over all crates.
-const DECLARED_TWICE_MAX: usize = 142;
+const DECLARED_TWICE_MAX: usize = 138;
 
 /// Occurrences of banned words in identifiers.
-const BANNED_MAX: usize = 1750;
+const BANNED_MAX: usize = 1696;
 
 /// Top-level modules that are part of an import cycle, by crate. A crate that is not listed has none.
 const IN_CYCLES_MAX: &[(&str, usize)] =
-    &[("control", 2), ("engine", 4), ("muster", 2), ("server", 29), ("sim", 6), ("store", 2)];
+    &[("control", 2), ("engine", 3), ("muster", 2), ("server", 29), ("sim", 6), ("store", 2)];
 
 /// Type names that every module may declare for itself, because they are always written with their module.
 const ALLOWED_TWICE: [&str; 7] = ["Args", "Call", "Config", "Error", "Fact", "Node", "Pod"];
