@@ -7,6 +7,7 @@
 //! hands writes to a [`Backend`], which orders commits and makes them durable: no commit can be read or watched before it is durable.
 //! The one backend has a single writer thread over a [`Log`], in which many commits share one sync; [`Sqlite`] is the durable log.
 
+mod backend;
 mod db;
 mod draft;
 mod index;
@@ -22,10 +23,11 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-pub use crate::db::{
-    Backend, Commit, CommitError, Db, NotFresh, OnCommit, OnCommitted, OnFailure, OnFresh, Options,
-    Published, Write,
+pub use crate::backend::{
+    Backend, Commit, CommitError, NotFresh, OnCommit, OnCommitted, OnFailure, OnFresh, Options, Published,
+    Write,
 };
+pub use crate::db::Db;
 pub use crate::draft::{Draft, with_version};
 pub use crate::index::Index;
 pub use crate::log::{Compaction, Log, LogError, MemoryLog, OnRow, Row};

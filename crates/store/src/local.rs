@@ -7,7 +7,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::db::{Backend, Commit, CommitError, OnCommitted, OnFailure, OnFresh, Options, Published, Write};
+use crate::backend::{
+    Backend, Commit, CommitError, OnCommitted, OnFailure, OnFresh, Options, Published, Write,
+};
 use crate::usage::{namespace_of, weight};
 use crate::{
     Change, Class, Compaction, Conflict, Event, Expect, Limits, Log, LogError, Record, Revision, Row, Store,

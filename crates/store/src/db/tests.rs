@@ -7,7 +7,10 @@ use expect_test::expect;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Change, Compaction, Conflict, MemoryLog, OnRow, Record, Row};
+use crate::{
+    Change, Class, Compaction, Conflict, Draft, Expect, Index, Limits, MemoryLog, OnRow, Record, Row, Window,
+    Write,
+};
 
 type Outcome = Result<Arc<Event>, CommitError>;
 

@@ -1,0 +1,143 @@
+//! What a storage engine does for a [`Db`](crate::Db), and where it publishes commits.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use crate::{
+    Class, Conflict, Draft, Event, Expect, Index, Limits, LogError, OverLimit, Revision, Store, Window,
+};
+
+/// Orders commits, makes them durable and publishes them. All that a [`Db`](crate::Db) needs of a storage engine.
+pub trait Backend: Send + Sync {
+    /// Calls `done` when the commit is durable and published, or refused.
+    fn commit(&self, commit: Commit, done: OnCommitted);
+
+    /// Calls `done` when the published state includes every commit that any server acknowledged before this call.
+    fn fresh(&self, done: OnFresh);
+
+    /// Drops the history up to `floor`.
+    fn compact(&self, floor: Revision);
+
+    /// Completes the commits that wait, refuses later ones, and returns when nothing is written any more. Must not be called from a
+    /// callback, which would wait for itself.
+    fn close(&self);
+}
+
+pub type OnCommitted = Box<dyn FnOnce(Result<Arc<Event>, CommitError>) + Send>;
+pub type OnFresh = Box<dyn FnOnce(Result<(), NotFresh>) + Send>;
+
+/// The backend cannot tell whether its state is current.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the store cannot confirm that its state is current: {why}")]
+pub struct NotFresh {
+    pub why: String,
+}
+
+pub struct Options {
+    pub window: Window,
+    pub limits: Limits,
+    /// Commits that may wait for the writer; more are refused at once.
+    pub queue_max: usize,
+    pub on_commit: OnCommit,
+    /// Called once if the log fails: nothing can be written from then on.
+    pub on_failure: OnFailure,
+}
+
+/// Called with every batch after it is published and before its writers get their results.
+pub type OnCommit = Box<dyn Fn(&[Arc<Event>]) + Send + Sync>;
+pub type OnFailure = Box<dyn FnOnce(&LogError) + Send>;
+
+/// A write of one key.
+#[derive(Debug)]
+pub struct Commit {
+    pub key: String,
+    pub expect: Expect,
+    /// Another key that must still be at this revision.
+    pub within: Option<(String, Revision)>,
+    pub class: Class,
+    pub write: Write,
+}
+
+#[derive(Debug)]
+pub enum Write {
+    Put { index: Index, expires_s: Option<u64>, draft: Draft },
+    Delete,
+}
+
+/// Nothing was changed, except perhaps with [`CommitError::Failed`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
+    #[error(transparent)]
+    OverLimit(#[from] OverLimit),
+    #[error("too many writes are waiting for the disk: try again later")]
+    QueueFull,
+    #[error(
+        "the disk is full: nothing can be written until there is room again; reads and deletes still work"
+    )]
+    DiskFull,
+    #[error("{why}: try again later")]
+    Busy { why: String },
+    #[error("the store has stopped: {why}")]
+    Failed { why: String },
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("window", &self.window).finish_non_exhaustive()
+    }
+}
+
+/// The store that readers see. Only the backend changes it.
+pub struct Published {
+    store: RwLock<Store>,
+    on_commit: OnCommit,
+}
+
+// A poisoned lock is used as it is: a panic leaves no half-published batch, because readers change nothing and a backend publishes
+// from one place.
+impl Published {
+    pub fn new(store: Store, on_commit: OnCommit) -> Arc<Self> {
+        Arc::new(Self { store: RwLock::new(store), on_commit })
+    }
+
+    pub fn read(&self) -> RwLockReadGuard<'_, Store> {
+        self.store.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies durable commits in the order of their revisions, and wakes watches. `trimmed` is called with the commits that left the
+    /// history for them, in order.
+    pub fn publish(&self, events: &[Arc<Event>], trimmed: impl FnOnce(&[Arc<Event>])) {
+        self.change(trimmed, |store, trimmed| {
+            events.iter().for_each(|it| store.apply(it.clone()));
+            store.trim(trimmed);
+        });
+        (self.on_commit)(events);
+    }
+
+    /// Drops the history up to `floor`. `trimmed` is called with its commits, in order.
+    pub fn compact(&self, floor: Revision, trimmed: impl FnOnce(&[Arc<Event>])) {
+        self.change(trimmed, |store, trimmed| store.compact_to(floor, trimmed));
+    }
+
+    fn change(
+        &self,
+        trimmed: impl FnOnce(&[Arc<Event>]),
+        change: impl FnOnce(&mut Store, &mut dyn FnMut(Arc<Event>)),
+    ) {
+        let mut events = Vec::new();
+        let mut store = self.store.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut store, &mut |event| events.push(event));
+        // Under the lock, so that two calls at the same time report their commits in order.
+        trimmed(&events);
+        // The memory of the events is freed after the lock is released.
+        drop(store);
+    }
+}
+
+impl fmt::Debug for Published {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Published at {}", self.read().revision())
+    }
+}
