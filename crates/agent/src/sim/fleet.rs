@@ -18,12 +18,11 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::behaviour::{FLEET, NodeBehaviour, Pace, Trouble};
 use super::clock::{Clock, shifted};
-use super::container::after;
 use super::node::{self, Addresses, New};
 use super::pod::{Call, Host, Pod};
-use super::seen;
-use super::told::{FLEET, Pace, ToNode, Trouble};
+use super::wire;
 use crate::error_chain::chain;
 
 /// As the kubelet: a heartbeat every 10 s, of which four may be missed, and a status every 5 min.
@@ -68,16 +67,19 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Makes the nodes known to the API server, Ready unless they are told otherwise.
+    /// Makes the nodes known to the API server, Ready unless they are behaviour otherwise.
     pub async fn register(client: Client, options: Options) -> kube::Result<Self> {
         let now = Timestamp::now();
         let mut calls = Vec::new();
         let mut known = HashSet::new();
         for node in list(&client, &options.fleet).await? {
-            let told = ToNode::read(node.annotations(), &mut |_| {});
+            let behaviour = NodeBehaviour::read(node.annotations(), &mut |_| {});
             let name = node.name_any();
-            if let Some(number) = node::number(&node).filter(|_| told.speaks()) {
-                calls.push(report(&name, &node::status(&name, number, &told, &node.status.conditions, now)));
+            if let Some(number) = node::number(&node).filter(|_| behaviour.speaks()) {
+                calls.push(report(
+                    &name,
+                    &node::status(&name, number, &behaviour, &node.status.conditions, now),
+                ));
             }
             known.insert(name);
         }
@@ -124,7 +126,7 @@ pub async fn add(client: &Client, new: &New) -> kube::Result<()> {
 
 /// Numbers that no node of any fleet has, from the lowest on.
 pub async fn free(client: &Client) -> kube::Result<impl Iterator<Item = u16>> {
-    let nodes: Api<seen::Node> = Api::all(client.clone());
+    let nodes: Api<wire::Node> = Api::all(client.clone());
     let nodes = nodes.list(&ListParams::default().labels(FLEET)).await?;
     let taken: BTreeSet<u16> = nodes.iter().filter_map(node::number).collect();
     Ok((1..=node::NODES_MAX).filter(move |it| !taken.contains(it)))
@@ -133,13 +135,13 @@ pub async fn free(client: &Client) -> kube::Result<impl Iterator<Item = u16>> {
 /// Deletes every node of a fleet.
 pub async fn remove_all(client: &Client, fleet: &str) -> kube::Result<()> {
     let delete =
-        |it: seen::Node| request(Method::DELETE, format!("{NODES}/{}", it.name_any()), JSON, &json!({}));
+        |it: wire::Node| request(Method::DELETE, format!("{NODES}/{}", it.name_any()), JSON, &json!({}));
     let calls = list(client, fleet).await?.into_iter().map(delete).collect();
     all(client, calls).await
 }
 
-async fn list(client: &Client, fleet: &str) -> kube::Result<Vec<seen::Node>> {
-    let nodes: Api<seen::Node> = Api::all(client.clone());
+async fn list(client: &Client, fleet: &str) -> kube::Result<Vec<wire::Node>> {
+    let nodes: Api<wire::Node> = Api::all(client.clone());
     Ok(nodes.list(&ListParams::default().labels(&format!("{FLEET}={fleet}"))).await?.items)
 }
 
@@ -163,8 +165,8 @@ async fn all(client: &Client, calls: Vec<Request<Vec<u8>>>) -> kube::Result<()> 
 
 /// The version that was written.
 async fn send(client: &Client, request: Request<Vec<u8>>) -> kube::Result<u64> {
-    let written: seen::Written = client.request(request).await?;
-    Ok(seen::version(&written.metadata))
+    let written: wire::Written = client.request(request).await?;
+    Ok(wire::version(&written.metadata))
 }
 
 fn request(method: Method, path: String, media_type: &str, body: &Value) -> Request<Vec<u8>> {
@@ -202,14 +204,20 @@ pub(super) struct Play {
 struct Node {
     uid: Box<str>,
     number: u16,
-    told: ToNode,
-    shown: Vec<seen::Condition>,
+    behaviour: NodeBehaviour,
+    shown: Vec<wire::Condition>,
     has_lease: bool,
     /// The report that is under way or was last made.
     reported: Option<Timestamp>,
     pods: BTreeSet<Arc<str>>,
     addresses: Addresses,
     timers: [Option<Timestamp>; 2],
+}
+
+impl Node {
+    fn host(&self, usual: Pace) -> Host {
+        Host { address: node::host_address(self.number), pace: self.behaviour.pace(usual) }
+    }
 }
 
 struct Known {
@@ -250,7 +258,7 @@ struct Done {
 
 enum Came {
     Written(u64),
-    Pods(Vec<seen::Pod>),
+    Pods(Vec<wire::Pod>),
 }
 
 impl Play {
@@ -273,7 +281,7 @@ impl Play {
 
     pub(super) async fn run(&mut self) {
         let fleet = format!("{FLEET}={}", self.options.fleet);
-        let nodes = Api::<seen::Node>::all(self.client.clone());
+        let nodes = Api::<wire::Node>::all(self.client.clone());
         let nodes = watcher(nodes, watcher::Config::default().labels(&fleet)).default_backoff();
         let mut nodes = pin!(nodes);
         // Pods are asked for when their nodes are known. What comes while they are is asked for node by node.
@@ -290,7 +298,7 @@ impl Play {
                 Err(error) => tracing::warn!(error = %chain(&error), "the nodes cannot be listed; try again"),
             }
         }
-        let pods = Api::<seen::Pod>::all(self.client.clone());
+        let pods = Api::<wire::Pod>::all(self.client.clone());
         let pods = watcher(pods, watcher::Config::default().fields("spec.nodeName!=")).default_backoff();
         let mut pods = pin!(pods);
         loop {
@@ -330,7 +338,7 @@ impl Play {
                 let Task { about, request } = task;
                 let came = match about {
                     About::PodsOf(_) => {
-                        let list: kube::Result<kube::core::ObjectList<seen::Pod>> =
+                        let list: kube::Result<kube::core::ObjectList<wire::Pod>> =
                             client.request(request).await;
                         list.map(|it| Came::Pods(it.items))
                     }
@@ -389,12 +397,12 @@ impl Play {
                     if let Some(known) = self.pods.get_mut(&uid) {
                         known.timer = None;
                     }
-                    self.look(&uid, now);
+                    self.step(&uid, now);
                 }
                 Subject::Beat(name) => {
                     if let Some(node) = self.nodes.get_mut(&name) {
                         node.timers[BEAT] = None;
-                        if node.told.speaks() {
+                        if node.behaviour.speaks() {
                             self.beats.push_back(beat(&name, node, now));
                         } else {
                             self.arm_node(&name, BEAT, after(now, HEARTBEAT_EVERY));
@@ -420,7 +428,7 @@ impl Play {
         self.timers.insert((at, subject(name.clone())));
     }
 
-    fn node_event(&mut self, event: watcher::Event<seen::Node>, is_late: bool) {
+    fn node_event(&mut self, event: watcher::Event<wire::Node>, is_late: bool) {
         match event {
             watcher::Event::Init => self.listed_nodes.clear(),
             watcher::Event::InitApply(node) => {
@@ -437,21 +445,21 @@ impl Play {
         }
     }
 
-    fn see_node(&mut self, seen: &seen::Node, is_late: bool) {
+    fn see_node(&mut self, seen: &wire::Node, is_late: bool) {
         let now = self.now();
         let name: Arc<str> = seen.name_any().into();
         let uid = seen.uid().unwrap_or_default().into_boxed_str();
         if self.nodes.get(&name).is_some_and(|it| it.uid != uid) {
             self.forget_node(&name);
         }
-        let told = ToNode::read(seen.annotations(), &mut |error| {
+        let behaviour = NodeBehaviour::read(seen.annotations(), &mut |error| {
             tracing::warn!(node = &*name, error, "an annotation is ignored");
         });
         let shown = seen.status.conditions.clone();
         if let Some(node) = self.nodes.get_mut(&name) {
-            let before = std::mem::replace(&mut node.told, told);
+            let before = std::mem::replace(&mut node.behaviour, behaviour);
             node.shown = shown;
-            if before != node.told {
+            if before != node.behaviour {
                 self.obey(&name, now);
             }
         } else {
@@ -459,7 +467,7 @@ impl Play {
             let node = Node {
                 uid,
                 number,
-                told,
+                behaviour,
                 shown,
                 has_lease: false,
                 reported: None,
@@ -474,10 +482,10 @@ impl Play {
             if is_late {
                 self.others.push_back(pods_of(&name));
             }
-            self.obey_if_told(&name, now);
+            self.obey_if_set(&name, now);
         }
         let node = self.nodes.get(&name).expect("it was just seen");
-        if node.told.speaks() && !node::is_as_said(&node.told, &node.shown) {
+        if node.behaviour.speaks() && !node::is_as_said(&node.behaviour, &node.shown) {
             self.report(&name, now);
         }
     }
@@ -497,28 +505,28 @@ impl Play {
         number
     }
 
-    fn obey_if_told(&mut self, name: &Arc<str>, now: Timestamp) {
-        if self.nodes.get(name).is_some_and(|it| it.told != ToNode::default()) {
+    fn obey_if_set(&mut self, name: &Arc<str>, now: Timestamp) {
+        if self.nodes.get(name).is_some_and(|it| it.behaviour != NodeBehaviour::default()) {
             self.obey(name, now);
         }
     }
 
-    /// What it is told has changed.
+    /// What it is behaviour has changed.
     fn obey(&mut self, name: &Arc<str>, now: Timestamp) {
         let Some(node) = self.nodes.get(name) else { return };
-        if node.told.has(Trouble::Vanish) {
+        if node.behaviour.has(Trouble::Vanish) {
             let request = request(Method::DELETE, format!("{NODES}/{name}"), JSON, &json!({}));
             self.others.push_back(Task { about: About::Vanishing(name.clone()), request });
             return;
         }
-        if node.told.speaks() {
+        if node.behaviour.speaks() {
             self.report(name, now);
             self.arm_node(name, BEAT, now);
         }
         let pods: Vec<_> =
             self.nodes.get(name).map(|it| it.pods.iter().cloned().collect()).unwrap_or_default();
         for uid in pods {
-            self.look(&uid, now);
+            self.step(&uid, now);
         }
     }
 
@@ -530,9 +538,9 @@ impl Play {
         {
             return self.arm_node(name, REPORT, after(reported, RETRY));
         }
-        if node.told.speaks() {
+        if node.behaviour.speaks() {
             node.reported = Some(now);
-            let status = node::status(name, node.number, &node.told, &node.shown, now);
+            let status = node::status(name, node.number, &node.behaviour, &node.shown, now);
             let request = report(name, &status);
             self.beats.push_back(Task { about: About::Report(name.clone()), request });
         }
@@ -552,7 +560,7 @@ impl Play {
         });
     }
 
-    fn pod_event(&mut self, event: watcher::Event<seen::Pod>) {
+    fn pod_event(&mut self, event: watcher::Event<wire::Pod>) {
         match event {
             watcher::Event::Init => self.listed_pods.clear(),
             watcher::Event::InitApply(pod) => {
@@ -569,47 +577,49 @@ impl Play {
         }
     }
 
-    fn see_pod(&mut self, seen: seen::Pod) {
+    fn see_pod(&mut self, seen: wire::Pod) {
         let now = self.now();
         let uid: Arc<str> = match seen.metadata.uid.as_deref() {
             Some(uid) => uid.into(),
             None => return,
         };
         if let Some(known) = self.pods.get_mut(&uid) {
-            known.pod.see(&seen, now);
+            let Some(node) = self.nodes.get(&known.pod.node) else { return };
+            known.pod.see(seen, node.host(self.options.pace), now);
         } else {
-            let Some(node) = seen.spec.node_name.as_deref().and_then(|it| self.nodes.get_mut(it)) else {
+            let Some(node) = seen.node_name.as_deref().and_then(|it| self.nodes.get_mut(it)) else {
                 return;
             };
+            let host = node.host(self.options.pace);
             let name = seen.name_any();
-            let mut pod = Pod::new(seen, now, &mut |error| {
-                tracing::warn!(pod = name, error, "an annotation is ignored");
+            let pod = Pod::new(&seen, host, now, &mut |error| {
+                tracing::warn!(pod = name, error, "part of a pod is ignored");
             });
+            let Some(mut pod) = pod else { return };
             if !pod.on_host {
                 pod.address = Some(node.addresses.lend(pod.address));
             }
             node.pods.insert(uid.clone());
             self.pods.insert(uid.clone(), Known { pod, busy: false, timer: None });
         }
-        self.look(&uid, now);
+        self.step(&uid, now);
     }
 
-    fn look(&mut self, uid: &Arc<str>, now: Timestamp) {
+    fn step(&mut self, uid: &Arc<str>, now: Timestamp) {
         let Some(known) = self.pods.get_mut(uid) else { return };
         let Some(node) = self.nodes.get(&known.pod.node) else { return };
-        if known.busy || !node.told.works() {
+        if known.busy || !node.behaviour.works() {
             return;
         }
-        let host = Host { address: node::host_address(node.number), pace: node.told.pace(self.options.pace) };
-        let look = known.pod.look(host, now);
+        let step = known.pod.step(node.host(self.options.pace), now);
         if let Some(before) = known.timer.take() {
             self.timers.remove(&(before, Subject::Pod(uid.clone())));
         }
-        if let Some(at) = look.wake_at {
+        if let Some(at) = step.wake_at {
             known.timer = Some(at);
             self.timers.insert((at, Subject::Pod(uid.clone())));
         }
-        if let Some(call) = look.call {
+        if let Some(call) = step.call {
             known.busy = true;
             let request = pod_request(&known.pod, call);
             self.others.push_back(Task { about: About::Pod(uid.clone()), request });
@@ -651,11 +661,13 @@ impl Play {
         match (&about, came) {
             (About::PodsOf(_), Ok(Came::Pods(pods))) => pods.into_iter().for_each(|it| self.see_pod(it)),
             (About::Pod(uid), Ok(Came::Written(version))) => {
-                if let Some(known) = self.pods.get_mut(uid) {
+                if let Some(known) = self.pods.get_mut(uid)
+                    && let Some(node) = self.nodes.get(&known.pod.node)
+                {
                     known.busy = false;
-                    known.pod.told(version);
+                    known.pod.sent(version, node.host(self.options.pace), now);
                 }
-                self.look(uid, now);
+                self.step(uid, now);
             }
             (About::Lease(name), Ok(_)) => self.has_lease(name, now),
             (About::Renewal(name), Ok(_)) => self.arm_node(name, BEAT, after(now, HEARTBEAT_EVERY)),
@@ -673,8 +685,9 @@ impl Play {
             (About::Pod(uid), code) => {
                 tracing::warn!(uid = &*uid, %error, "a pod's status was not taken; try again");
                 let Some(known) = self.pods.get_mut(&uid) else { return };
+                let Some(node) = self.nodes.get(&known.pod.node) else { return };
                 known.busy = false;
-                known.pod.was_not_told();
+                known.pod.was_refused(node.host(self.options.pace), now);
                 let wait = if code == 0 { RETRY } else { REPORT_EVERY };
                 let at = after(now, wait);
                 if let Some(before) = known.timer.replace(at) {
@@ -737,6 +750,12 @@ fn beat(name: &Arc<str>, node: &Node, now: Timestamp) -> Task {
     Task { about: About::Lease(name.clone()), request }
 }
 
+/// A time so long after another.
+fn after(at: Timestamp, span: Duration) -> Timestamp {
+    let span = SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
+    at.checked_add(span).unwrap_or(Timestamp::MAX)
+}
+
 fn pods_of(node: &Arc<str>) -> Task {
     let path = format!("/api/v1/pods?fieldSelector=spec.nodeName%3D{node}");
     let request = Request::get(path).body(Vec::new()).expect("names of nodes are words in a path");
@@ -746,13 +765,8 @@ fn pods_of(node: &Arc<str>) -> Task {
 fn pod_request(pod: &Pod, call: Call) -> Request<Vec<u8>> {
     let path = format!("/api/v1/namespaces/{}/pods/{}", pod.namespace, pod.name);
     match call {
-        Call::Report(status) => {
-            // The UID says which one is meant, if another one should have its name by now.
-            let mut patch = json!({"metadata": {"uid": pod.uid}});
-            patch["status"] = status;
-            request(Method::PATCH, format!("{path}/status"), STRATEGIC, &patch)
-        }
-        Call::Remove => {
+        Call::Report(patch) => request(Method::PATCH, format!("{path}/status"), STRATEGIC, &patch),
+        Call::Delete => {
             let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": pod.uid}});
             request(Method::DELETE, path, JSON, &options)
         }

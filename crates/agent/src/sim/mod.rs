@@ -1,25 +1,23 @@
 //! Simulated nodes: any number in one process, all behind one watch of the nodes and one of the pods.
 //!
-//! `told` lists what they can be told; `seen` is what a watch brings; `container`, `pod` and `node` decide, without a clock and
-//! without a call; `status` has the words; `fleet` makes the calls, by `clock`.
+//! `behaviour` lists how they can be made to behave; `wire` is what a watch delivers; `pod` drives the kubelet rules of the engine
+//! over the fake `runtime`; `node` is the Node object; `fleet` makes the calls, by `clock`.
 //!
-//! What a pod needs next is read from the pod and from the little that is remembered of it, and all that is remembered can be
-//! read back from its status: a process that ends and comes again goes on where it was.
+//! All that a pod needs can be read back from its status: a process that starts again goes on where the last one was.
 
+mod behaviour;
 mod clock;
-mod container;
 mod fleet;
 mod node;
 mod pod;
-mod seen;
-mod status;
-mod told;
+mod runtime;
+mod wire;
 
 #[cfg(test)]
 mod fleet_tests;
 #[cfg(test)]
 mod tests;
 
+pub use behaviour::{FAIL, FLEET, Pace, Trouble, WORDS, span};
 pub use fleet::{Fleet, Options, add, free, remove_all};
 pub use node::{NODES_MAX, New};
-pub use told::{FAIL, FLEET, Pace, Trouble, WORDS, span};

@@ -6,9 +6,8 @@ use std::net::Ipv4Addr;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::seen;
-use super::status::{pod_address, seconds};
-use super::told::{FLEET, ToNode, Trouble};
+use super::behaviour::{FLEET, NodeBehaviour, Trouble};
+use super::wire;
 use crate::architecture;
 
 /// Two bytes of the addresses tell the nodes apart, and some ranges are others'.
@@ -46,13 +45,13 @@ impl New {
             "kind": "Node",
             "metadata": {"name": self.name, "labels": labels},
             "spec": {"podCIDR": range, "podCIDRs": [range], "taints": self.taints},
-            "status": status(&self.name, self.number, &ToNode::default(), &[], now),
+            "status": status(&self.name, self.number, &NodeBehaviour::default(), &[], now),
         })
     }
 }
 
 /// The number that a node's addresses were made of.
-pub(super) fn number(node: &seen::Node) -> Option<u16> {
+pub(super) fn number(node: &wire::Node) -> Option<u16> {
     let (range, _) = node.spec.pod_cidr.as_deref()?.split_once('/')?;
     let range: Ipv4Addr = range.parse().ok()?;
     let [10, high, low, 0] = range.octets() else { return None };
@@ -101,12 +100,12 @@ pub(super) fn host_address(number: u16) -> Ipv4Addr {
 pub(super) fn status(
     name: &str,
     number: u16,
-    told: &ToNode,
-    shown: &[seen::Condition],
+    behaviour: &NodeBehaviour,
+    shown: &[wire::Condition],
     now: Timestamp,
 ) -> Value {
     let resources = json!({"cpu": "4", "memory": "8Gi", "ephemeral-storage": "64Gi", "pods": "110"});
-    let conditions = conditions(told, shown).into_iter().map(|it| {
+    let conditions = conditions(behaviour, shown).into_iter().map(|it| {
         let before = shown.iter().find(|shown| *shown.r#type == *it.kind && *shown.status == *it.status());
         let since = before.and_then(|it| it.last_transition_time).unwrap_or(now);
         json!({
@@ -142,9 +141,21 @@ pub(super) fn status(
     })
 }
 
+pub(super) fn seconds(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The `number`-th address of a node's range.
+pub(super) fn pod_address(node: u16, number: u8) -> Ipv4Addr {
+    let [high, low] = node.to_be_bytes();
+    // Services have 10.96.0.0/16.
+    let high = if high < 96 { high } else { high + 1 };
+    Ipv4Addr::new(10, high, low, number)
+}
+
 /// Whether the API server shows what this node says of itself.
-pub(super) fn is_as_said(told: &ToNode, shown: &[seen::Condition]) -> bool {
-    let said = conditions(told, shown);
+pub(super) fn is_as_said(behaviour: &NodeBehaviour, shown: &[wire::Condition]) -> bool {
+    let said = conditions(behaviour, shown);
     said.iter().all(|it| shown.iter().any(|shown| *shown.r#type == *it.kind && *shown.status == *it.status()))
 }
 
@@ -161,10 +172,10 @@ impl Condition {
     }
 }
 
-fn conditions(told: &ToNode, shown: &[seen::Condition]) -> Vec<Condition> {
+fn conditions(behaviour: &NodeBehaviour, shown: &[wire::Condition]) -> Vec<Condition> {
     let condition = |kind, holds, reason, message| Condition { kind, holds, reason, message };
     let pressure = |trouble, kind, if_so: [&'static str; 2], if_not: [&'static str; 2]| {
-        let holds = told.has(trouble);
+        let holds = behaviour.has(trouble);
         let [reason, message] = if holds { if_so } else { if_not };
         condition(kind, holds, reason, message)
     };
@@ -187,14 +198,14 @@ fn conditions(told: &ToNode, shown: &[seen::Condition]) -> Vec<Condition> {
             ["KubeletHasInsufficientPID", "kubelet has insufficient PID available"],
             ["KubeletHasSufficientPID", "kubelet has sufficient PID available"],
         ),
-        if told.has(Trouble::NotReady) {
+        if behaviour.has(Trouble::NotReady) {
             condition("Ready", false, "KubeletNotReady", "container runtime is down")
         } else {
             condition("Ready", true, "KubeletReady", "kubelet is posting ready status")
         },
     ];
     // A kubelet knows nothing of it: it is said only where it was, or is, otherwise.
-    if told.has(Trouble::NetworkUnavailable) {
+    if behaviour.has(Trouble::NetworkUnavailable) {
         all.push(condition(
             "NetworkUnavailable",
             true,

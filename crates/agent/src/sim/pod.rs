@@ -1,19 +1,25 @@
-//! One pod on its node: what it needs next is read from the pod and from the little that is remembered of it. No clock is
-//! read here, and no call is made.
+//! One simulated pod: the kubelet rules of the engine decide, and a fake runtime answers them. No clock is read here, and no call
+//! is made.
+//!
+//! Nothing runs, so a pod at rest needs no state machine: it is dropped, and built again from the API object and the runtime state
+//! when the object changes. Thousands of pods in one process cost little memory that way.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt as _;
+use muster_api::text::Text;
+use muster_api::time::{Time, earliest};
+use muster_engine::kubelet::pod::{self as kubelet, Action, Object, Outcome, Probe, ProbeKind};
 use serde_json::Value;
 
+use super::behaviour::{ContainerBehaviour, Pace, Stop};
 use super::clock::shifted;
-use super::container::{Container, RestartPolicy, Role, State};
-use super::seen;
-use super::status;
-use super::told::{Pace, ToContainer};
+use super::runtime::FakeRuntime;
+use super::wire;
 
 #[derive(Debug)]
 pub(super) struct Pod {
@@ -21,325 +27,321 @@ pub(super) struct Pod {
     pub(super) name: Box<str>,
     pub(super) uid: Arc<str>,
     pub(super) node: Arc<str>,
-    pub(super) generation: i64,
     pub(super) on_host: bool,
-    /// Init containers first, each in the order of the pod.
-    pub(super) containers: Vec<Container>,
-    /// What else must hold before it is ready, and what is said of it.
-    pub(super) gates: Vec<(Box<str>, Option<Box<str>>)>,
-    pub(super) conditions: [Option<Condition>; KINDS],
-    pub(super) start_time: Option<Timestamp>,
     pub(super) address: Option<Ipv4Addr>,
-    pub(super) says_scheduled: bool,
-    policy: RestartPolicy,
-    told: ToContainer,
-    stopping: Option<Stopping>,
-    /// How it ended: nothing more comes of it.
-    over: Option<Phase>,
-    removed: bool,
-    /// There is something that the API server was not told.
-    news: bool,
-    /// What the API server showed before this version is older than what it was told.
+    behaviour: ContainerBehaviour,
+    runtime: FakeRuntime,
+    /// `None` at rest.
+    active: Option<Box<Active>>,
+    /// The resource version of the last write. Events up to it show nothing new.
     version: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Stopping {
-    asked: Timestamp,
-    grace: Duration,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Condition {
-    pub(super) holds: bool,
-    pub(super) since: Timestamp,
-}
-
-/// The conditions that a node reports, in its order.
-pub(super) const KINDS: usize = 4;
-pub(super) const CONDITIONS: [&str; KINDS] =
-    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"];
-const READY: usize = 2;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
-    Pending,
-    Running,
-    Succeeded,
-    Failed,
-}
-
-/// What is to be done for a pod now, and when to look again.
+/// A pod with something to do, or to wait for.
 #[derive(Debug)]
-pub(super) struct Look {
+struct Active {
+    kubelet: kubelet::Pod,
+    object: Arc<Object>,
+    /// Actions that take time, and when they end. `None`: never.
+    in_flight: Vec<(Option<Time>, Action)>,
+    /// Probes that have passed: they are not answered again.
+    passed: BTreeSet<(Text, ProbeKind)>,
+    /// The report or deletion that the API server has not answered yet.
+    sent: Option<Action>,
+    /// The last event that came meanwhile.
+    next: Option<wire::Pod>,
+    /// By how much the clock was set since this began: the pod's own time goes on as if it had not been.
+    skew: SignedDuration,
+}
+
+/// What is to be done for a pod now, and when to come again.
+#[derive(Debug)]
+pub(super) struct Step {
     pub(super) call: Option<Call>,
     pub(super) wake_at: Option<Timestamp>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Call {
-    /// The status, as a strategic merge patch: conditions of others stay.
-    Report(Value),
-    /// All has ended: the pod is taken off the API server.
-    Remove,
-}
-
-/// What a node lends to its pods.
+/// What a node gives to its pods.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Host {
     pub(super) address: Ipv4Addr,
     pub(super) pace: Pace,
 }
 
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Call {
+    /// A strategic merge patch of the status.
+    Report(Value),
+    /// All has ended: the pod is deleted from the API server.
+    Delete,
+}
+
 impl Pod {
     /// Goes on where the pod's status ends: a node that comes again finds its containers running.
-    pub(super) fn new(seen: seen::Pod, now: Timestamp, complain: &mut dyn FnMut(String)) -> Self {
-        let told = ToContainer::read(seen.annotations(), complain);
-        let seen::Pod { metadata, spec, status } = seen;
-        let said = |statuses: &[seen::ContainerStatus], name: &str| {
-            statuses.iter().find(|it| *it.name == *name).cloned()
-        };
-        let inits = spec.init_containers.into_iter().map(|it| {
-            let status = said(&status.init_container_statuses, &it.name);
-            Container::new(it, Role::Init, &told, status.as_ref(), now)
-        });
-        let mains = spec.containers.into_iter().map(|it| {
-            let status = said(&status.container_statuses, &it.name);
-            Container::new(it, Role::Main, &told, status.as_ref(), now)
-        });
-        let containers = inits.chain(mains).collect();
-        let conditions = CONDITIONS.map(|kind| {
-            let condition = status.conditions.iter().find(|it| *it.r#type == *kind)?;
-            let since = condition.last_transition_time.unwrap_or(now);
-            Some(Condition { holds: *condition.status == *"True", since })
-        });
-        let mut new = Self {
-            namespace: metadata.namespace.clone().unwrap_or_default().into(),
-            name: metadata.name.clone().unwrap_or_default().into(),
-            uid: metadata.uid.clone().unwrap_or_default().into(),
-            node: spec.node_name.unwrap_or_default().into(),
-            generation: metadata.generation.unwrap_or_default(),
-            on_host: spec.host_network,
-            containers,
-            gates: spec.readiness_gates.into_iter().map(|it| (it.condition_type, None)).collect(),
-            conditions,
-            start_time: status.start_time,
-            address: status.pod_ip.as_deref().and_then(|it| it.parse().ok()),
-            says_scheduled: false,
-            policy: match spec.restart_policy.as_deref() {
-                Some("Never") => RestartPolicy::Never,
-                Some("OnFailure") => RestartPolicy::OnFailure,
-                _ => RestartPolicy::Always,
-            },
-            told,
-            stopping: None,
-            over: None,
-            removed: false,
-            news: status.container_statuses.is_empty(),
+    pub(super) fn new(
+        event: &wire::Pod,
+        host: Host,
+        now: Timestamp,
+        complain: &mut dyn FnMut(String),
+    ) -> Option<Self> {
+        let behaviour = ContainerBehaviour::read(event.annotations(), complain);
+        let object = event.parse().map_err(|error| complain(error.to_string())).ok()?;
+        let mut runtime = FakeRuntime::restore(&object, time(now));
+        let running: Vec<(Text, Text, Time)> =
+            runtime.running().map(|(it, since)| (it.id.clone(), it.name.clone(), since)).collect();
+        for (id, name, since) in running {
+            let Some(container) = object.spec.find(&name) else { continue };
+            let exit =
+                behaviour.of(container.role, &container.image).exit_or_complete(container.role, host.pace);
+            runtime.schedule_exit(&id, exit, since);
+        }
+        let mut pod = Self {
+            namespace: (*object.key.namespace).into(),
+            name: (*object.key.name).into(),
+            uid: (*object.uid).into(),
+            node: event.node_name.as_deref().unwrap_or_default().into(),
+            on_host: object.spec.on_host_network,
+            address: object.status["podIP"].as_str().and_then(|it| it.parse().ok()),
+            behaviour,
+            runtime,
+            active: None,
             version: 0,
         };
-        new.see_metadata(&metadata, now);
-        new.see_status(&status, now);
-        new
+        pod.apply(object, host, now);
+        Some(pod)
     }
 
-    /// The watch shows it anew.
-    pub(super) fn see(&mut self, seen: &seen::Pod, now: Timestamp) {
-        if seen::version(&seen.metadata) < self.version {
+    /// The watch shows it.
+    pub(super) fn see(&mut self, event: wire::Pod, host: Host, now: Timestamp) {
+        if event.version() <= self.version {
             return;
         }
-        self.see_metadata(&seen.metadata, now);
-        self.see_status(&seen.status, now);
-        for container in &mut self.containers {
-            let mut all = seen.spec.init_containers.iter().chain(&seen.spec.containers);
-            if let Some(seen) = all.find(|it| it.name == container.name) {
-                self.news |= container.see(seen, &self.told, now);
+        if let Some(active) = self.active.as_mut().filter(|it| it.sent.is_some()) {
+            active.next = Some(event);
+            return;
+        }
+        match event.parse() {
+            Ok(object) => self.apply(object, host, now),
+            Err(error) => {
+                tracing::warn!(pod = &*self.name, %error, "a pod cannot be read, and stays as it was")
             }
         }
-        let ready = seen.status.conditions.iter().find(|it| *it.r#type == *CONDITIONS[READY]);
-        let ready = ready.is_some_and(|it| *it.status == *"True");
-        // Whoever else says that it is ready or not, such as when its node was thought lost, does not know better.
-        self.news |= self.conditions[READY].is_some_and(|it| it.holds != ready) && self.over.is_none();
     }
 
-    fn see_metadata(
-        &mut self,
-        meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-        now: Timestamp,
-    ) {
-        self.generation = meta.generation.unwrap_or_default();
-        if meta.deletion_timestamp.is_some() {
-            let grace_s = meta.deletion_grace_period_seconds.and_then(|it| u64::try_from(it).ok());
-            let grace = Duration::from_secs(grace_s.unwrap_or_default());
-            let asked = self.stopping.map_or(now, |it| it.asked);
-            self.stopping = Some(Stopping { asked, grace });
+    fn apply(&mut self, mut object: Object, host: Host, now: Timestamp) {
+        for container in object.spec.init.iter_mut().chain(&mut object.spec.main) {
+            let never_ready = self.behaviour.of(container.role, &container.image).never_ready;
+            if never_ready && container.readiness.is_none() {
+                container.readiness = Some(NEVER_PASSES);
+            }
+            // Probes pass once, and from then on: so liveness probes change nothing, and one result counts.
+            container.liveness = None;
+            for probe in container.startup.iter_mut().chain(&mut container.readiness) {
+                probe.successes_min = 1;
+            }
+        }
+        let object = Arc::new(object);
+        match &mut self.active {
+            Some(active) => {
+                let now = active.time(now);
+                active.object = object.clone();
+                active.kubelet.update_spec(object, now);
+            }
+            None => {
+                let host =
+                    kubelet::Host { addresses: vec![host.address.to_string().into()], runtime: "sim".into() };
+                self.active = Some(Box::new(Active {
+                    kubelet: kubelet::Pod::new(object.clone(), host, time(now)),
+                    object,
+                    in_flight: Vec::new(),
+                    passed: BTreeSet::new(),
+                    sent: None,
+                    next: None,
+                    skew: SignedDuration::ZERO,
+                }));
+            }
         }
     }
 
     /// The clock was set by so much: no wait becomes longer or shorter.
     pub(super) fn shift(&mut self, by: SignedDuration) {
-        self.containers.iter_mut().for_each(|it| it.shift(by));
-        if let Some(stopping) = &mut self.stopping {
-            stopping.asked = shifted(stopping.asked, by);
+        if let Some(active) = &mut self.active {
+            active.skew = active.skew.saturating_add(by);
         }
     }
 
-    fn see_status(&mut self, status: &seen::PodStatus, now: Timestamp) {
-        let said = |kind: &str| status.conditions.iter().find(|it| *it.r#type == *kind).map(|it| &it.status);
-        self.says_scheduled = said("PodScheduled").is_some_and(|it| **it == *"True");
-        for (gate, known) in &mut self.gates {
-            let said = said(gate).cloned();
-            self.news |= said != *known && self.start_time.is_some();
-            *known = said;
-        }
-        let over = match status.phase.as_deref() {
-            Some("Succeeded") => Some(Phase::Succeeded),
-            Some("Failed") => Some(Phase::Failed),
-            _ => None,
-        };
-        if over.is_some() && self.over.is_none() {
-            // Nobody but the node ends a pod, but if somebody says so, that holds, and there is nothing to add.
-            self.over = over;
-            self.judge_conditions(now);
-        }
-    }
-
-    /// The API server was told, and shows it since this version.
-    pub(super) fn told(&mut self, version: u64) {
+    /// The API server took what was sent, and shows it since this version.
+    pub(super) fn sent(&mut self, version: u64, host: Host, now: Timestamp) {
         self.version = self.version.max(version);
+        self.answered(Outcome::Done, host, now);
     }
 
-    /// The API server did not take what it was told.
-    pub(super) fn was_not_told(&mut self) {
-        self.news = true;
-        self.removed = false;
+    /// The API server did not take what was sent.
+    pub(super) fn was_refused(&mut self, host: Host, now: Timestamp) {
+        let failed = Outcome::Failed { reason: "Unreachable".into(), message: "the call failed".into() };
+        self.answered(failed, host, now);
     }
 
-    pub(super) fn look(&mut self, host: Host, now: Timestamp) -> Look {
-        if self.start_time.is_none() {
-            self.start_time = Some(now);
-            self.news = true;
+    fn answered(&mut self, outcome: Outcome, host: Host, now: Timestamp) {
+        let Some(active) = &mut self.active else { return };
+        let at = active.time(now);
+        if let Some(action) = active.sent.take() {
+            active.kubelet.done(&action, outcome, at);
         }
-        let (changed, wake_at) = match self.stopping {
-            Some(stopping) => self.stop(stopping, host.pace, now),
-            None if self.over.is_some() => (false, None),
-            None => self.go_on(host.pace, now),
-        };
-        self.news |= changed;
-        self.news |= self.judge_conditions(now);
-        let call = if self.news && !self.removed {
-            self.news = false;
-            Some(Call::Report(status::of(self, host)))
-        } else if self.stopping.is_some() && !self.removed && !self.any_runs() {
-            self.removed = true;
-            Some(Call::Remove)
-        } else {
-            None
-        };
-        Look { call, wake_at }
+        if let Some(event) = active.next.take() {
+            self.see(event, host, now);
+        }
     }
 
-    /// Init containers one after another, then all the others at once; those that stay go on beside them.
-    fn go_on(&mut self, pace: Pace, now: Timestamp) -> (bool, Option<Timestamp>) {
-        let (mut changed, mut wake_at) = (false, None);
-        let was_initialized = self.conditions[1].is_some_and(|it| it.holds);
-        for at in 0..self.containers.len() {
-            let container = &mut self.containers[at];
-            let (stepped, next) = container.step(pace, self.policy, now);
-            changed |= stepped;
-            wake_at = earliest(wake_at, next);
-            if !was_initialized && !self.containers[at].is_done_initializing() {
+    /// Everything that takes no time is done, and then told in one status.
+    pub(super) fn step(&mut self, Host { pace, .. }: Host, now: Timestamp) -> Step {
+        let Self { active: active_pod, runtime, behaviour, address, .. } = self;
+        let Some(active) = active_pod else { return Step { call: None, wake_at: None } };
+        let at = active.time(now);
+        let address = address.filter(|_| !self.on_host);
+        let mut call = None;
+        loop {
+            active.finish(runtime, behaviour, pace, at);
+            active.kubelet.update_runtime_state(runtime.state(active.kubelet.mark()), at);
+            let sync = active.kubelet.sync_runtime(at);
+            if sync.actions.is_empty() {
                 break;
             }
-        }
-        if let phase @ (Phase::Succeeded | Phase::Failed) = self.phase() {
-            self.over = Some(phase);
-            for sidecar in self.containers.iter_mut().filter(|it| it.is_running()) {
-                sidecar.stop(now, Duration::MAX, Pace { stop: Duration::ZERO, ..pace }, now);
-            }
-            return (true, None);
-        }
-        (changed, wake_at)
-    }
-
-    /// Those that serve the others are the last to go.
-    fn stop(&mut self, stopping: Stopping, pace: Pace, now: Timestamp) -> (bool, Option<Timestamp>) {
-        let (mut changed, mut wake_at) = (false, None);
-        for sidecars in [false, true] {
-            for container in self.containers.iter_mut().filter(|it| (it.role != Role::Main) == sidecars) {
-                let (stopped, next) = container.stop(stopping.asked, stopping.grace, pace, now);
-                changed |= stopped;
-                wake_at = earliest(wake_at, next);
-            }
-            if self.any_runs() && !sidecars && self.mains().any(Container::is_running) {
-                break;
+            for action in sync.actions {
+                if action == Action::Delete {
+                    call = Some(Call::Delete);
+                    active.sent = Some(action);
+                } else {
+                    active.execute(action, runtime, behaviour, pace, address, at);
+                }
             }
         }
-        (changed, wake_at)
-    }
-
-    fn judge_conditions(&mut self, now: Timestamp) -> bool {
-        let phase = self.phase();
-        let ended = matches!(phase, Phase::Succeeded | Phase::Failed);
-        let has_sandbox = !ended && self.containers.iter().any(Container::has_begun);
-        let initialized = self.containers.iter().all(Container::is_done_initializing)
-            || self.mains().any(Container::has_begun)
-            || phase == Phase::Succeeded;
-        let containers = !ended && self.unready().next().is_none();
-        let gates = self.gates.iter().all(|(_, said)| said.as_deref() == Some("True"));
-        let hold = [has_sandbox, initialized, containers && gates, containers];
-        let mut changed = false;
-        for (condition, holds) in self.conditions.iter_mut().zip(hold) {
-            if condition.is_none_or(|it| it.holds != holds) {
-                *condition = Some(Condition { holds, since: now });
-                changed = true;
-            }
+        let sync = active.kubelet.sync(at);
+        if let Some(Action::Report(patch)) = sync.actions.first() {
+            call = Some(Call::Report(patch.clone()));
+            active.sent = sync.actions.into_iter().next();
         }
-        changed && self.start_time.is_some()
-    }
-
-    /// Rule: a container that has ended and comes again counts as one that runs, as with the kubelet; a pod ends with the last
-    /// of its containers that does not, or that is stopped because the pod is deleted.
-    pub(super) fn phase(&self) -> Phase {
-        if let Some(over) = self.over {
-            return over;
+        let due = active.in_flight.iter().filter_map(|(due, _)| *due).chain(runtime.next_exit());
+        let wake_at = earliest(sync.wake_at, due.min());
+        let step = Step { call, wake_at: wake_at.map(|it| active.wall(it)) };
+        let is_at_rest = step.call.is_none()
+            && wake_at.is_none()
+            && active.in_flight.is_empty()
+            && active.kubelet.can_be_rebuilt();
+        if is_at_rest {
+            *active_pod = None;
         }
-        let gone_for_good = |it: &Container| match &it.state {
-            State::Ended(ended) if self.stopping.is_some() || !it.comes_again(ended.code, self.policy) => {
-                Some(ended.code)
-            }
-            _ => None,
-        };
-        let failed_init =
-            |it: &&Container| it.role == Role::Init && gone_for_good(it).is_some_and(|it| it != 0);
-        if self.containers.iter().any(|it| failed_init(&it)) {
-            return Phase::Failed;
-        }
-        if self.mains().any(|it| !it.has_run()) {
-            return Phase::Pending;
-        }
-        let codes: Option<Vec<i32>> = self.mains().map(gone_for_good).collect();
-        match codes {
-            None => Phase::Running,
-            Some(codes) if codes.iter().all(|it| *it == 0) => Phase::Succeeded,
-            Some(_) => Phase::Failed,
-        }
-    }
-
-    pub(super) fn mains(&self) -> impl Iterator<Item = &Container> {
-        self.containers.iter().filter(|it| it.role == Role::Main)
-    }
-
-    /// Those that keep the pod from being ready.
-    pub(super) fn unready(&self) -> impl Iterator<Item = &Container> {
-        self.containers.iter().filter(|it| it.role != Role::Init && !it.ready)
-    }
-
-    fn any_runs(&self) -> bool {
-        self.containers.iter().any(Container::is_running)
+        step
     }
 }
 
-fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
-    a.into_iter().chain(b).min()
+/// A readiness probe for a container that has none, and is never to be ready.
+const NEVER_PASSES: Probe = Probe {
+    initial_delay: Duration::ZERO,
+    period: Duration::from_secs(10),
+    failures_max: 3,
+    successes_min: 1,
+    grace: None,
+};
+
+impl Active {
+    fn time(&self, now: Timestamp) -> Time {
+        time(shifted(now, -self.skew))
+    }
+
+    fn wall(&self, at: Time) -> Timestamp {
+        shifted(Timestamp::from_microsecond(at.as_micros()).unwrap_or(Timestamp::MAX), self.skew)
+    }
+
+    /// Begins an action. Most take no time.
+    fn execute(
+        &mut self,
+        action: Action,
+        runtime: &mut FakeRuntime,
+        behaviour: &ContainerBehaviour,
+        pace: Pace,
+        address: Option<Ipv4Addr>,
+        now: Time,
+    ) {
+        let of = |name: &str| {
+            let container = self.object.spec.find(name);
+            container.map_or_else(ContainerBehaviour::default, |it| behaviour.of(it.role, &it.image))
+        };
+        let outcome = match &action {
+            Action::Start { container, .. } => {
+                let takes = of(container).start.unwrap_or(pace.start);
+                return self.in_flight.push((Some(now + takes), action));
+            }
+            Action::Stop { container, grace, .. } => {
+                let due = match of(container).stop.unwrap_or(Stop::After(pace.stop)) {
+                    Stop::After(takes) => Some(now + takes.min(*grace)),
+                    Stop::Never => None,
+                };
+                return self.in_flight.push((due, action));
+            }
+            Action::Probe { container, id, probe, .. } => {
+                let never = *probe == ProbeKind::Readiness && of(container).never_ready;
+                if never || !self.passed.insert((id.clone(), *probe)) {
+                    return;
+                }
+                Outcome::Probed { passed: true, message: "".into() }
+            }
+            Action::FindImage { container, .. } if of(container).image_missing => Outcome::Absent,
+            Action::FindImage { .. } => Outcome::Present,
+            Action::Pull { container, image } if of(container).image_missing => Outcome::Failed {
+                reason: "ErrImagePull".into(),
+                message: format!("failed to pull and unpack image {image:?}: {image}: not found").into(),
+            },
+            Action::Pull { .. } => Outcome::Pulled { bytes: 0 },
+            action => {
+                runtime.execute(action, address, now);
+                Outcome::Done
+            }
+        };
+        self.kubelet.done(&action, outcome, now);
+    }
+
+    /// Containers exit, start and stop whose time has come.
+    fn finish(&mut self, runtime: &mut FakeRuntime, behaviour: &ContainerBehaviour, pace: Pace, now: Time) {
+        runtime.exit_due(now);
+        let is_deleted = self.object.deletion_grace.is_some();
+        let is_due = |(due, action): &mut (Option<Time>, Action)| {
+            due.is_some_and(|it| it <= now) || (is_deleted && matches!(action, Action::Start { .. }))
+        };
+        let due: Vec<(Option<Time>, Action)> = self.in_flight.extract_if(.., is_due).collect();
+        for (_, action) in due {
+            let outcome = match &action {
+                // A start in progress is given up when the pod is deleted, as when a kubelet cancels the sync of a pod.
+                Action::Start { .. } if is_deleted => {
+                    Outcome::Failed { reason: "RunContainerError".into(), message: "context canceled".into() }
+                }
+                Action::Start { container, position, .. } => {
+                    let spec = self.object.spec.all().nth(*position);
+                    let image = spec.map(|it| it.image.clone()).unwrap_or_default();
+                    let id = runtime.start(&self.object.uid, container, &image, &action, now);
+                    let exit =
+                        spec.and_then(|it| behaviour.of(it.role, &it.image).exit_or_complete(it.role, pace));
+                    runtime.schedule_exit(&id, exit, now);
+                    Outcome::Started { id }
+                }
+                Action::Stop { container, id, grace, .. } => {
+                    let spec = self.object.spec.find(container);
+                    let behaviour = spec.map(|it| behaviour.of(it.role, &it.image)).unwrap_or_default();
+                    let is_killed = matches!(behaviour.stop.unwrap_or(Stop::After(pace.stop)), Stop::After(it) if *grace < it);
+                    runtime.stop(id, is_killed, now);
+                    Outcome::Done
+                }
+                _ => Outcome::Done,
+            };
+            self.kubelet.done(&action, outcome, now);
+        }
+        // A container that was told to stop more than once, or that exited meanwhile, has stopped.
+        let has_stopped = |(_, action): &mut (Option<Time>, Action)| matches!(action, Action::Stop { id, .. } if !runtime.is_running(id));
+        let stopped: Vec<(Option<Time>, Action)> = self.in_flight.extract_if(.., has_stopped).collect();
+        stopped.iter().for_each(|(_, action)| self.kubelet.done(action, Outcome::Done, now));
+    }
+}
+
+fn time(at: Timestamp) -> Time {
+    Time::from_micros(at.as_microsecond())
 }

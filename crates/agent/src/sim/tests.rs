@@ -5,14 +5,13 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use super::container::after;
+use super::behaviour::{ContainerBehaviour, NodeBehaviour, Pace, Trouble, span};
 use super::node;
 use super::pod::{Call, Host, Pod};
-use super::seen;
-use super::told::{Pace, ToContainer, ToNode, Trouble, span};
+use super::wire;
 
 const PACE: Pace = Pace { start: Duration::from_secs(1), stop: Duration::from_secs(2) };
 
@@ -35,29 +34,29 @@ impl World {
         let object =
             json!({"metadata": meta, "spec": spec, "status": {"phase": "Pending", "conditions": scheduled}});
         let now = Timestamp::from_second(1_767_225_600).unwrap();
-        let pod = Pod::new(seen(&object), now, &mut |error| panic!("{error}"));
+        let mut pod = Pod::new(&seen(&object), host(PACE), now, &mut |error| panic!("{error}")).unwrap();
+        pod.address = Some(node::pod_address(1, 5));
         Self { object, pod, now, version: 1, told: String::new(), gone: false, pace: PACE }
     }
 
     /// Everything that happens for so long.
     fn run(mut self, seconds: u64) -> Self {
-        let end = after(self.now, Duration::from_secs(seconds));
+        let end = self.now + SignedDuration::from_secs(seconds.cast_signed());
         loop {
-            let host = Host { address: node::host_address(1), pace: self.pace };
-            let look = self.pod.look(host, self.now);
-            match look.call {
-                Some(Call::Report(status)) => {
-                    self.tell(&status);
-                    merge(&mut self.object["status"], &status);
+            let step = self.pod.step(host(self.pace), self.now);
+            match step.call {
+                Some(Call::Report(patch)) => {
+                    self.tell(&patch["status"]);
+                    merge(&mut self.object["status"], &patch["status"]);
                     self.changed();
-                    self.pod.told(self.version);
+                    self.pod.sent(self.version, host(self.pace), self.now);
                 }
-                Some(Call::Remove) => {
+                Some(Call::Delete) => {
                     self.line("removed");
                     self.gone = true;
                     return self;
                 }
-                None => match look.wake_at {
+                None => match step.wake_at {
                     Some(at) if at <= end => self.now = at.max(self.now),
                     _ => {
                         self.now = end;
@@ -71,7 +70,8 @@ impl World {
     /// The node's process ends, and begins again: all it knows is what the API server has.
     fn restart(mut self) -> Self {
         self.line("restart");
-        self.pod = Pod::new(seen(&self.object), self.now, &mut |error| panic!("{error}"));
+        self.pod =
+            Pod::new(&seen(&self.object), host(self.pace), self.now, &mut |error| panic!("{error}")).unwrap();
         self
     }
 
@@ -91,7 +91,7 @@ impl World {
     fn changed(&mut self) {
         self.version += 1;
         self.object["metadata"]["resourceVersion"] = self.version.to_string().into();
-        self.pod.see(&seen(&self.object), self.now);
+        self.pod.see(seen(&self.object), host(self.pace), self.now);
     }
 
     fn tell(&mut self, status: &Value) {
@@ -144,8 +144,12 @@ fn container_text(container: &Value) -> String {
     text
 }
 
-fn seen(object: &Value) -> seen::Pod {
-    serde_json::from_value(object.clone()).unwrap()
+fn seen(object: &Value) -> wire::Pod {
+    serde_json::from_str(&object.to_string()).unwrap()
+}
+
+fn host(pace: Pace) -> Host {
+    Host { address: node::host_address(1), pace }
 }
 
 /// As the API server merges a status: conditions by their type.
@@ -170,15 +174,15 @@ fn one(image: &str) -> Value {
 #[test]
 fn a_pod_starts_and_stops() {
     World::new(json!({}), one("web")).run(60).delete(30).run(60).check(&expect![[r#"
-        0    Pending [Initialized]; c ContainerCreating
-        1    Running [sandbox Initialized Ready containers]; c running started ready
+        0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
         60   deleted, with 30 s
-        62   Succeeded [Initialized]; c Completed 0
+        62   Succeeded [Initialized PodScheduled]; c Completed 0
         62   removed
     "#]]);
     World::new(json!({}), one("web")).delete(30).run(60).check(&expect![[r#"
         0    deleted, with 30 s
-        0    Pending [Initialized]; c ContainerCreating
+        0    Failed [Initialized PodScheduled]; c ContainerStatusUnknown 137
         0    removed
     "#]]);
 }
@@ -188,9 +192,9 @@ fn what_takes_no_time_is_told_at_once() {
     let mut world = World::new(json!({}), one("web"));
     world.pace = Pace { start: Duration::ZERO, stop: Duration::ZERO };
     world.run(60).delete(30).run(60).check(&expect![[r#"
-        0    Running [sandbox Initialized Ready containers]; c running started ready
+        0    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
         60   deleted, with 30 s
-        60   Succeeded [Initialized]; c Completed 0
+        60   Succeeded [Initialized PodScheduled]; c Completed 0
         60   removed
     "#]]);
 }
@@ -198,33 +202,32 @@ fn what_takes_no_time_is_told_at_once() {
 #[test]
 fn a_restarted_node_goes_on_where_it_was() {
     World::new(json!({}), one("web")).run(60).restart().run(60).check(&expect![[r#"
-        0    Pending [Initialized]; c ContainerCreating
-        1    Running [sandbox Initialized Ready containers]; c running started ready
+        0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
         60   restart
     "#]]);
     let crashes = json!({"sim.muster.dev/exit-after": "2s", "sim.muster.dev/exit-code": "1"});
     World::new(crashes, one("web")).run(20).restart().run(60).check(&expect![[r#"
-        0    Pending [Initialized]; c ContainerCreating
-        1    Running [sandbox Initialized Ready containers]; c running started ready
-        3    Running [sandbox Initialized]; c Error 1
-        4    Running [sandbox Initialized Ready containers]; c running started ready x1 after Error 1
-        6    Running [sandbox Initialized]; c Error 1 x1 after Error 1
-        7    Running [sandbox Initialized]; c CrashLoopBackOff x1 after Error 1
-        16   Running [sandbox Initialized Ready containers]; c running started ready x2 after Error 1
-        18   Running [sandbox Initialized]; c Error 1 x2 after Error 1
-        19   Running [sandbox Initialized]; c CrashLoopBackOff x2 after Error 1
+        0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
+        3    Running [sandbox Initialized PodScheduled]; c Error 1
+        4    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready x1 after Error 1
+        6    Running [sandbox Initialized PodScheduled]; c CrashLoopBackOff x1 after Error 1
+        17   Running [sandbox Initialized Ready containers PodScheduled]; c running started ready x2 after Error 1
+        19   Running [sandbox Initialized PodScheduled]; c CrashLoopBackOff x2 after Error 1
         20   restart
-        38   Running [sandbox Initialized Ready containers]; c running started ready x3 after Error 1
-        40   Running [sandbox Initialized]; c Error 1 x3 after Error 1
-        41   Running [sandbox Initialized]; c CrashLoopBackOff x3 after Error 1
-        80   Running [sandbox Initialized Ready containers]; c running started ready x4 after Error 1
+        20   Running [sandbox Initialized PodScheduled]; c CrashLoopBackOff x2 after Error 1
+        30   Running [sandbox Initialized Ready containers PodScheduled]; c running started ready x3 after Error 1
+        32   Running [sandbox Initialized PodScheduled]; c CrashLoopBackOff x3 after Error 1
+        53   Running [sandbox Initialized Ready containers PodScheduled]; c running started ready x4 after Error 1
+        55   Running [sandbox Initialized PodScheduled]; c CrashLoopBackOff x4 after Error 1
     "#]]);
     World::new(json!({}), one("web")).run(60).delete(30).run(1).restart().run(9).check(&expect![[r#"
-        0    Pending [Initialized]; c ContainerCreating
-        1    Running [sandbox Initialized Ready containers]; c running started ready
+        0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
         60   deleted, with 30 s
         61   restart
-        63   Succeeded [Initialized]; c Completed 0
+        63   Succeeded [Initialized PodScheduled]; c Completed 0
         63   removed
     "#]]);
 }
@@ -241,29 +244,31 @@ fn init_containers_go_first_and_those_that_stay_go_last() {
         "containers": [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}],
     });
     World::new(json!({}), spec.clone()).run(60).delete(30).run(60).check(&expect![[r#"
-        0    Pending []; first PodInitializing; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
-        1    Pending [sandbox]; first running; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
-        2    Pending [sandbox]; first Completed 0 ready; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
-        3    Pending [sandbox]; first Completed 0 ready; proxy running; last PodInitializing; a PodInitializing; b PodInitializing
-        6    Pending [sandbox]; first Completed 0 ready; proxy running started ready; last PodInitializing; a PodInitializing; b PodInitializing
-        7    Pending [sandbox]; first Completed 0 ready; proxy running started ready; last running; a PodInitializing; b PodInitializing
-        8    Pending [sandbox Initialized]; first Completed 0 ready; proxy running started ready; last Completed 0 ready; a PodInitializing; b PodInitializing
-        9    Running [sandbox Initialized Ready containers]; first Completed 0 ready; proxy running started ready; last Completed 0 ready; a running started ready; b running started ready
+        0    Pending [sandbox PodScheduled]; first PodInitializing; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
+        1    Pending [sandbox PodScheduled]; first running started; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
+        2    Pending [sandbox PodScheduled]; first Completed 0 ready; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
+        3    Pending [sandbox PodScheduled]; first Completed 0 ready; proxy running; last PodInitializing; a PodInitializing; b PodInitializing
+        6    Pending [sandbox PodScheduled]; first Completed 0 ready; proxy running started ready; last PodInitializing; a PodInitializing; b PodInitializing
+        7    Pending [sandbox PodScheduled]; first Completed 0 ready; proxy running started ready; last running started; a PodInitializing; b PodInitializing
+        8    Pending [sandbox Initialized PodScheduled]; first Completed 0 ready; proxy running started ready; last Completed 0 ready; a PodInitializing; b PodInitializing
+        9    Running [sandbox Initialized Ready containers PodScheduled]; first Completed 0 ready; proxy running started ready; last Completed 0 ready; a running started ready; b running started ready
         60   deleted, with 30 s
-        62   Succeeded [Initialized]; first Completed 0 ready; proxy Completed 0; last Completed 0 ready; a Completed 0; b Completed 0
-        62   removed
+        62   Running [sandbox Initialized PodScheduled]; first Completed 0 ready; proxy running started ready; last Completed 0 ready; a Completed 0; b Completed 0
+        64   Succeeded [Initialized PodScheduled]; first Completed 0 ready; proxy Completed 0; last Completed 0 ready; a Completed 0; b Completed 0
+        64   removed
     "#]]);
     let mut never = spec;
     never["restartPolicy"] = "Never".into();
     never["initContainers"][2]["image"] = "crash-loop".into();
     World::new(json!({}), never).run(60).check(&expect![[r#"
-        0    Pending []; first PodInitializing; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
-        1    Pending [sandbox]; first running; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
-        2    Pending [sandbox]; first Completed 0 ready; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
-        3    Pending [sandbox]; first Completed 0 ready; proxy running; last PodInitializing; a PodInitializing; b PodInitializing
-        6    Pending [sandbox]; first Completed 0 ready; proxy running started ready; last PodInitializing; a PodInitializing; b PodInitializing
-        7    Pending [sandbox]; first Completed 0 ready; proxy running started ready; last running; a PodInitializing; b PodInitializing
-        8    Failed []; first Completed 0 ready; proxy Completed 0; last Error 1; a PodInitializing; b PodInitializing
+        0    Pending [sandbox PodScheduled]; first PodInitializing; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
+        1    Pending [sandbox PodScheduled]; first running started; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
+        2    Pending [sandbox PodScheduled]; first Completed 0 ready; proxy PodInitializing; last PodInitializing; a PodInitializing; b PodInitializing
+        3    Pending [sandbox PodScheduled]; first Completed 0 ready; proxy running; last PodInitializing; a PodInitializing; b PodInitializing
+        6    Pending [sandbox PodScheduled]; first Completed 0 ready; proxy running started ready; last PodInitializing; a PodInitializing; b PodInitializing
+        7    Pending [sandbox PodScheduled]; first Completed 0 ready; proxy running started ready; last running started; a PodInitializing; b PodInitializing
+        8    Pending [sandbox PodScheduled]; first Completed 0 ready; proxy running started ready; last Error 1; a PodInitializing; b PodInitializing
+        10   Failed [PodScheduled]; first Completed 0 ready; proxy Completed 0; last Error 1; a PodInitializing; b PodInitializing
     "#]]);
 }
 
@@ -272,14 +277,14 @@ fn probes_pass_after_their_delay() {
     let container = json!({"name": "c", "image": "web", "startupProbe": {"initialDelaySeconds": 5},
         "readinessProbe": {"initialDelaySeconds": 10}});
     World::new(json!({}), json!({"nodeName": "n", "containers": [container]})).run(60).check(&expect![[r#"
-        0    Pending [Initialized]; c ContainerCreating
-        1    Running [sandbox Initialized]; c running
-        6    Running [sandbox Initialized]; c running started
-        16   Running [sandbox Initialized Ready containers]; c running started ready
+        0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+        1    Running [sandbox Initialized PodScheduled]; c running
+        6    Running [sandbox Initialized PodScheduled]; c running started
+        11   Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
     "#]]);
     World::new(json!({"sim.muster.dev/never-ready": "true"}), one("web")).run(60).check(&expect![[r#"
-        0    Pending [Initialized]; c ContainerCreating
-        1    Running [sandbox Initialized]; c running started
+        0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+        1    Running [sandbox Initialized PodScheduled]; c running started
     "#]]);
 }
 
@@ -297,9 +302,9 @@ fn a_gate_holds_a_pod_back() {
     let mut conditions = conditions;
     conditions.as_array_mut().unwrap().push(json!({"type": "lb", "status": "True"}));
     world.change("/status/conditions", conditions).run(10).check(&expect![[r#"
-        0    Pending [Initialized]; c ContainerCreating
-        1    Running [sandbox Initialized containers]; c running started ready
-        10   Running [sandbox Initialized Ready containers]; c running started ready
+        0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+        1    Running [sandbox Initialized containers PodScheduled]; c running started ready
+        10   Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
     "#]]);
 }
 
@@ -308,9 +313,9 @@ fn who_else_calls_it_not_ready_is_corrected() {
     let world = World::new(json!({}), one("web")).run(10);
     let lost = json!([{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}]);
     world.change("/status/conditions", lost).run(10).check(&expect![[r#"
-        0    Pending [Initialized]; c ContainerCreating
-        1    Running [sandbox Initialized Ready containers]; c running started ready
-        10   Running [sandbox Initialized Ready containers]; c running started ready
+        0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
+        10   Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
     "#]]);
 }
 
@@ -318,51 +323,45 @@ fn who_else_calls_it_not_ready_is_corrected() {
 fn who_else_ends_it_is_believed() {
     let world = World::new(json!({}), one("web")).run(10);
     world.change("/status/phase", "Failed".into()).run(10).delete(30).run(10).check(&expect![[r#"
-        0    Pending [Initialized]; c ContainerCreating
-        1    Running [sandbox Initialized Ready containers]; c running started ready
+        0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
+        10   Failed [Initialized PodScheduled]; c running started ready
+        12   Failed [Initialized PodScheduled]; c Completed 0
         20   deleted, with 30 s
-        22   Failed [Initialized]; c Completed 0
-        22   removed
+        20   removed
     "#]]);
 }
 
 #[test]
 fn a_container_that_ends_comes_again_later_each_time() {
     World::new(json!({}), one("crash-loop")).run(900).delete(30).run(60).check(&expect![[r#"
-        0    Pending [Initialized]; c ContainerCreating
-        1    Running [sandbox Initialized Ready containers]; c running started ready
-        2    Running [sandbox Initialized]; c Error 1
-        3    Running [sandbox Initialized Ready containers]; c running started ready x1 after Error 1
-        4    Running [sandbox Initialized]; c Error 1 x1 after Error 1
-        5    Running [sandbox Initialized]; c CrashLoopBackOff x1 after Error 1
-        14   Running [sandbox Initialized Ready containers]; c running started ready x2 after Error 1
-        15   Running [sandbox Initialized]; c Error 1 x2 after Error 1
-        16   Running [sandbox Initialized]; c CrashLoopBackOff x2 after Error 1
-        35   Running [sandbox Initialized Ready containers]; c running started ready x3 after Error 1
-        36   Running [sandbox Initialized]; c Error 1 x3 after Error 1
-        37   Running [sandbox Initialized]; c CrashLoopBackOff x3 after Error 1
-        76   Running [sandbox Initialized Ready containers]; c running started ready x4 after Error 1
-        77   Running [sandbox Initialized]; c Error 1 x4 after Error 1
-        78   Running [sandbox Initialized]; c CrashLoopBackOff x4 after Error 1
-        157  Running [sandbox Initialized Ready containers]; c running started ready x5 after Error 1
-        158  Running [sandbox Initialized]; c Error 1 x5 after Error 1
-        159  Running [sandbox Initialized]; c CrashLoopBackOff x5 after Error 1
-        318  Running [sandbox Initialized Ready containers]; c running started ready x6 after Error 1
-        319  Running [sandbox Initialized]; c Error 1 x6 after Error 1
-        320  Running [sandbox Initialized]; c CrashLoopBackOff x6 after Error 1
-        619  Running [sandbox Initialized Ready containers]; c running started ready x7 after Error 1
-        620  Running [sandbox Initialized]; c Error 1 x7 after Error 1
-        621  Running [sandbox Initialized]; c CrashLoopBackOff x7 after Error 1
+        0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
+        2    Running [sandbox Initialized PodScheduled]; c Error 1
+        3    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready x1 after Error 1
+        4    Running [sandbox Initialized PodScheduled]; c CrashLoopBackOff x1 after Error 1
+        15   Running [sandbox Initialized Ready containers PodScheduled]; c running started ready x2 after Error 1
+        16   Running [sandbox Initialized PodScheduled]; c CrashLoopBackOff x2 after Error 1
+        37   Running [sandbox Initialized Ready containers PodScheduled]; c running started ready x3 after Error 1
+        38   Running [sandbox Initialized PodScheduled]; c CrashLoopBackOff x3 after Error 1
+        79   Running [sandbox Initialized Ready containers PodScheduled]; c running started ready x4 after Error 1
+        80   Running [sandbox Initialized PodScheduled]; c CrashLoopBackOff x4 after Error 1
+        161  Running [sandbox Initialized Ready containers PodScheduled]; c running started ready x5 after Error 1
+        162  Running [sandbox Initialized PodScheduled]; c CrashLoopBackOff x5 after Error 1
+        323  Running [sandbox Initialized Ready containers PodScheduled]; c running started ready x6 after Error 1
+        324  Running [sandbox Initialized PodScheduled]; c CrashLoopBackOff x6 after Error 1
+        625  Running [sandbox Initialized Ready containers PodScheduled]; c running started ready x7 after Error 1
+        626  Running [sandbox Initialized PodScheduled]; c CrashLoopBackOff x7 after Error 1
         900  deleted, with 30 s
+        900  Failed [Initialized PodScheduled]; c Error 1 x7 after Error 1
         900  removed
     "#]]);
     World::new(json!({}), one("out-of-memory")).run(5).check(&expect![[r#"
-        0    Pending [Initialized]; c ContainerCreating
-        1    Running [sandbox Initialized Ready containers]; c running started ready
-        2    Running [sandbox Initialized]; c OOMKilled 137
-        3    Running [sandbox Initialized Ready containers]; c running started ready x1 after OOMKilled 137
-        4    Running [sandbox Initialized]; c OOMKilled 137 x1 after OOMKilled 137
-        5    Running [sandbox Initialized]; c CrashLoopBackOff x1 after OOMKilled 137
+        0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
+        2    Running [sandbox Initialized PodScheduled]; c OOMKilled 137
+        3    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready x1 after OOMKilled 137
+        4    Running [sandbox Initialized PodScheduled]; c CrashLoopBackOff x1 after OOMKilled 137
     "#]]);
 }
 
@@ -375,25 +374,25 @@ fn a_run_of_some_length_ends_as_the_policy_says() {
         let world = World::new(told, spec).run(10);
         match (policy, code) {
             ("Never", "0") => world.check(&expect![[r#"
-                0    Pending [Initialized]; c ContainerCreating
-                1    Running [sandbox Initialized Ready containers]; c running started ready
-                6    Succeeded [Initialized]; c Completed 0
+                0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+                1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
+                6    Succeeded [Initialized PodScheduled]; c Completed 0
             "#]]),
             ("Never", _) => world.check(&expect![[r#"
-                0    Pending [Initialized]; c ContainerCreating
-                1    Running [sandbox Initialized Ready containers]; c running started ready
-                6    Failed [Initialized]; c Error 3
+                0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+                1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
+                6    Failed [Initialized PodScheduled]; c Error 3
             "#]]),
             (_, "0") => world.check(&expect![[r#"
-                0    Pending [Initialized]; c ContainerCreating
-                1    Running [sandbox Initialized Ready containers]; c running started ready
-                6    Succeeded [Initialized]; c Completed 0
+                0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+                1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
+                6    Succeeded [Initialized PodScheduled]; c Completed 0
             "#]]),
             _ => world.check(&expect![[r#"
-                0    Pending [Initialized]; c ContainerCreating
-                1    Running [sandbox Initialized Ready containers]; c running started ready
-                6    Running [sandbox Initialized]; c Error 3
-                7    Running [sandbox Initialized Ready containers]; c running started ready x1 after Error 3
+                0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+                1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
+                6    Running [sandbox Initialized PodScheduled]; c Error 3
+                7    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready x1 after Error 3
             "#]]),
         }
     }
@@ -404,15 +403,14 @@ fn an_image_that_is_nowhere_is_tried_again() {
     let world = World::new(json!({}), one("web:non-existent")).run(60);
     let world = world.change("/spec/containers/0/image", "web:2".into()).run(10);
     world.check(&expect![[r#"
-        0    Pending [Initialized]; c ContainerCreating
-        1    Pending [sandbox Initialized]; c ErrImagePull
-        2    Pending [sandbox Initialized]; c ImagePullBackOff
-        11   Pending [sandbox Initialized]; c ErrImagePull
-        12   Pending [sandbox Initialized]; c ImagePullBackOff
-        31   Pending [sandbox Initialized]; c ErrImagePull
-        32   Pending [sandbox Initialized]; c ImagePullBackOff
-        60   Pending [Initialized]; c ContainerCreating
-        61   Running [sandbox Initialized Ready containers]; c running started ready
+        0    Pending [sandbox Initialized PodScheduled]; c ErrImagePull
+        2    Pending [sandbox Initialized PodScheduled]; c ImagePullBackOff
+        10   Pending [sandbox Initialized PodScheduled]; c ErrImagePull
+        12   Pending [sandbox Initialized PodScheduled]; c ImagePullBackOff
+        30   Pending [sandbox Initialized PodScheduled]; c ErrImagePull
+        32   Pending [sandbox Initialized PodScheduled]; c ImagePullBackOff
+        60   Pending [sandbox Initialized PodScheduled]; c ImagePullBackOff
+        61   Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
     "#]]);
 }
 
@@ -420,33 +418,27 @@ fn an_image_that_is_nowhere_is_tried_again() {
 fn a_container_that_takes_too_long_to_stop_is_killed_and_one_that_hangs_stays() {
     let slow = json!({"sim.muster.dev/stop-delay": "1m"});
     World::new(slow, one("web")).run(5).delete(10).run(60).check(&expect![[r#"
-        0    Pending [Initialized]; c ContainerCreating
-        1    Running [sandbox Initialized Ready containers]; c running started ready
+        0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
         5    deleted, with 10 s
-        15   Failed [Initialized]; c Error 137
+        15   Failed [Initialized PodScheduled]; c Error 137
         15   removed
     "#]]);
     World::new(json!({}), one("hangs")).run(5).delete(10).run(600).check(&expect![[r#"
-        0    Pending [Initialized]; c ContainerCreating
-        1    Running [sandbox Initialized Ready containers]; c running started ready
+        0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
+        1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
         5    deleted, with 10 s
     "#]]);
 }
 
 #[test]
 fn a_status_in_full() {
-    let mut world = World::new(json!({}), one("crash-loop"));
-    world.pod.address = Some(super::status::pod_address(1, 5));
-    let world = world.run(4);
+    let world = World::new(json!({}), one("crash-loop")).run(4);
     expect![[r#"
         {
           "conditions": [
             {
-              "status": "True",
-              "type": "PodScheduled"
-            },
-            {
-              "lastTransitionTime": "2026-01-01T00:00:01Z",
+              "lastTransitionTime": "2026-01-01T00:00:00Z",
               "message": null,
               "observedGeneration": 1,
               "reason": null,
@@ -476,6 +468,14 @@ fn a_status_in_full() {
               "reason": "ContainersNotReady",
               "status": "False",
               "type": "ContainersReady"
+            },
+            {
+              "lastTransitionTime": "2026-01-01T00:00:00Z",
+              "message": null,
+              "observedGeneration": 1,
+              "reason": null,
+              "status": "True",
+              "type": "PodScheduled"
             }
           ],
           "containerStatuses": [
@@ -485,11 +485,11 @@ fn a_status_in_full() {
               "imageID": "sim://crash-loop",
               "lastState": {
                 "terminated": {
-                  "containerID": "sim://u/c/0",
+                  "containerID": "sim://u/c/1",
                   "exitCode": 1,
-                  "finishedAt": "2026-01-01T00:00:02Z",
+                  "finishedAt": "2026-01-01T00:00:04Z",
                   "reason": "Error",
-                  "startedAt": "2026-01-01T00:00:01Z"
+                  "startedAt": "2026-01-01T00:00:03Z"
                 }
               },
               "name": "c",
@@ -497,12 +497,9 @@ fn a_status_in_full() {
               "restartCount": 1,
               "started": false,
               "state": {
-                "terminated": {
-                  "containerID": "sim://u/c/1",
-                  "exitCode": 1,
-                  "finishedAt": "2026-01-01T00:00:04Z",
-                  "reason": "Error",
-                  "startedAt": "2026-01-01T00:00:03Z"
+                "waiting": {
+                  "message": "back-off 10s restarting failed container=c pod=p_default(u)",
+                  "reason": "CrashLoopBackOff"
                 }
               }
             }
@@ -539,8 +536,8 @@ fn what_cannot_be_read_is_said_and_left_out() {
     .map(|(key, value)| (key.to_owned(), value.to_owned()))
     .into();
     let mut said = String::new();
-    let node = ToNode::read(&annotations, &mut |it| writeln!(said, "node: {it}").unwrap());
-    let container = ToContainer::read(&annotations, &mut |it| writeln!(said, "pod: {it}").unwrap());
+    let node = NodeBehaviour::read(&annotations, &mut |it| writeln!(said, "node: {it}").unwrap());
+    let container = ContainerBehaviour::read(&annotations, &mut |it| writeln!(said, "pod: {it}").unwrap());
     writeln!(said, "{node:?}\n{container:?}").unwrap();
     expect![[r#"
         node: sim.muster.dev/fail: "on-fire" is nothing that a simulated node can have: it is one of not-ready, memory-pressure, disk-pressure, pid-pressure, network-unavailable, silent, vanish, slow-start
@@ -550,8 +547,8 @@ fn what_cannot_be_read_is_said_and_left_out() {
         pod: sim.muster.dev/exit-code: "256" is no exit code from 0 to 255
         pod: sim.muster.dev/start-delay: "soon" is not a time such as 0, 300ms, 30s, 5m or 1h
         pod: sim.muster.dev/never-ready: "yes" is neither true nor false
-        ToNode { troubles: [Silent], start: None, stop: None }
-        ToContainer { start: None, stop: Some(Never), exit: None, never_ready: false, image_missing: false }
+        NodeBehaviour { troubles: [Silent], start: None, stop: None }
+        ContainerBehaviour { start: None, stop: Some(Never), exit: None, never_ready: false, image_missing: false }
     "#]].assert_eq(&said);
 }
 
@@ -577,14 +574,14 @@ fn spans() {
 #[test]
 fn a_node_says_what_is_wrong_with_it() {
     let mut said = String::new();
-    let mut shown: Vec<seen::Condition> = Vec::new();
+    let mut shown: Vec<wire::Condition> = Vec::new();
     for (at, fail) in
         ["", "not-ready", "memory-pressure,disk-pressure", "pid-pressure", "network-unavailable", ""]
             .into_iter()
             .enumerate()
     {
         let annotations = BTreeMap::from([("sim.muster.dev/fail".to_owned(), fail.to_owned())]);
-        let told = ToNode::read(&annotations, &mut |it| panic!("{it}"));
+        let told = NodeBehaviour::read(&annotations, &mut |it| panic!("{it}"));
         let now = Timestamp::from_second(at as i64).unwrap();
         let before = node::is_as_said(&told, &shown);
         let status = node::status("n", 1, &told, &shown, now);
@@ -638,7 +635,7 @@ fn which_troubles_stop_what() {
     let mut said = String::new();
     for trouble in Trouble::ALL {
         let annotations = BTreeMap::from([("sim.muster.dev/fail".to_owned(), trouble.to_string())]);
-        let told = ToNode::read(&annotations, &mut |it| panic!("{it}"));
+        let told = NodeBehaviour::read(&annotations, &mut |it| panic!("{it}"));
         let pace = told.pace(PACE);
         writeln!(said, "{trouble}: speaks {}, works {}, {pace:?}", told.speaks(), told.works()).unwrap();
     }
@@ -659,12 +656,12 @@ fn which_troubles_stop_what() {
 fn addresses_say_the_number() {
     for number in [1, 255, 256, 24_575, 24_576, 24_577, node::NODES_MAX] {
         let new = node::New { name: "n".into(), number, ..node::New::default() };
-        let object: seen::Node = serde_json::from_value(new.object(Timestamp::UNIX_EPOCH)).unwrap();
+        let object: wire::Node = serde_json::from_value(new.object(Timestamp::UNIX_EPOCH)).unwrap();
         assert_eq!(node::number(&object), Some(number), "{:?}", object.spec.pod_cidr);
     }
     for range in ["10.96.0.0/24", "10.250.0.0/24", "10.0.1.4/30", "192.168.0.0/24", "x"] {
         let object = json!({"metadata": {}, "spec": {"podCIDR": range}});
-        let object: seen::Node = serde_json::from_value(object).unwrap();
+        let object: wire::Node = serde_json::from_value(object).unwrap();
         assert_eq!(node::number(&object), None, "{range}");
     }
 }
@@ -677,7 +674,7 @@ fn no_two_pods_of_a_node_have_one_address() {
     let mut lent = vec![kept];
     lent.extend((0..253).map(|_| addresses.lend(None)));
     lent.sort();
-    let all: Vec<_> = (1..=254).map(|it| super::status::pod_address(3, it)).collect();
+    let all: Vec<_> = (1..=254).map(|it| super::node::pod_address(3, it)).collect();
     assert_eq!(lent, all);
     addresses.take_back(Some(all[200]));
     assert_eq!([(); 3].map(|()| addresses.lend(None)), [all[200], all[253], all[253]]);

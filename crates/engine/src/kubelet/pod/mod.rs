@@ -340,6 +340,14 @@ impl Pod {
         if self.ended.is_none() {
             self.ended = status::terminal(&object.status);
         }
+        let is_changed = |it: &&ContainerSpec| {
+            self.object.spec.find(&it.name).is_some_and(|before| before.image != it.image)
+        };
+        for container in object.spec.all().filter(is_changed) {
+            if let Some(history) = self.start_histories.get_mut(&container.name) {
+                history.forget_image();
+            }
+        }
         self.object = object;
         self.limit_by_deletion(now);
     }

@@ -180,7 +180,7 @@ impl Spec {
         self.init.iter().chain(&self.main).chain(&self.ephemeral)
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<&ContainerSpec> {
+    pub fn find(&self, name: &str) -> Option<&ContainerSpec> {
         self.all().find(|it| *it.name == *name)
     }
 

@@ -250,6 +250,16 @@ impl Pod {
 }
 
 impl StartHistory {
+    /// Rule: the back-off of a pull belongs to its image: another image is pulled at once. Upstream: `backOffKey` in
+    /// `EnsureImageExists`.
+    pub(super) fn forget_image(&mut self) {
+        self.image = Image::Unknown;
+        self.absent_at = None;
+        self.pull = None;
+        self.pull_failed = None;
+        self.retry = None;
+    }
+
     /// Whether nothing is remembered that the runtime state does not show.
     pub(super) fn is_empty(&self) -> bool {
         let Self { waiting, is_replaced, crash, pull, pull_failed, retry, .. } = self;

@@ -182,6 +182,37 @@ fn an_image_that_cannot_be_pulled() {
 }
 
 #[test]
+fn another_image_is_pulled_at_once() {
+    play(
+        30..=35,
+        "
+        pod
+        main web image=nginx
+        0 fails pull image nginx
+        33 image web httpd
+        ",
+        expect![[r#"
+            30     - Pulling: Pulling image "nginx"
+            30   pull image nginx for web
+            30     ! Failed: Failed to pull image "nginx": cannot pull image nginx
+            30     ! Failed: Error: ErrImagePull
+            30     = Pending sandbox initialized web#0=ErrImagePull
+            32     - BackOff: Back-off pulling image "nginx"
+            32     ! Failed: Error: ImagePullBackOff
+            32     = Pending sandbox initialized web#0=ImagePullBackOff
+            33   # image web httpd
+            33     - Pulling: Pulling image "httpd"
+            33   pull image httpd for web
+            33     - Pulled: Successfully pulled image "httpd" in 0ms (0ms including waiting). Image size: 1000 bytes.
+            33   start web 0 in s1
+            33     - Created: Created container: web
+            33     - Started: Started container web
+            33     = Running sandbox initialized ready containers web#0=running+
+        "#]],
+    );
+}
+
+#[test]
 fn an_image_that_somebody_brings_while_its_pull_waits() {
     play(
         0..=60,

@@ -1,4 +1,4 @@
-//! Pods and nodes as a watch brings them: only what a node asks about is read, and the rest is passed over.
+//! Pods and nodes as a watch delivers them: only what simulated nodes need is read.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,61 +7,48 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use muster_engine::daemonset::facts::Malformed;
+use muster_engine::kubelet::pod::Object;
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
-#[derive(Debug, Clone, Deserialize)]
+/// A pod: its metadata is read at once, the rest when it is needed.
+#[derive(Debug, Clone)]
 pub(super) struct Pod {
-    #[serde(deserialize_with = "meta")]
     pub(super) metadata: ObjectMeta,
-    #[serde(default)]
-    pub(super) spec: PodSpec,
-    #[serde(default)]
-    pub(super) status: PodStatus,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct PodSpec {
     pub(super) node_name: Option<Box<str>>,
-    pub(super) host_network: bool,
-    pub(super) restart_policy: Option<Box<str>>,
-    pub(super) init_containers: Vec<Container>,
-    pub(super) containers: Vec<Container>,
-    pub(super) readiness_gates: Vec<Gate>,
+    json: Box<RawValue>,
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Container {
-    pub(super) name: Box<str>,
-    pub(super) image: Box<str>,
-    pub(super) restart_policy: Option<Box<str>>,
-    pub(super) startup_probe: Option<Probe>,
-    pub(super) readiness_probe: Option<Probe>,
+impl Pod {
+    pub(super) fn version(&self) -> u64 {
+        version(&self.metadata)
+    }
+
+    pub(super) fn parse(&self) -> Result<Object, Malformed> {
+        Object::parse(self.json.get().as_bytes())
+    }
 }
 
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Probe {
-    pub(super) initial_delay_seconds: i32,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Gate {
-    pub(super) condition_type: Box<str>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct PodStatus {
-    pub(super) phase: Option<Box<str>>,
-    pub(super) start_time: Option<Timestamp>,
-    #[serde(rename = "podIP")]
-    pub(super) pod_ip: Option<Box<str>>,
-    pub(super) conditions: Vec<Condition>,
-    pub(super) init_container_statuses: Vec<ContainerStatus>,
-    pub(super) container_statuses: Vec<ContainerStatus>,
+impl<'de> Deserialize<'de> for Pod {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Head {
+            #[serde(deserialize_with = "meta")]
+            metadata: ObjectMeta,
+            #[serde(default)]
+            spec: Spec,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Spec {
+            node_name: Option<Box<str>>,
+        }
+        let json = Box::<RawValue>::deserialize(deserializer)?;
+        let Head { metadata, spec } = serde_json::from_str(json.get()).map_err(D::Error::custom)?;
+        Ok(Self { metadata, node_name: spec.node_name, json })
+    }
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -70,46 +57,6 @@ pub(super) struct Condition {
     pub(super) r#type: Box<str>,
     pub(super) status: Box<str>,
     pub(super) last_transition_time: Option<Timestamp>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct ContainerStatus {
-    pub(super) name: Box<str>,
-    pub(super) ready: bool,
-    pub(super) started: Option<bool>,
-    pub(super) restart_count: u32,
-    pub(super) state: ContainerState,
-    pub(super) last_state: ContainerState,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct ContainerState {
-    pub(super) waiting: Option<Waiting>,
-    pub(super) running: Option<Running>,
-    pub(super) terminated: Option<Terminated>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Waiting {
-    pub(super) reason: Option<Box<str>>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Running {
-    pub(super) started_at: Option<Timestamp>,
-}
-
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Terminated {
-    pub(super) exit_code: i32,
-    pub(super) reason: Option<Box<str>>,
-    pub(super) started_at: Option<Timestamp>,
-    pub(super) finished_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -135,14 +82,14 @@ pub(super) struct NodeStatus {
     pub(super) conditions: Vec<Condition>,
 }
 
-/// All that is kept of an answer.
+/// The answer to a write.
 #[derive(Debug, Deserialize)]
 pub(super) struct Written {
     #[serde(deserialize_with = "meta")]
     pub(super) metadata: ObjectMeta,
 }
 
-/// Who manages which field is half of a pod, and nothing to a node.
+/// Metadata without `managedFields`, which are half of a pod.
 fn meta<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]

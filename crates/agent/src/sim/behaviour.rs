@@ -1,4 +1,4 @@
-//! What simulated nodes and their pods can be told to do, by annotations and by the names of images: the whole list.
+//! How simulated nodes and their pods behave, by annotations and by words in the names of images: the whole list.
 //!
 //! | annotation of a pod | value | what it does |
 //! |---|---|---|
@@ -20,6 +20,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
+
+use muster_engine::kubelet::pod::Role;
 
 pub const FAIL: &str = "sim.muster.dev/fail";
 const START_DELAY: &str = "sim.muster.dev/start-delay";
@@ -123,27 +125,27 @@ impl Default for Pace {
     }
 }
 
-/// What a node is told.
+/// What a node is reader.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct ToNode {
+pub(super) struct NodeBehaviour {
     troubles: Vec<Trouble>,
     start: Option<Duration>,
     stop: Option<Duration>,
 }
 
-impl ToNode {
-    /// What cannot be read is told to `complain`, and is as if it were not there.
+impl NodeBehaviour {
+    /// An annotation that cannot be read is passed to `complain` and ignored.
     pub(super) fn read(annotations: &BTreeMap<String, String>, complain: &mut dyn FnMut(String)) -> Self {
-        let mut told = Reader { annotations, complain };
-        let fail = told.annotations.get(FAIL).map(String::as_str).unwrap_or_default();
+        let mut reader = Reader { annotations, complain };
+        let fail = reader.annotations.get(FAIL).map(String::as_str).unwrap_or_default();
         let mut troubles = Vec::new();
         for name in fail.split(',').map(str::trim).filter(|it| !it.is_empty()) {
             match Trouble::parse(name) {
                 Ok(trouble) => troubles.push(trouble),
-                Err(error) => (told.complain)(format!("{FAIL}: {error}")),
+                Err(error) => (reader.complain)(format!("{FAIL}: {error}")),
             }
         }
-        Self { troubles, start: told.get(START_DELAY, span), stop: told.get(STOP_DELAY, span) }
+        Self { troubles, start: reader.get(START_DELAY, span), stop: reader.get(STOP_DELAY, span) }
     }
 
     pub(super) fn has(&self, trouble: Trouble) -> bool {
@@ -179,9 +181,9 @@ pub(super) struct Exit {
     pub(super) reason: Box<str>,
 }
 
-/// What a container is told.
+/// What a container is reader.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct ToContainer {
+pub(super) struct ContainerBehaviour {
     pub(super) start: Option<Duration>,
     pub(super) stop: Option<Stop>,
     pub(super) exit: Option<Exit>,
@@ -189,38 +191,55 @@ pub(super) struct ToContainer {
     pub(super) image_missing: bool,
 }
 
-impl ToContainer {
-    /// What cannot be read is told to `complain`, and is as if it were not there.
+impl ContainerBehaviour {
+    /// An annotation that cannot be read is passed to `complain` and ignored.
     pub(super) fn read(annotations: &BTreeMap<String, String>, complain: &mut dyn FnMut(String)) -> Self {
-        // Nearly no pod is told anything.
+        // Few pods have such an annotation.
         if !annotations.keys().any(|it| it.starts_with("sim.muster.dev/")) {
             return Self::default();
         }
-        let mut told = Reader { annotations, complain };
+        let mut reader = Reader { annotations, complain };
         let stop = |it: &str| if it == "never" { Ok(Stop::Never) } else { span(it).map(Stop::After) };
         let code = |it: &str| match it.parse() {
             Ok(code @ 0..=255) => Ok(code),
             _ => Err(format!("{it:?} is no exit code from 0 to 255")),
         };
-        let after = told.get(EXIT_AFTER, span);
-        let code = told.get(EXIT_CODE, code);
-        let reason = told.get(EXIT_REASON, |it| Ok(it.to_owned()));
+        let after = reader.get(EXIT_AFTER, span);
+        let code = reader.get(EXIT_CODE, code);
+        let reason = reader.get(EXIT_REASON, |it| Ok(it.to_owned()));
         let exit = (after.is_some() || code.is_some() || reason.is_some()).then(|| {
             let code = code.unwrap_or(if reason.as_deref() == Some("OOMKilled") { KILLED } else { 0 });
-            let reason = reason.map_or_else(|| ended(code).into(), String::into_boxed_str);
+            let reason = reason.map_or_else(|| exit_reason(code).into(), String::into_boxed_str);
             Exit { after: after.unwrap_or(CRASH_AFTER), code, reason }
         });
         Self {
-            start: told.get(START_DELAY, span),
-            stop: told.get(STOP_DELAY, stop),
+            start: reader.get(START_DELAY, span),
+            stop: reader.get(STOP_DELAY, stop),
             exit,
-            never_ready: told.get(NEVER_READY, flag).unwrap_or_default(),
-            image_missing: told.get(IMAGE_MISSING, flag).unwrap_or_default(),
+            never_ready: reader.get(NEVER_READY, flag).unwrap_or_default(),
+            image_missing: reader.get(IMAGE_MISSING, flag).unwrap_or_default(),
         }
     }
 
-    /// … and what its image says where the pod says nothing.
-    pub(super) fn or_by_image(mut self, image: &str) -> Self {
+    /// The behaviour of one container: by the pod's annotations, and by words in the name of its image.
+    pub(super) fn of(&self, role: Role, image: &str) -> Self {
+        let own = match role {
+            Role::Main => self.clone(),
+            // A pod that is to crash does so once its init containers are done.
+            Role::Init | Role::Sidecar | Role::Ephemeral => {
+                Self { exit: None, never_ready: false, ..self.clone() }
+            }
+        };
+        own.or_by_image(image)
+    }
+
+    /// How the container exits by itself: an init container completes, all others run on.
+    pub(super) fn exit_or_complete(self, role: Role, pace: Pace) -> Option<Exit> {
+        let complete = || Exit { after: pace.start, code: 0, reason: exit_reason(0).into() };
+        self.exit.or_else(|| (role == Role::Init).then(complete))
+    }
+
+    fn or_by_image(mut self, image: &str) -> Self {
         let has = |word: &str| image.contains(word);
         let exit = |code, reason: &str| Exit { after: CRASH_AFTER, code, reason: reason.into() };
         self.image_missing |= has("non-existent");
@@ -242,7 +261,7 @@ impl ToContainer {
 }
 
 /// What the kubelet calls the end of a container.
-pub(super) fn ended(code: i32) -> &'static str {
+pub(super) fn exit_reason(code: i32) -> &'static str {
     if code == 0 { "Completed" } else { "Error" }
 }
 

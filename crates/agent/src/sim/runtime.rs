@@ -1,0 +1,178 @@
+//! A container runtime that runs nothing: containers start, exit and stop when they are told to.
+
+use std::net::Ipv4Addr;
+
+use muster_api::text::Text;
+use muster_api::time::Time;
+use muster_engine::kubelet::pod::{Action, Container, Object, RuntimeState, Sandbox, State};
+use serde_json::Value;
+
+use super::behaviour::{Exit, KILLED, exit_reason};
+
+/// What a pod has of its runtime.
+#[derive(Debug, Default)]
+pub(super) struct FakeRuntime {
+    sandboxes: Vec<Sandbox>,
+    containers: Vec<Container>,
+    /// Containers that exit by themselves, by ID.
+    exits: Vec<(Time, Text, Exit)>,
+}
+
+impl FakeRuntime {
+    /// The runtime as the pod's status shows it: a process that starts again finds the containers of the one before it.
+    pub(super) fn restore(object: &Object, now: Time) -> Self {
+        let status = &object.status;
+        let mut runtime = Self::default();
+        let lists = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+        for it in lists.into_iter().filter_map(|it| status[it].as_array()).flatten() {
+            runtime.restore_container(&object.uid, it, now);
+        }
+        let has_address = status["podIP"].is_string() && !object.spec.on_host_network;
+        if has_address || !runtime.containers.is_empty() {
+            let addresses = status["podIPs"].as_array().into_iter().flatten();
+            let addresses = addresses.filter_map(|it| it["ip"].as_str()).map(Text::from).collect();
+            let addresses = if object.spec.on_host_network { Vec::new() } else { addresses };
+            let id = sandbox_id(0);
+            runtime.sandboxes.push(Sandbox { id, attempt: 0, is_ready: true, created: now, addresses });
+        }
+        runtime
+    }
+
+    fn restore_container(&mut self, uid: &str, status: &Value, now: Time) {
+        let count = status["restartCount"].as_u64().and_then(|it| u32::try_from(it).ok()).unwrap_or(0);
+        let text = |it: &Value| Text::from(it.as_str().unwrap_or_default());
+        let id = |it: &Value| it.as_str().and_then(|it| it.split_once("://")).map(|it| Text::from(it.1));
+        let container = |id: Text, attempt: u32, state: State| Container {
+            id,
+            sandbox: sandbox_id(0),
+            name: text(&status["name"]),
+            attempt,
+            hash: "".into(),
+            image: text(&status["image"]),
+            image_id: text(&status["imageID"]),
+            state,
+        };
+        let before = |at: &Value| at.as_str().and_then(Time::parse).map_or(now, |it| it.min(now));
+        let exited = |it: &Value| State::Exited {
+            code: it["exitCode"].as_i64().and_then(|it| i32::try_from(it).ok()).unwrap_or(0),
+            reason: text(&it["reason"]),
+            message: text(&it["message"]),
+            started: before(&it["startedAt"]),
+            finished: before(&it["finishedAt"]),
+        };
+        let (state, last) = (&status["state"], &status["lastState"]["terminated"]);
+        let current = if state["running"].is_object() {
+            State::Running { since: before(&state["running"]["startedAt"]) }
+        } else if state["terminated"].is_object() {
+            exited(&state["terminated"])
+        } else if last.is_object() {
+            // It waits to be started again: its last end is its own.
+            exited(last)
+        } else {
+            return;
+        };
+        let current_id =
+            id(&status["containerID"]).unwrap_or_else(|| container_id(uid, &text(&status["name"]), count));
+        if let Some(id) = id(&last["containerID"]).filter(|it| *it != current_id && 0 < count) {
+            self.containers.push(container(id, count - 1, exited(last)));
+        }
+        self.containers.push(container(current_id, count, current));
+    }
+
+    pub(super) fn state(&self, mark: u64) -> RuntimeState {
+        RuntimeState { mark, sandboxes: self.sandboxes.clone(), containers: self.containers.clone() }
+    }
+
+    /// Does what takes no time.
+    pub(super) fn execute(&mut self, action: &Action, address: Option<Ipv4Addr>, now: Time) {
+        match action {
+            Action::RunSandbox { attempt } => {
+                let addresses = address.into_iter().map(|it| it.to_string().into()).collect();
+                let id = sandbox_id(*attempt);
+                self.sandboxes.push(Sandbox {
+                    id,
+                    attempt: *attempt,
+                    is_ready: true,
+                    created: now,
+                    addresses,
+                });
+            }
+            Action::RemoveContainer { id } => self.containers.retain(|it| it.id != *id),
+            Action::StopSandbox { id } => {
+                self.sandboxes.iter_mut().filter(|it| it.id == *id).for_each(|it| it.is_ready = false);
+            }
+            Action::RemoveSandbox { id } => {
+                self.sandboxes.retain(|it| it.id != *id);
+                self.containers.retain(|it| it.sandbox != *id);
+            }
+            _ => {}
+        }
+    }
+
+    /// Starts the container of [`Action::Start`], and returns its ID.
+    pub(super) fn start(&mut self, uid: &str, name: &Text, image: &Text, action: &Action, now: Time) -> Text {
+        let Action::Start { sandbox, attempt, hash, .. } = action else { return "".into() };
+        let id = container_id(uid, name, *attempt);
+        self.containers.push(Container {
+            id: id.clone(),
+            sandbox: sandbox.clone(),
+            name: name.clone(),
+            attempt: *attempt,
+            hash: hash.clone(),
+            image: image.clone(),
+            image_id: format!("sim://{image}").into(),
+            state: State::Running { since: now },
+        });
+        id
+    }
+
+    pub(super) fn schedule_exit(&mut self, id: &Text, exit: Option<Exit>, since: Time) {
+        if let Some(exit) = exit {
+            self.exits.push((since + exit.after, id.clone(), exit));
+        }
+    }
+
+    pub(super) fn next_exit(&self) -> Option<Time> {
+        self.exits.iter().map(|(at, ..)| *at).min()
+    }
+
+    pub(super) fn exit_due(&mut self, now: Time) {
+        let due: Vec<(Time, Text, Exit)> = self.exits.extract_if(.., |(at, ..)| *at <= now).collect();
+        due.into_iter().for_each(|(_, id, exit)| self.exit(&id, exit.code, &exit.reason, now));
+    }
+
+    pub(super) fn stop(&mut self, id: &Text, is_killed: bool, now: Time) {
+        let code = if is_killed { KILLED } else { 0 };
+        self.exit(id, code, exit_reason(code), now);
+    }
+
+    pub(super) fn is_running(&self, id: &Text) -> bool {
+        self.containers.iter().any(|it| it.id == *id && matches!(it.state, State::Running { .. }))
+    }
+
+    pub(super) fn running(&self) -> impl Iterator<Item = (&Container, Time)> {
+        self.containers.iter().filter_map(|it| match it.state {
+            State::Running { since } => Some((it, since)),
+            _ => None,
+        })
+    }
+
+    fn exit(&mut self, id: &Text, code: i32, reason: &str, now: Time) {
+        self.exits.retain(|(_, it, _)| it != id);
+        for container in self.containers.iter_mut().filter(|it| it.id == *id) {
+            if let State::Running { since } = container.state {
+                let (reason, message) = (reason.into(), "".into());
+                container.state = State::Exited { code, reason, message, started: since, finished: now };
+            }
+        }
+    }
+}
+
+fn container_id(uid: &str, name: &str, attempt: u32) -> Text {
+    format!("{uid}/{name}/{attempt}").into()
+}
+
+/// Unique within the pod, which is all that its state machine asks for.
+fn sandbox_id(attempt: u32) -> Text {
+    format!("sandbox-{attempt}").into()
+}
