@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use http::{Method, Request, header};
 use kube::Client;
-use muster_engine::controller::Tell;
-use muster_engine::controller::events::{Sieve, WAITING_MAX, Writing};
+use muster_engine::controller::EventRecord;
+use muster_engine::controller::events::{EventCorrelator, EventWrite, QUEUED_EVENTS_MAX};
 use muster_engine::daemonset::manifest::Verb;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -20,40 +20,40 @@ const COMPONENT: &str = "kubelet";
 
 #[derive(Debug, Clone)]
 pub struct Recorder {
-    sender: mpsc::Sender<Tell>,
+    sender: mpsc::Sender<EventRecord>,
 }
 
 impl Recorder {
     /// The recorder, and the work of writing down what it takes.
     pub fn new(client: Client, node: String) -> (Self, impl Future<Output = ()> + Send) {
-        let (sender, mut waiting) = mpsc::channel::<Tell>(WAITING_MAX);
+        let (sender, mut waiting) = mpsc::channel::<EventRecord>(QUEUED_EVENTS_MAX);
         let writing = async move {
-            let mut sieve = Sieve::default();
-            while let Some(tell) = waiting.recv().await {
-                let written = match sieve.take(&tell, now()) {
-                    Some(told) => write(&client, &node, Writing::new(&told, &tell)).await,
-                    None => Err("too many of this object".to_owned()),
+            let mut correlator = EventCorrelator::default();
+            while let Some(record) = waiting.recv().await {
+                let written = match correlator.correlate(&record, now()) {
+                    Some(emitted) => write(&client, &node, EventWrite::new(&emitted, &record)).await,
+                    None => Err("rate limit of events about one object".to_owned()),
                 };
                 if let Err(why) = written {
-                    let Tell { about, event } = tell;
-                    tracing::debug!(object = %about.key, reason = event.reason, why, "an event is not told");
+                    let EventRecord { about, event } = record;
+                    tracing::debug!(object = %about.key, reason = event.reason, why, "dropping an event");
                 }
             }
         };
         (Self { sender }, writing)
     }
 
-    pub fn record(&self, tell: Tell) {
-        if let Err(lost) = self.sender.try_send(tell) {
-            let Tell { about, event } = lost.into_inner();
-            tracing::debug!(object = %about.key, reason = event.reason, "an event was lost: too many wait");
+    pub fn record(&self, record: EventRecord) {
+        if let Err(lost) = self.sender.try_send(record) {
+            let EventRecord { about, event } = lost.into_inner();
+            tracing::debug!(object = %about.key, reason = event.reason, "dropping an event: the queue is full");
         }
     }
 }
 
-async fn write(client: &Client, node: &str, mut writing: Writing<'_>) -> Result<(), String> {
+async fn write(client: &Client, node: &str, mut event: EventWrite<'_>) -> Result<(), String> {
     loop {
-        let (verb, path, body) = writing.ask(COMPONENT, node);
+        let (verb, path, body) = event.request(COMPONENT, node);
         let request = request(verb, &path, &body);
         let (code, why) = match tokio::time::timeout(WRITE_TIMEOUT, client.request_text(request)).await {
             Ok(Ok(_)) => return Ok(()),
@@ -61,7 +61,7 @@ async fn write(client: &Client, node: &str, mut writing: Writing<'_>) -> Result<
             Ok(Err(error)) => (None, error.to_string()),
             Err(late) => (None, late.to_string()),
         };
-        let Some(after) = writing.refused(code) else { return Err(why) };
+        let Some(after) = event.failed(code) else { return Err(why) };
         tokio::time::sleep(after).await;
     }
 }

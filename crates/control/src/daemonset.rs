@@ -11,7 +11,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
-use muster_engine::controller::{Reference, Tell};
+use muster_engine::controller::{EventRecord, ObjectReference};
 use muster_engine::daemonset::cache::{Cache, Event};
 use muster_engine::daemonset::execution::{Act, Call, Next, Outcome, Refusal, Report};
 use muster_engine::daemonset::explain::Controller;
@@ -362,15 +362,15 @@ impl Shell {
     }
 }
 
-fn about(set: &Set, event: plan::Event) -> Tell {
-    let about = Reference {
+fn about(set: &Set, event: plan::Event) -> EventRecord {
+    let about = ObjectReference {
         api_version: "apps/v1".into(),
         kind: "DaemonSet".into(),
         key: set.key.clone(),
         uid: set.uid.clone(),
         resource_version: set.resource_version,
     };
-    Tell { about, event }
+    EventRecord { about, event }
 }
 
 async fn carry_out(context: Arc<Context>, plan: Plan) -> Report {

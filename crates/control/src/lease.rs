@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::{AsyncBufReadExt as _, AsyncReadExt as _};
 use kube::Client;
 use muster_api::text::Text;
-use muster_engine::controller::lease::{Election, Lost, Next, Record, Terms};
+use muster_engine::controller::lease::{Election, LeaseAction, LeaseRecord, LostLease, Terms};
 use muster_engine::daemonset::manifest::Verb;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
@@ -159,19 +159,19 @@ impl Elector {
     pub(crate) async fn win(&mut self, monitor: &Monitor) {
         loop {
             match self.read().await {
-                Ok(Next::Write(record)) => match self.write(&record).await {
+                Ok(LeaseAction::Write(record)) => match self.write(&record).await {
                     Ok(()) => return drop(tokio::spawn(self.tell("became leader"))),
                     Err(Failed::Conflict) => tracing::debug!("another replica acquired the lease first"),
                     Err(error) => {
                         tracing::warn!(lease = %self.lease, %error, "failed to acquire the lease")
                     }
                 },
-                Ok(Next::Follow { until }) => {
+                Ok(LeaseAction::Wait { until }) => {
                     monitor.enter(Stage::Following);
                     self.follow(until).await;
                     continue;
                 }
-                Ok(Next::End(lost)) => tracing::debug!(%lost),
+                Ok(LeaseAction::Exit(lost)) => tracing::debug!(%lost),
                 Err(error) => tracing::warn!(lease = %self.lease, %error, "failed to read the lease"),
             }
             tokio::time::sleep(self.lease.terms.retry_period).await;
@@ -179,7 +179,7 @@ impl Elector {
     }
 
     /// Renews the lease until it is lost, or until `done`, and then releases it.
-    pub(crate) async fn hold_until(mut self, done: CancellationToken) -> Option<Lost> {
+    pub(crate) async fn hold_until(mut self, done: CancellationToken) -> Option<LostLease> {
         tokio::select! {
             lost = self.hold() => return Some(lost),
             () = done.cancelled() => {}
@@ -188,13 +188,13 @@ impl Elector {
         None
     }
 
-    async fn hold(&mut self) -> Lost {
+    async fn hold(&mut self) -> LostLease {
         loop {
             let leads_until = self.election.leads_until().map_or(self.term.began, |it| self.term.began + it);
             let next = Instant::now() + self.lease.terms.retry_period;
             tokio::time::sleep_until(next.min(leads_until)).await;
             match tokio::time::timeout_at(leads_until, self.renew()).await {
-                Err(_) => return Lost::TooLate,
+                Err(_) => return LostLease::RenewDeadlineExceeded,
                 Ok(Ok(None)) => {}
                 Ok(Ok(Some(lost))) => return lost,
                 Ok(Err(error)) => {
@@ -219,22 +219,22 @@ impl Elector {
         self.tell("stopped leading").await;
     }
 
-    async fn renew(&mut self) -> Result<Option<Lost>, Failed> {
+    async fn renew(&mut self) -> Result<Option<LostLease>, Failed> {
         let (Some(found), moment) = (self.record(), self.term.began.elapsed()) else {
-            return Ok(Some(Lost::Gone));
+            return Ok(Some(LostLease::Deleted));
         };
         // Most likely the Lease is as last written, so it is not read first.
         let next = match self.election.read(Some(&found), moment, now()) {
-            Next::Write(record) => match self.write(&record).await {
+            LeaseAction::Write(record) => match self.write(&record).await {
                 Err(Failed::Conflict) => self.read().await?,
                 done => return done.map(|()| None),
             },
             next => next,
         };
         match next {
-            Next::Write(record) => self.write(&record).await.map(|()| None),
-            Next::End(lost) => Ok(Some(lost)),
-            Next::Follow { .. } => unreachable!("a leader renews or stops"),
+            LeaseAction::Write(record) => self.write(&record).await.map(|()| None),
+            LeaseAction::Exit(lost) => Ok(Some(lost)),
+            LeaseAction::Wait { .. } => unreachable!("a leader renews or stops"),
         }
     }
 
@@ -283,13 +283,13 @@ impl Elector {
             self.object = Some(object["object"].clone());
             let found = self.record();
             match self.election.read(found.as_ref(), self.term.began.elapsed(), now()) {
-                Next::Follow { until: later } => until = later,
-                Next::Write(_) | Next::End(_) => return,
+                LeaseAction::Wait { until: later } => until = later,
+                LeaseAction::Write(_) | LeaseAction::Exit(_) => return,
             }
         }
     }
 
-    async fn read(&mut self) -> Result<Next, Failed> {
+    async fn read(&mut self) -> Result<LeaseAction, Failed> {
         self.object = match self.call(Verb::Get, self.lease.path(), None).await {
             Ok(object) => Some(object),
             Err(Failed::Call(kube::Error::Api(status))) if status.code == 404 => None,
@@ -300,7 +300,7 @@ impl Elector {
     }
 
     /// On top of the version that was read.
-    async fn write(&mut self, record: &Record) -> Result<(), Failed> {
+    async fn write(&mut self, record: &LeaseRecord) -> Result<(), Failed> {
         let began = self.term.began.elapsed();
         self.object = Some(self.put(record).await?);
         self.election.wrote(began);
@@ -310,7 +310,7 @@ impl Elector {
         Ok(())
     }
 
-    async fn put(&self, record: &Record) -> Result<Value, Failed> {
+    async fn put(&self, record: &LeaseRecord) -> Result<Value, Failed> {
         let (verb, path, mut object) = match &self.object {
             Some(object) => (Verb::Update, self.lease.path(), object.clone()),
             None => {
@@ -340,8 +340,8 @@ impl Elector {
         Ok(serde_json::from_str(&text.map_err(|_| Failed::Timeout)??)?)
     }
 
-    fn record(&self) -> Option<Record> {
-        self.object.as_ref().map(|it| Record::read(&it["spec"]))
+    fn record(&self) -> Option<LeaseRecord> {
+        self.object.as_ref().map(|it| LeaseRecord::read(&it["spec"]))
     }
 
     /// For whoever runs `kubectl describe lease`. Nothing depends on it, and nobody waits for it.

@@ -55,7 +55,7 @@ pub use crate::rate_limit::RateLimits;
 pub use crate::read::ReadError;
 pub use crate::release::{ReleaseError, Released, release};
 pub use crate::scheduler::scheduler;
-pub use muster_engine::controller::lease::{Lost, Terms};
+pub use muster_engine::controller::lease::{LostLease, Terms};
 pub use muster_engine::daemonset::explain::Explanation;
 pub use muster_engine::daemonset::manifest::Binding;
 pub use muster_engine::daemonset::plan::Settings;
@@ -99,7 +99,7 @@ impl Default for Options {
 pub enum ControllerExit {
     /// Further writes could undo what the new leader does, so the process exits and restarts.
     #[error("no longer the leader: {0}")]
-    Lost(Lost),
+    Lost(LostLease),
     /// The store was replaced, for example by a restore: nothing in the cache is valid.
     #[error(
         "the API server's store was replaced (resourceVersion went back): restart to list everything again"
@@ -199,7 +199,7 @@ impl Controller {
         tokio::select! {
             Some(lost) = holding.join_next() => match lost {
                 Ok(Some(lost)) => Err(ControllerExit::Lost(lost)),
-                _ => Err(ControllerExit::Lost(Lost::TooLate)),
+                _ => Err(ControllerExit::Lost(LostLease::RenewDeadlineExceeded)),
             },
             ended = self.work(term, &stop) => {
                 done.cancel();

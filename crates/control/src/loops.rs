@@ -1,5 +1,5 @@
 //! The shell of every loop but the DaemonSets': it lists and watches, makes the calls and records the events that the
-//! engine's driver asks for, and asks it again in time.
+//! engine's queue asks for, and asks it again in time.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use kube::Client;
-use muster_engine::controller::{Driver, Event, Loop, Outcome, Request, Watched};
+use muster_engine::controller::{Controller, Event, Outcome, Request, Watched, WorkQueue};
 use muster_engine::daemonset::execution::Refusal;
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{mpsc, watch};
@@ -43,7 +43,7 @@ pub(crate) async fn run<L>(
     begin: impl Fn() -> BoxFuture<'static, L>,
     stop: CancellationToken,
 ) where
-    L: Loop<Fact: Send, Key: Send, Call: Send + Sync> + Send + 'static,
+    L: Controller<Fact: Send, Key: Send, Call: Send + Sync> + Send + 'static,
 {
     let running = async {
         loop {
@@ -70,7 +70,7 @@ pub(crate) async fn run<L>(
 /// Ends when a watch does.
 async fn run_once<L>(client: &Client, terms: &Terms, inner: L)
 where
-    L: Loop<Fact: Send, Key: Send, Call: Send + Sync> + Send + 'static,
+    L: Controller<Fact: Send, Key: Send, Call: Send + Sync> + Send + 'static,
 {
     let (sender, brought) = mpsc::channel(EVENTS_MAX);
     let relist = watch::Sender::new(0);
@@ -81,7 +81,7 @@ where
     });
     let reflecting = futures::future::select_all(reflecting);
     let (recorder, recording) = Recorder::new(client.clone(), terms.component, Counter::default());
-    let driving = drive(client, Driver::new(inner, terms.calls_max), &recorder, brought);
+    let driving = drive(client, WorkQueue::new(inner, terms.calls_max), &recorder, brought);
     tokio::select! {
         _ = reflecting => {}
         () = recording => {}
@@ -91,21 +91,21 @@ where
 
 async fn drive<L>(
     client: &Client,
-    mut driver: Driver<L>,
+    mut queue: WorkQueue<L>,
     recorder: &Recorder,
     mut brought: mpsc::Receiver<(usize, Brought<Watched<L::Fact>>)>,
 ) where
-    L: Loop<Call: Send + Sync> + 'static,
+    L: Controller<Call: Send + Sync> + 'static,
 {
     let mut acting: FuturesUnordered<BoxFuture<'static, (L::Call, Outcome)>> = FuturesUnordered::new();
     let mut events = Vec::new();
     loop {
-        let step = driver.next(now());
+        let step = queue.next(now());
         for call in step.calls {
             tracing::debug!(%call);
             acting.push(make::<L>(client.clone(), call).boxed());
         }
-        step.tells.into_iter().for_each(|it| recorder.record(it));
+        step.events.into_iter().for_each(|it| recorder.record(it));
         let sleep = step.wake_at.map_or(SLEEP_MAX, |at| at.since(now()).min(SLEEP_MAX));
         tokio::select! {
             biased;
@@ -113,7 +113,7 @@ async fn drive<L>(
                 if let Outcome::Refused(refusal) = &outcome {
                     tracing::debug!(%call, %refusal);
                 }
-                driver.done(&call, outcome, now());
+                queue.done(&call, outcome, now());
             }
             taken = brought.recv_many(&mut events, EVENTS_MAX) => {
                 if taken == 0 {
@@ -121,7 +121,7 @@ async fn drive<L>(
                 }
                 for (kind, brought) in events.drain(..) {
                     if let Some(event) = event(kind, brought) {
-                        driver.take(event, now());
+                        queue.apply(event, now());
                     }
                 }
             }
@@ -139,13 +139,13 @@ fn event<F>(kind: usize, brought: Brought<Watched<F>>) -> Option<Event<F>> {
         Brought::Listed { items, .. } => {
             Some(Event::Listed { kind, facts: items.into_iter().filter_map(put).collect() })
         }
-        Brought::Watched(Watched::Put(fact)) => Some(Event::Put { kind, fact }),
-        Brought::Watched(Watched::Gone(fact)) => Some(Event::Gone { kind, fact }),
+        Brought::Watched(Watched::Put(fact)) => Some(Event::Applied { kind, fact }),
+        Brought::Watched(Watched::Gone(fact)) => Some(Event::Deleted { kind, fact }),
         Brought::Watched(Watched::Bookmark { .. } | Watched::Error { .. }) => None,
     }
 }
 
-async fn make<L: Loop>(client: Client, call: L::Call) -> (L::Call, Outcome) {
+async fn make<L: Controller>(client: Client, call: L::Call) -> (L::Call, Outcome) {
     let Request { verb, path, body, metadata_only } = L::request(&call);
     let accept = if metadata_only { METADATA } else { JSON };
     let request = request(verb, path, accept, body.map(|it| it.to_string()).unwrap_or_default());

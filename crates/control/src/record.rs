@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kube::Client;
-use muster_engine::controller::Tell;
-use muster_engine::controller::events::{Sieve, WAITING_MAX, Writing};
+use muster_engine::controller::EventRecord;
+use muster_engine::controller::events::{EventCorrelator, EventWrite, QUEUED_EVENTS_MAX};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const SAY_LOST_EVERY: Duration = Duration::from_secs(10);
 
 pub(crate) struct Recorder {
-    sender: mpsc::Sender<Tell>,
+    sender: mpsc::Sender<EventRecord>,
     dropped: Counter,
     /// Events that found no place in the queue, since it was last said.
     lost: Arc<AtomicU64>,
@@ -36,21 +36,21 @@ impl Recorder {
         component: &'static str,
         dropped: Counter,
     ) -> (Self, impl Future<Output = ()>) {
-        let (sender, mut waiting) = mpsc::channel::<Tell>(WAITING_MAX);
+        let (sender, mut waiting) = mpsc::channel::<EventRecord>(QUEUED_EVENTS_MAX);
         let lost = Arc::new(AtomicU64::new(0));
         let recorder = Self { sender, dropped: dropped.clone(), lost: lost.clone() };
         let writing = async move {
-            let mut sieve = Sieve::default();
+            let mut correlator = EventCorrelator::default();
             let mut said_lost: Option<Instant> = None;
-            while let Some(tell) = waiting.recv().await {
-                let written = match sieve.take(&tell, now()) {
-                    Some(told) => write(&client, component, Writing::new(&told, &tell)).await,
-                    None => Err("too many of this object".to_owned()),
+            while let Some(record) = waiting.recv().await {
+                let written = match correlator.correlate(&record, now()) {
+                    Some(emitted) => write(&client, component, EventWrite::new(&emitted, &record)).await,
+                    None => Err("rate limit of events about one object".to_owned()),
                 };
                 if let Err(why) = written {
                     dropped.inc();
-                    let Tell { about, event } = tell;
-                    tracing::debug!(object = %about.key, reason = event.reason, why, "an event is not told");
+                    let EventRecord { about, event } = record;
+                    tracing::debug!(object = %about.key, reason = event.reason, why, "dropping an event");
                 }
                 // Thousands are lost at once, if any.
                 if said_lost.is_none_or(|it| SAY_LOST_EVERY < it.elapsed())
@@ -64,19 +64,19 @@ impl Recorder {
         (recorder, writing)
     }
 
-    pub(crate) fn record(&self, tell: Tell) {
-        if let Err(lost) = self.sender.try_send(tell) {
+    pub(crate) fn record(&self, record: EventRecord) {
+        if let Err(lost) = self.sender.try_send(record) {
             self.dropped.inc();
-            let Tell { about, event } = lost.into_inner();
+            let EventRecord { about, event } = lost.into_inner();
             self.lost.fetch_add(1, Ordering::Relaxed);
-            tracing::debug!(object = %about.key, reason = event.reason, "an event was lost: too many wait");
+            tracing::debug!(object = %about.key, reason = event.reason, "dropping an event: the queue is full");
         }
     }
 }
 
-async fn write(client: &Client, component: &str, mut writing: Writing<'_>) -> Result<(), String> {
+async fn write(client: &Client, component: &str, mut event: EventWrite<'_>) -> Result<(), String> {
     loop {
-        let (verb, path, body) = writing.ask(component, "");
+        let (verb, path, body) = event.request(component, "");
         let request = request(verb, path, JSON, body.to_string());
         let (code, why) = match tokio::time::timeout(WRITE_TIMEOUT, client.request_text(request)).await {
             Ok(Ok(_)) => return Ok(()),
@@ -84,7 +84,7 @@ async fn write(client: &Client, component: &str, mut writing: Writing<'_>) -> Re
             Ok(Err(error)) => (None, error.to_string()),
             Err(late) => (None, late.to_string()),
         };
-        let Some(after) = writing.refused(code) else { return Err(why) };
+        let Some(after) = event.failed(code) else { return Err(why) };
         tokio::time::sleep(after).await;
     }
 }

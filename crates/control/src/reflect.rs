@@ -14,7 +14,7 @@ use futures::{AsyncBufReadExt as _, FutureExt as _};
 use kube::Client;
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
-use muster_engine::controller::{self, Loop, Watch};
+use muster_engine::controller::{self, Controller, Watch};
 use muster_engine::daemonset::facts::{self, Kind, Malformed, Watched};
 use muster_engine::daemonset::manifest::Verb;
 use serde::Deserialize;
@@ -154,7 +154,7 @@ impl<L> OfLoop<L> {
     }
 }
 
-impl<L: Loop<Fact: Send>> Source for OfLoop<L> {
+impl<L: Controller<Fact: Send>> Source for OfLoop<L> {
     type Tag = usize;
     type Item = controller::Watched<L::Fact>;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::Client;
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
-use muster_engine::controller::lease::Record;
+use muster_engine::controller::lease::LeaseRecord;
 use muster_engine::daemonset::execution::{Call, Outcome, Refusal};
 use muster_engine::daemonset::facts::{self, Set};
 use muster_engine::daemonset::manifest::Verb;
@@ -110,7 +110,7 @@ async fn refuse_while_led(client: &Client, namespace: Option<&str>, name: &str) 
         }
     };
     for object in objects {
-        let record = Record::read(&object["spec"]);
+        let record = LeaseRecord::read(&object["spec"]);
         let until = record.renewed.map(|it| it + Duration::from_secs(record.duration_s.into()));
         if !record.holder.is_empty() && until.is_none_or(|it| now() < it) {
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();

@@ -1,7 +1,7 @@
 #![no_std]
 //! Every decision of Muster: facts in, plans out. No clock, no IO, no unordered collections.
 //!
-//! - [`controller`]: what all controllers share: the [`Loop`](controller::Loop) trait, the work queue, retries, event
+//! - [`controller`]: what all controllers share: the [`Controller`](controller::Controller) trait, the work queue, retries, event
 //!   correlation, leader election;
 //! - [`daemonset`]: the DaemonSet controller;
 //! - [`scheduler`], [`node_lifecycle`], [`garbage_collector`], [`disruption`], [`endpoints`]: the other controllers;

@@ -9,7 +9,7 @@ use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
-use muster_engine::controller::{Driver, Event, Loop, Outcome, Request, Resource, Watch};
+use muster_engine::controller::{Controller, Event, Outcome, Request, Resource, Watch, WorkQueue};
 use muster_engine::daemonset::execution::Refusal;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::daemonset::manifest::Verb;
@@ -204,12 +204,12 @@ pub trait Plays: fmt::Debug {
     fn expect(&mut self, heard: Heard) -> Option<Move>;
 }
 
-pub struct Player<L: Loop> {
+pub struct Player<L: Controller> {
     part: Part,
     begin: fn() -> L,
     alive: bool,
     life: u64,
-    driver: Driver<L>,
+    driver: WorkQueue<L>,
     watches: Vec<Watch>,
     /// How far each watch has come.
     cursors: Vec<u64>,
@@ -224,7 +224,7 @@ pub struct Player<L: Loop> {
     looks_at: Option<Time>,
 }
 
-impl<L: Loop> fmt::Debug for Player<L> {
+impl<L: Controller> fmt::Debug for Player<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Player").field("part", &self.part).field("life", &self.life).finish_non_exhaustive()
     }
@@ -233,7 +233,7 @@ impl<L: Loop> fmt::Debug for Player<L> {
 /// Fewer than the loops may have: some calls wait for others even in a small world.
 const CALLS_MAX: usize = 4;
 
-impl<L: Loop + 'static> Player<L> {
+impl<L: Controller + 'static> Player<L> {
     pub fn boxed(part: Part, begin: fn() -> L) -> Box<dyn Plays> {
         let inner = begin();
         let watches = inner.watches();
@@ -245,7 +245,7 @@ impl<L: Loop + 'static> Player<L> {
             cursors: vec![0; watches.len()],
             heard: Time::default(),
             watches,
-            driver: Driver::new(inner, CALLS_MAX),
+            driver: WorkQueue::new(inner, CALLS_MAX),
             delivering: BTreeSet::new(),
             shared: Interner::default(),
             calls: BTreeMap::new(),
@@ -257,7 +257,7 @@ impl<L: Loop + 'static> Player<L> {
     fn begin(&mut self, hands: &mut Hands<'_>) {
         self.life += 1;
         self.alive = true;
-        self.driver = Driver::new((self.begin)(), CALLS_MAX);
+        self.driver = WorkQueue::new((self.begin)(), CALLS_MAX);
         self.calls.clear();
         self.delivering.clear();
         self.looks_at = None;
@@ -276,7 +276,7 @@ impl<L: Loop + 'static> Player<L> {
             None => Vec::new(),
         };
         let facts = texts.iter().map(|it| self.fact(kind, it.as_bytes())).collect();
-        self.driver.take(Event::Listed { kind, facts }, hands.now);
+        self.driver.apply(Event::Listed { kind, facts }, hands.now);
     }
 
     fn fact(&mut self, kind: usize, object: &[u8]) -> L::Fact {
@@ -300,10 +300,10 @@ impl<L: Loop + 'static> Player<L> {
                 self.cursors[kind] = event.revision;
                 for _ in 0..if fault == Some(WatchFault::Duplicate) { 2 } else { 1 } {
                     let event = match &event.change {
-                        Change::Put { now, .. } => Event::Put { kind, fact: self.fact(kind, &now.value) },
-                        Change::Delete { last, .. } => Event::Gone { kind, fact: self.fact(kind, last) },
+                        Change::Put { now, .. } => Event::Applied { kind, fact: self.fact(kind, &now.value) },
+                        Change::Delete { last, .. } => Event::Deleted { kind, fact: self.fact(kind, last) },
                     };
-                    self.driver.take(event, hands.now);
+                    self.driver.apply(event, hands.now);
                 }
             }
         }
@@ -320,7 +320,7 @@ impl<L: Loop + 'static> Player<L> {
         let renewed: Vec<String> = renewed.map(|it| lease(it).to_string()).collect();
         for text in renewed {
             let fact = self.fact(kind, text.as_bytes());
-            self.driver.take(Event::Put { kind, fact }, hands.now);
+            self.driver.apply(Event::Applied { kind, fact }, hands.now);
         }
         self.heard = hands.now;
     }
@@ -406,7 +406,7 @@ impl<L: Loop + 'static> Player<L> {
     }
 }
 
-impl<L: Loop + 'static> Plays for Player<L> {
+impl<L: Controller + 'static> Plays for Player<L> {
     fn life(&self) -> u64 {
         self.life
     }

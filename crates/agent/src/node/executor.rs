@@ -13,7 +13,7 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
 use muster_api::meta::ObjectKey;
 use muster_api::quantity::Quantity;
-use muster_engine::controller::{Reference, Tell};
+use muster_engine::controller::{EventRecord, ObjectReference};
 use muster_engine::daemonset::plan::Event;
 use muster_engine::kubelet::pod::{Action, Container, Outcome, ProbeKind, RuntimeState, State};
 use muster_engine::service_proxy;
@@ -385,14 +385,14 @@ impl<R: Runtime> Executor<R> {
 
     fn warn(&self, reason: &'static str, message: String) {
         let (name, namespace, uid) = sandbox::ids(&self.pod);
-        let about = Reference {
+        let about = ObjectReference {
             api_version: "v1".into(),
             kind: "Pod".into(),
             key: ObjectKey::new(namespace, name),
             uid: uid.into(),
             resource_version: 0,
         };
-        self.node.recorder.record(Tell { about, event: Event::warning(reason, message) });
+        self.node.recorder.record(EventRecord { about, event: Event::warning(reason, message) });
     }
 
     async fn clean_up(&self, with_logs: bool) -> Outcome {

@@ -1,5 +1,5 @@
-//! Kubernetes events as they are told: what is said again is counted, what is said of many is said once of all, and an
-//! object that never comes to rest is not heard for ever.
+//! Event correlation: a repeated event is counted, many similar events are aggregated into one, and the rate of events
+//! about one object is limited. Upstream: `EventCorrelator` of client-go.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -11,13 +11,13 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde_json::{Value, json};
 
-use crate::controller::{Reference, Tell};
+use crate::controller::{EventRecord, ObjectReference};
 use crate::daemonset::manifest::{Patch, Verb};
 use crate::daemonset::plan::Event;
 
-/// An event as it is to be written: anew where it is the first of its like, else as a count of it.
+/// An Event that the correlator passed: to create if `count` is one, else to patch with the new count.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Told {
+pub struct EmittedEvent {
     name: String,
     message: String,
     count: u32,
@@ -25,9 +25,14 @@ pub struct Told {
     last: Time,
 }
 
-impl Told {
-    /// Where it is created, and what.
-    fn created(&self, component: &str, host: &str, Tell { about, event }: &Tell) -> (String, Value) {
+impl EmittedEvent {
+    /// Path and body of the create.
+    fn create(
+        &self,
+        component: &str,
+        host: &str,
+        EventRecord { about, event }: &EventRecord,
+    ) -> (String, Value) {
         let mut involved = json!({
             "apiVersion": about.api_version,
             "kind": about.kind,
@@ -62,52 +67,53 @@ impl Told {
         (format!("/api/v1/namespaces/{}/events", namespace(about)), body)
     }
 
-    /// Where it is counted up, and the merge patch that does.
-    fn counted(&self, about: &Reference) -> (String, Value) {
+    /// Path and body of the merge patch that raises the count.
+    fn patch(&self, about: &ObjectReference) -> (String, Value) {
         let body =
             json!({"count": self.count, "lastTimestamp": self.last.to_rfc3339(), "message": self.message});
         (format!("/api/v1/namespaces/{}/events/{}", namespace(about), self.name), body)
     }
 }
 
-/// One event on its way to the API server: what is asked, and what each answer means.
+/// The write of one Event: which request to send, and what a failure means.
 #[derive(Debug)]
-pub struct Writing<'a> {
-    told: &'a Told,
-    tell: &'a Tell,
-    /// It is there already, and is counted up.
-    is_count: bool,
+pub struct EventWrite<'a> {
+    emitted: &'a EmittedEvent,
+    record: &'a EventRecord,
+    /// The Event exists: its count is raised.
+    is_patch: bool,
     tries: u32,
 }
 
-/// An event that cannot be written is tried again so often, and so much later; the others wait.
+/// Attempts to write one Event, and the delay between them; the other Events wait.
 const TRIES_MAX: u32 = 3;
 const RETRY: Duration = Duration::from_secs(5);
 
-impl<'a> Writing<'a> {
-    pub fn new(told: &'a Told, tell: &'a Tell) -> Self {
-        Self { told, tell, is_count: told.count != 1, tries: 0 }
+impl<'a> EventWrite<'a> {
+    pub fn new(emitted: &'a EmittedEvent, record: &'a EventRecord) -> Self {
+        Self { emitted, record, is_patch: emitted.count != 1, tries: 0 }
     }
 
-    /// What to ask for now, where, and with what. `host` is empty for what belongs to no node.
-    pub fn ask(&self, component: &str, host: &str) -> (Verb, String, Value) {
-        let (verb, (path, body)) = if self.is_count {
-            (Verb::Patch(Patch::Merge), self.told.counted(&self.tell.about))
+    /// Verb, path and body of the next request. `host` is empty for a component that runs on no node.
+    pub fn request(&self, component: &str, host: &str) -> (Verb, String, Value) {
+        let (verb, (path, body)) = if self.is_patch {
+            (Verb::Patch(Patch::Merge), self.emitted.patch(&self.record.about))
         } else {
-            (Verb::Create, self.told.created(component, host, self.tell))
+            (Verb::Create, self.emitted.create(component, host, self.record))
         };
         (verb, path, body)
     }
 
-    /// It was refused with this code, or not answered: how long to wait before it is asked again. `None`: not again.
-    pub fn refused(&mut self, code: Option<u16>) -> Option<Duration> {
+    /// The request failed with this status code, or without a response: returns the delay before the next attempt, or
+    /// `None` if there is none.
+    pub fn failed(&mut self, code: Option<u16>) -> Option<Duration> {
         match code {
-            // The server forgets events after a while: then it is told anew.
-            Some(404) if self.is_count => {
-                self.is_count = false;
+            // The server deletes Events after their TTL: create it again.
+            Some(404) if self.is_patch => {
+                self.is_patch = false;
                 return Some(Duration::ZERO);
             }
-            // It would say the same next time.
+            // A client error would come again.
             Some(code) if code != 429 && code < 500 => return None,
             _ => {}
         }
@@ -116,46 +122,48 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// Events that may wait to be written; of more, the last are lost. Upstream: `maxQueuedEvents`.
-pub const WAITING_MAX: usize = 1000;
+/// Events that may wait to be written; further ones are dropped. Upstream: `maxQueuedEvents`.
+pub const QUEUED_EVENTS_MAX: usize = 1000;
 
-/// What is in no namespace has its events in the default one.
-fn namespace(about: &Reference) -> &str {
+/// Events about cluster-scoped objects are in the namespace `default`.
+fn namespace(about: &ObjectReference) -> &str {
     if about.key.namespace.is_empty() { "default" } else { &about.key.namespace }
 }
 
-/// Decides which events are told, and how. Upstream: `EventCorrelator`.
+/// Decides which events are written, aggregated or dropped. Upstream: `EventCorrelator`.
 #[derive(Debug, Default)]
-pub struct Sieve {
-    objects: BTreeMap<Text, OfObject>,
-    /// Names are made of the time, and no two may be alike.
-    named_at: Time,
+pub struct EventCorrelator {
+    objects: BTreeMap<Text, ObjectEvents>,
+    /// The time in the name of the last Event: no two names may be equal.
+    last_name: Time,
 }
 
-/// Objects that are remembered; of more, those that were quiet for longest are forgotten, half of them at once.
+/// Objects that are remembered; above that, the half whose last event is oldest is forgotten.
 const OBJECTS_MAX: usize = 4096;
-/// Events of one object that are remembered, likewise.
-const TOLD_MAX: usize = 64;
+/// Events of one object that are remembered; above that, the oldest is forgotten.
+const EVENTS_MAX: usize = 64;
 
-/// So many events of one reason, each with a message of its own, are told one by one; then they become one.
+/// Different messages of one reason within the interval, from which on they are aggregated. Upstream:
+/// `defaultAggregateMaxEvents`, `defaultAggregateIntervalInSeconds`.
 const SIMILAR_MAX: usize = 10;
-const SIMILAR_FOR: Duration = Duration::from_secs(600);
+const SIMILAR_INTERVAL: Duration = Duration::from_secs(600);
 
-/// So many writes of an object's events, warnings and others apart, may come at once, and then one in so long a time.
+/// Token bucket of an object's events, one for warnings and one for others: its size, and the time per token. Upstream:
+/// `defaultSpamBurst`, `defaultSpamQPS`.
 const BURST: u32 = 25;
 const REFILL: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
-struct OfObject {
+struct ObjectEvents {
     last: Time,
     similar: BTreeMap<(bool, &'static str), Similar>,
-    told: BTreeMap<Like, Told>,
-    /// When a bucket of writes that is being filled will be full, for warnings and others.
+    emitted: BTreeMap<EventKey, EmittedEvent>,
+    /// When the token bucket will be full again, for normal events and for warnings.
     full_at: [Time; 2],
 }
 
-/// Events are alike by reason and message, or by reason alone once there were too many.
-type Like = (bool, &'static str, Option<String>);
+/// Events with equal keys are counted as one: by reason and message, or by reason alone once they are aggregated.
+type EventKey = (bool, &'static str, Option<String>);
 
 #[derive(Debug, Default)]
 struct Similar {
@@ -163,51 +171,59 @@ struct Similar {
     last: Time,
 }
 
-impl Sieve {
-    /// Rule: an event that was told before is counted; the tenth message of one reason within ten minutes, and all that
-    /// follow, are told as one; and of all this only so much is written.
-    pub fn take(&mut self, Tell { about, event }: &Tell, now: Time) -> Option<Told> {
+impl EventCorrelator {
+    /// Returns the Event to write, or `None` if the rate limit drops it.
+    ///
+    /// Rule: a repeated event raises the count of the first; from the tenth message of one reason within ten minutes on,
+    /// the events are aggregated into one; the rate per object is limited.
+    pub fn correlate(
+        &mut self,
+        EventRecord { about, event }: &EventRecord,
+        now: Time,
+    ) -> Option<EmittedEvent> {
         if OBJECTS_MAX <= self.objects.len() && !self.objects.contains_key(&about.uid) {
-            let mut heard: Vec<Time> = self.objects.values().map(|it| it.last).collect();
-            let (_, median, _) = heard.select_nth_unstable(OBJECTS_MAX / 2);
+            let mut last: Vec<Time> = self.objects.values().map(|it| it.last).collect();
+            let (_, median, _) = last.select_nth_unstable(OBJECTS_MAX / 2);
             self.objects.retain(|_, it| *median < it.last);
         }
-        let of_object = self.objects.entry(about.uid.clone()).or_default();
-        of_object.last = now;
-        let combined = of_object.is_one_of_many(event, now);
-        let message = if combined {
+        let object = self.objects.entry(about.uid.clone()).or_default();
+        object.last = now;
+        let aggregated = object.is_aggregated(event, now);
+        let message = if aggregated {
             format!("(combined from similar events): {}", event.message)
         } else {
             event.message.clone()
         };
-        let like = (event.warning, event.reason, (!combined).then(|| event.message.clone()));
-        let before = of_object.told.remove(&like);
-        self.named_at = now.max(Time::from_micros(self.named_at.as_micros() + 1));
-        let told = match before {
-            Some(before) => Told { message, count: before.count.saturating_add(1), last: now, ..before },
-            None => Told {
-                name: format!("{}.{:x}", head_of(&about.key.name), self.named_at.as_micros() * 1000),
+        let key = (event.warning, event.reason, (!aggregated).then(|| event.message.clone()));
+        let before = object.emitted.remove(&key);
+        self.last_name = now.max(Time::from_micros(self.last_name.as_micros() + 1));
+        let emitted = match before {
+            Some(before) => {
+                EmittedEvent { message, count: before.count.saturating_add(1), last: now, ..before }
+            }
+            None => EmittedEvent {
+                name: format!("{}.{:x}", name_prefix(&about.key.name), self.last_name.as_micros() * 1000),
                 message,
                 count: 1,
                 first: now,
                 last: now,
             },
         };
-        of_object.remember(like, told.clone());
-        of_object.may_write(event.warning, now).then_some(told)
+        object.remember(key, emitted.clone());
+        object.take_token(event.warning, now).then_some(emitted)
     }
 }
 
-/// So much of an object's name that a time behind it still makes a name.
-fn head_of(name: &str) -> &str {
+/// Shortens an object's name so that it is still a valid name with a timestamp appended.
+fn name_prefix(name: &str) -> &str {
     const MAX: usize = 230;
     name.get(..MAX).unwrap_or(name).trim_end_matches(['-', '.'])
 }
 
-impl OfObject {
-    fn is_one_of_many(&mut self, event: &Event, now: Time) -> bool {
+impl ObjectEvents {
+    fn is_aggregated(&mut self, event: &Event, now: Time) -> bool {
         let similar = self.similar.entry((event.warning, event.reason)).or_default();
-        if SIMILAR_FOR < now.since(similar.last) {
+        if SIMILAR_INTERVAL < now.since(similar.last) {
             similar.messages.clear();
         }
         similar.last = now;
@@ -219,17 +235,17 @@ impl OfObject {
         many
     }
 
-    fn remember(&mut self, like: Like, told: Told) {
-        if TOLD_MAX <= self.told.len() {
-            let oldest = self.told.iter().min_by_key(|(_, it)| it.last).map(|(like, _)| like.clone());
-            oldest.and_then(|like| self.told.remove(&like));
+    fn remember(&mut self, key: EventKey, emitted: EmittedEvent) {
+        if EVENTS_MAX <= self.emitted.len() {
+            let oldest = self.emitted.iter().min_by_key(|(_, it)| it.last).map(|(key, _)| key.clone());
+            oldest.and_then(|key| self.emitted.remove(&key));
         }
-        self.told.insert(like, told);
+        self.emitted.insert(key, emitted);
     }
 
-    fn may_write(&mut self, warning: bool, now: Time) -> bool {
+    fn take_token(&mut self, warning: bool, now: Time) -> bool {
         let full_at = &mut self.full_at[usize::from(warning)];
-        // A clock that was set back must not make the wait longer than one refill.
+        // If the clock was set back, the wait must not become longer than one refill of the bucket.
         *full_at = (*full_at).min(now + REFILL * BURST);
         let next = (*full_at).max(now) + REFILL;
         let may = next.since(now) <= REFILL * BURST;
@@ -249,50 +265,50 @@ mod tests {
 
     use super::*;
 
-    fn tell(uid: &str, event: &Event) -> Tell {
-        let about = Reference {
+    fn record(uid: &str, event: &Event) -> EventRecord {
+        let about = ObjectReference {
             api_version: "apps/v1".into(),
             kind: "DaemonSet".into(),
             key: ObjectKey::new("a", "d"),
             uid: uid.into(),
             resource_version: 7,
         };
-        Tell { about, event: event.clone() }
+        EventRecord { about, event: event.clone() }
     }
 
     fn at(s: i64) -> Time {
         Time::from_micros(s * 1_000_000)
     }
 
-    fn told(sieve: &mut Sieve, event: &Event, s: i64) -> String {
-        match sieve.take(&tell("u", event), at(s)) {
-            Some(told) => format!("{} ×{} {}", told.name, told.count, told.message),
-            None => "lost".to_owned(),
+    fn emitted(correlator: &mut EventCorrelator, event: &Event, s: i64) -> String {
+        match correlator.correlate(&record("u", event), at(s)) {
+            Some(emitted) => format!("{} ×{} {}", emitted.name, emitted.count, emitted.message),
+            None => "dropped".to_owned(),
         }
     }
 
     #[test]
-    fn what_each_answer_to_an_event_means() {
-        let mut sieve = Sieve::default();
-        let tell = tell("u", &Event::warning("FailedCreate", "quota".to_owned()));
-        let first = sieve.take(&tell, at(1)).expect("it is told");
-        let again = sieve.take(&tell, at(2)).expect("it is told");
-        let ask = |writing: &Writing<'_>| {
-            let (verb, path, _) = writing.ask("c", "");
+    fn a_failed_event_write_is_retried_by_status_code() {
+        let mut correlator = EventCorrelator::default();
+        let record = record("u", &Event::warning("FailedCreate", "quota".to_owned()));
+        let first = correlator.correlate(&record, at(1)).expect("not rate limited");
+        let again = correlator.correlate(&record, at(2)).expect("not rate limited");
+        let ask = |writing: &EventWrite<'_>| {
+            let (verb, path, _) = writing.request("c", "");
             format!("{verb:?} {path}")
         };
         let mut lines = Vec::new();
-        for (told, codes) in [
+        for (emitted, codes) in [
             (&first, &[Some(404)][..]),
             (&first, &[Some(403)]),
             (&first, &[Some(429), Some(500), None]),
             (&again, &[Some(404), Some(404)]),
             (&again, &[None, Some(404), Some(503), None]),
         ] {
-            let mut writing = Writing::new(told, &tell);
+            let mut writing = EventWrite::new(emitted, &record);
             lines.push(ask(&writing));
             for code in codes {
-                let after = writing.refused(*code);
+                let after = writing.failed(*code);
                 lines.push(format!("  {code:?}: {after:?}, {}", ask(&writing)));
             }
         }
@@ -317,14 +333,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_again_is_counted_and_what_is_said_of_many_is_said_once() {
-        let mut sieve = Sieve::default();
+    fn repeated_events_are_counted_and_similar_ones_aggregated() {
+        let mut correlator = EventCorrelator::default();
         let failed = Event::warning("FailedCreate", "quota".to_owned());
-        let mut lines: Vec<String> = [1, 2, 90].map(|s| told(&mut sieve, &failed, s)).to_vec();
+        let mut lines: Vec<String> = [1, 2, 90].map(|s| emitted(&mut correlator, &failed, s)).to_vec();
         let created = |pod: i64| Event::normal("SuccessfulCreate", format!("Created pod: d-{pod}"));
-        lines.extend((1..13).map(|it| told(&mut sieve, &created(it), 100 + it)));
-        // Long after, pods are told one by one again.
-        lines.push(told(&mut sieve, &created(99), 1_000));
+        lines.extend((1..13).map(|it| emitted(&mut correlator, &created(it), 100 + it)));
+        // After the interval, events are written one by one again.
+        lines.push(emitted(&mut correlator, &created(99), 1_000));
         expect![[r#"
             d.3b9aca00 ×1 quota
             d.3b9aca00 ×2 quota
@@ -346,35 +362,41 @@ mod tests {
     }
 
     #[test]
-    fn a_set_that_never_comes_to_rest_is_not_heard_for_ever() {
-        let mut sieve = Sieve::default();
+    fn the_rate_of_events_of_one_object_is_limited() {
+        let mut correlator = EventCorrelator::default();
         let event = Event::normal("SuccessfulCreate", "again".to_owned());
-        let heard = |sieve: &mut Sieve, s: i64| sieve.take(&tell("u", &event), at(s)).is_some();
-        let first: Vec<bool> = (0..30).map(|_| heard(&mut sieve, 1_000)).collect();
+        let passes = |correlator: &mut EventCorrelator, s: i64| {
+            correlator.correlate(&record("u", &event), at(s)).is_some()
+        };
+        let first: Vec<bool> = (0..30).map(|_| passes(&mut correlator, 1_000)).collect();
         assert_eq!(first, [[true; 25].as_slice(), [false; 5].as_slice()].concat());
-        assert!(!heard(&mut sieve, 1_299));
-        assert!(heard(&mut sieve, 1_300));
-        assert!(!heard(&mut sieve, 1_301));
-        // Nor is the wait longer when the clock is set back.
-        assert!(!heard(&mut sieve, -9_000));
-        assert!(heard(&mut sieve, -8_700));
-        // Warnings, and other sets, have a share of their own.
-        assert!(sieve.take(&tell("u", &Event::warning("FailedCreate", String::new())), at(1_301)).is_some());
-        assert!(sieve.take(&tell("v", &event), at(1_301)).is_some());
+        assert!(!passes(&mut correlator, 1_299));
+        assert!(passes(&mut correlator, 1_300));
+        assert!(!passes(&mut correlator, 1_301));
+        // A clock set back does not make the wait longer.
+        assert!(!passes(&mut correlator, -9_000));
+        assert!(passes(&mut correlator, -8_700));
+        // Warnings and other objects have buckets of their own.
+        assert!(
+            correlator
+                .correlate(&record("u", &Event::warning("FailedCreate", String::new())), at(1_301))
+                .is_some()
+        );
+        assert!(correlator.correlate(&record("v", &event), at(1_301)).is_some());
     }
 
     #[test]
-    fn an_event_as_http_has_it() {
-        let mut sieve = Sieve::default();
+    fn requests_that_create_and_patch_an_event() {
+        let mut correlator = EventCorrelator::default();
         let event = Event::normal("SuccessfulCreate", "Created pod: d-x".to_owned());
-        let said = |(path, body): (String, Value)| format!("{path}\n{body}");
-        let first = sieve.take(&tell("u", &event), at(1_767_225_600)).unwrap();
-        let second = sieve.take(&tell("u", &event), at(1_767_225_601)).unwrap();
+        let text = |(path, body): (String, Value)| format!("{path}\n{body}");
+        let first = correlator.correlate(&record("u", &event), at(1_767_225_600)).unwrap();
+        let second = correlator.correlate(&record("u", &event), at(1_767_225_601)).unwrap();
         let both = [
-            first.created("daemonset-controller", "", &tell("u", &event)),
-            second.counted(&tell("u", &event).about),
+            first.create("daemonset-controller", "", &record("u", &event)),
+            second.patch(&record("u", &event).about),
         ]
-        .map(said);
+        .map(text);
         expect![[r#"
             /api/v1/namespaces/a/events
             {"apiVersion":"v1","count":1,"firstTimestamp":"2026-01-01T00:00:00Z","involvedObject":{"apiVersion":"apps/v1","kind":"DaemonSet","name":"d","namespace":"a","resourceVersion":"7","uid":"u"},"kind":"Event","lastTimestamp":"2026-01-01T00:00:00Z","message":"Created pod: d-x","metadata":{"name":"d.18867251edfa0000","namespace":"a"},"reason":"SuccessfulCreate","reportingComponent":"daemonset-controller","reportingInstance":"","source":{"component":"daemonset-controller"},"type":"Normal"}

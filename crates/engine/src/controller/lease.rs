@@ -1,7 +1,7 @@
-//! Which replica leads: what a Lease says, and what follows from it.
+//! Leader election: reads a Lease and decides whether to acquire, renew or wait.
 //!
-//! Two clocks are at work. What is written into the Lease is the time of day, for people to read; nothing follows from
-//! it. What is decided comes from a clock that nobody sets: here a moment is the time since the process began.
+//! There are two clocks. The timestamps in the Lease are wall-clock time, for people to read; no decision depends on them.
+//! Decisions use a monotonic clock: a `Duration` here is the time since the process started.
 
 use alloc::format;
 use alloc::string::String;
@@ -12,14 +12,14 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde_json::{Map, Value};
 
-/// How long a lease holds, and how it is kept. The defaults are upstream's.
+/// Settings of leader election. The defaults are upstream's (`LeaderElectionConfig`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Terms {
-    /// A lease that has not been renewed for this long is anyone's.
+    /// A lease that has not been renewed for this long may be acquired by another replica.
     pub duration: Duration,
-    /// A leader that has not renewed for this long writes no more.
+    /// A leader that has not renewed for this long stops writing.
     pub renew_deadline: Duration,
-    /// How often it is renewed, and how soon a call that failed is made again.
+    /// How often the leader renews, and how soon a failed call is retried.
     pub retry_period: Duration,
 }
 
@@ -31,7 +31,7 @@ impl Default for Terms {
 }
 
 impl Terms {
-    /// What makes no sense together.
+    /// What is wrong with the settings, if anything.
     pub fn problem(&self) -> Option<String> {
         let Self { duration, renew_deadline, retry_period } = self;
         if duration.subsec_nanos() != 0 || duration.is_zero() {
@@ -51,17 +51,17 @@ impl Terms {
         None
     }
 
-    /// Rule: a write that begins at the last moment, when the renewal is overdue, ends before the lease can be anyone
-    /// else's: it may take four fifths of the time between. The last fifth is for clocks that do not run alike.
+    /// Rule: a write that begins just before the renew deadline must end before another replica can acquire the lease. It
+    /// may take four fifths of the time between the two; the last fifth is for clocks that run at different speeds.
     pub fn write_timeout(&self) -> Duration {
         self.duration.saturating_sub(self.renew_deadline) * 4 / 5
     }
 }
 
-/// What a Lease says.
+/// The `spec` of a Lease. Upstream: `LeaderElectionRecord`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Record {
-    /// Nobody, if it is empty.
+pub struct LeaseRecord {
+    /// Empty if nobody holds the lease.
     pub holder: Text,
     pub duration_s: u32,
     pub acquired: Option<Time>,
@@ -69,8 +69,8 @@ pub struct Record {
     pub transitions: i64,
 }
 
-impl Record {
-    /// Reads the `spec` of a Lease. What is missing, or is no such thing, is taken for nothing.
+impl LeaseRecord {
+    /// Reads the `spec` of a Lease. Missing and malformed fields are empty.
     pub fn read(spec: &Value) -> Self {
         let time = |name: &str| spec[name].as_str().and_then(Time::parse);
         Self {
@@ -82,7 +82,7 @@ impl Record {
         }
     }
 
-    /// Writes itself into the `spec` of a Lease, and leaves what else is there.
+    /// Writes the record into the `spec` of a Lease and leaves its other fields.
     pub fn write(&self, spec: &mut Map<String, Value>) {
         let time = |it: Option<Time>| it.map_or(Value::Null, |it| it.to_rfc3339_micros().into());
         let fields: [(&str, Value); 5] = [
@@ -102,32 +102,34 @@ impl Record {
     }
 }
 
-/// What a replica does about the lease it has just read.
+/// What a replica does after it has read the lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Next {
-    /// Write this on top of the version that was read, to take the lease or to keep it.
-    Write(Record),
-    /// Another one leads. Decide again at this moment, or when the lease changes.
-    Follow { until: Duration },
-    /// This one led, and must end.
-    End(Lost),
+pub enum LeaseAction {
+    /// Write this on the version that was read, to acquire the lease or to renew it.
+    Write(LeaseRecord),
+    /// Another replica leads. Decide again at this moment, or when the lease changes.
+    Wait { until: Duration },
+    /// This replica led and lost the lease: it must exit.
+    Exit(LostLease),
 }
 
 /// How a leader lost its lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Lost {
-    Taken { by: Text },
-    Gone,
-    TooLate,
+pub enum LostLease {
+    HeldBy(Text),
+    Deleted,
+    RenewDeadlineExceeded,
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for LostLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Taken { by } if by.is_empty() => f.write_str("somebody else has held the lease meanwhile"),
-            Self::Taken { by } => write!(f, "{by} holds the lease now"),
-            Self::Gone => f.write_str("the lease was deleted"),
-            Self::TooLate => f.write_str("the lease could not be renewed in time"),
+            Self::HeldBy(other) if other.is_empty() => {
+                f.write_str("another replica has held the lease in between")
+            }
+            Self::HeldBy(other) => write!(f, "{other} holds the lease now"),
+            Self::Deleted => f.write_str("the lease was deleted"),
+            Self::RenewDeadlineExceeded => f.write_str("the lease could not be renewed in time"),
         }
     }
 }
@@ -135,64 +137,74 @@ impl fmt::Display for Lost {
 /// One replica's part in the election.
 #[derive(Clone, Debug)]
 pub struct Election {
-    me: Text,
+    identity: Text,
     terms: Terms,
-    /// What the lease said, and since when it has said so.
-    seen: Option<(Record, Duration)>,
-    /// When the last renewal that succeeded was begun; `None` until this one has led.
+    /// The record that was last read, and since when it has not changed.
+    observed: Option<(LeaseRecord, Duration)>,
+    /// When the last successful renewal began; `None` until this replica has led.
     renewed: Option<Duration>,
 }
 
 impl Election {
-    pub fn new(me: impl Into<Text>, terms: Terms) -> Self {
-        Self { me: me.into(), terms, seen: None, renewed: None }
+    pub fn new(identity: impl Into<Text>, terms: Terms) -> Self {
+        Self { identity: identity.into(), terms, observed: None, renewed: None }
     }
 
-    /// Rule: a lease is free when nobody is named in it, or when it has not changed for as long as it says, measured from
-    /// when this replica first saw it so. Whoever led and comes too late, or finds another name, or none, has been away too
-    /// long, whether or not that other one is gone again: it ends. `clock` is only written down. Upstream:
-    /// `tryAcquireOrRenew`.
-    pub fn read(&mut self, found: Option<&Record>, now: Duration, clock: Time) -> Next {
+    /// Decides what to do about the lease that was read; `None` if there is none. `clock` is wall-clock time and only
+    /// written into the record.
+    ///
+    /// Rule: a lease may be acquired if it has no holder, or if it has not changed for its duration since this replica first
+    /// read it. A leader exits if it is past the renew deadline, or if the lease has another holder, none, or was deleted.
+    /// Upstream: `tryAcquireOrRenew`.
+    pub fn read(&mut self, found: Option<&LeaseRecord>, now: Duration, clock: Time) -> LeaseAction {
         let led = self.renewed.is_some();
         if self.leads_until().is_some_and(|until| until <= now) {
-            return Next::End(Lost::TooLate);
+            return LeaseAction::Exit(LostLease::RenewDeadlineExceeded);
         }
         let Some(found) = found else {
-            self.seen = None;
-            return if led { Next::End(Lost::Gone) } else { Next::Write(self.taken(None, clock)) };
+            self.observed = None;
+            return if led {
+                LeaseAction::Exit(LostLease::Deleted)
+            } else {
+                LeaseAction::Write(self.acquire(None, clock))
+            };
         };
-        let since = match &self.seen {
-            Some((seen, since)) if seen == found => *since,
+        let since = match &self.observed {
+            Some((observed, since)) if observed == found => *since,
             _ => {
-                self.seen = Some((found.clone(), now));
+                self.observed = Some((found.clone(), now));
                 now
             }
         };
         let until = since.saturating_add(found.duration());
-        if found.holder == self.me {
-            Next::Write(Record { duration_s: self.duration_s(), renewed: Some(clock), ..found.clone() })
+        if found.holder == self.identity {
+            LeaseAction::Write(LeaseRecord {
+                duration_s: self.duration_s(),
+                renewed: Some(clock),
+                ..found.clone()
+            })
         } else if led {
-            Next::End(Lost::Taken { by: found.holder.clone() })
+            LeaseAction::Exit(LostLease::HeldBy(found.holder.clone()))
         } else if found.holder.is_empty() || until <= now {
-            Next::Write(self.taken(Some(found), clock))
+            LeaseAction::Write(self.acquire(Some(found), clock))
         } else {
-            Next::Follow { until }
+            LeaseAction::Wait { until }
         }
     }
 
-    /// The lease was written, by a call that began at this moment.
+    /// The lease was written by a call that began at this moment.
     pub fn wrote(&mut self, began: Duration) {
         self.renewed = Some(began);
     }
 
-    /// Rule: a leader writes until the renew deadline has passed since it began the last renewal that succeeded.
+    /// Rule: a leader may write until the renew deadline, counted from the start of the last successful renewal.
     pub fn leads_until(&self) -> Option<Duration> {
         self.renewed.map(|it| it.saturating_add(self.terms.renew_deadline))
     }
 
-    /// What a leader that stops in order leaves behind, so that the next one need not wait.
-    pub fn released(&self, found: &Record, clock: Time) -> Record {
-        Record {
+    /// The record that a leader writes when it stops, so that the next one need not wait. Upstream: `release`.
+    pub fn released(&self, found: &LeaseRecord, clock: Time) -> LeaseRecord {
+        LeaseRecord {
             holder: "".into(),
             duration_s: 1,
             acquired: Some(clock),
@@ -201,9 +213,9 @@ impl Election {
         }
     }
 
-    fn taken(&self, from: Option<&Record>, clock: Time) -> Record {
-        Record {
-            holder: self.me.clone(),
+    fn acquire(&self, from: Option<&LeaseRecord>, clock: Time) -> LeaseRecord {
+        LeaseRecord {
+            holder: self.identity.clone(),
             duration_s: self.duration_s(),
             acquired: Some(clock),
             renewed: Some(clock),
@@ -226,15 +238,14 @@ mod tests {
 
     use super::*;
 
-    /// Each line: the second, what the lease says (holder, its renewals so far), and what follows for replica `a`. A write
-    /// that follows succeeds.
+    /// Each line: the second, the lease (holder, time of renewal), and what replica `a` does. Its writes succeed.
     fn check(lines: &str, expected: &expect_test::Expect) {
         let mut election = Election::new("a", Terms::default());
-        let mut said = String::new();
+        let mut actual = String::new();
         for line in lines.lines().map(str::trim).filter(|it| !it.is_empty()) {
             let words: Vec<&str> = line.split_whitespace().collect();
             let now = Duration::from_secs(words[0].parse().unwrap());
-            let found = (words[1] != "none").then(|| Record {
+            let found = (words[1] != "none").then(|| LeaseRecord {
                 holder: if words[1] == "nobody" { "" } else { words[1] }.into(),
                 duration_s: 15,
                 acquired: None,
@@ -244,20 +255,20 @@ mod tests {
             let clock = Time::from_secs(1_000_000);
             let next = election.read(found.as_ref(), now, clock);
             let follows = match &next {
-                Next::Write(record) => {
+                LeaseAction::Write(record) => {
                     election.wrote(now);
                     format!("writes {} transitions={}", record.holder, record.transitions)
                 }
-                Next::Follow { until } => format!("follows until {}", until.as_secs()),
-                Next::End(lost) => format!("ends: {lost}"),
+                LeaseAction::Wait { until } => format!("waits until {}", until.as_secs()),
+                LeaseAction::Exit(lost) => format!("exits: {lost}"),
             };
-            said += &format!("{line:16} {follows}\n");
+            actual += &format!("{line:16} {follows}\n");
         }
-        expected.assert_eq(&said);
+        expected.assert_eq(&actual);
     }
 
     #[test]
-    fn a_lease_that_is_not_there_is_made() {
+    fn a_missing_lease_is_created() {
         check(
             "0 none
              2 a 1
@@ -271,70 +282,70 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_followed_from_when_it_was_last_seen_to_change() {
+    fn a_lease_expires_its_duration_after_its_last_observed_change() {
         check(
             "0  b 1
              2  b 2
              16 b 2
              17 b 2",
             &expect![[r#"
-                0  b 1           follows until 15
-                2  b 2           follows until 17
-                16 b 2           follows until 17
+                0  b 1           waits until 15
+                2  b 2           waits until 17
+                16 b 2           waits until 17
                 17 b 2           writes a transitions=4
             "#]],
         );
     }
 
     #[test]
-    fn what_was_released_is_taken_at_once() {
+    fn a_released_lease_is_acquired_at_once() {
         check(
             "0 b 1
              1 nobody 2",
             &expect![[r#"
-                0 b 1            follows until 15
+                0 b 1            waits until 15
                 1 nobody 2       writes a transitions=4
             "#]],
         );
     }
 
     #[test]
-    fn a_write_without_an_answer_is_taken_up_again() {
-        // The first write was done, but nobody told.
+    fn a_write_whose_response_was_lost_is_renewed() {
+        // The first write succeeded, but its response was lost.
         let mut election = Election::new("a", Terms::default());
         let none = election.read(None, Duration::ZERO, Time::from_secs(0));
-        let Next::Write(record) = none else { panic!("{none:?}") };
+        let LeaseAction::Write(record) = none else { panic!("{none:?}") };
         let next = election.read(Some(&record), Duration::from_secs(2), Time::from_secs(2));
-        assert_eq!(next, Next::Write(Record { renewed: Some(Time::from_secs(2)), ..record }));
+        assert_eq!(next, LeaseAction::Write(LeaseRecord { renewed: Some(Time::from_secs(2)), ..record }));
     }
 
     #[test]
-    fn whoever_led_and_finds_another_name_ends() {
+    fn a_leader_that_finds_another_holder_exits() {
         check(
             "0 none\n2 b 9",
             &expect![[r#"
             0 none           writes a transitions=0
-            2 b 9            ends: b holds the lease now
+            2 b 9            exits: b holds the lease now
         "#]],
         );
         check(
             "0 none\n2 nobody 9",
             &expect![[r#"
             0 none           writes a transitions=0
-            2 nobody 9       ends: somebody else has held the lease meanwhile
+            2 nobody 9       exits: another replica has held the lease in between
         "#]],
         );
         check(
             "0 none\n2 none",
             &expect![[r#"
             0 none           writes a transitions=0
-            2 none           ends: the lease was deleted
+            2 none           exits: the lease was deleted
         "#]],
         );
     }
 
     #[test]
-    fn whoever_comes_too_late_ends_though_the_lease_is_still_theirs() {
+    fn a_leader_past_the_renew_deadline_exits_even_if_it_holds_the_lease() {
         check(
             "0  none
              9  a 1
@@ -342,13 +353,13 @@ mod tests {
             &expect![[r#"
                 0  none          writes a transitions=0
                 9  a 1           writes a transitions=3
-                19 a 2           ends: the lease could not be renewed in time
+                19 a 2           exits: the lease could not be renewed in time
             "#]],
         );
     }
 
     #[test]
-    fn a_leader_writes_until_the_renewal_is_overdue() {
+    fn a_leader_writes_until_the_renew_deadline() {
         let mut election = Election::new("a", Terms::default());
         assert_eq!(election.leads_until(), None);
         election.wrote(Duration::from_secs(3));
@@ -357,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_that_make_no_sense() {
+    fn invalid_settings() {
         let problem = |duration_ms, renew_deadline_ms, retry_period_ms| {
             let [duration, renew_deadline, retry_period] =
                 [duration_ms, renew_deadline_ms, retry_period_ms].map(Duration::from_millis);
@@ -379,14 +390,14 @@ mod tests {
     }
 
     #[test]
-    fn what_else_is_in_a_lease_stays() {
+    fn other_fields_of_a_lease_are_preserved() {
         let mut spec =
             json!({"strategy": "OldestEmulationVersion", "holderIdentity": "b", "leaseTransitions": -1});
-        let record = Record { holder: "a".into(), ..Record::read(&spec) };
+        let record = LeaseRecord { holder: "a".into(), ..LeaseRecord::read(&spec) };
         record.write(spec.as_object_mut().unwrap());
         expect![[r#"{"acquireTime":null,"holderIdentity":"a","leaseDurationSeconds":0,"leaseTransitions":-1,"renewTime":null,"strategy":"OldestEmulationVersion"}"#]].assert_eq(&spec.to_string());
-        assert_eq!(Record::read(&json!("nonsense")), Record::default());
+        assert_eq!(LeaseRecord::read(&json!("nonsense")), LeaseRecord::default());
         let large = json!({"leaseDurationSeconds": u64::MAX, "renewTime": 7});
-        assert_eq!(Record::read(&large), Record { duration_s: u32::MAX, ..Record::default() });
+        assert_eq!(LeaseRecord::read(&large), LeaseRecord { duration_s: u32::MAX, ..LeaseRecord::default() });
     }
 }

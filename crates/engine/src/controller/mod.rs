@@ -1,11 +1,11 @@
-//! What all loops but the DaemonSets' have in common: facts come in, keys are looked at, calls go out, one by one.
+//! What all controllers but the DaemonSet controller share: facts in, keys to reconcile, API calls out.
 //!
-//! A [`Loop`] decides; a [`Driver`] keeps what is to be looked at and when. Whoever drives it, with a clock and a client,
-//! or without either as a simulator, does this:
+//! A [`Controller`] decides; a [`WorkQueue`] holds the keys to reconcile. Neither does IO. A runner, which has a clock and
+//! an API client or is the simulator, drives them:
 //!
-//! 1. it lists and watches the kinds of [`Loop::watches`], and hands each event to [`Driver::take`];
-//! 2. it asks [`Driver::next`] what to do, makes those calls and records those events;
-//! 3. it hands each call's outcome to [`Driver::done`], and goes on with 2: at once, and no later than `wake_at`.
+//! 1. it lists and watches the kinds of [`Controller::watches`], and passes each event to [`WorkQueue::apply`];
+//! 2. it calls [`WorkQueue::next`], makes the calls that it returns and records the events;
+//! 3. it passes each call's outcome to [`WorkQueue::done`] and repeats 2: at once, and no later than `wake_at`.
 
 pub mod events;
 pub mod lease;
@@ -31,13 +31,14 @@ use crate::daemonset::facts::{self, Malformed};
 use crate::daemonset::manifest::Verb;
 use crate::daemonset::plan;
 
-/// Watches some kinds, and makes of each object what there is to do about it.
-pub trait Loop {
-    /// An object as this loop keeps it.
+/// Watches some kinds, keeps facts about their objects, and returns for a key which calls to make. Upstream: a controller
+/// of kube-controller-manager; `Reconciler` in controller-runtime.
+pub trait Controller {
+    /// What the controller keeps of an object.
     type Fact: Fact;
-    /// What is looked at.
+    /// What is reconciled.
     type Key: Ord + Clone;
-    /// What it wants done. As text it is for logs and tests.
+    /// A call that the controller wants to be made. `Display` is for logs and tests.
     type Call: Clone + fmt::Display;
 
     fn watches(&self) -> Vec<Watch>;
@@ -45,27 +46,27 @@ pub trait Loop {
     /// Reads one object of a watched kind.
     fn decode(watch: &Watch, object: &[u8], shared: &mut Interner) -> Result<Self::Fact, Malformed>;
 
-    /// Takes an event in, and says what to look at. Nothing is looked at before every kind is listed.
+    /// Updates the facts and returns the keys to reconcile. Nothing is reconciled before every kind is listed.
     fn apply(&mut self, event: Event<Self::Fact>, now: Time) -> Vec<Self::Key>;
 
-    /// What there is to do about a key now. Calls of an earlier look may still be under way: they are not asked for twice.
-    fn look(&mut self, key: &Self::Key, now: Time) -> Look<Self::Call>;
+    /// Returns what to do about a key now. Calls of an earlier pass may still be in flight: they are not returned twice.
+    fn reconcile(&mut self, key: &Self::Key, now: Time) -> Reconcile<Self::Call>;
 
-    /// What goes over the wire for a call.
+    /// The API request of a call.
     fn request(call: &Self::Call) -> Request;
 
-    /// Takes in what came of a call, and says what to look at.
-    fn done(&mut self, call: &Self::Call, outcome: Outcome, now: Time) -> Next<Self::Key>;
+    /// Applies the outcome of a call and returns the keys to reconcile.
+    fn done(&mut self, call: &Self::Call, outcome: Outcome, now: Time) -> Requeue<Self::Key>;
 }
 
-/// What is kept of an object must say which one it is, and how new.
+/// What a controller keeps of an object.
 pub trait Fact {
-    /// The namespace is empty where the kind has none.
+    /// The namespace is empty for a cluster-scoped kind.
     fn key(&self) -> ObjectKey;
     fn resource_version(&self) -> u64;
 }
 
-/// A kind, as an API server serves it.
+/// A kind as the API server serves it. Upstream: `APIResource`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Resource {
     /// Empty for the core group.
@@ -77,7 +78,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// As objects of the kind, and references to them, name it.
+    /// The `apiVersion` of objects of the kind.
     pub fn api_version(&self) -> String {
         match &*self.group {
             "" => self.version.as_ref().into(),
@@ -85,7 +86,7 @@ impl Resource {
         }
     }
 
-    /// Whether this is what a reference calls `group/version`.
+    /// Whether the `apiVersion` of an owner reference is this group and version.
     pub(crate) fn is_version(&self, api_version: &str) -> bool {
         match api_version.split_once('/') {
             Some((group, version)) => *self.group == *group && *self.version == *version,
@@ -93,7 +94,7 @@ impl Resource {
         }
     }
 
-    /// Where all objects of the kind are, or those of one namespace.
+    /// The URL path of the collection, in all namespaces or in one.
     pub fn collection(&self, namespace: Option<&str>) -> String {
         let (group, version, plural) = (&self.group, &self.version, &self.plural);
         let mut path =
@@ -104,13 +105,13 @@ impl Resource {
         format!("{path}/{plural}")
     }
 
-    /// Where one object of the kind is.
+    /// The URL path of one object.
     pub fn path(&self, key: &ObjectKey) -> String {
         format!("{}/{}", self.collection(Some(&key.namespace)), segment(&key.name))
     }
 }
 
-/// A name as a path has it. What a reference calls its owner may be any text.
+/// Percent-encodes a name: the name in an owner reference may be any text.
 fn segment(name: &str) -> String {
     let mut text = String::new();
     for byte in name.bytes() {
@@ -124,11 +125,11 @@ fn segment(name: &str) -> String {
     text
 }
 
-/// A kind that is listed and watched, in all namespaces.
+/// A kind that a controller lists and watches in all namespaces.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Watch {
     pub resource: Arc<Resource>,
-    /// Nothing but the metadata is asked for.
+    /// Only metadata is requested (`PartialObjectMetadata`).
     pub metadata_only: bool,
 }
 
@@ -149,165 +150,149 @@ impl Watch {
     }
 }
 
-/// What watches bring. The kind is its place among [`Loop::watches`].
+/// What a list or watch returned. `kind` is an index into [`Controller::watches`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event<F> {
-    /// All objects of a kind: what is not among them is gone.
-    Listed {
-        kind: usize,
-        facts: Vec<F>,
-    },
-    Put {
-        kind: usize,
-        fact: F,
-    },
-    /// As it last was.
-    Gone {
-        kind: usize,
-        fact: F,
-    },
+    /// All objects of a kind; every other object is deleted.
+    Listed { kind: usize, facts: Vec<F> },
+    /// Added or modified.
+    Applied { kind: usize, fact: F },
+    /// With the last state of the object.
+    Deleted { kind: usize, fact: F },
 }
 
-/// What there is to do about a key now.
-#[must_use = "calls are made by whoever looks"]
+/// The result of a reconcile: the calls to make, the events to record, and when to reconcile again.
+#[must_use = "the runner makes the calls"]
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Look<C> {
+pub struct Reconcile<C> {
     pub calls: Vec<C>,
-    pub tells: Vec<Tell>,
-    /// Look again then, whatever happens or does not. Each look says it anew.
+    pub events: Vec<EventRecord>,
+    /// Reconcile again then, even if nothing happens. Replaces the time of the previous reconcile.
     pub wake_at: Option<Time>,
 }
 
-impl<C> Default for Look<C> {
+impl<C> Default for Reconcile<C> {
     fn default() -> Self {
-        Self { calls: Vec::new(), tells: Vec::new(), wake_at: None }
+        Self { calls: Vec::new(), events: Vec::new(), wake_at: None }
     }
 }
 
-/// A call, ready to be sent.
+/// An API request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     pub verb: Verb,
     pub path: String,
-    /// `None` where a call only reads.
+    /// `None` for a read.
     pub body: Option<Value>,
-    /// Of the answer nothing but the metadata is asked for.
+    /// Only metadata is requested (`PartialObjectMetadata`).
     pub metadata_only: bool,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// With what the server answered: an object as JSON, as a rule.
+    /// With the body of the response, usually an object.
     Done(Vec<u8>),
     Refused(Refusal),
 }
 
-/// What follows from an outcome.
+/// The keys to reconcile after a call, and the events to record.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Next<K> {
+pub struct Requeue<K> {
     pub keys: Vec<K>,
-    pub tells: Vec<Tell>,
+    pub events: Vec<EventRecord>,
 }
 
-impl<K> Default for Next<K> {
+impl<K> Default for Requeue<K> {
     fn default() -> Self {
-        Self { keys: Vec::new(), tells: Vec::new() }
+        Self { keys: Vec::new(), events: Vec::new() }
     }
 }
 
-impl<K> From<Vec<K>> for Next<K> {
+impl<K> From<Vec<K>> for Requeue<K> {
     fn from(keys: Vec<K>) -> Self {
         Self { keys, ..Self::default() }
     }
 }
 
-/// A Kubernetes event to record on an object.
+/// A Kubernetes Event to record, and the object it is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tell {
-    pub about: Reference,
+pub struct EventRecord {
+    pub about: ObjectReference,
     pub event: plan::Event,
 }
 
-/// An object by all its names, as events have it.
+/// Kind, namespace, name and UID of an object. Upstream: `ObjectReference`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reference {
+pub struct ObjectReference {
     pub api_version: Text,
     pub kind: Text,
-    /// The namespace is empty where the kind has none.
+    /// The namespace is empty for a cluster-scoped kind.
     pub key: ObjectKey,
     pub uid: Text,
-    /// Zero where nobody knows.
+    /// Zero if unknown.
     pub resource_version: u64,
 }
 
-/// What to do next.
-#[must_use = "calls are made by whoever drives"]
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Step<C> {
-    pub calls: Vec<C>,
-    pub tells: Vec<Tell>,
-    /// Ask again then, whatever happens or does not.
-    pub wake_at: Option<Time>,
-}
-
-/// Keeps what a loop is to look at, and when.
+/// The keys that a controller is to reconcile now and later, without duplicates, and the calls in flight.
 #[derive(Debug)]
-pub struct Driver<L: Loop> {
-    inner: L,
-    /// Kinds whose first list has not come.
+pub struct WorkQueue<C: Controller> {
+    controller: C,
+    /// Kinds that are not listed yet.
     missing: BTreeSet<usize>,
-    queue: BTreeSet<L::Key>,
-    /// Keys to look at later, whatever happens, by key and by time.
-    wakes: BTreeMap<L::Key, Time>,
-    due: BTreeSet<(Time, L::Key)>,
-    /// When it was last asked.
-    asked_at: Time,
-    /// Calls that wait for their turn.
-    ready: VecDeque<L::Call>,
-    under_way: usize,
+    queue: BTreeSet<C::Key>,
+    /// Keys to reconcile later even if nothing happens, by key and by time.
+    wakes: BTreeMap<C::Key, Time>,
+    due: BTreeSet<(Time, C::Key)>,
+    /// The time of the last call of `next`.
+    last_now: Time,
+    /// Calls that wait until fewer are in flight.
+    ready: VecDeque<C::Call>,
+    in_flight: usize,
     calls_max: usize,
-    tells: Vec<Tell>,
+    events: Vec<EventRecord>,
 }
 
-impl<L: Loop> Driver<L> {
-    /// At most `calls_max` calls are under way at once.
-    pub fn new(inner: L, calls_max: usize) -> Self {
-        assert!(0 < calls_max, "a loop that makes no calls does nothing");
+impl<C: Controller> WorkQueue<C> {
+    /// At most `calls_max` calls are in flight at once.
+    pub fn new(controller: C, calls_max: usize) -> Self {
+        assert!(0 < calls_max, "a controller must be allowed at least one call");
         Self {
-            missing: (0..inner.watches().len()).collect(),
-            inner,
+            missing: (0..controller.watches().len()).collect(),
+            controller,
             queue: BTreeSet::new(),
             wakes: BTreeMap::new(),
             due: BTreeSet::new(),
-            asked_at: Time::default(),
+            last_now: Time::default(),
             ready: VecDeque::new(),
-            under_way: 0,
+            in_flight: 0,
             calls_max,
-            tells: Vec::new(),
+            events: Vec::new(),
         }
     }
 
-    pub fn inner(&self) -> &L {
-        &self.inner
+    pub fn controller(&self) -> &C {
+        &self.controller
     }
 
     pub fn is_synced(&self) -> bool {
         self.missing.is_empty()
     }
 
-    pub fn take(&mut self, event: Event<L::Fact>, now: Time) {
+    pub fn apply(&mut self, event: Event<C::Fact>, now: Time) {
         if let Event::Listed { kind, .. } = &event {
             self.missing.remove(kind);
         }
-        self.queue.extend(self.inner.apply(event, now));
+        self.queue.extend(self.controller.apply(event, now));
     }
 
-    /// Rule: when the clock was set back, everything that waits is looked at: no wait becomes longer by it.
-    pub fn next(&mut self, now: Time) -> Step<L::Call> {
+    /// Returns the calls to make now, the events to record, and when to call this again.
+    ///
+    /// Rule: when the clock was set back, every waiting key is reconciled, so that no wait becomes longer.
+    pub fn next(&mut self, now: Time) -> Reconcile<C::Call> {
         if self.is_synced() {
-            let was_set_back = now < self.asked_at;
-            self.asked_at = now;
+            let was_set_back = now < self.last_now;
+            self.last_now = now;
             while let Some((at, _)) = self.due.first()
                 && (*at <= now || was_set_back)
             {
@@ -316,29 +301,29 @@ impl<L: Loop> Driver<L> {
                 self.queue.insert(key);
             }
             while let Some(key) = self.queue.pop_first() {
-                let look = self.inner.look(&key, now);
-                self.tells.extend(look.tells);
-                self.ready.extend(look.calls);
-                self.wake(key, look.wake_at);
+                let reconcile = self.controller.reconcile(&key, now);
+                self.events.extend(reconcile.events);
+                self.ready.extend(reconcile.calls);
+                self.wake(key, reconcile.wake_at);
             }
         }
-        let room = self.calls_max.saturating_sub(self.under_way).min(self.ready.len());
-        self.under_way += room;
-        Step {
-            calls: self.ready.drain(..room).collect(),
-            tells: core::mem::take(&mut self.tells),
+        let allowed = self.calls_max.saturating_sub(self.in_flight).min(self.ready.len());
+        self.in_flight += allowed;
+        Reconcile {
+            calls: self.ready.drain(..allowed).collect(),
+            events: core::mem::take(&mut self.events),
             wake_at: self.due.first().map(|(at, _)| *at).filter(|_| self.is_synced()),
         }
     }
 
-    pub fn done(&mut self, call: &L::Call, outcome: Outcome, now: Time) {
-        self.under_way = self.under_way.saturating_sub(1);
-        let next = self.inner.done(call, outcome, now);
-        self.queue.extend(next.keys);
-        self.tells.extend(next.tells);
+    pub fn done(&mut self, call: &C::Call, outcome: Outcome, now: Time) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        let requeue = self.controller.done(call, outcome, now);
+        self.queue.extend(requeue.keys);
+        self.events.extend(requeue.events);
     }
 
-    fn wake(&mut self, key: L::Key, at: Option<Time>) {
+    fn wake(&mut self, key: C::Key, at: Option<Time>) {
         if let Some(before) = self.wakes.remove(&key) {
             self.due.remove(&(before, key.clone()));
         }
@@ -349,33 +334,33 @@ impl<L: Loop> Driver<L> {
     }
 }
 
-/// One line of a watch, of any kind.
+/// One line of a watch, decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Watched<F> {
     Put(F),
     Gone(F),
     Bookmark {
         resource_version: u64,
-        /// What there was when the watch began has been told: from here on it tells changes.
+        /// All objects that existed when the watch began have been sent (`k8s.io/initial-events-end`).
         ends_list: bool,
     },
-    /// The server ended the watch; 410 means that the history was compacted away and a list is due.
+    /// The server ended the watch; 410 means that the history was compacted and a new list is needed.
     Error {
         code: i64,
         message: String,
     },
 }
 
-/// Reads one line of a watch: `{"type":…,"object":…}`.
-pub fn watched<L: Loop>(
+/// Decodes one line of a watch: `{"type":…,"object":…}`.
+pub fn watched<C: Controller>(
     watch: &Watch,
     line: &[u8],
     shared: &mut Interner,
-) -> Result<Watched<L::Fact>, Malformed> {
+) -> Result<Watched<C::Fact>, Malformed> {
     facts::line(&watch.resource.plural, line, |event, object| {
         Ok(match event {
-            facts::Told::Put => Watched::Put(L::decode(watch, object, shared)?),
-            facts::Told::Gone => Watched::Gone(L::decode(watch, object, shared)?),
+            facts::Told::Put => Watched::Put(C::decode(watch, object, shared)?),
+            facts::Told::Gone => Watched::Gone(C::decode(watch, object, shared)?),
             facts::Told::Bookmark { resource_version, ends_list } => {
                 Watched::Bookmark { resource_version, ends_list }
             }
@@ -393,7 +378,7 @@ mod tests {
 
     use super::*;
 
-    /// Copies whatever is marked, one call each, and tries again a second after a refusal.
+    /// Makes one call for each marked object, and retries a failed call after a second.
     #[derive(Debug, Default)]
     struct Copier {
         marked: BTreeMap<Text, Option<Time>>,
@@ -413,7 +398,7 @@ mod tests {
         }
     }
 
-    impl Loop for Copier {
+    impl Controller for Copier {
         type Fact = Mark;
         type Key = Text;
         type Call = Text;
@@ -436,8 +421,8 @@ mod tests {
         fn apply(&mut self, event: Event<Mark>, _: Time) -> Vec<Text> {
             let marks = match event {
                 Event::Listed { facts, .. } => facts,
-                Event::Put { fact, .. } => [fact].into(),
-                Event::Gone { fact, .. } => {
+                Event::Applied { fact, .. } => [fact].into(),
+                Event::Deleted { fact, .. } => {
                     self.marked.remove(&fact.0.name);
                     return Vec::new();
                 }
@@ -447,20 +432,20 @@ mod tests {
             names
         }
 
-        fn look(&mut self, key: &Text, now: Time) -> Look<Text> {
-            let Some(not_before) = self.marked.get(key) else { return Look::default() };
+        fn reconcile(&mut self, key: &Text, now: Time) -> Reconcile<Text> {
+            let Some(not_before) = self.marked.get(key) else { return Reconcile::default() };
             if let Some(wake_at) = not_before.filter(|it| now < *it) {
-                return Look { wake_at: Some(wake_at), ..Look::default() };
+                return Reconcile { wake_at: Some(wake_at), ..Reconcile::default() };
             }
             let calls = if self.asked.insert(key.clone()) { [key.clone()].into() } else { Vec::new() };
-            Look { calls, ..Look::default() }
+            Reconcile { calls, ..Reconcile::default() }
         }
 
         fn request(_: &Text) -> Request {
-            unreachable!("nothing is sent here")
+            unreachable!("this test sends nothing")
         }
 
-        fn done(&mut self, call: &Text, outcome: Outcome, now: Time) -> Next<Text> {
+        fn done(&mut self, call: &Text, outcome: Outcome, now: Time) -> Requeue<Text> {
             self.asked.remove(call);
             self.marked.remove(call);
             if matches!(outcome, Outcome::Refused(_)) {
@@ -474,42 +459,42 @@ mod tests {
         Event::Listed { kind, facts: names.iter().map(|it| Mark(ObjectKey::new("a", *it), 1)).collect() }
     }
 
-    fn step(driver: &mut Driver<Copier>, now_s: i64, told: Expect) {
-        let step = driver.next(Time::from_secs(now_s));
+    fn step(queue: &mut WorkQueue<Copier>, now_s: i64, expected: Expect) {
+        let step = queue.next(Time::from_secs(now_s));
         let wake_at = step.wake_at.map_or_else(|| "-".to_string(), |it| it.to_rfc3339());
-        told.assert_eq(&format!("{} | {wake_at}", step.calls.join(" ")));
+        expected.assert_eq(&format!("{} | {wake_at}", step.calls.join(" ")));
     }
 
     #[test]
-    fn nothing_is_done_before_all_is_listed_and_never_more_at_once_than_may_be() {
-        let mut driver = Driver::new(Copier::default(), 2);
-        driver.take(listed(0, &["x", "y", "z"]), Time::from_secs(0));
-        step(&mut driver, 0, expect![" | -"]);
-        driver.take(listed(1, &[]), Time::from_secs(0));
-        step(&mut driver, 0, expect!["x y | -"]);
-        step(&mut driver, 0, expect![" | -"]);
-        driver.done(&"x".into(), Outcome::Refused(Refusal::NoAnswer), Time::from_secs(5));
-        step(&mut driver, 5, expect!["z | 1970-01-01T00:00:06Z"]);
-        driver.done(&"y".into(), Outcome::Done(Vec::new()), Time::from_secs(5));
-        step(&mut driver, 5, expect![" | 1970-01-01T00:00:06Z"]);
-        step(&mut driver, 6, expect!["x | -"]);
+    fn calls_wait_for_all_lists_and_for_the_limit_of_calls_in_flight() {
+        let mut queue = WorkQueue::new(Copier::default(), 2);
+        queue.apply(listed(0, &["x", "y", "z"]), Time::from_secs(0));
+        step(&mut queue, 0, expect![" | -"]);
+        queue.apply(listed(1, &[]), Time::from_secs(0));
+        step(&mut queue, 0, expect!["x y | -"]);
+        step(&mut queue, 0, expect![" | -"]);
+        queue.done(&"x".into(), Outcome::Refused(Refusal::NoAnswer), Time::from_secs(5));
+        step(&mut queue, 5, expect!["z | 1970-01-01T00:00:06Z"]);
+        queue.done(&"y".into(), Outcome::Done(Vec::new()), Time::from_secs(5));
+        step(&mut queue, 5, expect![" | 1970-01-01T00:00:06Z"]);
+        step(&mut queue, 6, expect!["x | -"]);
     }
 
     #[test]
-    fn a_clock_that_is_set_back_delays_nothing() {
-        let mut driver = Driver::new(Copier::default(), 2);
-        driver.take(listed(0, &["x"]), Time::from_secs(5000));
-        driver.take(listed(1, &[]), Time::from_secs(5000));
-        step(&mut driver, 5000, expect!["x | -"]);
-        driver.done(&"x".into(), Outcome::Refused(Refusal::NoAnswer), Time::from_secs(5000));
-        step(&mut driver, 5000, expect![" | 1970-01-01T01:23:21Z"]);
-        // An hour back: the loop decides whether to wait on, but it must be called.
-        driver.inner.marked.insert("x".into(), None);
-        step(&mut driver, 1401, expect!["x | -"]);
+    fn a_clock_set_back_delays_no_key() {
+        let mut queue = WorkQueue::new(Copier::default(), 2);
+        queue.apply(listed(0, &["x"]), Time::from_secs(5000));
+        queue.apply(listed(1, &[]), Time::from_secs(5000));
+        step(&mut queue, 5000, expect!["x | -"]);
+        queue.done(&"x".into(), Outcome::Refused(Refusal::NoAnswer), Time::from_secs(5000));
+        step(&mut queue, 5000, expect![" | 1970-01-01T01:23:21Z"]);
+        // An hour back: the key is reconciled, and the controller decides whether to wait.
+        queue.controller.marked.insert("x".into(), None);
+        step(&mut queue, 1401, expect!["x | -"]);
     }
 
     #[test]
-    fn a_line_of_a_watch() {
+    fn a_watch_line_is_decoded() {
         let watch = &Copier::default().watches()[0];
         let read = |line: &str| watched::<Copier>(watch, line.as_bytes(), &mut Interner::default());
         let mark = || Mark(ObjectKey::new("a", "x"), 4);
@@ -522,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn where_objects_are() {
+    fn url_paths_of_objects() {
         let paths = Copier::default().watches().into_iter().map(|it| it.resource);
         let paths: Vec<String> =
             paths.flat_map(|it| [it.collection(None), it.path(&ObjectKey::new("a", "b/c"))]).collect();

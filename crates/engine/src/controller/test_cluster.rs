@@ -1,4 +1,4 @@
-//! A small API server and a clock, on which a loop plays its story until nothing is left to do.
+//! A small API server and a clock that run one controller in tests and log its calls and events.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
@@ -11,49 +11,49 @@ use muster_api::meta::ObjectKey;
 use muster_api::time::Time;
 use serde_json::{Map, Value, json};
 
-use crate::controller::{Driver, Event, Loop, Outcome, Request, Watch};
+use crate::controller::{Controller, Event, Outcome, Request, Watch, WorkQueue};
 use crate::daemonset::execution::Refusal;
 use crate::daemonset::manifest::{Patch, Verb};
 
-pub(crate) struct Stage<L: Loop> {
-    driver: Driver<L>,
+pub(crate) struct TestCluster<C: Controller> {
+    queue: WorkQueue<C>,
     watches: Vec<Watch>,
     objects: BTreeMap<(usize, ObjectKey), Value>,
     shared: Interner,
     version: u64,
     pub(crate) now: Time,
-    /// What the watches have not shown yet, if they are late.
-    late: Option<Vec<Event<L::Fact>>>,
-    /// The next calls are answered so.
+    /// Events that the watches have not delivered yet, while they are delayed.
+    delayed: Option<Vec<Event<C::Fact>>>,
+    /// The next calls fail with these.
     pub(crate) refusals: VecDeque<Refusal>,
-    story: String,
+    log: String,
 }
 
-impl<L: Loop> Stage<L> {
-    /// Plays nothing yet: all objects are listed.
-    pub(crate) fn new(inner: L, objects: impl IntoIterator<Item = Value>) -> Self {
-        let mut stage = Self {
-            watches: inner.watches(),
-            driver: Driver::new(inner, 20),
+impl<C: Controller> TestCluster<C> {
+    /// All objects are listed; nothing is reconciled yet.
+    pub(crate) fn new(controller: C, objects: impl IntoIterator<Item = Value>) -> Self {
+        let mut cluster = Self {
+            watches: controller.watches(),
+            queue: WorkQueue::new(controller, 20),
             objects: BTreeMap::new(),
             shared: Interner::default(),
             version: 0,
             now: Time::from_secs(0),
-            late: Some(Vec::new()),
+            delayed: Some(Vec::new()),
             refusals: VecDeque::new(),
-            story: String::new(),
+            log: String::new(),
         };
-        objects.into_iter().for_each(|it| stage.put(it));
-        stage.late = None;
-        for (kind, watch) in stage.watches.iter().enumerate() {
-            let listed = stage.objects.iter().filter(|((it, _), _)| *it == kind);
-            let facts = listed.map(|(_, it)| decode::<L>(watch, it, &mut stage.shared)).collect();
-            stage.driver.take(Event::Listed { kind, facts }, stage.now);
+        objects.into_iter().for_each(|it| cluster.put(it));
+        cluster.delayed = None;
+        for (kind, watch) in cluster.watches.iter().enumerate() {
+            let listed = cluster.objects.iter().filter(|((it, _), _)| *it == kind);
+            let facts = listed.map(|(_, it)| decode::<C>(watch, it, &mut cluster.shared)).collect();
+            cluster.queue.apply(Event::Listed { kind, facts }, cluster.now);
         }
-        stage
+        cluster
     }
 
-    /// A user makes or replaces an object.
+    /// A user creates or replaces an object.
     pub(crate) fn put(&mut self, mut object: Value) {
         let kind = self.kind(object["kind"].as_str().unwrap());
         let key = key(&object);
@@ -86,25 +86,25 @@ impl<L: Loop> Stage<L> {
         &self.objects[&(kind, self.find(kind, name))]
     }
 
-    /// From now on the watches are late.
-    pub(crate) fn hold(&mut self) {
-        self.late = Some(Vec::new());
+    /// From now on the watches are delayed.
+    pub(crate) fn delay_watches(&mut self) {
+        self.delayed = Some(Vec::new());
     }
 
-    pub(crate) fn show(&mut self) {
+    pub(crate) fn deliver_watches(&mut self) {
         let now = self.now;
-        self.late.take().into_iter().flatten().for_each(|it| self.driver.take(it, now));
+        self.delayed.take().into_iter().flatten().for_each(|it| self.queue.apply(it, now));
     }
 
-    /// What happens in that time, as it was told and called, line by line.
-    pub(crate) fn pass(&mut self, time: Duration) -> String {
+    /// Runs for that time, and returns the calls and events, one per line.
+    pub(crate) fn run(&mut self, time: Duration) -> String {
         let until = self.now + time;
         for _ in 0..10_000 {
-            let step = self.driver.next(self.now);
-            for tell in step.tells {
-                let (about, event) = (&tell.about, &tell.event);
+            let step = self.queue.next(self.now);
+            for record in step.events {
+                let (about, event) = (&record.about, &record.event);
                 let word = if event.warning { "warns" } else { "says" };
-                self.story += &format!(
+                self.log += &format!(
                     "  {word} of {} {}: {} {}\n",
                     about.kind, about.key, event.reason, event.message
                 );
@@ -114,24 +114,24 @@ impl<L: Loop> Stage<L> {
                     Some(at) => self.now = at,
                     None => {
                         self.now = until;
-                        return core::mem::take(&mut self.story);
+                        return core::mem::take(&mut self.log);
                     }
                 }
             }
             for call in step.calls {
                 let outcome = match self.refusals.pop_front() {
                     Some(refusal) => Outcome::Refused(refusal),
-                    None => self.make(&L::request(&call)),
+                    None => self.make(&C::request(&call)),
                 };
                 let refused = match &outcome {
                     Outcome::Refused(refusal) => format!("  -> {refusal}"),
                     Outcome::Done(_) => String::new(),
                 };
-                self.story += &format!("{call}{refused}\n");
-                self.driver.done(&call, outcome, self.now);
+                self.log += &format!("{call}{refused}\n");
+                self.queue.done(&call, outcome, self.now);
             }
         }
-        panic!("no end:\n{}", self.story);
+        panic!("does not settle:\n{}", self.log);
     }
 
     fn make(&mut self, request: &Request) -> Outcome {
@@ -145,7 +145,7 @@ impl<L: Loop> Stage<L> {
                 path.split("/namespaces/").nth(1).and_then(|it| it.split('/').next()).unwrap_or("");
             (last == plural || before == plural).then(|| (kind, ObjectKey::new(namespace, name)))
         });
-        let Some((kind, key)) = found else { panic!("no such place: {}", request.path) };
+        let Some((kind, key)) = found else { panic!("no such path: {}", request.path) };
         let body = request.body.clone().unwrap_or_default();
         let found = self.objects.get(&(kind, key.clone()));
         let meta = &body["metadata"];
@@ -185,17 +185,17 @@ impl<L: Loop> Stage<L> {
                 let done = self.store(kind, key, object);
                 Outcome::Done(done)
             }
-            (verb, _) => panic!("nobody does that: {verb:?}"),
+            (verb, _) => panic!("not supported: {verb:?}"),
         }
     }
 
     fn store(&mut self, kind: usize, key: ObjectKey, mut object: Value) -> Vec<u8> {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let fact = decode::<L>(&self.watches[kind], &object, &mut self.shared);
+        let fact = decode::<C>(&self.watches[kind], &object, &mut self.shared);
         let answer = serde_json::to_vec(&object).unwrap();
         self.objects.insert((kind, key), object);
-        self.happens(Event::Put { kind, fact });
+        self.notify(Event::Applied { kind, fact });
         answer
     }
 
@@ -203,14 +203,14 @@ impl<L: Loop> Stage<L> {
         self.version += 1;
         let mut object = self.objects.remove(&(kind, key.clone())).unwrap();
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let fact = decode::<L>(&self.watches[kind], &object, &mut self.shared);
-        self.happens(Event::Gone { kind, fact });
+        let fact = decode::<C>(&self.watches[kind], &object, &mut self.shared);
+        self.notify(Event::Deleted { kind, fact });
     }
 
-    fn happens(&mut self, event: Event<L::Fact>) {
-        match &mut self.late {
-            Some(late) => late.push(event),
-            None => self.driver.take(event, self.now),
+    fn notify(&mut self, event: Event<C::Fact>) {
+        match &mut self.delayed {
+            Some(delayed) => delayed.push(event),
+            None => self.queue.apply(event, self.now),
         }
     }
 
@@ -224,12 +224,12 @@ impl<L: Loop> Stage<L> {
     }
 }
 
-fn decode<L: Loop>(watch: &Watch, object: &Value, shared: &mut Interner) -> L::Fact {
+fn decode<C: Controller>(watch: &Watch, object: &Value, shared: &mut Interner) -> C::Fact {
     let mut object = object.clone();
     if watch.metadata_only {
         object.as_object_mut().unwrap().retain(|key, _| key == "metadata");
     }
-    L::decode(watch, &serde_json::to_vec(&object).unwrap(), shared).unwrap()
+    C::decode(watch, &serde_json::to_vec(&object).unwrap(), shared).unwrap()
 }
 
 fn key(object: &Value) -> ObjectKey {

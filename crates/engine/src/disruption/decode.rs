@@ -13,7 +13,7 @@ use muster_api::time::Time;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::controller::{self, Reference, Watch};
+use crate::controller::{self, ObjectReference, Watch};
 use crate::daemonset::facts::decode::{Meta, Pairs, RawSelector, Str, requirements};
 use crate::daemonset::facts::{Malformed, Share};
 
@@ -84,7 +84,7 @@ impl Budget {
         self.selector.as_ref().is_some_and(|all| all.iter().all(|it| it.holds(&pod.labels)))
     }
 
-    pub(super) fn reference(&self) -> Reference {
+    pub(super) fn reference(&self) -> ObjectReference {
         reference("policy/v1", "PodDisruptionBudget", &self.key, &self.uid, self.resource_version)
     }
 }
@@ -95,7 +95,7 @@ pub struct Pod {
     pub uid: Text,
     pub resource_version: u64,
     pub labels: Labels,
-    pub controller: Option<Controller>,
+    pub controller: Option<PodController>,
     pub deleting: bool,
     pub ready: bool,
     /// Since when it says that it is about to go, if it has neither ended nor is being deleted.
@@ -103,7 +103,7 @@ pub struct Pod {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Controller {
+pub struct PodController {
     pub api_version: Text,
     pub kind: Text,
 }
@@ -122,13 +122,19 @@ impl Pod {
             && self.ready == other.ready
     }
 
-    pub(super) fn reference(&self) -> Reference {
+    pub(super) fn reference(&self) -> ObjectReference {
         reference("v1", "Pod", &self.key, &self.uid, self.resource_version)
     }
 }
 
-fn reference(api_version: &str, kind: &str, key: &ObjectKey, uid: &Text, resource_version: u64) -> Reference {
-    Reference {
+fn reference(
+    api_version: &str,
+    kind: &str,
+    key: &ObjectKey,
+    uid: &Text,
+    resource_version: u64,
+) -> ObjectReference {
+    ObjectReference {
         api_version: api_version.into(),
         kind: kind.into(),
         key: key.clone(),
@@ -285,7 +291,7 @@ impl RawPod<'_> {
         let disrupted = condition("DisruptionTarget")
             .filter(|it| !deleting && !ended && it.reason.as_deref() != Some("TerminationByKubelet"));
         let mut owners = self.metadata.owner_references.iter().flatten();
-        let controller = owners.find(|it| it.controller == Some(true)).map(|it| Controller {
+        let controller = owners.find(|it| it.controller == Some(true)).map(|it| PodController {
             api_version: shared.text(it.api_version.as_deref().unwrap_or_default()),
             kind: shared.text(it.kind.as_deref().unwrap_or_default()),
         });

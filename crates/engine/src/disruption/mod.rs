@@ -11,15 +11,17 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 pub use call::Call;
-pub use decode::{Budget, Controller, Demand, Fact, Pod, Status};
+pub use decode::{Budget, Demand, Fact, Pod, PodController, Status};
 
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 
-use crate::controller::retry::{Attempt, Turn};
-use crate::controller::{Event, Fact as _, Look, Loop, Next, Outcome, Request, Tell, Watch};
+use crate::controller::retry::{Attempt, NextAttempt};
+use crate::controller::{
+    Controller, Event, EventRecord, Fact as _, Outcome, Reconcile, Request, Requeue, Watch,
+};
 use crate::daemonset::facts::Malformed;
 use crate::daemonset::plan;
 
@@ -85,7 +87,7 @@ impl Selected {
     }
 }
 
-impl Loop for Budgets {
+impl Controller for Budgets {
     type Fact = Fact;
     type Key = Subject;
     type Call = Call;
@@ -105,8 +107,8 @@ impl Loop for Budgets {
     fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<Subject> {
         let mut subjects = BTreeSet::new();
         match event {
-            Event::Put { fact, .. } => self.put(fact, &mut subjects),
-            Event::Gone { fact, .. } => self.remove(&fact, &mut subjects),
+            Event::Applied { fact, .. } => self.put(fact, &mut subjects),
+            Event::Deleted { fact, .. } => self.remove(&fact, &mut subjects),
             Event::Listed { kind, facts } => {
                 for gone in self.unlisted(kind, &facts) {
                     self.remove(&gone, &mut subjects);
@@ -117,7 +119,7 @@ impl Loop for Budgets {
         subjects.into_iter().collect()
     }
 
-    fn look(&mut self, subject: &Subject, now: Time) -> Look<Call> {
+    fn reconcile(&mut self, subject: &Subject, now: Time) -> Reconcile<Call> {
         match subject {
             Subject::Budget(key) => self.look_at_budget(subject, key, now),
             Subject::Pod(key) => self.look_at_pod(subject, key, now),
@@ -128,7 +130,7 @@ impl Loop for Budgets {
         call::request(call)
     }
 
-    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Next<Subject> {
+    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<Subject> {
         let subject = call.subject();
         // Nobody waits for what has gone meanwhile.
         if let Some(attempt) = self.attempts.get_mut(&subject) {
@@ -213,67 +215,67 @@ impl Budgets {
         }
     }
 
-    fn look_at_budget(&mut self, subject: &Subject, key: &ObjectKey, now: Time) -> Look<Call> {
-        let Some(entry) = self.budgets.get_mut(key) else { return Look::default() };
+    fn look_at_budget(&mut self, subject: &Subject, key: &ObjectKey, now: Time) -> Reconcile<Call> {
+        let Some(entry) = self.budgets.get_mut(key) else { return Reconcile::default() };
         let budget = entry.budget.clone();
         let attempt = self.attempts.entry(subject.clone()).or_default();
-        match attempt.turn(budget.resource_version, now) {
-            Turn::Now => {}
-            Turn::Later => return Look::default(),
-            Turn::At(at) => return Look { wake_at: Some(at), ..Look::default() },
+        match attempt.next(budget.resource_version, now) {
+            NextAttempt::Now => {}
+            NextAttempt::AfterOutcome => return Reconcile::default(),
+            NextAttempt::At(at) => return Reconcile { wake_at: Some(at), ..Reconcile::default() },
         }
         let found = status::found(&budget, &entry.selected, &self.pods, now);
         let status = found.status(&budget, now);
         let wake_at = found.look_again_at();
         if status == budget.status {
             self.attempts.remove(subject);
-            return Look { wake_at, ..Look::default() };
+            return Reconcile { wake_at, ..Reconcile::default() };
         }
         // What allows less is for the safety of pods, and what has not seen the last change of the spec allows nothing.
         let is_urgent = status.allowed < budget.status.allowed
             || budget.status.observed_generation != status.observed_generation;
         let held_until = entry.written_at.map(|it| it + WRITE_EVERY).filter(|it| now < *it && !is_urgent);
         if held_until.is_some_and(|it| it.since(now) <= WRITE_EVERY) {
-            return Look { wake_at: earliest(held_until, wake_at), ..Look::default() };
+            return Reconcile { wake_at: earliest(held_until, wake_at), ..Reconcile::default() };
         }
         entry.written_at = Some(now);
         attempt.begin();
-        let tells = found.tells(&budget, &entry.selected);
-        Look { calls: Vec::from([Call::WriteStatus { budget, status }]), tells, wake_at }
+        let events = found.events(&budget, &entry.selected);
+        Reconcile { calls: Vec::from([Call::WriteStatus { budget, status }]), events, wake_at }
     }
 
     /// Rule: a pod that has said for two minutes that it is being disrupted, and is not being deleted, says so no longer;
     /// the kubelet's own word stands. Upstream: `syncStalePodDisruption`.
-    fn look_at_pod(&mut self, subject: &Subject, key: &ObjectKey, now: Time) -> Look<Call> {
-        let Some(pod) = self.pods.get(key).cloned() else { return Look::default() };
-        let tells: Vec<Tell> = self.rivals(&pod).into_iter().collect();
+    fn look_at_pod(&mut self, subject: &Subject, key: &ObjectKey, now: Time) -> Reconcile<Call> {
+        let Some(pod) = self.pods.get(key).cloned() else { return Reconcile::default() };
+        let events: Vec<EventRecord> = self.rivals(&pod).into_iter().collect();
         let Some(since) = pod.disrupted_since else {
             self.attempts.remove(subject);
-            return Look { tells, ..Look::default() };
+            return Reconcile { events, ..Reconcile::default() };
         };
         let stale_at = since + DELETED_WITHIN;
         if now < stale_at {
-            return Look { tells, wake_at: Some(stale_at), ..Look::default() };
+            return Reconcile { events, wake_at: Some(stale_at), ..Reconcile::default() };
         }
         let attempt = self.attempts.entry(subject.clone()).or_default();
-        match attempt.turn(pod.resource_version, now) {
-            Turn::Later => Look { tells, ..Look::default() },
-            Turn::At(at) => Look { tells, wake_at: Some(at), ..Look::default() },
-            Turn::Now => {
+        match attempt.next(pod.resource_version, now) {
+            NextAttempt::AfterOutcome => Reconcile { events, ..Reconcile::default() },
+            NextAttempt::At(at) => Reconcile { events, wake_at: Some(at), ..Reconcile::default() },
+            NextAttempt::Now => {
                 attempt.begin();
-                Look { calls: Vec::from([Call::Unmark { pod, at: now }]), tells, wake_at: None }
+                Reconcile { calls: Vec::from([Call::Unmark { pod, at: now }]), events, wake_at: None }
             }
         }
     }
 
     /// An eviction refuses a pod with two budgets, so somebody should know.
-    fn rivals(&self, pod: &Pod) -> Option<Tell> {
+    fn rivals(&self, pod: &Pod) -> Option<EventRecord> {
         let mut selecting =
             within(&self.budgets, &pod.key.namespace).filter(|(_, entry)| entry.budget.selects(pod));
         let (first, _) = selecting.next()?;
         selecting.next()?;
         let ObjectKey { namespace, name } = &pod.key;
-        Some(Tell {
+        Some(EventRecord {
             about: pod.reference(),
             event: plan::Event::warning(
                 "MultiplePodDisruptionBudgets",

@@ -11,9 +11,9 @@ use muster_api::text::Text;
 use muster_api::time::{Time, earliest};
 use serde_json::{Value, json};
 
-use super::decode::{Budget, Controller, Demand, Pod, Status};
+use super::decode::{Budget, Demand, Pod, PodController, Status};
 use super::{DELETED_WITHIN, Selected};
-use crate::controller::Tell;
+use crate::controller::EventRecord;
 use crate::daemonset::plan::Event;
 
 /// What was found of a budget's pods.
@@ -83,8 +83,8 @@ fn demand(
 }
 
 /// No kind that is served here has a scale.
-fn unscaled(controller: &Controller) -> String {
-    let Controller { api_version, kind, .. } = controller;
+fn unscaled(controller: &PodController) -> String {
+    let PodController { api_version, kind, .. } = controller;
     let resource = match (&**api_version, &**kind) {
         ("apps/v1" | "extensions/v1beta1", "DaemonSet") => "daemonsets.apps",
         ("v1", "Node") => "nodes",
@@ -129,10 +129,10 @@ impl Found {
         }
     }
 
-    pub(super) fn tells(&self, budget: &Budget, selected: &Selected) -> Vec<Tell> {
-        let mut tells = Vec::new();
+    pub(super) fn events(&self, budget: &Budget, selected: &Selected) -> Vec<EventRecord> {
+        let mut events = Vec::new();
         let mut tell = |warning, reason, message| {
-            tells.push(Tell { about: budget.reference(), event: Event { warning, reason, message } });
+            events.push(EventRecord { about: budget.reference(), event: Event { warning, reason, message } });
         };
         if selected.pods == 0 {
             tell(false, "NoPods", String::from("No matching pods found"));
@@ -154,14 +154,14 @@ impl Found {
             ),
             Ok(_) => {}
         }
-        tells.extend(self.kept.iter().map(|pod| Tell {
+        events.extend(self.kept.iter().map(|pod| EventRecord {
             about: pod.reference(),
             event: Event::warning(
                 "NotDeleted",
                 format!("Pod was expected by PDB {} to be deleted but it wasn't", budget.key),
             ),
         }));
-        tells
+        events
     }
 }
 

@@ -12,16 +12,16 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::controller::test_cluster::Stage;
+use crate::controller::test_cluster::TestCluster;
 use crate::daemonset::execution::Refusal;
 
 fn check(world: &str, story: Expect) {
-    story.assert_eq(&stage(world).pass(Duration::from_secs(1)));
+    story.assert_eq(&cluster(world).run(Duration::from_secs(1)));
 }
 
-fn stage(world: &str) -> Stage<Budgets> {
+fn cluster(world: &str) -> TestCluster<Budgets> {
     let lines = world.lines().map(str::trim).filter(|it| !it.is_empty());
-    Stage::new(Budgets::default(), lines.map(object))
+    TestCluster::new(Budgets::default(), lines.map(object))
 }
 
 fn object(line: &str) -> Value {
@@ -186,7 +186,7 @@ fn a_pod_that_two_budgets_select() {
 
 #[test]
 fn an_evicted_pod_counts_as_gone_until_it_is_or_two_minutes_have_passed() {
-    let mut stage = stage(
+    let mut cluster = cluster(
         "
         budget web min=1
         pod web-1 app=web ready
@@ -196,28 +196,28 @@ fn an_evicted_pod_counts_as_gone_until_it_is_or_two_minutes_have_passed() {
     );
     expect![[r#"
         status of a/web: generation 1: 3 of 3 healthy, 1 wanted, 2 may go; DisruptionAllowed True SufficientPods
-    "#]].assert_eq(&stage.pass(Duration::from_secs(1)));
+    "#]].assert_eq(&cluster.run(Duration::from_secs(1)));
     // Two evictions charge the budget. One pod begins to go, the other does not.
     let charged = json!({"status": {
         "disruptionsAllowed": 0,
         "disruptedPods": {"web-1": "1970-01-01T00:00:01Z", "web-2": "1970-01-01T00:00:01Z", "none": "1970-01-01T00:00:01Z"},
     }});
-    stage.patch("PodDisruptionBudget", "web", &charged);
+    cluster.patch("PodDisruptionBudget", "web", &charged);
     expect![[r#"
         status of a/web: generation 1: 1 of 3 healthy, 1 wanted, 0 may go, web-1 goes since 1970-01-01T00:00:01Z, web-2 goes since 1970-01-01T00:00:01Z; DisruptionAllowed False InsufficientPods
-    "#]].assert_eq(&stage.pass(Duration::from_secs(1)));
-    stage.patch("Pod", "web-1", &json!({"metadata": {"deletionTimestamp": "1970-01-01T00:00:02Z"}}));
+    "#]].assert_eq(&cluster.run(Duration::from_secs(1)));
+    cluster.patch("Pod", "web-1", &json!({"metadata": {"deletionTimestamp": "1970-01-01T00:00:02Z"}}));
     expect![[r#"
         status of a/web: generation 1: 1 of 3 healthy, 1 wanted, 0 may go, web-2 goes since 1970-01-01T00:00:01Z; DisruptionAllowed False InsufficientPods
-    "#]].assert_eq(&stage.pass(Duration::from_secs(1)));
-    stage.delete("Pod", "web-1");
+    "#]].assert_eq(&cluster.run(Duration::from_secs(1)));
+    cluster.delete("Pod", "web-1");
     expect![[r#"
         status of a/web: generation 1: 1 of 2 healthy, 1 wanted, 0 may go, web-2 goes since 1970-01-01T00:00:01Z; DisruptionAllowed False InsufficientPods
-    "#]].assert_eq(&stage.pass(Duration::from_secs(1)));
+    "#]].assert_eq(&cluster.run(Duration::from_secs(1)));
     expect![[r#"
           warns of Pod a/web-2: NotDeleted Pod was expected by PDB a/web to be deleted but it wasn't
         status of a/web: generation 1: 2 of 2 healthy, 1 wanted, 1 may go; DisruptionAllowed True SufficientPods
-    "#]].assert_eq(&stage.pass(Duration::from_secs(200)));
+    "#]].assert_eq(&cluster.run(Duration::from_secs(200)));
     expect![[r#"
         {
           "conditions": [
@@ -236,27 +236,27 @@ fn an_evicted_pod_counts_as_gone_until_it_is_or_two_minutes_have_passed() {
           "expectedPods": 2,
           "observedGeneration": 1
         }"#]]
-    .assert_eq(&format!("{:#}", stage.get("PodDisruptionBudget", "web")["status"]));
+    .assert_eq(&format!("{:#}", cluster.get("PodDisruptionBudget", "web")["status"]));
 }
 
 #[test]
 fn a_change_of_the_spec_is_seen_at_once_and_the_condition_keeps_its_time() {
-    let mut stage = stage(
+    let mut cluster = cluster(
         "
         budget web min=1
         pod web-1 app=web ready
         pod web-2 app=web ready
     ",
     );
-    stage.pass(Duration::from_secs(10));
-    stage.patch(
+    cluster.run(Duration::from_secs(10));
+    cluster.patch(
         "PodDisruptionBudget",
         "web",
         &json!({"metadata": {"generation": 2}, "spec": {"minAvailable": 0}}),
     );
     expect![[r#"
         status of a/web: generation 2: 2 of 2 healthy, 0 wanted, 2 may go; DisruptionAllowed True SufficientPods
-    "#]].assert_eq(&stage.pass(Duration::from_secs(1)));
+    "#]].assert_eq(&cluster.run(Duration::from_secs(1)));
     expect![[r#"
         [
           {
@@ -268,12 +268,12 @@ fn a_change_of_the_spec_is_seen_at_once_and_the_condition_keeps_its_time() {
             "type": "DisruptionAllowed"
           }
         ]"#]]
-    .assert_eq(&format!("{:#}", stage.get("PodDisruptionBudget", "web")["status"]["conditions"]));
+    .assert_eq(&format!("{:#}", cluster.get("PodDisruptionBudget", "web")["status"]["conditions"]));
 }
 
 #[test]
 fn what_allows_less_is_written_at_once_and_the_rest_four_times_a_second() {
-    let mut stage = stage(
+    let mut cluster = cluster(
         "
         budget web min=1
         pod web-1 app=web
@@ -282,16 +282,16 @@ fn what_allows_less_is_written_at_once_and_the_rest_four_times_a_second() {
     ",
     );
     let ready = |word: &str| json!({"status": {"conditions": [{"type": "Ready", "status": word}]}});
-    stage.pass(Duration::from_secs(1));
+    cluster.run(Duration::from_secs(1));
     let mut told = String::new();
     for pod in ["web-1", "web-2", "web-3"] {
-        stage.patch("Pod", pod, &ready("True"));
-        told += &format!("{pod} is ready\n{}", stage.pass(Duration::from_millis(10)));
+        cluster.patch("Pod", pod, &ready("True"));
+        told += &format!("{pod} is ready\n{}", cluster.run(Duration::from_millis(10)));
     }
-    told += &format!("later\n{}", stage.pass(Duration::from_secs(1)));
+    told += &format!("later\n{}", cluster.run(Duration::from_secs(1)));
     for pod in ["web-1", "web-2", "web-3"] {
-        stage.patch("Pod", pod, &ready("False"));
-        told += &format!("{pod} is not ready\n{}", stage.pass(Duration::from_millis(10)));
+        cluster.patch("Pod", pod, &ready("False"));
+        told += &format!("{pod} is not ready\n{}", cluster.run(Duration::from_millis(10)));
     }
     expect![[r#"
         web-1 is ready
@@ -310,37 +310,37 @@ fn what_allows_less_is_written_at_once_and_the_rest_four_times_a_second() {
 
 #[test]
 fn a_refused_write_is_tried_again_and_a_late_watch_waited_for() {
-    let mut stage = stage(
+    let mut cluster = cluster(
         "
         budget web min=0
         pod web-1 app=web ready
     ",
     );
-    stage.refusals.extend([Refusal::Conflict, Refusal::NoAnswer]);
+    cluster.refusals.extend([Refusal::Conflict, Refusal::NoAnswer]);
     expect![[r#"
         status of a/web: generation 1: 1 of 1 healthy, 0 wanted, 1 may go; DisruptionAllowed True SufficientPods  -> the object has changed
         status of a/web: generation 1: 1 of 1 healthy, 0 wanted, 1 may go; DisruptionAllowed True SufficientPods  -> no answer in time
         status of a/web: generation 1: 1 of 1 healthy, 0 wanted, 1 may go; DisruptionAllowed True SufficientPods
-    "#]].assert_eq(&stage.pass(Duration::from_secs(1)));
-    stage.hold();
-    stage.patch("Pod", "web-1", &json!({"status": {"conditions": []}}));
-    expect![].assert_eq(&stage.pass(Duration::from_secs(1)));
-    stage.show();
-    stage.hold();
+    "#]].assert_eq(&cluster.run(Duration::from_secs(1)));
+    cluster.delay_watches();
+    cluster.patch("Pod", "web-1", &json!({"status": {"conditions": []}}));
+    expect![].assert_eq(&cluster.run(Duration::from_secs(1)));
+    cluster.deliver_watches();
+    cluster.delay_watches();
     expect![[r#"
         status of a/web: generation 1: 0 of 1 healthy, 0 wanted, 0 may go; DisruptionAllowed False InsufficientPods
-    "#]].assert_eq(&stage.pass(Duration::from_secs(1)));
-    stage.patch("Pod", "web-1", &json!({"metadata": {"labels": {"app": "none"}}}));
-    stage.show();
+    "#]].assert_eq(&cluster.run(Duration::from_secs(1)));
+    cluster.patch("Pod", "web-1", &json!({"metadata": {"labels": {"app": "none"}}}));
+    cluster.deliver_watches();
     expect![[r#"
           says of PodDisruptionBudget a/web: NoPods No matching pods found
         status of a/web: generation 1: 0 of 0 healthy, 0 wanted, 0 may go; DisruptionAllowed False InsufficientPods
-    "#]].assert_eq(&stage.pass(Duration::from_secs(1)));
+    "#]].assert_eq(&cluster.run(Duration::from_secs(1)));
 }
 
 #[test]
 fn a_pod_that_is_not_disrupted_after_all_says_so_after_two_minutes() {
-    let mut stage = stage(
+    let mut cluster = cluster(
         "
         pod web-1 app=web disrupted
         pod web-2 app=web disrupted deleting
@@ -348,11 +348,11 @@ fn a_pod_that_is_not_disrupted_after_all_says_so_after_two_minutes() {
         pod web-4 app=web disrupted because=TerminationByKubelet
     ",
     );
-    expect![].assert_eq(&stage.pass(Duration::from_secs(119)));
+    expect![].assert_eq(&cluster.run(Duration::from_secs(119)));
     expect![[r#"
         a/web-1 is not being disrupted
     "#]]
-    .assert_eq(&stage.pass(Duration::from_secs(20)));
+    .assert_eq(&cluster.run(Duration::from_secs(20)));
     expect![[r#"
         {
           "conditions": [
@@ -368,5 +368,5 @@ fn a_pod_that_is_not_disrupted_after_all_says_so_after_two_minutes() {
           ],
           "phase": "Running"
         }"#]]
-    .assert_eq(&format!("{:#}", stage.get("Pod", "web-1")["status"]));
+    .assert_eq(&format!("{:#}", cluster.get("Pod", "web-1")["status"]));
 }

@@ -11,7 +11,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use serde::Deserialize;
 
-use crate::controller::{self, Reference};
+use crate::controller::{self, ObjectReference};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
@@ -121,13 +121,13 @@ impl Service {
         }
     }
 
-    pub(super) fn reference(&self) -> Reference {
+    pub(super) fn reference(&self) -> ObjectReference {
         reference("Service", &self.key, &self.uid, self.resource_version)
     }
 }
 
-pub(super) fn reference(kind: &str, key: &ObjectKey, uid: &Text, resource_version: u64) -> Reference {
-    Reference {
+pub(super) fn reference(kind: &str, key: &ObjectKey, uid: &Text, resource_version: u64) -> ObjectReference {
+    ObjectReference {
         api_version: "v1".into(),
         kind: kind.into(),
         key: key.clone(),

@@ -13,7 +13,7 @@ use super::decode::address;
 use super::facts::{Address, Condition, Endpoint, Endpoints, Family, Hints, Owner, Port, Slice, reference};
 use super::subsets::{all, packed};
 use super::{MANAGED_BY, SERVICE_NAME, TRIGGER_TIME};
-use crate::controller::Tell;
+use crate::controller::EventRecord;
 use crate::daemonset::plan::Event;
 
 /// Who keeps these slices, in upstream's word.
@@ -37,8 +37,8 @@ pub(super) fn is_election(endpoints: &Endpoints) -> bool {
 }
 
 /// One slice for each set of ports and each family.
-pub(super) fn changes(endpoints: &Endpoints, slices: &[&Arc<Slice>]) -> (Vec<Change>, Vec<Tell>) {
-    let (wanted, tells) = wanted(endpoints);
+pub(super) fn changes(endpoints: &Endpoints, slices: &[&Arc<Slice>]) -> (Vec<Change>, Vec<EventRecord>) {
+    let (wanted, events) = wanted(endpoints);
     let mut standing: BTreeMap<(Family, Vec<Port>), Vec<&Arc<Slice>>> = BTreeMap::new();
     let (mut fresh, mut changed, mut spare) = (Vec::new(), Vec::new(), Vec::new());
     for slice in slices {
@@ -69,12 +69,12 @@ pub(super) fn changes(endpoints: &Endpoints, slices: &[&Arc<Slice>]) -> (Vec<Cha
     }
     changes.extend(changed);
     changes.extend(spare.into_iter().map(|it| Change::DeleteSlice(it.clone())));
-    (changes, tells)
+    (changes, events)
 }
 
 type Wanted = BTreeMap<(Family, Vec<Port>), Vec<Endpoint>>;
 
-fn wanted(endpoints: &Endpoints) -> (Wanted, Vec<Tell>) {
+fn wanted(endpoints: &Endpoints) -> (Wanted, Vec<EventRecord>) {
     let mut wanted = Wanted::new();
     let (mut invalid, mut skipped) = (0, 0);
     for subset in packed(all(&endpoints.subsets)) {
@@ -94,11 +94,11 @@ fn wanted(endpoints: &Endpoints) -> (Wanted, Vec<Tell>) {
             }
         }
     }
-    let mut tells = Vec::new();
+    let mut events = Vec::new();
     let mut tell = |reason, message| {
         let Endpoints { key, uid, resource_version, .. } = endpoints;
         let about = reference("Endpoints", key, uid, *resource_version);
-        tells.push(Tell { about, event: Event::warning(reason, message) });
+        events.push(EventRecord { about, event: Event::warning(reason, message) });
     };
     if 0 < invalid {
         tell(
@@ -114,7 +114,7 @@ fn wanted(endpoints: &Endpoints) -> (Wanted, Vec<Tell>) {
             ),
         );
     }
-    (wanted, tells)
+    (wanted, events)
 }
 
 fn endpoint(it: &Address, ready: bool) -> Option<(Family, Endpoint)> {

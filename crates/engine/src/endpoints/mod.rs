@@ -26,8 +26,10 @@ pub use facts::{
 };
 
 use self::slices::Zones;
-use crate::controller::retry::{Attempt, Turn, WRITE_SHOWN_WITHIN};
-use crate::controller::{Event, Fact as _, Look, Loop, Next, Outcome, Request, Tell, Watch};
+use crate::controller::retry::{Attempt, NextAttempt, WATCH_DELAY_MAX};
+use crate::controller::{
+    Controller, Event, EventRecord, Fact as _, Outcome, Reconcile, Request, Requeue, Watch,
+};
 use crate::daemonset::execution::Refusal;
 use crate::daemonset::facts::Malformed;
 use crate::daemonset::plan;
@@ -142,17 +144,17 @@ impl Entry {
     /// Nothing is written before the watches have shown what was, nor too soon after it.
     fn waits_until(&mut self, now: Time) -> Option<Time> {
         // What was under way is over, and nobody refused it.
-        if let Attempt::UnderWay { .. } = self.attempt {
+        if let Attempt::InFlight { .. } = self.attempt {
             self.attempt = Attempt::None;
         }
-        let refused = match self.attempt.turn(0, now) {
-            Turn::At(at) => Some(at),
-            Turn::Now | Turn::Later => None,
+        let refused = match self.attempt.next(0, now) {
+            NextAttempt::At(at) => Some(at),
+            NextAttempt::Now | NextAttempt::AfterOutcome => None,
         };
         let awaited = (!self.awaited.is_empty()).then_some(self.awaited_until);
         // A clock that was set back must not make a wait longer.
         let is_ahead = |at: &Time, most: Duration| now < *at && at.since(now) <= most;
-        let awaited = awaited.filter(|it| is_ahead(it, WRITE_SHOWN_WITHIN));
+        let awaited = awaited.filter(|it| is_ahead(it, WATCH_DELAY_MAX));
         let not_before = self.not_before.filter(|it| is_ahead(it, NAMESPACE_TERMINATING_RETRY));
         refused.max(awaited).max(not_before)
     }
@@ -168,7 +170,7 @@ impl Entry {
     }
 }
 
-impl Loop for Services {
+impl Controller for Services {
     type Fact = Fact;
     type Key = ObjectKey;
     type Call = Call;
@@ -191,8 +193,8 @@ impl Loop for Services {
     fn apply(&mut self, event: Event<Fact>, _: Time) -> Vec<ObjectKey> {
         let mut keys = BTreeSet::new();
         match event {
-            Event::Put { fact, .. } => self.put(fact, &mut keys),
-            Event::Gone { fact, .. } => self.remove(&fact, &mut keys),
+            Event::Applied { fact, .. } => self.put(fact, &mut keys),
+            Event::Deleted { fact, .. } => self.remove(&fact, &mut keys),
             Event::Listed { kind, facts } => {
                 for gone in self.unlisted(kind, &facts) {
                     self.remove(&gone, &mut keys);
@@ -206,23 +208,23 @@ impl Loop for Services {
         keys.into_iter().collect()
     }
 
-    fn look(&mut self, key: &ObjectKey, now: Time) -> Look<Call> {
-        let Some(entry) = self.entries.get_mut(key) else { return Look::default() };
+    fn reconcile(&mut self, key: &ObjectKey, now: Time) -> Reconcile<Call> {
+        let Some(entry) = self.entries.get_mut(key) else { return Reconcile::default() };
         if 0 < entry.under_way {
-            return Look::default();
+            return Reconcile::default();
         }
         entry.settle();
         if let Some(wake_at) = entry.waits_until(now) {
-            return Look { wake_at: Some(wake_at), ..Look::default() };
+            return Reconcile { wake_at: Some(wake_at), ..Reconcile::default() };
         }
         entry.awaited.clear();
-        let (mut changes, tells) = decide(key, entry, &self.pods, &self.zones);
+        let (mut changes, events) = decide(key, entry, &self.pods, &self.zones);
         if changes.is_empty() {
             (entry.attempt, entry.not_before) = (Attempt::None, None);
             if entry.is_empty() {
                 self.entries.remove(key);
             }
-            return Look::default();
+            return Reconcile::default();
         }
         // Slices go only when what takes their place is there.
         let is_delete = |it: &Change| matches!(it, Change::DeleteSlice(_));
@@ -235,17 +237,17 @@ impl Loop for Services {
         entry.under_way = changes.len();
         entry.attempt.begin();
         let calls = changes.into_iter().map(|change| Call { service: key.clone(), change }).collect();
-        Look { calls, tells, wake_at: None }
+        Reconcile { calls, events, wake_at: None }
     }
 
     fn request(call: &Call) -> Request {
         call::request(call)
     }
 
-    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Next<ObjectKey> {
-        let Some(entry) = self.entries.get_mut(&call.service) else { return Next::default() };
+    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<ObjectKey> {
+        let Some(entry) = self.entries.get_mut(&call.service) else { return Requeue::default() };
         entry.under_way = entry.under_way.saturating_sub(1);
-        let mut tells = Vec::new();
+        let mut events = Vec::new();
         let is_delete = matches!(call.change, Change::DeleteEndpoints(_) | Change::DeleteSlice(_));
         let outcome = match outcome {
             // Somebody was faster.
@@ -255,20 +257,20 @@ impl Loop for Services {
         match outcome {
             Outcome::Done(body) => {
                 entry.awaited.extend(awaited(&call.change, &body));
-                entry.awaited_until = now + WRITE_SHOWN_WITHIN;
+                entry.awaited_until = now + WATCH_DELAY_MAX;
             }
             Outcome::Refused(Refusal::NamespaceTerminating) => {
                 entry.not_before = Some(now + NAMESPACE_TERMINATING_RETRY);
             }
             Outcome::Refused(refusal) => {
                 // Calls that are refused together were refused once.
-                if let Attempt::UnderWay { .. } = entry.attempt {
-                    entry.attempt.refuse(&refusal, now);
+                if let Attempt::InFlight { .. } = entry.attempt {
+                    entry.attempt.fail(&refusal, now);
                 }
-                tells.extend(entry.service.as_ref().map(|it| failed(it, &call.change, &refusal)));
+                events.extend(entry.service.as_ref().map(|it| failed(it, &call.change, &refusal)));
             }
         }
-        Next { keys: Vec::from([call.service.clone()]), tells }
+        Requeue { keys: Vec::from([call.service.clone()]), events }
     }
 }
 
@@ -456,7 +458,7 @@ fn decide(
     entry: &mut Entry,
     pods: &BTreeMap<ObjectKey, Arc<Pod>>,
     zones: &Zones,
-) -> (Vec<Change>, Vec<Tell>) {
+) -> (Vec<Change>, Vec<EventRecord>) {
     let mirrors = entry.slices_of(mirror::CONTROLLER);
     let without_mirror = || mirrors.iter().map(|it| Change::DeleteSlice((*it).clone())).collect::<Vec<_>>();
     let Some(service) = entry.service.clone() else {
@@ -515,7 +517,7 @@ fn awaited(change: &Change, body: &[u8]) -> Option<((Kind, Text), Awaited)> {
     Some(((kind, written.metadata.name.as_str().into()), Awaited::Version(version)))
 }
 
-fn failed(service: &Service, change: &Change, refusal: &Refusal) -> Tell {
+fn failed(service: &Service, change: &Change, refusal: &Refusal) -> EventRecord {
     let key = &service.key;
     let slices = |what: &str| {
         let message = format!(
@@ -536,7 +538,7 @@ fn failed(service: &Service, change: &Change, refusal: &Refusal) -> Tell {
         Change::UpdateSlice(..) => slices("update"),
         Change::DeleteSlice(_) => slices("delete"),
     };
-    Tell { about: service.reference(), event }
+    EventRecord { about: service.reference(), event }
 }
 
 #[cfg(test)]

@@ -17,15 +17,15 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::controller::test_cluster::Stage;
+use crate::controller::test_cluster::TestCluster;
 
 fn check(world: &str, story: Expect) {
-    story.assert_eq(&stage(world).pass(Duration::from_secs(5)));
+    story.assert_eq(&cluster(world).run(Duration::from_secs(5)));
 }
 
-fn stage(world: &str) -> Stage<Services> {
+fn cluster(world: &str) -> TestCluster<Services> {
     let lines = world.lines().map(str::trim).filter(|it| !it.is_empty());
-    Stage::new(Services::default(), lines.map(object))
+    TestCluster::new(Services::default(), lines.map(object))
 }
 
 fn object(line: &str) -> Value {
@@ -292,7 +292,7 @@ fn services_without_pods_and_without_selectors() {
 
 #[test]
 fn what_changes_is_written_and_nothing_else() {
-    let mut stage = stage(
+    let mut cluster = cluster(
         "
         node n1
         service web port=http:80
@@ -300,35 +300,35 @@ fn what_changes_is_written_and_nothing_else() {
         pod web-2 app=web ip=10.0.0.2 on=n1
         ",
     );
-    stage.pass(Duration::from_secs(5));
+    cluster.run(Duration::from_secs(5));
     let mut told = String::new();
-    let mut then = |what: &str, stage: &mut Stage<Services>| {
-        told += &format!("{what}\n{}", stage.pass(Duration::from_secs(5)));
+    let mut then = |what: &str, cluster: &mut TestCluster<Services>| {
+        told += &format!("{what}\n{}", cluster.run(Duration::from_secs(5)));
     };
-    stage.patch("Pod", "web-1", &json!({"metadata": {"annotations": {"a": "b"}}}));
-    then("# an annotation", &mut stage);
-    stage.patch("Pod", "web-2", &ready("True", "1970-01-01T00:00:09Z"));
-    then("# the second is ready", &mut stage);
-    stage.patch("Pod", "web-1", &json!({"metadata": {"deletionTimestamp": "1970-01-01T00:00:11Z"}}));
-    then("# the first is being deleted", &mut stage);
-    stage.delete("Pod", "web-1");
-    then("# the first is gone", &mut stage);
-    stage.put(object("node n1 zone=north"));
-    then("# the node is in a zone", &mut stage);
-    stage.patch("Service", "web", &json!({"metadata": {"labels": {"team": "y"}}}));
-    then("# the service has a label", &mut stage);
-    stage.patch(
+    cluster.patch("Pod", "web-1", &json!({"metadata": {"annotations": {"a": "b"}}}));
+    then("# an annotation", &mut cluster);
+    cluster.patch("Pod", "web-2", &ready("True", "1970-01-01T00:00:09Z"));
+    then("# the second is ready", &mut cluster);
+    cluster.patch("Pod", "web-1", &json!({"metadata": {"deletionTimestamp": "1970-01-01T00:00:11Z"}}));
+    then("# the first is being deleted", &mut cluster);
+    cluster.delete("Pod", "web-1");
+    then("# the first is gone", &mut cluster);
+    cluster.put(object("node n1 zone=north"));
+    then("# the node is in a zone", &mut cluster);
+    cluster.patch("Service", "web", &json!({"metadata": {"labels": {"team": "y"}}}));
+    then("# the service has a label", &mut cluster);
+    cluster.patch(
         "Service",
         "web",
         &json!({"spec": {"ports": [{"name": "http", "port": 80, "targetPort": 81}]}}),
     );
-    then("# the service has another port", &mut stage);
-    stage.patch("Service", "web", &json!({"spec": {"selector": {"app": "none"}}}));
-    then("# the service selects others", &mut stage);
-    stage.delete("Endpoints", "web");
-    then("# somebody deletes the endpoints", &mut stage);
-    stage.delete("Service", "web");
-    then("# the service is gone", &mut stage);
+    then("# the service has another port", &mut cluster);
+    cluster.patch("Service", "web", &json!({"spec": {"selector": {"app": "none"}}}));
+    then("# the service selects others", &mut cluster);
+    cluster.delete("Endpoints", "web");
+    then("# somebody deletes the endpoints", &mut cluster);
+    cluster.delete("Service", "web");
+    then("# the service is gone", &mut cluster);
     expect![[r#"
         # an annotation
         # the second is ready
@@ -384,18 +384,18 @@ fn what_changes_is_written_and_nothing_else() {
 
 #[test]
 fn many_changes_are_gathered() {
-    let mut stage = stage("service web headless\nnode n1");
-    stage.pass(Duration::from_secs(5));
+    let mut cluster = cluster("service web headless\nnode n1");
+    cluster.run(Duration::from_secs(5));
     let mut told = String::new();
     for index in 0..250 {
-        stage.put(object(&format!("pod web-{index:03} app=web ip=10.0.1.{index} on=n1 ready")));
-        told += &stage.pass(Duration::from_millis(10));
+        cluster.put(object(&format!("pod web-{index:03} app=web ip=10.0.1.{index} on=n1 ready")));
+        told += &cluster.run(Duration::from_millis(10));
     }
-    told += &stage.pass(Duration::from_secs(5));
-    stage.delete("Pod", "web-007");
-    told += &format!("# one goes\n{}", stage.pass(Duration::from_secs(5)));
-    stage.put(object("pod xeb app=web ip=10.0.2.1 on=n1 ready"));
-    told += &format!("# another comes\n{}", stage.pass(Duration::from_secs(5)));
+    told += &cluster.run(Duration::from_secs(5));
+    cluster.delete("Pod", "web-007");
+    told += &format!("# one goes\n{}", cluster.run(Duration::from_secs(5)));
+    cluster.put(object("pod xeb app=web ip=10.0.2.1 on=n1 ready"));
+    told += &format!("# another comes\n{}", cluster.run(Duration::from_secs(5)));
     expect![[r#"
         update endpoints a/web
             10.0.1.0
@@ -466,8 +466,8 @@ fn of_very_many_the_endpoints_have_the_ready_ones() {
         world +=
             &format!("pod web-{index:04} app=web ip=10.0.{}.{} on=n1 {state}\n", index / 200, index % 200);
     }
-    let mut stage = stage(&world);
-    let told = stage.pass(Duration::from_secs(5));
+    let mut cluster = cluster(&world);
+    let told = cluster.run(Duration::from_secs(5));
     let lines: String = told.lines().filter(|it| !it.contains("web-")).map(|it| format!("{it}\n")).collect();
     expect![[r#"
         create endpoints a/web
@@ -499,14 +499,14 @@ fn of_very_many_the_endpoints_have_the_ready_ones() {
             endpointslice.kubernetes.io/managed-by=endpointslice-controller.k8s.io kubernetes.io/service-name=web service.kubernetes.io/headless= @endpoints.kubernetes.io/last-change-trigger-time=1970-01-01T00:00:01Z
     "#]].assert_eq(&lines);
     // It was left out anyway.
-    stage.delete("Pod", "web-1199");
-    let told = stage.pass(Duration::from_secs(5));
+    cluster.delete("Pod", "web-1199");
+    let told = cluster.run(Duration::from_secs(5));
     expect!["update slice a/web-1214 IPv4"].assert_eq(told.lines().next().unwrap_or_default());
 }
 
 #[test]
 fn endpoints_by_hand_are_mirrored() {
-    let mut stage = stage(
+    let mut cluster = cluster(
         "
         service db bare
         endpoints db 192.168.0.1 fd00::5 not=192.168.0.2 port=sql:5432 label=team:x note=why:because
@@ -517,20 +517,20 @@ fn endpoints_by_hand_are_mirrored() {
         ",
     );
     let mut told = String::new();
-    let mut then = |what: &str, stage: &mut Stage<Services>| {
-        told += &format!("{what}\n{}", stage.pass(Duration::from_secs(5)));
+    let mut then = |what: &str, cluster: &mut TestCluster<Services>| {
+        told += &format!("{what}\n{}", cluster.run(Duration::from_secs(5)));
     };
-    then("# at first", &mut stage);
-    stage.put(object("endpoints db 192.168.0.1 port=sql:5433 port=admin:80"));
-    then("# other ports", &mut stage);
-    stage.put(object("endpoints alone 192.168.0.7"));
-    then("# endpoints without a service are left alone", &mut stage);
-    stage.patch("Service", "db", &json!({"spec": {"selector": {"app": "db"}}}));
-    then("# the service selects pods", &mut stage);
-    stage.patch("Service", "db", &json!({"spec": {"selector": null}}));
-    then("# and no longer", &mut stage);
-    stage.delete("Endpoints", "db");
-    then("# the endpoints are gone", &mut stage);
+    then("# at first", &mut cluster);
+    cluster.put(object("endpoints db 192.168.0.1 port=sql:5433 port=admin:80"));
+    then("# other ports", &mut cluster);
+    cluster.put(object("endpoints alone 192.168.0.7"));
+    then("# endpoints without a service are left alone", &mut cluster);
+    cluster.patch("Service", "db", &json!({"spec": {"selector": {"app": "db"}}}));
+    then("# the service selects pods", &mut cluster);
+    cluster.patch("Service", "db", &json!({"spec": {"selector": null}}));
+    then("# and no longer", &mut cluster);
+    cluster.delete("Endpoints", "db");
+    then("# the endpoints are gone", &mut cluster);
     expect![[r#"
         # at first
         create slice of a/db IPv4 sql:5432/TCP
@@ -560,17 +560,17 @@ fn endpoints_by_hand_are_mirrored() {
 
 #[test]
 fn own_writes_are_waited_for_and_refused_ones_made_again() {
-    let mut stage = stage("service web headless\nnode n1");
-    stage.refusals.extend([Refusal::Server("not now".into()), Refusal::NamespaceTerminating]);
-    let mut told = format!("# refused\n{}", stage.pass(Duration::from_secs(59)));
-    told += &format!("# later\n{}", stage.pass(Duration::from_secs(5)));
-    stage.hold();
-    stage.put(object("pod web-1 app=web ip=10.0.0.1 on=n1 ready"));
-    stage.show();
-    stage.hold();
-    told += &format!("# not shown yet\n{}", stage.pass(Duration::from_secs(5)));
-    stage.show();
-    told += &format!("# shown\n{}", stage.pass(Duration::from_secs(5)));
+    let mut cluster = cluster("service web headless\nnode n1");
+    cluster.refusals.extend([Refusal::Server("not now".into()), Refusal::NamespaceTerminating]);
+    let mut told = format!("# refused\n{}", cluster.run(Duration::from_secs(59)));
+    told += &format!("# later\n{}", cluster.run(Duration::from_secs(5)));
+    cluster.delay_watches();
+    cluster.put(object("pod web-1 app=web ip=10.0.0.1 on=n1 ready"));
+    cluster.deliver_watches();
+    cluster.delay_watches();
+    told += &format!("# not shown yet\n{}", cluster.run(Duration::from_secs(5)));
+    cluster.deliver_watches();
+    told += &format!("# shown\n{}", cluster.run(Duration::from_secs(5)));
     expect![[r#"
         # refused
         create endpoints a/web
@@ -596,12 +596,12 @@ fn own_writes_are_waited_for_and_refused_ones_made_again() {
 
 #[test]
 fn a_namespace_that_is_made_anew_is_not_waited_for() {
-    let mut stage = stage("service web headless\nnode n1");
-    stage.refusals.extend([Refusal::NamespaceTerminating, Refusal::NamespaceTerminating]);
-    let mut told = format!("# it is being deleted\n{}", stage.pass(Duration::from_secs(5)));
-    stage.delete("Service", "web");
-    stage.put(object("service web headless"));
-    told += &format!("# and is there again\n{}", stage.pass(Duration::from_secs(5)));
+    let mut cluster = cluster("service web headless\nnode n1");
+    cluster.refusals.extend([Refusal::NamespaceTerminating, Refusal::NamespaceTerminating]);
+    let mut told = format!("# it is being deleted\n{}", cluster.run(Duration::from_secs(5)));
+    cluster.delete("Service", "web");
+    cluster.put(object("service web headless"));
+    told += &format!("# and is there again\n{}", cluster.run(Duration::from_secs(5)));
     expect![[r#"
         # it is being deleted
         create endpoints a/web
@@ -631,13 +631,13 @@ fn slices_of_others_are_left_alone_and_those_of_a_service_of_that_name_go() {
             "endpoints": [{"addresses": ["10.0.0.9"], "conditions": {"ready": true}}],
         })
     };
-    let mut stage = stage("service web headless\nnode n1\npod web-1 app=web ip=10.0.0.1 on=n1 ready");
-    stage.put(slice("web-old", slices::CONTROLLER, "another"));
-    stage.put(slice("web-own", slices::CONTROLLER, "uid-web"));
-    stage.put(slice("web-theirs", "somebody", "uid-web"));
-    let mut told = stage.pass(Duration::from_secs(5));
-    stage.patch("EndpointSlice", "web-own", &json!({"metadata": {"labels": {MANAGED_BY: "somebody"}}}));
-    told += &format!("# given away\n{}", stage.pass(Duration::from_secs(5)));
+    let mut cluster = cluster("service web headless\nnode n1\npod web-1 app=web ip=10.0.0.1 on=n1 ready");
+    cluster.put(slice("web-old", slices::CONTROLLER, "another"));
+    cluster.put(slice("web-own", slices::CONTROLLER, "uid-web"));
+    cluster.put(slice("web-theirs", "somebody", "uid-web"));
+    let mut told = cluster.run(Duration::from_secs(5));
+    cluster.patch("EndpointSlice", "web-own", &json!({"metadata": {"labels": {MANAGED_BY: "somebody"}}}));
+    told += &format!("# given away\n{}", cluster.run(Duration::from_secs(5)));
     expect![[r#"
         create endpoints a/web
             10.0.0.1

@@ -9,7 +9,7 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::{Call, Event, Graph, Object, Outcome, Raw, request};
-use crate::controller::{self, Fact, Look, Loop, Next, Request, Watch};
+use crate::controller::{self, Controller, Fact, Reconcile, Request, Requeue, Watch};
 use crate::daemonset::execution::Refusal;
 use crate::daemonset::facts::Malformed;
 
@@ -23,7 +23,7 @@ impl Fact for Object {
     }
 }
 
-impl Loop for Graph {
+impl Controller for Graph {
     type Fact = Object;
     /// A UID.
     type Key = Text;
@@ -45,22 +45,21 @@ impl Loop for Graph {
             controller::Event::Listed { kind, facts } => {
                 Event::Listed { resource: self.watched[kind].clone(), objects: facts }
             }
-            controller::Event::Put { fact, .. } => Event::Put(fact),
-            controller::Event::Gone { fact, .. } => Event::Gone { uid: fact.uid },
+            controller::Event::Applied { fact, .. } => Event::Applied(fact),
+            controller::Event::Deleted { fact, .. } => Event::Deleted { uid: fact.uid },
         };
         Graph::apply(self, event).into_iter().collect()
     }
 
-    fn look(&mut self, uid: &Text, now: Time) -> Look<Call> {
-        let look = Graph::look(self, uid, now);
-        Look { calls: look.calls, wake_at: look.wake_at, ..Look::default() }
+    fn reconcile(&mut self, uid: &Text, now: Time) -> Reconcile<Call> {
+        Graph::reconcile(self, uid, now)
     }
 
     fn request(call: &Call) -> Request {
         request(call)
     }
 
-    fn done(&mut self, call: &Call, outcome: controller::Outcome, now: Time) -> Next<Text> {
+    fn done(&mut self, call: &Call, outcome: controller::Outcome, now: Time) -> Requeue<Text> {
         let outcome = match (outcome, call) {
             (controller::Outcome::Refused(refusal), _) => Outcome::Refused(refusal),
             (controller::Outcome::Done(answer), Call::Read(it)) => {

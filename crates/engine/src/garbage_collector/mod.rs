@@ -24,8 +24,9 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use self::pods::{ENDED_MAX, Fate, Pods};
+use crate::controller::Reconcile;
 pub use crate::controller::Resource;
-use crate::controller::retry::{Attempt, Turn};
+use crate::controller::retry::{Attempt, NextAttempt};
 use crate::daemonset::execution::Refusal;
 use crate::daemonset::why::Why;
 use crate::mutant;
@@ -123,8 +124,8 @@ pub enum Event {
         resource: Arc<Resource>,
         objects: Vec<Object>,
     },
-    Put(Object),
-    Gone {
+    Applied(Object),
+    Deleted {
         uid: Text,
     },
 }
@@ -136,15 +137,6 @@ pub enum Outcome {
     /// The object of that name, which was to be read.
     Found(Object),
     Refused(Refusal),
-}
-
-/// What an object needs now.
-#[must_use = "calls are made by whoever looks"]
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Look {
-    pub calls: Vec<Call>,
-    /// Look again then, whatever happens or does not.
-    pub wake_at: Option<Time>,
 }
 
 /// How long the API server's word about an owner that no watch shows is taken. Thousands that name the same one cost one
@@ -209,8 +201,8 @@ impl Graph {
     pub fn apply(&mut self, event: Event) -> BTreeSet<Text> {
         let mut keys = BTreeSet::new();
         match event {
-            Event::Put(object) => self.put(object, &mut keys),
-            Event::Gone { uid } => self.remove(&uid, &mut keys),
+            Event::Applied(object) => self.put(object, &mut keys),
+            Event::Deleted { uid } => self.remove(&uid, &mut keys),
             Event::Listed { resource, objects } => {
                 let listed: BTreeSet<&Text> = objects.iter().map(|it| &it.uid).collect();
                 let is_gone = |it: &&Arc<Object>| it.resource == resource && !listed.contains(&it.uid);
@@ -284,38 +276,38 @@ impl Graph {
     }
 
     /// What the object of this UID needs now. One call at a time is under way about each.
-    pub fn look(&mut self, uid: &Text, now: Time) -> Look {
-        let Some(object) = self.objects.get(uid).cloned() else { return Look::default() };
+    pub fn reconcile(&mut self, uid: &Text, now: Time) -> Reconcile<Call> {
+        let Some(object) = self.objects.get(uid).cloned() else { return Reconcile::default() };
         if !self.missing.is_empty() {
-            return Look::default();
+            return Reconcile::default();
         }
         let mut attempt = self.attempts.get(uid).copied().unwrap_or_default();
-        match attempt.turn(object.resource_version, now) {
-            Turn::Now => {}
-            Turn::Later => return Look::default(),
-            Turn::At(at) => return Look { wake_at: Some(at), ..Look::default() },
+        match attempt.next(object.resource_version, now) {
+            NextAttempt::Now => {}
+            NextAttempt::AfterOutcome => return Reconcile::default(),
+            NextAttempt::At(at) => return Reconcile { wake_at: Some(at), ..Reconcile::default() },
         }
         match self.decide(&object, now) {
             Verdict::Nothing => {
                 self.attempts.remove(uid);
-                Look::default()
+                Reconcile::default()
             }
-            Verdict::Wait { until } => Look { wake_at: Some(until), ..Look::default() },
+            Verdict::Wait { until } => Reconcile { wake_at: Some(until), ..Reconcile::default() },
             Verdict::Ask(identities) => {
-                let mut look = Look::default();
+                let mut reconcile = Reconcile::default();
                 for identity in identities {
                     let waiting = self.asked.entry(identity.clone()).or_default();
                     if waiting.is_empty() {
-                        look.calls.push(Call::Read(identity));
+                        reconcile.calls.push(Call::Read(identity));
                     }
                     waiting.insert(uid.clone());
                 }
-                look
+                reconcile
             }
             Verdict::Do(call) => {
                 attempt.begin();
                 self.attempts.insert(uid.clone(), attempt);
-                Look { calls: Vec::from([call]), wake_at: None }
+                Reconcile { calls: Vec::from([call]), ..Reconcile::default() }
             }
         }
     }
@@ -520,9 +512,9 @@ impl Graph {
                 let Some(attempt) = self.attempts.get_mut(&object.uid) else { return BTreeSet::new() };
                 match outcome {
                     Outcome::Done | Outcome::Found(_) | Outcome::Refused(Refusal::NotFound) => {
-                        attempt.shown_by(object.resource_version.saturating_add(1), now);
+                        attempt.expect_version(object.resource_version.saturating_add(1), now);
                     }
-                    Outcome::Refused(refusal) => attempt.refuse(&refusal, now),
+                    Outcome::Refused(refusal) => attempt.fail(&refusal, now),
                 }
                 BTreeSet::from([object.uid.clone()])
             }
@@ -539,7 +531,7 @@ impl Graph {
             Outcome::Found(_) | Outcome::Done | Outcome::Refused(Refusal::NotFound) => Standing::Absent,
             Outcome::Refused(refusal) => {
                 for uid in &waited {
-                    self.attempts.entry(uid.clone()).or_default().refuse(&refusal, now);
+                    self.attempts.entry(uid.clone()).or_default().fail(&refusal, now);
                 }
                 return waited;
             }

@@ -132,12 +132,12 @@ impl Scene {
                 self.queue.insert(uid);
                 continue;
             };
-            let look = self.graph.look(&uid, self.now);
-            match look.wake_at {
+            let reconcile = self.graph.reconcile(&uid, self.now);
+            match reconcile.wake_at {
                 Some(at) => drop(self.wakes.insert(uid, at)),
                 None => drop(self.wakes.remove(&uid)),
             }
-            for call in look.calls {
+            for call in reconcile.calls {
                 if let Call::Delete { object, .. } = &call {
                     self.assert_unowned(object);
                 }
@@ -207,10 +207,10 @@ impl Scene {
         object.resource_version = self.version;
         if object.deleting && object.finalizers.is_empty() {
             self.server.remove(&uid);
-            return (Outcome::Done, Some(Event::Gone { uid }));
+            return (Outcome::Done, Some(Event::Deleted { uid }));
         }
         let now = object.clone();
-        (Outcome::Done, Some(Event::Put(now)))
+        (Outcome::Done, Some(Event::Applied(now)))
     }
 
     fn told(&self) -> String {
@@ -497,9 +497,9 @@ fn foreground_that_was_called_off_is_asked_for_before_anything_goes() {
     // Somebody has asked for orphans meanwhile, and the watch is late.
     let web = scene.server.get_mut("web").unwrap();
     (web.finalizers, web.resource_version) = (Vec::from([ORPHAN.into()]), 50);
-    let shown = Event::Put(web.clone());
+    let shown = Event::Applied(web.clone());
     let pod = Text::from("web-1");
-    let read = scene.graph.look(&pod, scene.now).calls.remove(0);
+    let read = scene.graph.reconcile(&pod, scene.now).calls.remove(0);
     let (outcome, _) = scene.make(&read);
     scene.queue.extend(scene.graph.done(&read, outcome, scene.now));
     scene.apply(shown);
@@ -541,10 +541,10 @@ fn orphan_waits_a_little_for_what_is_shown_late() {
     scene.server.insert(late.uid.clone(), late.clone());
     let uid = Text::from("web");
     assert_eq!(
-        scene.graph.look(&uid, scene.now),
-        Look { calls: Vec::new(), wake_at: Some(scene.now + ORPHANS_SHOWN_WITHIN) }
+        scene.graph.reconcile(&uid, scene.now),
+        Reconcile { wake_at: Some(scene.now + ORPHANS_SHOWN_WITHIN), ..Reconcile::default() }
     );
-    scene.apply(Event::Put(late));
+    scene.apply(Event::Applied(late));
     scene.run();
     expect![[r#"
         disown Pod a/web-1 web: its owner is leaving, and lets it go
@@ -597,13 +597,13 @@ fn an_object_that_has_changed_is_not_deleted_on_old_news() {
     let adopted = object(&["Pod", "p", "of=DaemonSet/web"], 60);
     scene.server.insert("p".into(), adopted.clone());
     scene.server.insert("web".into(), object(&["DaemonSet", "web"], 10));
-    let look = scene.graph.look(&"p".into(), scene.now);
-    let [Call::Read(_)] = &look.calls[..] else { panic!("{look:?}") };
-    let keys = scene.graph.done(&look.calls[0], Outcome::Refused(Refusal::NotFound), scene.now);
-    let look = keys.iter().map(|it| scene.graph.look(it, scene.now)).next().unwrap();
-    assert_eq!(scene.make(&look.calls[0]), (Outcome::Refused(Refusal::Conflict), None));
-    scene.queue.extend(scene.graph.done(&look.calls[0], Outcome::Refused(Refusal::Conflict), scene.now));
-    scene.apply(Event::Put(adopted));
+    let reconcile = scene.graph.reconcile(&"p".into(), scene.now);
+    let [Call::Read(_)] = &reconcile.calls[..] else { panic!("{reconcile:?}") };
+    let keys = scene.graph.done(&reconcile.calls[0], Outcome::Refused(Refusal::NotFound), scene.now);
+    let reconcile = keys.iter().map(|it| scene.graph.reconcile(it, scene.now)).next().unwrap();
+    assert_eq!(scene.make(&reconcile.calls[0]), (Outcome::Refused(Refusal::Conflict), None));
+    scene.queue.extend(scene.graph.done(&reconcile.calls[0], Outcome::Refused(Refusal::Conflict), scene.now));
+    scene.apply(Event::Applied(adopted));
     scene.run();
     expect![[r#"
         read DaemonSet a/web web
@@ -634,7 +634,7 @@ fn nothing_is_decided_before_every_kind_was_listed() {
         let pods = [object(&["Pod", "p", "of=DaemonSet/gone"], 1)];
         let objects = pods.into_iter().filter(|it| it.resource == resource).collect();
         assert_eq!(graph.apply(Event::Listed { resource, objects }), BTreeSet::new());
-        assert_eq!(graph.look(&"p".into(), Time::from_secs(1)), Look::default());
+        assert_eq!(graph.reconcile(&"p".into(), Time::from_secs(1)), Reconcile::default());
     }
     let last = Event::Listed { resource: resources()[3].clone(), objects: Vec::new() };
     assert_eq!(graph.apply(last), BTreeSet::from(["p".into()]));
@@ -665,9 +665,9 @@ fn a_change_that_says_nothing_of_owners_is_nothing_to_look_at() {
     );
     scene.run();
     let touched = |line: &[&str]| object(line, 90);
-    assert_eq!(scene.graph.apply(Event::Put(touched(&["DaemonSet", "web"]))), BTreeSet::new());
+    assert_eq!(scene.graph.apply(Event::Applied(touched(&["DaemonSet", "web"]))), BTreeSet::new());
     assert_eq!(
-        scene.graph.apply(Event::Put(touched(&["Pod", "web-1", "of=DaemonSet/web"]))),
+        scene.graph.apply(Event::Applied(touched(&["Pod", "web-1", "of=DaemonSet/web"]))),
         BTreeSet::new()
     );
 }
@@ -765,7 +765,7 @@ fn pods_of_a_node_that_comes_back_stay() {
     scene.now = Time::from_secs(30);
     let node = object(&["Node", "n1"], 70);
     scene.server.insert("n1".into(), node.clone());
-    scene.apply(Event::Put(node));
+    scene.apply(Event::Applied(node));
     scene.until = Time::from_secs(100);
     scene.run();
     expect![[r#"
@@ -824,7 +824,7 @@ fn of_the_pods_that_have_ended_the_oldest_go_and_evicted_ones_before() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let pod = object(&words, 40);
         scene.server.insert(pod.uid.clone(), pod.clone());
-        scene.apply(Event::Put(pod));
+        scene.apply(Event::Applied(pod));
     }
     scene.run();
     expect![[r#"
@@ -937,7 +937,7 @@ proptest! {
         scene.show();
         // Those that no watch had shown at all.
         let all: Vec<Object> = scene.server.values().cloned().collect();
-        all.into_iter().for_each(|it| scene.apply(Event::Put(it)));
+        all.into_iter().for_each(|it| scene.apply(Event::Applied(it)));
         scene.until = scene.now + Duration::from_secs(20);
         scene.run();
         for object in scene.server.values() {

@@ -35,8 +35,10 @@ use self::decode::LEASE_NAMESPACE;
 use self::evict::SendsOff;
 use self::listening::Listening;
 use self::zones::Zones;
-use crate::controller::retry::{Attempt, Turn};
-use crate::controller::{Event, Look, Loop, Next, Outcome, Reference, Request, Tell, Watch};
+use crate::controller::retry::{Attempt, NextAttempt};
+use crate::controller::{
+    Controller, Event, EventRecord, ObjectReference, Outcome, Reconcile, Request, Requeue, Watch,
+};
 use crate::daemonset::execution::Refusal;
 use crate::daemonset::facts::{Malformed, Truth};
 use crate::daemonset::plan;
@@ -142,7 +144,7 @@ fn pods() -> Watch {
     Watch::whole("", "v1", "Pod", "pods", true)
 }
 
-impl Loop for Lifecycle {
+impl Controller for Lifecycle {
     type Fact = Fact;
     type Key = Key;
     type Call = Call;
@@ -164,8 +166,8 @@ impl Loop for Lifecycle {
         let mut keys = Vec::new();
         let were_all_down = self.zones.are_all_down();
         match event {
-            Event::Put { fact, .. } => self.put(fact, now, &mut keys),
-            Event::Gone { fact, .. } => self.remove(&fact, now, &mut keys),
+            Event::Applied { fact, .. } => self.put(fact, now, &mut keys),
+            Event::Deleted { fact, .. } => self.remove(&fact, now, &mut keys),
             Event::Listed { kind, facts } => {
                 // Whether a node spoke since the last list, nobody knows.
                 if kind != PODS {
@@ -192,12 +194,12 @@ impl Loop for Lifecycle {
         keys
     }
 
-    fn look(&mut self, key: &Key, now: Time) -> Look<Call> {
+    fn reconcile(&mut self, key: &Key, now: Time) -> Reconcile<Call> {
         self.awake(now);
         match key {
             Key::Pulse => {
                 let wake_at = Some(now + Listening::pulse(self.settings.grace));
-                Look { wake_at, ..Look::default() }
+                Reconcile { wake_at, ..Reconcile::default() }
             }
             Key::Zone(zone) => self.look_at_zone(zone, now),
             Key::Node(name) => self.look_at_node(name, now),
@@ -209,7 +211,7 @@ impl Loop for Lifecycle {
         call::request(call)
     }
 
-    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Next<Key> {
+    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<Key> {
         self.awake(now);
         match call {
             Call::ReadLease { node, heard } => self.answered(node, *heard, &outcome, now),
@@ -218,12 +220,12 @@ impl Loop for Lifecycle {
                     self.doubted(&node.name, &outcome, now);
                 }
                 let Some(member) = self.nodes.get_mut(&node.name).filter(|it| it.node.uid == node.uid) else {
-                    return Next::default();
+                    return Requeue::default();
                 };
                 member.attempt.wrote(node.resource_version, &outcome, now);
                 let is_news = matches!(call, Call::Doubt { .. }) && node.ready() == Some(Truth::True);
                 let tell = (is_news && matches!(outcome, Outcome::Done(_))).then(|| not_ready(node));
-                Next { keys: [Key::Node(node.name.clone())].into(), tells: tell.into_iter().collect() }
+                Requeue { keys: [Key::Node(node.name.clone())].into(), events: tell.into_iter().collect() }
             }
             Call::Unready { pod, .. } | Call::Announce { pod, .. } | Call::Delete { pod } => {
                 self.written(call, pod, &outcome, now)
@@ -414,18 +416,18 @@ impl Lifecycle {
         }
     }
 
-    fn look_at_zone(&mut self, zone: &Text, now: Time) -> Look<Call> {
+    fn look_at_zone(&mut self, zone: &Text, now: Time) -> Reconcile<Call> {
         let (node, wake_at) = self.zones.turn(zone, &self.settings, self.listening.since(), now);
-        let look = node.map(|it| self.look_at_node(&it, now)).unwrap_or_default();
-        Look { wake_at, ..look }
+        let reconcile = node.map(|it| self.look_at_node(&it, now)).unwrap_or_default();
+        Reconcile { wake_at, ..reconcile }
     }
 
-    fn look_at_node(&mut self, name: &Text, now: Time) -> Look<Call> {
-        let Some(member) = self.nodes.get_mut(name) else { return Look::default() };
-        match member.attempt.turn(member.node.resource_version, now) {
-            Turn::Now => {}
-            Turn::Later => return Look::default(),
-            Turn::At(at) => return Look { wake_at: Some(at), ..Look::default() },
+    fn look_at_node(&mut self, name: &Text, now: Time) -> Reconcile<Call> {
+        let Some(member) = self.nodes.get_mut(name) else { return Reconcile::default() };
+        match member.attempt.next(member.node.resource_version, now) {
+            NextAttempt::Now => {}
+            NextAttempt::AfterOutcome => return Reconcile::default(),
+            NextAttempt::At(at) => return Reconcile { wake_at: Some(at), ..Reconcile::default() },
         }
         let node = member.node.clone();
         let conditions = doubtful(&node);
@@ -437,7 +439,7 @@ impl Lifecycle {
                 Some(Call::Doubt { node, conditions, at: now })
             } else {
                 let wake_at = Some(now + Listening::pulse(self.settings.grace));
-                return Look { wake_at, ..Look::default() };
+                return Reconcile { wake_at, ..Reconcile::default() };
             }
         } else {
             let taints = taints::wanted(&node, self.zones.send_off(&node), now);
@@ -447,19 +449,19 @@ impl Lifecycle {
         match call {
             Some(call) => {
                 member.attempt.begin();
-                Look { calls: [call].into(), ..Look::default() }
+                Reconcile { calls: [call].into(), ..Reconcile::default() }
             }
             None => {
                 member.attempt = Attempt::None;
                 let wake_at = (!doubtful(&member.node).is_empty()).then_some(lost_at);
-                Look { wake_at, ..Look::default() }
+                Reconcile { wake_at, ..Reconcile::default() }
             }
         }
     }
 
     /// What the API server says of a node's lease.
-    fn answered(&mut self, name: &Text, heard: Time, outcome: &Outcome, now: Time) -> Next<Key> {
-        let Some(member) = self.nodes.get_mut(name) else { return Next::default() };
+    fn answered(&mut self, name: &Text, heard: Time, outcome: &Outcome, now: Time) -> Requeue<Key> {
+        let Some(member) = self.nodes.get_mut(name) else { return Requeue::default() };
         let read = |answer: &Vec<u8>| decode::lease(answer, &mut Interner::default()).ok();
         let renewed = match outcome {
             Outcome::Done(answer) => match read(answer) {
@@ -481,38 +483,39 @@ impl Lifecycle {
         }
         match renewed {
             Ok(_) => member.attempt = Attempt::None,
-            Err(refusal) => member.attempt.refuse(refusal, now),
+            Err(refusal) => member.attempt.fail(refusal, now),
         }
         Vec::from([Key::Node(name.clone())]).into()
     }
 
-    fn look_at_pod(&mut self, key: &ObjectKey, now: Time) -> Look<Call> {
-        let Some(resident) = self.pods.get_mut(key) else { return Look::default() };
+    fn look_at_pod(&mut self, key: &ObjectKey, now: Time) -> Reconcile<Call> {
+        let Some(resident) = self.pods.get_mut(key) else { return Reconcile::default() };
         let member = self.nodes.get(&resident.pod.node);
         let taints: Vec<SendsOff> = member
             .map(|it| sends_off(it, self.listening.since(), self.settings.grace).collect())
             .unwrap_or_default();
         let pod = resident.pod.clone();
-        let mut look = Look::default();
+        let mut reconcile = Reconcile::default();
         let leaves_at = if pod.deleting { None } else { evict::leaves_at(&pod, &taints) };
         let leaves_later = leaves_at.is_some_and(|it| now < it);
         if resident.leaves_later && leaves_at.is_none() && !pod.deleting && member.is_some() {
-            look.tells
+            reconcile
+                .events
                 .push(tell(&pod, plan::Event::normal(EVICTION, format!("Cancelling deletion of Pod {key}"))));
         }
         resident.leaves_later = leaves_later;
-        look.wake_at = leaves_at.filter(|_| leaves_later);
-        match resident.attempt.turn(pod.resource_version, now) {
-            Turn::Now => {}
-            Turn::Later => return Look { wake_at: None, ..look },
-            Turn::At(at) => return Look { wake_at: Some(at), ..look },
+        reconcile.wake_at = leaves_at.filter(|_| leaves_later);
+        match resident.attempt.next(pod.resource_version, now) {
+            NextAttempt::Now => {}
+            NextAttempt::AfterOutcome => return Reconcile { wake_at: None, ..reconcile },
+            NextAttempt::At(at) => return Reconcile { wake_at: Some(at), ..reconcile },
         }
         let is_unready =
             |it: &Member| it.node.ready() == Some(Truth::Unknown) && !it.unreadied.contains(&pod.uid);
         let call = if leaves_at.is_some() && !leaves_later {
             if !core::mem::replace(&mut resident.leaves, true) {
                 let message = format!("Marking for deletion Pod {key}");
-                look.tells.push(tell(&pod, plan::Event::normal(EVICTION, message)));
+                reconcile.events.push(tell(&pod, plan::Event::normal(EVICTION, message)));
             }
             Some(if pod.announced { Call::Delete { pod } } else { Call::Announce { pod, at: now } })
         } else if pod.ready && member.is_some_and(is_unready) {
@@ -523,20 +526,20 @@ impl Lifecycle {
         match call {
             Some(call) => {
                 resident.attempt.begin();
-                look.calls.push(call);
-                look.wake_at = None;
+                reconcile.calls.push(call);
+                reconcile.wake_at = None;
             }
             None => resident.attempt = Attempt::None,
         }
-        look
+        reconcile
     }
 
     /// What came of a write about a pod.
-    fn written(&mut self, call: &Call, pod: &Arc<Pod>, outcome: &Outcome, now: Time) -> Next<Key> {
+    fn written(&mut self, call: &Call, pod: &Arc<Pod>, outcome: &Outcome, now: Time) -> Requeue<Key> {
         let Some(resident) = self.pods.get_mut(&pod.key).filter(|it| it.pod.uid == pod.uid) else {
-            return Next::default();
+            return Requeue::default();
         };
-        let mut next = Next { keys: [Key::Pod(pod.key.clone())].into(), tells: Vec::new() };
+        let mut next = Requeue { keys: [Key::Pod(pod.key.clone())].into(), events: Vec::new() };
         resident.attempt.wrote(pod.resource_version, outcome, now);
         let is_done = matches!(outcome, Outcome::Done(_));
         match call {
@@ -550,7 +553,7 @@ impl Lifecycle {
                     member.unreadied.insert(pod.uid.clone());
                 }
                 let event = plan::Event::warning(NOT_READY, "Node is not ready".into());
-                next.tells.push(tell(pod, event));
+                next.events.push(tell(pod, event));
             }
             _ => {}
         }
@@ -592,8 +595,8 @@ fn sends_off(member: &Member, listening: Time, grace: Duration) -> impl Iterator
     })
 }
 
-fn not_ready(node: &Node) -> Tell {
-    let about = Reference {
+fn not_ready(node: &Node) -> EventRecord {
+    let about = ObjectReference {
         api_version: "v1".into(),
         kind: "Node".into(),
         key: ObjectKey::new("", node.name.clone()),
@@ -601,18 +604,18 @@ fn not_ready(node: &Node) -> Tell {
         resource_version: 0,
     };
     let message = format!("Node {} status is now: {NOT_READY}", node.name);
-    Tell { about, event: plan::Event::normal(NOT_READY, message) }
+    EventRecord { about, event: plan::Event::normal(NOT_READY, message) }
 }
 
-fn tell(pod: &Pod, event: plan::Event) -> Tell {
-    let about = Reference {
+fn tell(pod: &Pod, event: plan::Event) -> EventRecord {
+    let about = ObjectReference {
         api_version: "v1".into(),
         kind: "Pod".into(),
         key: pod.key.clone(),
         uid: pod.uid.clone(),
         resource_version: pod.resource_version,
     };
-    Tell { about, event }
+    EventRecord { about, event }
 }
 
 #[cfg(test)]

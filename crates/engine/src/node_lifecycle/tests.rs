@@ -27,7 +27,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::taints::{Toleration, TolerationOp};
 
 use super::*;
-use crate::controller::Driver;
+use crate::controller::WorkQueue;
 
 /// Plays a story until a second, and shows what was done and how the nodes and pods ended.
 fn play(until_s: i64, story: &str, told: Expect) {
@@ -41,7 +41,7 @@ fn play_with(settings: Settings, until_s: i64, story: &str, told: Expect) {
 }
 
 struct Scene {
-    driver: Driver<Lifecycle>,
+    queue: WorkQueue<Lifecycle>,
     nodes: BTreeMap<Text, Node>,
     leases: BTreeMap<Text, Lease>,
     pods: BTreeMap<ObjectKey, Pod>,
@@ -62,7 +62,7 @@ impl Scene {
 
     fn with(settings: Settings, story: &str) -> Self {
         let mut scene = Self {
-            driver: Driver::new(Lifecycle::new(settings), 4),
+            queue: WorkQueue::new(Lifecycle::new(settings), 4),
             nodes: BTreeMap::new(),
             leases: BTreeMap::new(),
             pods: BTreeMap::new(),
@@ -96,13 +96,13 @@ impl Scene {
 
     fn list(&mut self) {
         for (kind, facts) in self.lists() {
-            self.driver.take(Event::Listed { kind, facts }, self.now);
+            self.queue.apply(Event::Listed { kind, facts }, self.now);
         }
     }
 
     fn show(&mut self, kind: usize, fact: Fact) {
         if !self.deaf {
-            self.driver.take(Event::Put { kind, fact }, self.now);
+            self.queue.apply(Event::Applied { kind, fact }, self.now);
         }
     }
 
@@ -138,7 +138,7 @@ impl Scene {
             ["room"] => self.full = false,
             ["node", name, "gone"] => {
                 let node = self.nodes.remove(name).expect("it is there");
-                self.driver.take(Event::Gone { kind: NODES, fact: Fact::Node(node) }, self.now);
+                self.queue.apply(Event::Deleted { kind: NODES, fact: Fact::Node(node) }, self.now);
             }
             ["node", name, "silent"] => drop(self.silent.insert(name.into())),
             ["node", name, "speaks"] => drop(self.silent.remove(name)),
@@ -153,7 +153,7 @@ impl Scene {
             }
             ["pod", name, "gone"] => {
                 let pod = self.pods.remove(&ObjectKey::new("a", name)).expect("it is there");
-                self.driver.take(Event::Gone { kind: PODS, fact: Fact::Pod(pod) }, self.now);
+                self.queue.apply(Event::Deleted { kind: PODS, fact: Fact::Pod(pod) }, self.now);
             }
             ["pod", name, ref words @ ..] => {
                 let pod = pod(name, words, self.now);
@@ -187,8 +187,8 @@ impl Scene {
         let mut beat_at = Time::from_secs(0);
         loop {
             self.settle();
-            let step = self.driver.next(self.now);
-            assert!(step.calls.is_empty() && step.tells.is_empty(), "all was done");
+            let step = self.queue.next(self.now);
+            assert!(step.calls.is_empty() && step.events.is_empty(), "all was done");
             let acts_at = self.actions.last().map(|(at_s, _)| Time::from_secs(*at_s));
             let at = [Some(beat_at), step.wake_at, acts_at].into_iter().flatten().min();
             let Some(at) = at.filter(|it| *it <= Time::from_secs(until_s)) else { break };
@@ -213,8 +213,8 @@ impl Scene {
     /// Makes the calls, until there are none.
     fn settle(&mut self) {
         for _ in 0..1000 {
-            let step = self.driver.next(self.now);
-            for tell in &step.tells {
+            let step = self.queue.next(self.now);
+            for tell in &step.events {
                 let (about, event) = (&tell.about, &tell.event);
                 self.tell(&format!(
                     "event {} {}: {} {}",
@@ -231,7 +231,7 @@ impl Scene {
                     Outcome::Done(_) => String::new(),
                 };
                 self.tell(&format!("{call}{refusal}"));
-                self.driver.done(&call, outcome, self.now);
+                self.queue.done(&call, outcome, self.now);
             }
         }
         panic!("no end:\n{}", self.story);
@@ -352,7 +352,7 @@ fn node(name: &str, words: &[&str], before: Option<Node>, now: Time) -> Node {
                 node.conditions.set(Condition::Ready, says);
                 node.beat = Some(now.to_rfc3339().into());
             }
-            "tells" => node.beat = Some(now.to_rfc3339().into()),
+            "events" => node.beat = Some(now.to_rfc3339().into()),
             "memory" => node.conditions.set(Condition::MemoryPressure, Truth::True),
             "disk" => node.conditions.set(Condition::DiskPressure, Truth::True),
             "pid" => node.conditions.set(Condition::PidPressure, Truth::True),

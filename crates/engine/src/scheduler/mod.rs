@@ -39,7 +39,9 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use crate::controller::{Event, Fact as _, Look, Loop, Next, Outcome, Reference, Request, Tell, Watch};
+use crate::controller::{
+    Controller, Event, EventRecord, Fact as _, ObjectReference, Outcome, Reconcile, Request, Requeue, Watch,
+};
 use crate::daemonset::execution::Refusal;
 use crate::daemonset::facts::Malformed;
 use crate::daemonset::plan;
@@ -91,7 +93,7 @@ enum Decision {
     },
 }
 
-impl Loop for Scheduler {
+impl Controller for Scheduler {
     type Fact = Fact;
     /// Whose turn it is, the queue says.
     type Key = ();
@@ -124,45 +126,45 @@ impl Loop for Scheduler {
                 self.keep_only(kind, &listed);
                 facts.into_iter().for_each(|it| self.put(it));
             }
-            Event::Put { fact, .. } => self.put(fact),
-            Event::Gone { fact, .. } => self.gone(&fact),
+            Event::Applied { fact, .. } => self.put(fact),
+            Event::Deleted { fact, .. } => self.gone(&fact),
         }
         [()].into()
     }
 
-    fn look(&mut self, (): &(), now: Time) -> Look<Call> {
+    fn reconcile(&mut self, (): &(), now: Time) -> Reconcile<Call> {
         if mutant::is("L11") {
-            return Look::default();
+            return Reconcile::default();
         }
-        let mut look = Look { calls: core::mem::take(&mut self.ready), ..Look::default() };
+        let mut reconcile = Reconcile { calls: core::mem::take(&mut self.ready), ..Reconcile::default() };
         for _ in 0..DECISIONS_MAX {
-            if CALLS_MAX <= self.under_way + look.calls.len() {
+            if CALLS_MAX <= self.under_way + reconcile.calls.len() {
                 break;
             }
             let Some(key) = self.queue.next(now) else { break };
-            self.decide(&key, now, &mut look);
+            self.decide(&key, now, &mut reconcile);
         }
-        self.under_way += look.calls.len();
-        look.wake_at = match self.queue.is_someone_in_line() {
+        self.under_way += reconcile.calls.len();
+        reconcile.wake_at = match self.queue.is_someone_in_line() {
             // Each outcome brings the next look.
             true if CALLS_MAX <= self.under_way => None,
             true => Some(now),
             false => self.queue.wake_at(),
         };
-        look
+        reconcile
     }
 
     fn request(call: &Call) -> Request {
         call::request(call)
     }
 
-    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Next<()> {
+    fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<()> {
         self.under_way = self.under_way.saturating_sub(1);
         let refusal = match outcome {
             Outcome::Done(_) => None,
             Outcome::Refused(it) => Some(it),
         };
-        let tells = match (call, refusal) {
+        let events = match (call, refusal) {
             (Call::Bind { pod, node }, None) => {
                 let message = format!("Successfully assigned {} to {node}", pod.key);
                 Some(tell(pod, plan::Event::normal("Scheduled", message)))
@@ -197,7 +199,7 @@ impl Loop for Scheduler {
             }
             (Call::Unnominate { .. }, None) => None,
         };
-        Next { keys: [()].into(), tells: tells.into_iter().collect() }
+        Requeue { keys: [()].into(), events: events.into_iter().collect() }
     }
 }
 
@@ -341,7 +343,7 @@ impl Scheduler {
     }
 
     /// Decides about the pod that is first in line.
-    fn decide(&mut self, key: &ObjectKey, now: Time, look: &mut Look<Call>) {
+    fn decide(&mut self, key: &ObjectKey, now: Time, reconcile: &mut Reconcile<Call>) {
         let Some(pod) = self.queue.pod(key).cloned() else { return };
         match self.judge(&pod) {
             Decision::Bind(node) => {
@@ -352,25 +354,27 @@ impl Scheduler {
                 self.leave_queue(key, Some(&node));
                 self.rooms.enter(pod.clone(), node.clone());
                 self.help(Help::Company);
-                look.calls.push(Call::Bind { pod, node });
+                reconcile.calls.push(Call::Bind { pod, node });
             }
             Decision::Wait { message, preemption, is_social } => {
                 self.queue.park(key, is_social, now);
                 match preemption {
                     Some(Preemption::Remove { node, victims }) => {
-                        self.make_room(&pod, &node, victims, now, look);
+                        self.make_room(&pod, &node, victims, now, reconcile);
                     }
                     Some(Preemption::InVain(_)) => self.keep_free(key, None),
                     Some(Preemption::NotNow(_)) | None => {}
                 }
-                look.tells.push(tell(&pod, plan::Event::warning("FailedScheduling", call::note(&message))));
+                reconcile
+                    .events
+                    .push(tell(&pod, plan::Event::warning("FailedScheduling", call::note(&message))));
                 let telling: Told = (message.into(), self.queue.nominee(key).cloned());
                 let told = pod.told.as_ref().filter(|(reason, _)| **reason == *"Unschedulable");
                 let told = told.map(|(_, message)| (message.clone(), pod.nominated.clone()));
                 if self.explaining.get(key).or(told.as_ref()) != Some(&telling) {
                     self.explaining.insert(key.clone(), telling.clone());
                     let (message, nominee) = telling;
-                    look.calls.push(Call::Explain { pod, message, nominee, at: now });
+                    reconcile.calls.push(Call::Explain { pod, message, nominee, at: now });
                 }
             }
         }
@@ -383,7 +387,7 @@ impl Scheduler {
         node: &Text,
         victims: Vec<Arc<Pod>>,
         now: Time,
-        look: &mut Look<Call>,
+        reconcile: &mut Reconcile<Call>,
     ) {
         // Less important ones for which it was kept free may not fit any more.
         let lower = self.queue.nominated(node).filter(|it| it.priority < pod.priority);
@@ -391,13 +395,13 @@ impl Scheduler {
             self.queue.nominate(&other.key, None);
             self.queue.give_hope(&other.key);
             if other.nominated.is_some() {
-                look.calls.push(Call::Unnominate { pod: other });
+                reconcile.calls.push(Call::Unnominate { pod: other });
             }
         }
         self.keep_free(&pod.key, Some(node.clone()));
         for victim in victims {
             if !victim.deleting && self.victims.insert(victim.uid.clone()) {
-                look.calls.push(Call::Warn { victim, node: node.clone(), by: pod.clone(), at: now });
+                reconcile.calls.push(Call::Warn { victim, node: node.clone(), by: pod.clone(), at: now });
             }
         }
     }
@@ -474,7 +478,7 @@ impl Scheduler {
 
     /// Rule: a pod whose binding was refused, or not answered, has no room any more, and is looked at again after a wait:
     /// if it is bound after all, a watch will show it.
-    fn not_bound(&mut self, pod: &Arc<Pod>, refusal: &Refusal, now: Time) -> Option<Tell> {
+    fn not_bound(&mut self, pod: &Arc<Pod>, refusal: &Refusal, now: Time) -> Option<EventRecord> {
         let (latest, tries) = self.binding.get(&pod.key).filter(|(it, _)| it.uid == pod.uid)?.clone();
         self.binding.remove(&pod.key);
         if let Some(node) = self.rooms.leave(&pod.key) {
@@ -509,15 +513,15 @@ fn histogram(nodes: usize, reasons: &BTreeMap<String, usize>) -> String {
     format!("0/{nodes} nodes are available: {}.", reasons.join(", "))
 }
 
-fn tell(pod: &Pod, event: plan::Event) -> Tell {
-    let about = Reference {
+fn tell(pod: &Pod, event: plan::Event) -> EventRecord {
+    let about = ObjectReference {
         api_version: "v1".into(),
         kind: "Pod".into(),
         key: pod.key.clone(),
         uid: pod.uid.clone(),
         resource_version: pod.resource_version,
     };
-    Tell { about, event }
+    EventRecord { about, event }
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::controller::Driver;
+use crate::controller::WorkQueue;
 
 /// A scheduler, an API server that does as it is told, and the clock they go by.
 struct World {
-    driver: Driver<Scheduler>,
+    queue: WorkQueue<Scheduler>,
     watches: Vec<Watch>,
     shared: Interner,
     pods: BTreeMap<String, Value>,
@@ -18,25 +18,25 @@ struct World {
     version: u64,
     /// What every binding is answered with.
     refusal: Option<Refusal>,
-    tells: Vec<String>,
+    events: Vec<String>,
 }
 
 impl World {
     fn new() -> Self {
         let scheduler = Scheduler::default();
         let watches = scheduler.watches();
-        let mut driver = Driver::new(scheduler, 1000);
+        let mut queue = WorkQueue::new(scheduler, 1000);
         let now = Time::from_secs(1_000_000);
-        (0..watches.len()).for_each(|kind| driver.take(Event::Listed { kind, facts: Vec::new() }, now));
+        (0..watches.len()).for_each(|kind| queue.apply(Event::Listed { kind, facts: Vec::new() }, now));
         Self {
-            driver,
+            queue,
             watches,
             shared: Interner::default(),
             pods: BTreeMap::new(),
             now,
             version: 0,
             refusal: None,
-            tells: Vec::new(),
+            events: Vec::new(),
         }
     }
 
@@ -46,7 +46,7 @@ impl World {
 
     fn put(&mut self, kind: usize, object: &Value) {
         let fact = self.fact(kind, object);
-        self.driver.take(Event::Put { kind, fact }, self.now);
+        self.queue.apply(Event::Applied { kind, fact }, self.now);
     }
 
     /// A node with two cores and room for ten pods, and what `more` says of it.
@@ -64,7 +64,7 @@ impl World {
 
     fn no_node(&mut self, name: &str) -> &mut Self {
         let fact = self.fact(1, &json!({"metadata": {"name": name}}));
-        self.driver.take(Event::Gone { kind: 1, fact }, self.now);
+        self.queue.apply(Event::Deleted { kind: 1, fact }, self.now);
         self
     }
 
@@ -96,7 +96,7 @@ impl World {
     fn gone(&mut self, name: &str) -> &mut Self {
         let pod = self.pods.remove(name).unwrap();
         let fact = self.fact(0, &pod);
-        self.driver.take(Event::Gone { kind: 0, fact }, self.now);
+        self.queue.apply(Event::Deleted { kind: 0, fact }, self.now);
         self
     }
 
@@ -126,8 +126,8 @@ impl World {
     fn calls(&mut self, golden: &Expect) -> &mut Self {
         let mut lines = Vec::new();
         for _ in 0..1000 {
-            let step = self.driver.next(self.now);
-            self.tell(step.tells);
+            let step = self.queue.next(self.now);
+            self.tell(step.events);
             if step.calls.is_empty() && step.wake_at.is_none_or(|at| self.now < at) {
                 break;
             }
@@ -160,19 +160,19 @@ impl World {
             };
             self.change(name, change);
         }
-        self.driver.done(call, outcome, self.now);
+        self.queue.done(call, outcome, self.now);
     }
 
-    fn tell(&mut self, tells: Vec<Tell>) {
-        let line = |it: Tell| {
+    fn tell(&mut self, events: Vec<EventRecord>) {
+        let line = |it: EventRecord| {
             let kind = if it.event.warning { "Warning" } else { "Normal" };
             format!("{kind} {} {}: {}", it.event.reason, it.about.key.name, it.event.message)
         };
-        self.tells.extend(tells.into_iter().map(line));
+        self.events.extend(events.into_iter().map(line));
     }
 
     fn events(&mut self, golden: &Expect) -> &mut Self {
-        golden.assert_eq(&self.tells.join("\n"));
+        golden.assert_eq(&self.events.join("\n"));
         self
     }
 }
@@ -404,11 +404,11 @@ fn of_many_that_hope_for_one_room_one_is_tried_in_vain_and_the_others_wait() {
         explain to default/wait-2: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.
         explain to default/wait-3: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.
         explain to default/wait-4: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."#]]);
-    let tried = world.tells.len();
+    let tried = world.events.len();
     world.gone("x").calls(&expect!["bind default/wait-1 to a"]);
     // One of them is told so anew, the others when their wait is over.
     let told =
-        |world: &World| world.tells[tried..].iter().filter(|it| it.contains("FailedScheduling")).count();
+        |world: &World| world.events[tried..].iter().filter(|it| it.contains("FailedScheduling")).count();
     assert_eq!(told(&world), 1);
     world.after(1).calls(&expect![""]);
     assert_eq!(told(&world), 3);
@@ -667,21 +667,21 @@ fn a_binding_that_was_refused_is_tried_again_after_a_wait() {
 fn room_is_taken_before_the_server_shows_it() {
     let mut world = World::new();
     world.node("a", json!({})).pod("x", cpu("2")).pod("y", cpu("2"));
-    let step = world.driver.next(world.now);
+    let step = world.queue.next(world.now);
     let calls: Vec<String> = step.calls.iter().map(ToString::to_string).collect();
     expect![[r#"
         bind default/x to a
         explain to default/y: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."#]].assert_eq(&calls.join("\n"));
     // An event that is older than the binding says nothing against it.
     world.change("x", json!({"metadata": {"annotations": {"a": "b"}}}));
-    assert_eq!(world.driver.next(world.now).calls, vec![]);
+    assert_eq!(world.queue.next(world.now).calls, vec![]);
 }
 
 #[test]
 fn one_whose_room_the_server_does_not_show_yet_may_have_to_leave_it() {
     let mut world = World::new();
     world.node("a", json!({})).pod("low", important(1, cpu("2")));
-    assert_eq!(world.driver.next(world.now).calls.len(), 1, "the binding is under way");
+    assert_eq!(world.queue.next(world.now).calls.len(), 1, "the binding is under way");
     world
         .pod("high", important(9, cpu("2")))
         .calls(&expect![[r#"
@@ -787,7 +787,7 @@ fn a_list_says_what_is_gone() {
     world.calls(&expect!["explain to default/x-2: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."]);
     let x_2 = world.pods["x-2"].clone();
     let facts = vec![world.fact(0, &x_2)];
-    world.driver.take(Event::Listed { kind: 0, facts }, world.now);
+    world.queue.apply(Event::Listed { kind: 0, facts }, world.now);
     world.pods.remove("x-1");
     world.calls(&expect!["bind default/x-2 to a"]);
 }

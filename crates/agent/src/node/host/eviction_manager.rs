@@ -12,7 +12,7 @@ use muster_api::meta::ObjectKey;
 use muster_api::quantity::Quantity;
 use muster_api::resources::{self, Amounts};
 use muster_api::text::Text;
-use muster_engine::controller::{Reference, Tell};
+use muster_engine::controller::{EventRecord, ObjectReference};
 use muster_engine::daemonset::plan::Event;
 use muster_engine::kubelet::eviction::{self, CRITICAL, Candidate, Resource, Shortage, Taker, Watcher};
 use muster_engine::kubelet::image_gc::{self, Garbage, Limits};
@@ -281,8 +281,8 @@ impl<R: Runtime> EvictionManager<'_, R> {
         Some(shown.filter(|it| !it.has_ended && !was_over(&it.object)).map(|it| it.object).collect())
     }
 
-    fn tell(&self, about: Reference, event: Event) {
-        self.node.recorder.record(Tell { about, event });
+    fn tell(&self, about: ObjectReference, event: Event) {
+        self.node.recorder.record(EventRecord { about, event });
     }
 }
 
@@ -294,8 +294,8 @@ enum Want<'a> {
     All,
 }
 
-fn pod_reference(pod: &core::Pod) -> Reference {
-    Reference {
+fn pod_reference(pod: &core::Pod) -> ObjectReference {
+    ObjectReference {
         api_version: "v1".into(),
         kind: "Pod".into(),
         key: ObjectKey::new(pod.namespace().unwrap_or_default(), pod.name_any()),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use muster_api::meta::ObjectKey;
 use muster_api::quantity::Quantity;
 use muster_api::resources::Amounts;
-use muster_engine::controller::Reference;
+use muster_engine::controller::ObjectReference;
 use muster_engine::kubelet::eviction::Signal;
 use muster_engine::kubelet::node_status as rules;
 
@@ -48,8 +48,8 @@ fn reserved(config: &Config, capacity: &Amounts) -> Amounts {
 }
 
 /// A kubelet's events name the node in place of its UID, and clients look for that.
-fn node_reference(name: &str) -> Reference {
-    Reference {
+fn node_reference(name: &str) -> ObjectReference {
+    ObjectReference {
         api_version: "v1".into(),
         kind: "Node".into(),
         key: ObjectKey::new("", name),

@@ -12,7 +12,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use muster_api::interner::Interner;
 use muster_api::resources::Amounts;
-use muster_engine::controller::Tell;
+use muster_engine::controller::EventRecord;
 use muster_engine::daemonset::plan::Event;
 use muster_engine::kubelet::node_status::{self, HEARTBEAT_EVERY, Image, Info, Pressures, REPORT_EVERY};
 use muster_engine::scheduler;
@@ -366,7 +366,7 @@ impl<R: Runtime> NodeStatusManager<'_, R> {
 
     fn tell(&self, events: Vec<Event>) {
         for event in events {
-            self.node.recorder.record(Tell { about: node_reference(&self.node.config.name), event });
+            self.node.recorder.record(EventRecord { about: node_reference(&self.node.config.name), event });
         }
     }
 }

@@ -37,7 +37,7 @@ use self::running_container::RunningContainer;
 pub use self::spec::{ContainerSpec, Object, Probe, Pull, Restart, Role, Spec};
 use self::start::StartHistory;
 use self::wait::Waits;
-use crate::controller::{Reference, Tell};
+use crate::controller::{EventRecord, ObjectReference};
 use crate::daemonset::facts::Phase;
 use crate::daemonset::plan::Event;
 
@@ -223,7 +223,7 @@ pub struct Ending {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PodSync {
     pub actions: Vec<Action>,
-    pub events: Vec<Tell>,
+    pub events: Vec<EventRecord>,
     /// PodSync again then, whatever happens or does not. Each look says it anew.
     pub wake_at: Option<Time>,
 }
@@ -260,7 +260,7 @@ pub struct Pod {
     /// Whether it may have another by now.
     must_report: bool,
     actions: Vec<Action>,
-    events: Vec<Tell>,
+    events: Vec<EventRecord>,
     wake_at: Option<Time>,
 }
 
@@ -519,14 +519,14 @@ impl Pod {
     }
 
     fn emit(&mut self, event: Event) {
-        let about = Reference {
+        let about = ObjectReference {
             api_version: "v1".into(),
             kind: "Pod".into(),
             key: self.object.key.clone(),
             uid: self.object.uid.clone(),
             resource_version: self.object.resource_version,
         };
-        self.events.push(Tell { about, event });
+        self.events.push(EventRecord { about, event });
     }
 
     fn note(&mut self, reason: &'static str, message: String) {

@@ -30,7 +30,7 @@ fn happening() -> impl Strategy<Value = (u8, String)> {
         Just("not-ready".to_string()),
         Just("silent".to_string()),
         Just("speaks".to_string()),
-        Just("tells".to_string()),
+        Just("events".to_string()),
         Just("cordoned".to_string()),
         Just("uncordoned".to_string()),
         Just("network".to_string()),
@@ -83,7 +83,7 @@ proptest! {
         for (kind, facts) in scene.lists() {
             anew.apply(Event::Listed { kind, facts }, scene.now);
         }
-        prop_assert_eq!(digest(scene.driver.inner()), digest(&anew), "{}", scene.told());
+        prop_assert_eq!(digest(scene.queue.controller()), digest(&anew), "{}", scene.told());
         let ours: Vec<&Taint> = scene.nodes.values().flat_map(|it| &it.taints).filter(|it| {
             it.key.starts_with("node.kubernetes.io/") && !it.key.ends_with("/unschedulable")
                 && !it.key.ends_with("/network-unavailable")

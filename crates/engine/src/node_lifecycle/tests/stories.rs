@@ -80,7 +80,7 @@ fn a_heartbeat_by_status_counts_as_one_by_lease() {
         "
         node n1 ready silent
         node n2 ready
-        40 node n1 tells
+        40 node n1 events
         ",
         expect![[r#"
               90 read the lease of node n1  -> not found
@@ -612,23 +612,27 @@ fn a_clock_that_is_set_back_delays_nobody() {
     let names = |keys: Vec<Key>| keys.iter().map(|it| format!("{it:?} ")).collect::<String>();
     let put = |name: &str, at_s| {
         let fact = Fact::Node(node(name, &["ready"], None, Time::from_secs(at_s)));
-        Event::Put { kind: NODES, fact }
+        Event::Applied { kind: NODES, fact }
     };
     lifecycle.apply(put("n1", 10_000), Time::from_secs(10_000));
-    let look = lifecycle.look(&Key::Node("n1".into()), Time::from_secs(10_000));
-    assert_eq!(look.wake_at, Some(Time::from_secs(10_050)));
+    let reconcile = lifecycle.reconcile(&Key::Node("n1".into()), Time::from_secs(10_000));
+    assert_eq!(reconcile.wake_at, Some(Time::from_secs(10_050)));
     let keys = lifecycle.apply(put("n2", 100), Time::from_secs(100));
     expect![[r#"Node("n2") Zone("") Node("n1") Node("n2") Zone("") Zone("") "#]].assert_eq(&names(keys));
-    let look = lifecycle.look(&Key::Node("n1".into()), Time::from_secs(100));
-    assert_eq!(look.wake_at, Some(Time::from_secs(150)));
+    let reconcile = lifecycle.reconcile(&Key::Node("n1".into()), Time::from_secs(100));
+    assert_eq!(reconcile.wake_at, Some(Time::from_secs(150)));
     // It stays silent, and the rest of the grace is as long as without the step.
     for second in 101..150 {
-        let _ = lifecycle.look(&Key::Pulse, Time::from_secs(second));
-        let look = lifecycle.look(&Key::Node("n1".into()), Time::from_secs(second));
-        assert_eq!((look.calls.len(), look.wake_at), (0, Some(Time::from_secs(150))), "at {second}");
+        let _ = lifecycle.reconcile(&Key::Pulse, Time::from_secs(second));
+        let reconcile = lifecycle.reconcile(&Key::Node("n1".into()), Time::from_secs(second));
+        assert_eq!(
+            (reconcile.calls.len(), reconcile.wake_at),
+            (0, Some(Time::from_secs(150))),
+            "at {second}"
+        );
     }
-    let look = lifecycle.look(&Key::Node("n1".into()), Time::from_secs(150));
-    assert!(matches!(look.calls.as_slice(), [Call::ReadLease { .. }]), "{:?}", look.calls);
+    let reconcile = lifecycle.reconcile(&Key::Node("n1".into()), Time::from_secs(150));
+    assert!(matches!(reconcile.calls.as_slice(), [Call::ReadLease { .. }]), "{:?}", reconcile.calls);
 }
 
 #[test]
