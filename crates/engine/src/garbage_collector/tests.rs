@@ -641,7 +641,7 @@ fn nothing_is_decided_before_every_kind_was_listed() {
 }
 
 #[test]
-fn a_list_says_what_is_gone() {
+fn objects_missing_from_a_list_are_removed() {
     let mut scene = Scene::of(
         "DaemonSet web
          Pod web-1 of=DaemonSet/web",
@@ -673,7 +673,7 @@ fn a_change_that_says_nothing_of_owners_is_nothing_to_look_at() {
 }
 
 #[test]
-fn what_goes_over_the_wire() {
+fn api_requests_of_calls() {
     let object = Arc::new(object(
         &["DaemonSet", "web", "uid=u", "of=Node/n1!", "of=Node/n2", "finalizer=orphan", "finalizer=mine"],
         7,

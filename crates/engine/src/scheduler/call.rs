@@ -1,4 +1,4 @@
-//! The calls of the scheduler, and what goes over the wire for each.
+//! The calls of the scheduler and their API requests.
 
 use alloc::format;
 use alloc::string::String;
@@ -21,25 +21,25 @@ pub enum Call {
         pod: Arc<Pod>,
         node: Text,
     },
-    /// The pod is told why it waits, and which node is kept free for it.
-    Explain {
+    /// Sets the condition `PodScheduled` to False, and `nominatedNodeName`.
+    WriteUnschedulable {
         pod: Arc<Pod>,
         message: Text,
-        nominee: Option<Text>,
+        nominated_node: Option<Text>,
         at: Time,
     },
-    /// No node is kept free for the pod any more.
-    Unnominate {
+    /// Clears `nominatedNodeName`.
+    ClearNomination {
         pod: Arc<Pod>,
     },
-    /// A pod that is to leave a node is told why, and asked to leave after that.
-    Warn {
+    /// Sets the condition `DisruptionTarget` of a victim; its deletion follows.
+    MarkVictim {
         victim: Arc<Pod>,
         node: Text,
         by: Arc<Pod>,
         at: Time,
     },
-    Evict {
+    DeleteVictim {
         victim: Arc<Pod>,
         node: Text,
         by: Arc<Pod>,
@@ -61,7 +61,7 @@ pub(super) fn request(call: &Call) -> Request {
             });
             write(&pod.key, Verb::Create, "/binding", body)
         }
-        Call::Explain { pod, message, nominee, at } => {
+        Call::WriteUnschedulable { pod, message, nominated_node, at } => {
             let mut condition = json!({
                 "type": "PodScheduled",
                 "status": "False",
@@ -69,18 +69,18 @@ pub(super) fn request(call: &Call) -> Request {
                 "message": message,
                 "observedGeneration": pod.generation,
             });
-            // The time is that of the first time it said so.
-            if pod.told.is_none() {
+            // The condition keeps the time at which it first became False.
+            if pod.unschedulable_condition.is_none() {
                 condition["lastTransitionTime"] = at.to_rfc3339().into();
             }
             let mut status = json!({"conditions": [condition]});
-            if *nominee != pod.nominated {
-                status["nominatedNodeName"] = nominee.as_deref().into();
+            if *nominated_node != pod.nominated {
+                status["nominatedNodeName"] = nominated_node.as_deref().into();
             }
             patch_status(pod, status)
         }
-        Call::Unnominate { pod } => patch_status(pod, json!({"nominatedNodeName": null})),
-        Call::Warn { victim, at, .. } => {
+        Call::ClearNomination { pod } => patch_status(pod, json!({"nominatedNodeName": null})),
+        Call::MarkVictim { victim, at, .. } => {
             let condition = json!({
                 "type": "DisruptionTarget",
                 "status": "True",
@@ -91,7 +91,7 @@ pub(super) fn request(call: &Call) -> Request {
             });
             patch_status(victim, json!({"conditions": [condition]}))
         }
-        Call::Evict { victim, .. } => {
+        Call::DeleteVictim { victim, .. } => {
             let body = json!({
                 "apiVersion": "v1",
                 "kind": "DeleteOptions",
@@ -102,7 +102,7 @@ pub(super) fn request(call: &Call) -> Request {
     }
 }
 
-/// The UID alone is asked for: whatever else has changed, this is to be said.
+/// The UID is the only precondition: other changes to the pod do not matter.
 fn patch_status(pod: &Pod, status: Value) -> Request {
     let body = json!({"metadata": {"uid": pod.uid}, "status": status});
     write(&pod.key, Verb::Patch(Patch::Strategic), "/status", body)
@@ -113,26 +113,33 @@ fn write(key: &ObjectKey, verb: Verb, part: &str, body: Value) -> Request {
     Request { verb, path, body: Some(body), metadata_only: false }
 }
 
-/// As tests and logs show it.
+/// For tests and logs.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bind { pod, node } => write!(f, "bind {} to {node}", pod.key),
-            Self::Explain { pod, message, nominee, .. } => {
-                let nominee = nominee.as_ref().map(|it| format!(" ({it} is kept free for it)"));
-                write!(f, "explain to {}{}: {message}", pod.key, nominee.unwrap_or_default())
+            Self::WriteUnschedulable { pod, message, nominated_node, .. } => {
+                let nominated_node = nominated_node.as_ref().map(|it| format!(" (nominated node {it})"));
+                write!(
+                    f,
+                    "report {} as unschedulable{}: {message}",
+                    pod.key,
+                    nominated_node.unwrap_or_default()
+                )
             }
-            Self::Unnominate { pod } => write!(f, "keep no node free for {}", pod.key),
-            Self::Warn { victim, by, .. } => write!(f, "warn {} that it goes for {}", victim.key, by.key),
-            Self::Evict { victim, by, .. } => write!(f, "evict {} for {}", victim.key, by.key),
+            Self::ClearNomination { pod } => write!(f, "clear the nomination of {}", pod.key),
+            Self::MarkVictim { victim, by, .. } => {
+                write!(f, "mark {} as preempted by {}", victim.key, by.key)
+            }
+            Self::DeleteVictim { victim, by, .. } => write!(f, "delete {} for {}", victim.key, by.key),
         }
     }
 }
 
-/// No event is longer. Upstream: `NoteLengthLimit`.
+/// Longest message of an event, in bytes. Upstream: `NoteLengthLimit`.
 const NOTE_MAX: usize = 1024;
 
-/// What an event can say of a message.
+/// Truncates a message for an event.
 pub(super) fn note(message: &str) -> String {
     const MORE: &str = " ...";
     if message.len() <= NOTE_MAX {

@@ -1,4 +1,4 @@
-//! What the scheduler reads of pods, nodes, namespaces and budgets.
+//! The facts that the scheduler keeps about pods, nodes, namespaces and PodDisruptionBudgets.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -22,10 +22,10 @@ use crate::daemonset::facts::decode::{
 };
 use crate::daemonset::facts::{self, Affinity, NodeRequirement, Term};
 
-/// The reason that a pod goes which made room for a more important one.
+/// Reason of the condition `DisruptionTarget` of a preempted pod.
 pub(super) const PREEMPTED: &str = "PreemptionByScheduler";
 
-/// The name that pods without a scheduler of their own carry.
+/// The `schedulerName` of pods that this scheduler binds.
 pub const SCHEDULER_NAME: &str = "default-scheduler";
 
 /// An object of one of the kinds that the scheduler watches.
@@ -65,7 +65,7 @@ pub struct Namespace {
     pub labels: Labels,
 }
 
-/// A PodDisruptionBudget: how many more of these pods may go.
+/// A PodDisruptionBudget: how many more of its pods may be disrupted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Budget {
     pub key: ObjectKey,
@@ -73,11 +73,11 @@ pub struct Budget {
     /// `None` and an empty list match no pod.
     pub selector: Option<Vec<Requirement>>,
     pub allowed: i64,
-    /// Pods that it has let go already, and counted.
+    /// Pods whose eviction is already counted (`status.disruptedPods`).
     pub disrupted: BTreeSet<Text>,
 }
 
-/// A pod, as far as it takes up room on a node or looks for some.
+/// A pod that occupies resources on a node or is to be scheduled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pod {
     pub key: ObjectKey,
@@ -86,54 +86,54 @@ pub struct Pod {
     pub labels: Labels,
     /// The node it is bound to.
     pub node: Option<Text>,
-    /// The node that was made free for it.
+    /// `status.nominatedNodeName`: the node on which victims were preempted for it.
     pub nominated: Option<Text>,
     pub created: Time,
-    /// When its node took it on.
+    /// `status.startTime`.
     pub started: Option<Time>,
     pub generation: i64,
     pub deleting: bool,
-    /// Succeeded or failed: it takes up nothing.
+    /// Succeeded or Failed: it occupies nothing.
     pub finished: bool,
-    /// Whether it is ours to bind: it names our scheduler, and no gate is left.
-    pub ours: bool,
+    /// It names this scheduler and has no scheduling gates.
+    pub is_responsible: bool,
     pub priority: i32,
-    /// Whether others of lower priority may be removed for it.
-    pub preempts: bool,
-    pub wants: Arc<Wants>,
-    /// What its condition `PodScheduled` says while it is False: the reason and the message.
-    pub told: Option<(Text, Text)>,
-    /// Its condition says that it goes for a more important one.
+    /// Pods of lower priority may be preempted for it (`preemptionPolicy`).
+    pub may_preempt: bool,
+    pub requirements: Arc<Requirements>,
+    /// Reason and message of its condition `PodScheduled`, if that is False.
+    pub unschedulable_condition: Option<(Text, Text)>,
+    /// Its condition `DisruptionTarget` shows that the scheduler preempted it.
     pub preempted: bool,
 }
 
-/// What a pod asks of a node.
+/// What a pod requires and prefers of a node.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Wants {
+pub struct Requirements {
     pub node_selector: Labels,
-    pub affinity: Affinity,
-    pub preferred: Vec<(i64, Term)>,
+    pub node_affinity: Affinity,
+    pub preferred_node_affinity: Vec<(i64, Term)>,
     pub tolerations: Arc<[Toleration]>,
-    /// Thousandths of a core for `cpu`, whole units for all else; without what is zero.
-    pub amounts: Vec<(Text, i64)>,
+    /// Resource requests: millicores for `cpu`, whole units for all others; zero requests are left out.
+    pub requests: Vec<(Text, i64)>,
     pub ports: Vec<Port>,
-    pub near: Vec<PodTerm>,
-    pub apart: Vec<PodTerm>,
-    /// The same as a wish; a negative weight wishes them apart.
-    pub rather: Vec<(i64, PodTerm)>,
-    pub spread: Vec<Spread>,
+    pub pod_affinity: Vec<PodAffinityTerm>,
+    pub pod_anti_affinity: Vec<PodAffinityTerm>,
+    /// Preferred pod affinity by weight; a negative weight is anti-affinity.
+    pub preferred_pod_affinity: Vec<(i64, PodAffinityTerm)>,
+    pub spread_constraints: Vec<TopologySpreadConstraint>,
 }
 
-impl Wants {
-    /// How much it asks for of a resource, if it says so.
-    pub(crate) fn amount(&self, resource: &str) -> Option<i64> {
-        self.amounts.iter().find(|(name, _)| **name == *resource).map(|(_, amount)| *amount)
+impl Requirements {
+    /// The request for a resource, if there is one.
+    pub(crate) fn request(&self, resource: &str) -> Option<i64> {
+        self.requests.iter().find(|(name, _)| **name == *resource).map(|(_, amount)| *amount)
     }
 
-    /// Rule: a pod whose every affinity term names a node is looked at on those nodes alone; so are the pods of a
-    /// DaemonSet, and each costs what one node costs. Upstream: `NodeAffinity.PreFilter`.
+    /// Rule: a pod whose every node affinity term names a node is only checked on those nodes. Pods of a DaemonSet are such
+    /// pods, so that scheduling one costs one fit check. Upstream: `NodeAffinity.PreFilter`.
     pub(super) fn named_nodes(&self) -> Option<BTreeSet<Text>> {
-        let Affinity::AnyOf(terms) = &self.affinity else { return None };
+        let Affinity::AnyOf(terms) = &self.node_affinity else { return None };
         let named = |term: &Term| match term {
             Term::AllOf(all) => all.iter().find_map(|it| match it {
                 NodeRequirement::NameIs(name) => Some(name.clone()),
@@ -145,37 +145,36 @@ impl Wants {
     }
 }
 
-/// How evenly pods of a kind are to be spread over places.
+/// A topology spread constraint. A domain is the set of nodes with one value of the topology key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Spread {
-    /// How many more pods a place may have than the one with the fewest.
-    pub skew: i64,
-    /// The label that nodes of one place share.
-    pub topology: Text,
-    /// `None` matches no pod, an empty list every one.
+pub struct TopologySpreadConstraint {
+    /// How many more matching pods a domain may have than the domain with the fewest.
+    pub max_skew: i64,
+    pub topology_key: Text,
+    /// `None` matches no pod, an empty list every pod.
     pub selector: Option<Vec<Requirement>>,
-    /// With fewer places than this, the fewest are taken to be none.
-    pub places_min: usize,
-    /// Only nodes that the pod's affinity allows are counted.
-    pub honors_affinity: bool,
-    /// Only nodes whose taints it tolerates are counted.
-    pub honors_taints: bool,
-    /// Whether it waits rather than stand unevenly.
-    pub is_must: bool,
+    /// With fewer domains than this, the global minimum is zero.
+    pub min_domains: usize,
+    /// `nodeAffinityPolicy`: only nodes that match the pod's node affinity count.
+    pub honors_node_affinity: bool,
+    /// `nodeTaintsPolicy`: only nodes whose taints the pod tolerates count.
+    pub honors_node_taints: bool,
+    /// `whenUnsatisfiable: DoNotSchedule`.
+    pub do_not_schedule: bool,
 }
 
-/// A port of the node's own.
+/// A host port.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Port {
     pub protocol: Text,
-    /// `0.0.0.0`: every address.
+    /// `0.0.0.0` is every address.
     pub ip: Text,
     pub number: i64,
 }
 
 impl Port {
-    /// Rule: two ports meet if protocol and number are the same and the addresses are, or one of them is every address.
-    pub fn meets(&self, other: &Self) -> bool {
+    /// Rule: two host ports conflict if protocol and number are equal and the addresses are equal or one is `0.0.0.0`.
+    pub fn conflicts_with(&self, other: &Self) -> bool {
         const EVERY: &str = "0.0.0.0";
         self.number == other.number
             && self.protocol == other.protocol
@@ -183,23 +182,22 @@ impl Port {
     }
 }
 
-/// Which pods it is about, and how far around them.
+/// A term of pod affinity or anti-affinity.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PodTerm {
+pub struct PodAffinityTerm {
     /// `None` matches no pod, an empty list every one.
     pub selector: Option<Vec<Requirement>>,
     pub namespaces: Vec<Text>,
     pub namespace_selector: Option<Vec<Requirement>>,
-    /// The label that nodes of one place share.
-    pub topology: Text,
+    pub topology_key: Text,
 }
 
-/// A node: what the DaemonSet rules read of it, and what fits on it.
+/// A node: the facts of the DaemonSet rules, and its allocatable resources.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     pub fact: facts::Node,
     pub unschedulable: bool,
-    /// As in [`Wants::amounts`].
+    /// In the units of [`Requirements::requests`].
     pub allocatable: BTreeMap<Text, i64>,
 }
 
@@ -216,8 +214,9 @@ fn pod_of(raw: RawPod<'_>, shared: &mut Interner) -> Pod {
     let (meta, spec, status) = (raw.metadata, raw.spec, raw.status);
     let text = |it: &Option<Str<'_>>| it.as_deref().filter(|it| !it.is_empty()).map(Text::from);
     let condition = |kind: &str| status.conditions.iter().flatten().find(|it| it.kind == kind);
-    let told = condition("PodScheduled").filter(|it| it.status == "False");
-    let told = told.map(|it| (text(&it.reason).unwrap_or_default(), text(&it.message).unwrap_or_default()));
+    let unschedulable_condition = condition("PodScheduled").filter(|it| it.status == "False");
+    let unschedulable_condition = unschedulable_condition
+        .map(|it| (text(&it.reason).unwrap_or_default(), text(&it.message).unwrap_or_default()));
     let preempted = condition("DisruptionTarget")
         .is_some_and(|it| it.status == "True" && it.reason.as_deref() == Some(PREEMPTED));
     let is_ours = spec.scheduler_name.as_deref().is_none_or(|it| it.is_empty() || it == SCHEDULER_NAME);
@@ -231,13 +230,13 @@ fn pod_of(raw: RawPod<'_>, shared: &mut Interner) -> Pod {
         created: meta.created(),
         deleting: meta.deletion_timestamp.is_some(),
         finished: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
-        ours: is_ours && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty),
+        is_responsible: is_ours && spec.scheduling_gates.as_ref().is_none_or(Vec::is_empty),
         priority: spec.priority.unwrap_or_default(),
-        preempts: spec.preemption_policy.as_deref() != Some("Never"),
-        wants: Arc::new(wants(spec, &key.namespace, &labels, shared)),
+        may_preempt: spec.preemption_policy.as_deref() != Some("Never"),
+        requirements: Arc::new(scheduling_requirements(spec, &key.namespace, &labels, shared)),
         started: status.start_time.as_deref().and_then(Time::parse),
         generation: meta.generation(),
-        told,
+        unschedulable_condition,
         preempted,
         labels,
         key,
@@ -281,13 +280,18 @@ pub fn budget(json: &[u8], shared: &mut Interner) -> Result<Budget, serde_json::
     })
 }
 
-fn wants(spec: RawSpec<'_>, namespace: &Text, labels: &Labels, shared: &mut Interner) -> Wants {
+fn scheduling_requirements(
+    spec: RawSpec<'_>,
+    namespace: &Text,
+    labels: &Labels,
+    shared: &mut Interner,
+) -> Requirements {
     let amounts_of = |it: &RawContainer<'_>| read_amounts(it.resources.requests.as_ref());
     let mut amounts = resources::at_once(
         spec.containers.iter().flatten().map(amounts_of),
         spec.init_containers.iter().flatten().map(|it| (it.is_sidecar(), amounts_of(it))),
     );
-    // What is said of the pod as a whole stands for what its containers say.
+    // Pod-level requests replace those of the containers.
     amounts.extend(read_amounts(spec.resources.requests.as_ref()));
     resources::add(&mut amounts, &read_amounts(spec.overhead.as_ref()));
     let amounts = amounts.iter().map(|(name, amount)| (shared.text(name), in_units(name, *amount)));
@@ -306,9 +310,9 @@ fn wants(spec: RawSpec<'_>, namespace: &Text, labels: &Labels, shared: &mut Inte
     let pairs = spec.node_selector.unwrap_or_default();
     let affinity = spec.affinity;
     let preferred = affinity.node.preferred.into_iter().flatten();
-    let mut rather = Vec::new();
+    let mut preferred_pod_affinity = Vec::new();
     for (sign, wishes) in [(1, affinity.pod.preferred), (-1, affinity.anti.preferred)] {
-        rather.extend(
+        preferred_pod_affinity.extend(
             wishes
                 .into_iter()
                 .flatten()
@@ -320,24 +324,24 @@ fn wants(spec: RawSpec<'_>, namespace: &Text, labels: &Labels, shared: &mut Inte
     };
     let spread = spec.topology_spread_constraints.into_iter().flatten();
     let spread = spread.map(|it| spread_of(it, labels)).collect();
-    Wants {
-        near: terms(affinity.pod.required),
-        apart: terms(affinity.anti.required),
-        rather,
+    Requirements {
+        pod_affinity: terms(affinity.pod.required),
+        pod_anti_affinity: terms(affinity.anti.required),
+        preferred_pod_affinity,
         node_selector: shared.labels(pairs.iter().map(|(key, value)| (key.as_ref(), value.as_ref()))),
-        affinity: match affinity.node.required {
+        node_affinity: match affinity.node.required {
             None => Affinity::Anywhere,
             Some(it) => Affinity::AnyOf(it.terms.into_iter().flatten().map(term).collect()),
         },
-        preferred: preferred.map(|it| (it.weight, term(it.preference))).collect(),
+        preferred_node_affinity: preferred.map(|it| (it.weight, term(it.preference))).collect(),
         tolerations: shared.tolerations(tolerations),
-        amounts,
+        requests: amounts,
         ports,
-        spread,
+        spread_constraints: spread,
     }
 }
 
-fn spread_of(raw: RawSpread<'_>, labels: &Labels) -> Spread {
+fn spread_of(raw: RawSpread<'_>, labels: &Labels) -> TopologySpreadConstraint {
     let mut selector = raw.label_selector.and_then(|it| requirements(it).ok());
     let keys = raw.match_label_keys.into_iter().flatten();
     let same = keys.filter_map(|key| {
@@ -347,30 +351,30 @@ fn spread_of(raw: RawSpread<'_>, labels: &Labels) -> Spread {
     if let Some(all) = &mut selector {
         all.extend(same);
     }
-    Spread {
-        skew: raw.max_skew,
-        topology: raw.topology_key.as_ref().into(),
+    TopologySpreadConstraint {
+        max_skew: raw.max_skew,
+        topology_key: raw.topology_key.as_ref().into(),
         selector,
-        places_min: raw.min_domains.and_then(|it| usize::try_from(it).ok()).unwrap_or(1),
-        honors_affinity: raw.node_affinity_policy.as_deref() != Some("Ignore"),
-        honors_taints: raw.node_taints_policy.as_deref() == Some("Honor"),
-        is_must: raw.when_unsatisfiable.as_deref() != Some("ScheduleAnyway"),
+        min_domains: raw.min_domains.and_then(|it| usize::try_from(it).ok()).unwrap_or(1),
+        honors_node_affinity: raw.node_affinity_policy.as_deref() != Some("Ignore"),
+        honors_node_taints: raw.node_taints_policy.as_deref() == Some("Honor"),
+        do_not_schedule: raw.when_unsatisfiable.as_deref() != Some("ScheduleAnyway"),
     }
 }
 
-fn pod_term(raw: RawPodTerm<'_>, namespace: &Text, shared: &mut Interner) -> PodTerm {
-    // A selector that cannot be read matches nothing.
+fn pod_term(raw: RawPodTerm<'_>, namespace: &Text, shared: &mut Interner) -> PodAffinityTerm {
+    // A malformed selector matches nothing.
     let read = |it: Option<RawSelector<'_>>| it.and_then(|it| requirements(it).ok());
     let mut namespaces: Vec<Text> = raw.namespaces.into_iter().flatten().map(|it| shared.text(&it)).collect();
     let namespace_selector = read(raw.namespace_selector);
     if namespaces.is_empty() && namespace_selector.is_none() {
         namespaces.push(namespace.clone());
     }
-    PodTerm {
+    PodAffinityTerm {
         selector: read(raw.label_selector),
         namespaces,
         namespace_selector,
-        topology: shared.text(raw.topology_key.as_deref().unwrap_or_default()),
+        topology_key: shared.text(raw.topology_key.as_deref().unwrap_or_default()),
     }
 }
 
@@ -378,7 +382,7 @@ fn read_amounts(raw: Option<&BTreeMap<String, Value>>) -> resources::Amounts {
     raw.into_iter().flatten().map(|(name, amount)| (name.clone(), Quantity::of(amount))).collect()
 }
 
-/// Rule: `cpu` is counted in thousandths, rounded up; all else in whole units, rounded up.
+/// Rule: `cpu` is counted in millicores and every other resource in whole units, rounded up.
 fn in_units(name: &str, amount: Quantity) -> i64 {
     let units = if name == "cpu" { amount.millis() } else { amount.units() };
     i64::try_from(units).unwrap_or(i64::MAX)

@@ -1,4 +1,4 @@
-//! Does a pod fit on a node?
+//! Whether a pod fits on a node: the filter plugins.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -10,75 +10,89 @@ use muster_api::meta::ObjectKey;
 use muster_api::taints::{Effect, Taint};
 use muster_api::text::Text;
 
-use super::around::Around;
-use super::rooms::Room;
+use super::inter_pod_affinity::InterPodAffinity;
+use super::node_info::NodeInfo;
 use super::{Pod, Port, Scheduler};
 use crate::daemonset::placement;
 
-/// Why a pod does not fit on a node, in the order in which it is asked.
+/// Why a pod does not fit on a node, in the order of the checks.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Unfit {
-    Cordoned,
-    Tainted,
-    NotWanted,
-    PortTaken,
-    Short(Vec<Lack>),
-    /// The node lacks the label that says in which place it is.
-    Nowhere,
-    TooUneven,
-    NoCompany,
-    TooClose,
-    TooCloseForOthers,
+    Unschedulable,
+    UntoleratedTaint,
+    NodeAffinity,
+    HostPort,
+    Insufficient(Vec<Shortage>),
+    /// The node has no label with a topology key of a spread constraint.
+    MissingTopologyLabel,
+    TopologySpread,
+    PodAffinity,
+    PodAntiAffinity,
+    ExistingPodAntiAffinity,
 }
 
-/// What a node has too little of.
+/// A resource of which a node has too little.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Lack {
+pub enum Shortage {
     Pods,
-    /// `is_too_small`: even if nobody else were on it.
+    /// `exceeds_allocatable`: the pod would not fit on the empty node.
     Of {
         resource: Text,
-        is_too_small: bool,
+        exceeds_allocatable: bool,
     },
 }
 
 impl Unfit {
-    /// Whether the pods that are there could be in the way.
-    pub(super) fn others_are_in_the_way(&self) -> bool {
+    /// Whether removing pods from the node could help. Upstream: not `UnschedulableAndUnresolvable`.
+    pub(super) fn may_be_resolved_by_preemption(&self) -> bool {
         match self {
-            Self::Cordoned | Self::Tainted | Self::NotWanted | Self::Nowhere | Self::NoCompany => false,
-            Self::Short(lacks) => !lacks.iter().any(|it| matches!(it, Lack::Of { is_too_small: true, .. })),
-            Self::PortTaken | Self::TooUneven | Self::TooClose | Self::TooCloseForOthers => true,
+            Self::Unschedulable
+            | Self::UntoleratedTaint
+            | Self::NodeAffinity
+            | Self::MissingTopologyLabel
+            | Self::PodAffinity => false,
+            Self::Insufficient(shortages) => {
+                !shortages.iter().any(|it| matches!(it, Shortage::Of { exceeds_allocatable: true, .. }))
+            }
+            Self::HostPort | Self::TopologySpread | Self::PodAntiAffinity | Self::ExistingPodAntiAffinity => {
+                true
+            }
         }
     }
 
-    /// Whether it matters which pods are elsewhere.
-    pub(super) fn is_about_others_elsewhere(&self) -> bool {
+    /// Whether pods on other nodes matter.
+    pub(super) fn depends_on_pods_elsewhere(&self) -> bool {
         matches!(
             self,
-            Self::Nowhere | Self::TooUneven | Self::NoCompany | Self::TooClose | Self::TooCloseForOthers
+            Self::MissingTopologyLabel
+                | Self::TopologySpread
+                | Self::PodAffinity
+                | Self::PodAntiAffinity
+                | Self::ExistingPodAntiAffinity
         )
     }
 
-    /// In upstream's words, which tools look for.
+    /// Upstream's messages, which tools parse.
     pub(super) fn reasons(&self) -> Vec<String> {
         let reason = match self {
-            Self::Cordoned => "node(s) were unschedulable",
-            Self::Tainted => "node(s) had untolerated taint(s)",
-            Self::NotWanted => "node(s) didn't match Pod's node affinity/selector",
-            Self::PortTaken => "node(s) didn't have free ports for the requested pod ports",
-            Self::Short(lacks) => return lacks.iter().map(Lack::reason).collect(),
-            Self::Nowhere => "node(s) didn't match pod topology spread constraints (missing required label)",
-            Self::TooUneven => "node(s) didn't match pod topology spread constraints",
-            Self::NoCompany => "node(s) didn't match pod affinity rules",
-            Self::TooClose => "node(s) didn't match pod anti-affinity rules",
-            Self::TooCloseForOthers => "node(s) didn't satisfy existing pods anti-affinity rules",
+            Self::Unschedulable => "node(s) were unschedulable",
+            Self::UntoleratedTaint => "node(s) had untolerated taint(s)",
+            Self::NodeAffinity => "node(s) didn't match Pod's node affinity/selector",
+            Self::HostPort => "node(s) didn't have free ports for the requested pod ports",
+            Self::Insufficient(shortages) => return shortages.iter().map(Shortage::reason).collect(),
+            Self::MissingTopologyLabel => {
+                "node(s) didn't match pod topology spread constraints (missing required label)"
+            }
+            Self::TopologySpread => "node(s) didn't match pod topology spread constraints",
+            Self::PodAffinity => "node(s) didn't match pod affinity rules",
+            Self::PodAntiAffinity => "node(s) didn't match pod anti-affinity rules",
+            Self::ExistingPodAntiAffinity => "node(s) didn't satisfy existing pods anti-affinity rules",
         };
         [reason.into()].into()
     }
 }
 
-impl Lack {
+impl Shortage {
     fn reason(&self) -> String {
         match self {
             Self::Pods => "Too many pods".into(),
@@ -87,90 +101,105 @@ impl Lack {
     }
 }
 
-/// Rule: a pod fits on a node that is open to it, has the labels, ports and amounts it asks for, and the right pods
-/// around it. `without` are pods of the node taken to be gone.
+/// Rule: a pod fits on a node whose taints it tolerates, that matches its node affinity, has its host ports and resources
+/// free, and satisfies its pod affinity and spread constraints. Pods in `without` count as removed from the node.
 pub(super) fn check(
     all: &Scheduler,
     pod: &Pod,
-    around: &Around,
-    room: &Room,
+    inter_pod: &InterPodAffinity,
+    info: &NodeInfo,
     without: &BTreeSet<ObjectKey>,
 ) -> Result<(), Unfit> {
-    check_alone(all, pod, room, without)?;
-    around.check(all, pod, room, without)
+    check_node(all, pod, info, without)?;
+    inter_pod.check(all, pod, info, without)
 }
 
-/// The same, whatever pods are on other nodes.
-pub(super) fn check_alone(
+/// Only the checks that do not depend on pods on other nodes.
+pub(super) fn check_node(
     all: &Scheduler,
     pod: &Pod,
-    room: &Room,
+    info: &NodeInfo,
     without: &BTreeSet<ObjectKey>,
 ) -> Result<(), Unfit> {
-    is_open(pod, room)?;
-    placement::wanted(&pod.wants.node_selector, &pod.wants.affinity, &room.node.fact)
-        .map_err(|_| Unfit::NotWanted)?;
-    has_ports(all, pod, room, without)?;
-    has_room(all, pod, room, without)
+    check_taints(pod, info)?;
+    placement::wanted(&pod.requirements.node_selector, &pod.requirements.node_affinity, &info.node.fact)
+        .map_err(|_| Unfit::NodeAffinity)?;
+    check_ports(all, pod, info, without)?;
+    check_resources(all, pod, info, without)
 }
 
-/// Rule: an untolerated taint keeps the pod away, and so does a cordon, unless its taint is tolerated.
-fn is_open(pod: &Pod, room: &Room) -> Result<(), Unfit> {
+/// Rule: a pod does not fit on a node with an untolerated `NoSchedule` or `NoExecute` taint, nor on a cordoned node unless
+/// it tolerates the taint `unschedulable`.
+fn check_taints(pod: &Pod, info: &NodeInfo) -> Result<(), Unfit> {
     let cordon = || Taint {
         key: "node.kubernetes.io/unschedulable".into(),
         value: "".into(),
         effect: Effect::NoSchedule,
     };
-    if room.node.unschedulable && !placement::tolerates(&pod.wants.tolerations, &cordon()) {
-        return Err(Unfit::Cordoned);
+    if info.node.unschedulable && !placement::tolerates(&pod.requirements.tolerations, &cordon()) {
+        return Err(Unfit::Unschedulable);
     }
-    if is_tolerated(pod, room) { Ok(()) } else { Err(Unfit::Tainted) }
+    if tolerates_taints(pod, info) { Ok(()) } else { Err(Unfit::UntoleratedTaint) }
 }
 
-pub(super) fn is_tolerated(pod: &Pod, room: &Room) -> bool {
+pub(super) fn tolerates_taints(pod: &Pod, info: &NodeInfo) -> bool {
     let keeps_away = |it: &&Taint| matches!(it.effect, Effect::NoSchedule | Effect::NoExecute);
-    let mut taints = room.node.fact.taints.iter().filter(keeps_away);
-    taints.all(|it| placement::tolerates(&pod.wants.tolerations, it))
+    let mut taints = info.node.fact.taints.iter().filter(keeps_away);
+    taints.all(|it| placement::tolerates(&pod.requirements.tolerations, it))
 }
 
-/// Rule: a node that was made free for a pod is kept free for it: those of its own priority or below count it as if it
-/// were there.
-pub(super) fn expected<'a>(all: &'a Scheduler, pod: &Pod, room: &Room) -> Vec<&'a Arc<Pod>> {
-    let expected = all.queue.nominated(room.name());
-    expected.filter(|it| it.key != pod.key && pod.priority <= it.priority).collect()
+/// Rule: a pod that is nominated for the node counts as running there for pods of the same or lower priority.
+pub(super) fn nominated_pods<'a>(all: &'a Scheduler, pod: &Pod, info: &NodeInfo) -> Vec<&'a Arc<Pod>> {
+    let nominated_pods = all.queue.nominated(info.name());
+    nominated_pods.filter(|it| it.key != pod.key && pod.priority <= it.priority).collect()
 }
 
-/// Rule: two pods on one node cannot have the same port of it.
-fn has_ports(all: &Scheduler, pod: &Pod, room: &Room, without: &BTreeSet<ObjectKey>) -> Result<(), Unfit> {
-    if pod.wants.ports.is_empty() {
+/// Rule: two pods on one node cannot have the same host port.
+fn check_ports(
+    all: &Scheduler,
+    pod: &Pod,
+    info: &NodeInfo,
+    without: &BTreeSet<ObjectKey>,
+) -> Result<(), Unfit> {
+    if pod.requirements.ports.is_empty() {
         return Ok(());
     }
-    let expected = expected(all, pod, room);
-    let present = room.pods.values().filter(|it| !without.contains(&it.key));
-    let mut taken = present.chain(expected).flat_map(|it| &it.wants.ports);
-    let meets = |port: &Port| pod.wants.ports.iter().any(|it| it.meets(port));
-    if taken.any(meets) { Err(Unfit::PortTaken) } else { Ok(()) }
+    let nominated_pods = nominated_pods(all, pod, info);
+    let present = info.pods.values().filter(|it| !without.contains(&it.key));
+    let mut requested = present.chain(nominated_pods).flat_map(|it| &it.requirements.ports);
+    let conflicts_with = |port: &Port| pod.requirements.ports.iter().any(|it| it.conflicts_with(port));
+    if requested.any(conflicts_with) { Err(Unfit::HostPort) } else { Ok(()) }
 }
 
-/// Rule: what all pods of a node ask for, together and of each resource, is no more than the node has to give; and so
-/// is their number.
-fn has_room(all: &Scheduler, pod: &Pod, room: &Room, without: &BTreeSet<ObjectKey>) -> Result<(), Unfit> {
-    let given = |name: &str| room.node.allocatable.get(name).copied().unwrap_or(0);
-    let expected = expected(all, pod, room);
-    let mut lacks = Vec::new();
-    let count = (room.pods.len() + expected.len()).saturating_sub(without.len()).saturating_add(1);
-    if given("pods") < i64::try_from(count).unwrap_or(i64::MAX) {
-        lacks.push(Lack::Pods);
+/// Rule: the requests of all pods on a node do not exceed its allocatable resources, nor their number its pod limit.
+fn check_resources(
+    all: &Scheduler,
+    pod: &Pod,
+    info: &NodeInfo,
+    without: &BTreeSet<ObjectKey>,
+) -> Result<(), Unfit> {
+    let allocatable = |name: &str| info.node.allocatable.get(name).copied().unwrap_or(0);
+    let nominated_pods = nominated_pods(all, pod, info);
+    let mut shortages = Vec::new();
+    let count = (info.pods.len() + nominated_pods.len()).saturating_sub(without.len()).saturating_add(1);
+    if allocatable("pods") < i64::try_from(count).unwrap_or(i64::MAX) {
+        shortages.push(Shortage::Pods);
     }
-    for (name, wanted) in &pod.wants.amounts {
+    for (name, request) in &pod.requirements.requests {
         let sum = |pods: &mut dyn Iterator<Item = &Arc<Pod>>| {
-            pods.filter_map(|it| it.wants.amount(name)).fold(0_i64, i64::saturating_add)
+            pods.filter_map(|it| it.requirements.request(name)).fold(0_i64, i64::saturating_add)
         };
-        let gone = sum(&mut without.iter().filter_map(|it| room.pods.get(it)));
-        let taken = room.taken(name).saturating_sub(gone).saturating_add(sum(&mut expected.iter().copied()));
-        if given(name) < taken.saturating_add(*wanted) {
-            lacks.push(Lack::Of { resource: name.clone(), is_too_small: given(name) < *wanted });
+        let gone = sum(&mut without.iter().filter_map(|it| info.pods.get(it)));
+        let requested = info
+            .requested(name)
+            .saturating_sub(gone)
+            .saturating_add(sum(&mut nominated_pods.iter().copied()));
+        if allocatable(name) < requested.saturating_add(*request) {
+            shortages.push(Shortage::Of {
+                resource: name.clone(),
+                exceeds_allocatable: allocatable(name) < *request,
+            });
         }
     }
-    if lacks.is_empty() { Ok(()) } else { Err(Unfit::Short(lacks)) }
+    if shortages.is_empty() { Ok(()) } else { Err(Unfit::Insufficient(shortages)) }
 }

@@ -1,23 +1,23 @@
-//! Which node a pending pod goes to.
+//! The scheduler: binds pending pods to nodes. Upstream: kube-scheduler with its default plugins.
 //!
-//! The scheduler keeps what every node has left ([`rooms`]), and the pods that have none ([`queue`]): the more important
-//! first, the older first among equals. A pod fits ([`fit`], [`around`]) on some nodes, of which it gets the best
-//! ([`score`]), or on none: then others may have to leave for it ([`preempt`]), it is told why, and it is parked until
-//! something happens that could help: a node changes, a pod leaves or, where it looks for company, comes. It comes back
-//! after some minutes all the same, so that nothing is ever forgotten.
+//! It keeps the allocatable and requested resources of every node ([`node_info`]) and the pending pods ([`queue`]), by
+//! priority, then by age. Of the nodes on which a pod fits ([`fit`], [`inter_pod_affinity`]) it takes the one with the
+//! highest score ([`score`]). If the pod fits on none, pods of lower priority may be preempted ([`preempt`]); the pod's
+//! condition `PodScheduled` gets the reasons, and the pod is parked as unschedulable until a change may help it (a node
+//! changes, a pod leaves, or, for pod affinity, a pod arrives), at most five minutes.
 //!
-//! A binding counts from the moment it is decided until it is refused, so the next decision sees its room taken before any
-//! watch does.
+//! A pod counts as assigned from the decision to bind it until the binding fails, so that the next decision does not wait
+//! for the watch. Upstream: the assume cache.
 
-mod around;
 mod call;
 mod facts;
 mod fit;
-mod obstacle;
+mod inter_pod_affinity;
+mod node_info;
 mod preempt;
 mod queue;
-mod rooms;
 mod score;
+mod unfit_detail;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -27,11 +27,11 @@ use alloc::vec::Vec;
 
 pub use call::Call;
 pub use facts::{
-    Budget, Fact, Namespace, Node, Pod, PodTerm, Port, SCHEDULER_NAME, Spread, Wants, budget, namespace,
-    node, pod, pod_from_value,
+    Budget, Fact, Namespace, Node, Pod, PodAffinityTerm, Port, Requirements, SCHEDULER_NAME,
+    TopologySpreadConstraint, budget, namespace, node, pod, pod_from_value,
 };
-pub use fit::{Lack, Unfit};
-pub use obstacle::{Fitting, Obstacle};
+pub use fit::{Shortage, Unfit};
+pub use unfit_detail::{FitCheck, UnfitDetail};
 
 use muster_api::interner::Interner;
 use muster_api::labels::Labels;
@@ -46,56 +46,56 @@ use crate::daemonset::execution::Refusal;
 use crate::daemonset::facts::Malformed;
 use crate::daemonset::plan;
 use crate::mutant;
-use around::Around;
+use inter_pod_affinity::InterPodAffinity;
+use node_info::{NodeInfo, NodeInfos};
 use preempt::Preemption;
-use queue::{Help, Queue};
-use rooms::{Room, Rooms};
+use queue::{QueueingHint, SchedulingQueue};
 
-/// Calls that are asked for before the answers of others have come. What is decided later knows more.
+/// Calls in flight at once. A later decision knows more.
 const CALLS_MAX: usize = 100;
 
-/// Pods decided about in one go: 15,000 pods on 15,000 nodes must not keep a watch from being read.
+/// Pods scheduled in one reconcile: 15,000 pods on 15,000 nodes must not keep watches from being read.
 const DECISIONS_MAX: usize = 100;
 
-/// All nodes are compared where there are no more than this. Upstream: `minFeasibleNodesToFind`.
-const COMPARED_MIN: usize = 100;
+/// Feasible nodes to score, at least. Upstream: `minFeasibleNodesToFind`.
+const FEASIBLE_NODES_MIN: usize = 100;
 
 #[derive(Debug, Default)]
 pub struct Scheduler {
-    rooms: Rooms,
-    queue: Queue,
-    /// Pods that have their room, and the server does not show it yet; and how often each was tried in vain before.
+    nodes: NodeInfos,
+    queue: SchedulingQueue,
+    /// Pods whose binding the watch has not shown yet, with the failed attempts before it.
     binding: BTreeMap<ObjectKey, (Arc<Pod>, u32)>,
-    /// What pods are being told, until the server has answered.
-    explaining: BTreeMap<ObjectKey, Told>,
-    /// Pods that were told to leave, by UID.
+    /// Status writes in flight.
+    status_writes: BTreeMap<ObjectKey, UnschedulableStatus>,
+    /// UIDs of the pods being preempted.
     victims: BTreeSet<Text>,
     namespaces: BTreeMap<Text, Labels>,
     budgets: BTreeMap<ObjectKey, Budget>,
-    /// The node after which the next search begins, where not all are compared.
-    cursor: Text,
-    /// Calls that follow from the outcome of others.
+    /// The next search begins after this node if not all nodes are scored.
+    last_bound_node: Text,
+    /// Calls that follow from the outcome of other calls.
     ready: Vec<Call>,
-    under_way: usize,
+    in_flight: usize,
 }
 
-/// Why a pod waits, and which node is kept free for it.
-type Told = (Text, Option<Text>);
+/// Message of the condition `PodScheduled`, and `nominatedNodeName`.
+type UnschedulableStatus = (Text, Option<Text>);
 
-/// What is to become of a pod.
+/// The result of scheduling one pod.
 enum Decision {
     Bind(Text),
     Wait {
         message: String,
         preemption: Option<Preemption>,
-        /// It matters to it which pods are where.
-        is_social: bool,
+        /// It is unschedulable because of pods on other nodes.
+        depends_on_other_pods: bool,
     },
 }
 
 impl Controller for Scheduler {
     type Fact = Fact;
-    /// Whose turn it is, the queue says.
+    /// The scheduling queue decides which pod is next.
     type Key = ();
     type Call = Call;
 
@@ -123,11 +123,11 @@ impl Controller for Scheduler {
         match event {
             Event::Listed { kind, facts } => {
                 let listed: BTreeSet<ObjectKey> = facts.iter().map(Fact::key).collect();
-                self.keep_only(kind, &listed);
+                self.remove_unlisted(kind, &listed);
                 facts.into_iter().for_each(|it| self.put(it));
             }
             Event::Applied { fact, .. } => self.put(fact),
-            Event::Deleted { fact, .. } => self.gone(&fact),
+            Event::Deleted { fact, .. } => self.removed(&fact),
         }
         [()].into()
     }
@@ -138,16 +138,16 @@ impl Controller for Scheduler {
         }
         let mut reconcile = Reconcile { calls: core::mem::take(&mut self.ready), ..Reconcile::default() };
         for _ in 0..DECISIONS_MAX {
-            if CALLS_MAX <= self.under_way + reconcile.calls.len() {
+            if CALLS_MAX <= self.in_flight + reconcile.calls.len() {
                 break;
             }
             let Some(key) = self.queue.next(now) else { break };
             self.decide(&key, now, &mut reconcile);
         }
-        self.under_way += reconcile.calls.len();
-        reconcile.wake_at = match self.queue.is_someone_in_line() {
-            // Each outcome brings the next look.
-            true if CALLS_MAX <= self.under_way => None,
+        self.in_flight += reconcile.calls.len();
+        reconcile.wake_at = match self.queue.has_active() {
+            // Each outcome leads to the next reconcile.
+            true if CALLS_MAX <= self.in_flight => None,
             true => Some(now),
             false => self.queue.wake_at(),
         };
@@ -159,7 +159,7 @@ impl Controller for Scheduler {
     }
 
     fn done(&mut self, call: &Call, outcome: Outcome, now: Time) -> Requeue<()> {
-        self.under_way = self.under_way.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
         let refusal = match outcome {
             Outcome::Done(_) => None,
             Outcome::Refused(it) => Some(it),
@@ -167,90 +167,98 @@ impl Controller for Scheduler {
         let events = match (call, refusal) {
             (Call::Bind { pod, node }, None) => {
                 let message = format!("Successfully assigned {} to {node}", pod.key);
-                Some(tell(pod, plan::Event::normal("Scheduled", message)))
+                Some(event_record(pod, plan::Event::normal("Scheduled", message)))
             }
-            (Call::Bind { pod, .. }, Some(refusal)) => self.not_bound(pod, &refusal, now),
-            (Call::Warn { victim, node, by, .. }, None) => {
-                self.ready.push(Call::Evict { victim: victim.clone(), node: node.clone(), by: by.clone() });
+            (Call::Bind { pod, .. }, Some(refusal)) => self.binding_failed(pod, &refusal, now),
+            (Call::MarkVictim { victim, node, by, .. }, None) => {
+                self.ready.push(Call::DeleteVictim {
+                    victim: victim.clone(),
+                    node: node.clone(),
+                    by: by.clone(),
+                });
                 None
             }
-            (Call::Evict { victim, node, by }, None) => {
+            (Call::DeleteVictim { victim, node, by }, None) => {
                 let message = format!("Preempted by pod {} on node {node}", by.uid);
-                Some(tell(victim, plan::Event::normal("Preempted", message)))
+                Some(event_record(victim, plan::Event::normal("Preempted", message)))
             }
-            (Call::Warn { victim, by, .. } | Call::Evict { victim, by, .. }, Some(refusal)) => {
+            (Call::MarkVictim { victim, by, .. } | Call::DeleteVictim { victim, by, .. }, Some(refusal)) => {
                 self.victims.remove(&victim.uid);
-                self.ask_again(&by.key, &refusal, now);
+                self.back_off_unless_obsolete(&by.key, &refusal, now);
                 None
             }
-            (Call::Explain { pod, message, nominee, .. }, refusal) => {
-                // Something else may have been said since.
-                if self.explaining.get(&pod.key).is_some_and(|it| it.0 == *message && it.1 == *nominee) {
-                    self.explaining.remove(&pod.key);
+            (Call::WriteUnschedulable { pod, message, nominated_node, .. }, refusal) => {
+                // A newer status may be in flight.
+                if self
+                    .status_writes
+                    .get(&pod.key)
+                    .is_some_and(|it| it.0 == *message && it.1 == *nominated_node)
+                {
+                    self.status_writes.remove(&pod.key);
                 }
                 if let Some(refusal) = refusal {
-                    self.ask_again(&pod.key, &refusal, now);
+                    self.back_off_unless_obsolete(&pod.key, &refusal, now);
                 }
                 None
             }
-            (Call::Unnominate { pod }, Some(refusal)) => {
-                self.ask_again(&pod.key, &refusal, now);
+            (Call::ClearNomination { pod }, Some(refusal)) => {
+                self.back_off_unless_obsolete(&pod.key, &refusal, now);
                 None
             }
-            (Call::Unnominate { .. }, None) => None,
+            (Call::ClearNomination { .. }, None) => None,
         };
         Requeue { keys: [()].into(), events: events.into_iter().collect() }
     }
 }
 
 impl Scheduler {
-    /// How many pods look for a node.
+    /// Number of pending pods.
     pub fn pending(&self) -> usize {
         self.queue.len()
     }
 
-    /// Takes an object in, as it is now.
+    /// Adds or updates an object.
     pub fn put(&mut self, fact: Fact) {
         match fact {
             Fact::Pod(pod) => self.put_pod(pod),
             Fact::Node(node) => {
                 let name = node.fact.name.clone();
-                if self.rooms.put_node(node) {
-                    self.help(Help::Node(&name));
+                if self.nodes.put_node(node) {
+                    self.activate_for(QueueingHint::Node(&name));
                 }
             }
             Fact::Namespace(it) => {
                 if self.namespaces.insert(it.name, it.labels.clone()).is_none_or(|before| before != it.labels)
                 {
-                    self.help(Help::Company);
+                    self.activate_for(QueueingHint::PodsChanged);
                 }
             }
             Fact::Budget(it) => drop(self.budgets.insert(it.key.clone(), it)),
         }
     }
 
-    fn gone(&mut self, fact: &Fact) {
+    fn removed(&mut self, fact: &Fact) {
         match fact {
-            Fact::Pod(pod) => self.pod_gone(&pod.key),
-            Fact::Node(node) => self.node_gone(&node.fact.name),
+            Fact::Pod(pod) => self.pod_removed(&pod.key),
+            Fact::Node(node) => self.node_removed(&node.fact.name),
             Fact::Namespace(it) => drop(self.namespaces.remove(&it.name)),
             Fact::Budget(it) => drop(self.budgets.remove(&it.key)),
         }
     }
 
-    /// What a fresh list does not name is gone.
-    fn keep_only(&mut self, kind: usize, listed: &BTreeSet<ObjectKey>) {
+    /// Removes every object that a list does not contain.
+    fn remove_unlisted(&mut self, kind: usize, listed: &BTreeSet<ObjectKey>) {
         match &*self.watches()[kind].resource.kind {
             "Pod" => {
-                let known = self.rooms.placed().chain(self.queue.keys());
+                let known = self.nodes.assigned().chain(self.queue.keys());
                 let gone: Vec<ObjectKey> = known.filter(|it| !listed.contains(*it)).cloned().collect();
-                gone.iter().for_each(|it| self.pod_gone(it));
+                gone.iter().for_each(|it| self.pod_removed(it));
             }
             "Node" => {
-                let names = self.rooms.names().into_iter();
+                let names = self.nodes.names().into_iter();
                 let gone: Vec<Text> =
                     names.filter(|it| !listed.contains(&ObjectKey::new("", it.clone()))).collect();
-                gone.iter().for_each(|it| self.node_gone(it));
+                gone.iter().for_each(|it| self.node_removed(it));
             }
             "Namespace" => {
                 self.namespaces.retain(|name, _| listed.contains(&ObjectKey::new("", name.clone())));
@@ -261,127 +269,129 @@ impl Scheduler {
 
     fn put_pod(&mut self, pod: Arc<Pod>) {
         let key = pod.key.clone();
-        let known = self.rooms.pod(&key).or_else(|| self.queue.pod(&key));
+        let known = self.nodes.pod(&key).or_else(|| self.queue.pod(&key));
         if pod.finished || known.is_some_and(|it| it.uid != pod.uid) {
-            self.pod_gone(&key);
+            self.pod_removed(&key);
         }
         match pod.node.clone() {
             _ if pod.finished => {}
-            Some(node) => self.stands(pod, &node),
+            Some(node) => self.pod_assigned(pod, &node),
             None => match self.binding.get_mut(&key) {
-                // Our own binding, which this event is older than.
+                // The event is older than our binding.
                 Some((binding, _)) => *binding = pod,
-                None if pod.ours && !pod.deleting => self.queue.put(pod),
+                None if pod.is_responsible && !pod.deleting => self.queue.put(pod),
                 None => self.leave_queue(&key, None),
             },
         }
     }
 
-    /// The server shows the pod on a node.
-    fn stands(&mut self, pod: Arc<Pod>, node: &Text) {
+    /// The watch shows the pod on a node.
+    fn pod_assigned(&mut self, pod: Arc<Pod>, node: &Text) {
         let key = pod.key.clone();
         self.binding.remove(&key);
         self.leave_queue(&key, Some(node));
-        let before = self.rooms.pod(&key).cloned();
-        let left = self.rooms.place(&key).filter(|it| *it != node).cloned();
-        self.rooms.enter(pod.clone(), node.clone());
+        let before = self.nodes.pod(&key).cloned();
+        let left = self.nodes.node_of(&key).filter(|it| *it != node).cloned();
+        self.nodes.assign(pod.clone(), node.clone());
         if let Some(left) = &left {
-            self.help(Help::Node(left));
+            self.activate_for(QueueingHint::Node(left));
         }
         match before {
-            Some(it) if it.wants != pod.wants => self.help(Help::Node(node)),
+            Some(it) if it.requirements != pod.requirements => self.activate_for(QueueingHint::Node(node)),
             Some(it) if left.is_none() && it.labels == pod.labels && it.deleting == pod.deleting => {}
-            _ => self.help(Help::Company),
+            _ => self.activate_for(QueueingHint::PodsChanged),
         }
     }
 
-    fn pod_gone(&mut self, key: &ObjectKey) {
+    fn pod_removed(&mut self, key: &ObjectKey) {
         self.binding.remove(key);
-        if let Some(uid) = self.rooms.pod(key).map(|it| it.uid.clone()) {
+        if let Some(uid) = self.nodes.pod(key).map(|it| it.uid.clone()) {
             self.victims.remove(&uid);
         }
         self.leave_queue(key, None);
-        if let Some(node) = self.rooms.leave(key) {
-            self.help(Help::Node(&node));
+        if let Some(node) = self.nodes.unassign(key) {
+            self.activate_for(QueueingHint::Node(&node));
         }
     }
 
-    fn node_gone(&mut self, name: &Text) {
-        if self.rooms.remove_node(name) {
-            self.help(Help::Company);
+    fn node_removed(&mut self, name: &Text) {
+        if self.nodes.remove_node(name) {
+            self.activate_for(QueueingHint::PodsChanged);
         }
     }
 
-    /// The pod looks for no node any more; it may be on `node`. The one that was kept free for it may help others.
+    /// Removes the pod from the queue; it may be on `node`. Another node that was nominated for it may fit other pods.
     fn leave_queue(&mut self, key: &ObjectKey, node: Option<&Text>) {
         if let Some(kept) = self.queue.remove(key)
             && Some(&kept) != node
         {
-            self.help(Help::Node(&kept));
+            self.activate_for(QueueingHint::Node(&kept));
         }
     }
 
-    /// Rule: a parked pod is looked at again when a node has changed, or is left by a pod, that could take it if less
-    /// important pods left too; or when pods came, went or changed anywhere and it failed for which pods are where.
-    fn help(&mut self, help: Help<'_>) {
-        for (pod, needs_look) in self.queue.helped(help) {
-            let could_take = |name: &Text| self.rooms.get(name).is_some_and(|it| self.could_take(&pod, it));
-            let helps = match help {
-                Help::Node(name) if needs_look => could_take(name),
-                Help::Node(_) | Help::Company => true,
+    /// Rule: an unschedulable pod is tried again when a node changes or loses a pod, if the pod could fit there without the
+    /// pods of lower priority; or when any pod is added, removed or changed, if the pod failed because of pods on other
+    /// nodes. Upstream: queueing hints.
+    fn activate_for(&mut self, hint: QueueingHint<'_>) {
+        for (pod, needs_fit_check) in self.queue.candidates(hint) {
+            let could_fit = |name: &Text| self.nodes.get(name).is_some_and(|it| self.could_fit(&pod, it));
+            let helps = match hint {
+                QueueingHint::Node(name) if needs_fit_check => could_fit(name),
+                QueueingHint::Node(_) | QueueingHint::PodsChanged => true,
             };
             if helps {
-                self.queue.give_hope(&pod.key);
+                self.queue.activate(&pod.key);
             }
         }
     }
 
-    fn could_take(&self, pod: &Pod, room: &Room) -> bool {
-        let may_go = room.pods.values().filter(|it| pod.preempts && it.priority < pod.priority);
+    fn could_fit(&self, pod: &Pod, info: &NodeInfo) -> bool {
+        let may_go = info.pods.values().filter(|it| pod.may_preempt && it.priority < pod.priority);
         let may_go = may_go.map(|it| it.key.clone()).collect();
-        fit::check_alone(self, pod, room, &may_go).is_ok()
+        fit::check_node(self, pod, info, &may_go).is_ok()
     }
 
-    /// Decides about the pod that is first in line.
+    /// Schedules the first pod of the queue.
     fn decide(&mut self, key: &ObjectKey, now: Time, reconcile: &mut Reconcile<Call>) {
         let Some(pod) = self.queue.pod(key).cloned() else { return };
-        match self.judge(&pod) {
+        match self.find_node(&pod) {
             Decision::Bind(node) => {
-                if COMPARED_MIN < self.rooms.len() {
-                    self.cursor = node.clone();
+                if FEASIBLE_NODES_MIN < self.nodes.len() {
+                    self.last_bound_node = node.clone();
                 }
-                self.binding.insert(key.clone(), (pod.clone(), self.queue.tries(key)));
+                self.binding.insert(key.clone(), (pod.clone(), self.queue.attempts(key)));
                 self.leave_queue(key, Some(&node));
-                self.rooms.enter(pod.clone(), node.clone());
-                self.help(Help::Company);
+                self.nodes.assign(pod.clone(), node.clone());
+                self.activate_for(QueueingHint::PodsChanged);
                 reconcile.calls.push(Call::Bind { pod, node });
             }
-            Decision::Wait { message, preemption, is_social } => {
-                self.queue.park(key, is_social, now);
+            Decision::Wait { message, preemption, depends_on_other_pods } => {
+                self.queue.park(key, depends_on_other_pods, now);
                 match preemption {
                     Some(Preemption::Remove { node, victims }) => {
-                        self.make_room(&pod, &node, victims, now, reconcile);
+                        self.preempt(&pod, &node, victims, now, reconcile);
                     }
-                    Some(Preemption::InVain(_)) => self.keep_free(key, None),
-                    Some(Preemption::NotNow(_)) | None => {}
+                    Some(Preemption::NotHelpful(_)) => self.nominate(key, None),
+                    Some(Preemption::NotEligible(_)) | None => {}
                 }
                 reconcile
                     .events
-                    .push(tell(&pod, plan::Event::warning("FailedScheduling", call::note(&message))));
-                let telling: Told = (message.into(), self.queue.nominee(key).cloned());
-                let told = pod.told.as_ref().filter(|(reason, _)| **reason == *"Unschedulable");
-                let told = told.map(|(_, message)| (message.clone(), pod.nominated.clone()));
-                if self.explaining.get(key).or(told.as_ref()) != Some(&telling) {
-                    self.explaining.insert(key.clone(), telling.clone());
-                    let (message, nominee) = telling;
-                    reconcile.calls.push(Call::Explain { pod, message, nominee, at: now });
+                    .push(event_record(&pod, plan::Event::warning("FailedScheduling", call::note(&message))));
+                let wanted: UnschedulableStatus = (message.into(), self.queue.nominated_node(key).cloned());
+                let condition =
+                    pod.unschedulable_condition.as_ref().filter(|(reason, _)| **reason == *"Unschedulable");
+                let condition = condition.map(|(_, message)| (message.clone(), pod.nominated.clone()));
+                if self.status_writes.get(key).or(condition.as_ref()) != Some(&wanted) {
+                    self.status_writes.insert(key.clone(), wanted.clone());
+                    let (message, nominated_node) = wanted;
+                    reconcile.calls.push(Call::WriteUnschedulable { pod, message, nominated_node, at: now });
                 }
             }
         }
     }
 
-    /// Pods leave the node for this one, and it is kept free.
-    fn make_room(
+    /// Deletes the victims and nominates the node for the pod.
+    fn preempt(
         &mut self,
         pod: &Arc<Pod>,
         node: &Text,
@@ -389,74 +399,79 @@ impl Scheduler {
         now: Time,
         reconcile: &mut Reconcile<Call>,
     ) {
-        // Less important ones for which it was kept free may not fit any more.
+        // Pods of lower priority that are nominated for the node may not fit any more.
         let lower = self.queue.nominated(node).filter(|it| it.priority < pod.priority);
         for other in lower.cloned().collect::<Vec<_>>() {
             self.queue.nominate(&other.key, None);
-            self.queue.give_hope(&other.key);
+            self.queue.activate(&other.key);
             if other.nominated.is_some() {
-                reconcile.calls.push(Call::Unnominate { pod: other });
+                reconcile.calls.push(Call::ClearNomination { pod: other });
             }
         }
-        self.keep_free(&pod.key, Some(node.clone()));
+        self.nominate(&pod.key, Some(node.clone()));
         for victim in victims {
             if !victim.deleting && self.victims.insert(victim.uid.clone()) {
-                reconcile.calls.push(Call::Warn { victim, node: node.clone(), by: pod.clone(), at: now });
+                reconcile.calls.push(Call::MarkVictim {
+                    victim,
+                    node: node.clone(),
+                    by: pod.clone(),
+                    at: now,
+                });
             }
         }
     }
 
-    fn keep_free(&mut self, key: &ObjectKey, node: Option<Text>) {
+    fn nominate(&mut self, key: &ObjectKey, node: Option<Text>) {
         if let Some(before) = self.queue.nominate(key, node) {
-            self.help(Help::Node(&before));
+            self.activate_for(QueueingHint::Node(&before));
         }
     }
 
-    fn judge(&self, pod: &Pod) -> Decision {
-        if self.rooms.len() == 0 {
+    fn find_node(&self, pod: &Pod) -> Decision {
+        if self.nodes.len() == 0 {
             let message = String::from("no nodes available to schedule pods");
-            return Decision::Wait { message, preemption: None, is_social: false };
+            return Decision::Wait { message, preemption: None, depends_on_other_pods: false };
         }
-        let around = Around::of(self, pod);
-        let nobody = BTreeSet::new();
-        let fits = |room: &Room| fit::check(self, pod, &around, room, &nobody);
-        // The node that was made free for it is its own, if it still fits.
-        let nominee = self.queue.nominee(&pod.key).and_then(|it| self.rooms.get(it));
-        if let Some(room) = nominee.filter(|it| fits(it).is_ok()) {
-            return Decision::Bind(room.name().clone());
+        let inter_pod = InterPodAffinity::of(self, pod);
+        let none = BTreeSet::new();
+        let fits = |info: &NodeInfo| fit::check(self, pod, &inter_pod, info, &none);
+        // The nominated node comes first if the pod fits there.
+        let nominated_node = self.queue.nominated_node(&pod.key).and_then(|it| self.nodes.get(it));
+        if let Some(info) = nominated_node.filter(|it| fits(it).is_ok()) {
+            return Decision::Bind(info.name().clone());
         }
 
-        let names = pod.wants.named_nodes();
-        let named = names.iter().flatten().filter_map(|it| self.rooms.get(it));
-        let any = self.rooms.iter_after(&self.cursor).filter(|_| names.is_none());
-        let enough = enough(self.rooms.len());
+        let names = pod.requirements.named_nodes();
+        let named = names.iter().flatten().filter_map(|it| self.nodes.get(it));
+        let any = self.nodes.iter_after(&self.last_bound_node).filter(|_| names.is_none());
+        let feasible_nodes_to_find = feasible_nodes_to_find(self.nodes.len());
         let (mut fitting, mut unfit) = (Vec::new(), Vec::new());
-        for room in named.chain(any) {
-            match fits(room) {
-                Ok(()) => fitting.push(room),
-                Err(why) => unfit.push((room, why)),
+        for info in named.chain(any) {
+            match fits(info) {
+                Ok(()) => fitting.push(info),
+                Err(why) => unfit.push((info, why)),
             }
-            if enough <= fitting.len() {
+            if feasible_nodes_to_find <= fitting.len() {
                 break;
             }
         }
         if let Some(node) = score::best(self, pod, &fitting) {
             return Decision::Bind(node);
         }
-        let preemption = preempt::choose(self, pod, &around, &unfit);
-        let said = match &preemption {
+        let preemption = preempt::choose(self, pod, &inter_pod, &unfit);
+        let preemption_message = match &preemption {
             Preemption::Remove { .. } => None,
-            Preemption::NotNow(why) | Preemption::InVain(why) => Some(why.as_str()),
+            Preemption::NotEligible(why) | Preemption::NotHelpful(why) => Some(why.as_str()),
         };
         Decision::Wait {
-            message: self.message(&unfit, said),
-            is_social: unfit.iter().any(|(_, why)| why.is_about_others_elsewhere()),
+            message: self.message(&unfit, preemption_message),
+            depends_on_other_pods: unfit.iter().any(|(_, why)| why.depends_on_pods_elsewhere()),
             preemption: Some(preemption),
         }
     }
 
-    /// Rule: a pod that fits nowhere is told on how many nodes it failed for what. Upstream: `FitError`.
-    fn message(&self, unfit: &[(&Room, Unfit)], preemption: Option<&str>) -> String {
+    /// Rule: the message of an unschedulable pod counts the nodes for each reason. Upstream: `FitError`.
+    fn message(&self, unfit: &[(&NodeInfo, Unfit)], preemption: Option<&str>) -> String {
         let mut alike: BTreeMap<&Unfit, usize> = BTreeMap::new();
         for (_, why) in unfit {
             *alike.entry(why).or_default() += 1;
@@ -467,53 +482,54 @@ impl Scheduler {
                 *reasons.entry(reason).or_default() += count;
             }
         }
-        // The nodes that a pod which names others never looked at.
-        if unfit.len() < self.rooms.len() {
+        // Nodes that were not checked, because the pod's node affinity names others.
+        if unfit.len() < self.nodes.len() {
             let others = String::from("node(s) didn't satisfy plugin(s) [NodeAffinity]");
-            *reasons.entry(others).or_default() += self.rooms.len() - unfit.len();
+            *reasons.entry(others).or_default() += self.nodes.len() - unfit.len();
         }
-        let message = histogram(self.rooms.len(), &reasons);
+        let message = histogram(self.nodes.len(), &reasons);
         preemption.map_or_else(|| message.clone(), |it| format!("{message} preemption: {it}"))
     }
 
-    /// Rule: a pod whose binding was refused, or not answered, has no room any more, and is looked at again after a wait:
-    /// if it is bound after all, a watch will show it.
-    fn not_bound(&mut self, pod: &Arc<Pod>, refusal: &Refusal, now: Time) -> Option<EventRecord> {
-        let (latest, tries) = self.binding.get(&pod.key).filter(|(it, _)| it.uid == pod.uid)?.clone();
+    /// Rule: a pod whose binding failed or got no response is unassigned and tried again after a backoff. If it was bound
+    /// after all, the watch will show it.
+    fn binding_failed(&mut self, pod: &Arc<Pod>, refusal: &Refusal, now: Time) -> Option<EventRecord> {
+        let (latest, attempts) = self.binding.get(&pod.key).filter(|(it, _)| it.uid == pod.uid)?.clone();
         self.binding.remove(&pod.key);
-        if let Some(node) = self.rooms.leave(&pod.key) {
-            self.help(Help::Node(&node));
+        if let Some(node) = self.nodes.unassign(&pod.key) {
+            self.activate_for(QueueingHint::Node(&node));
         }
-        if latest.ours && !latest.deleting {
-            self.queue.put_back(latest, tries, now);
+        if latest.is_responsible && !latest.deleting {
+            self.queue.requeue(latest, attempts, now);
         }
         let message = call::note(&format!("binding rejected: {refusal}"));
-        (*refusal != Refusal::NotFound).then(|| tell(pod, plan::Event::warning("FailedScheduling", message)))
+        (*refusal != Refusal::NotFound)
+            .then(|| event_record(pod, plan::Event::warning("FailedScheduling", message)))
     }
 
-    /// Something about the pod could not be written. Where that may pass, it is decided about anew.
-    fn ask_again(&mut self, key: &ObjectKey, refusal: &Refusal, now: Time) {
+    /// A write about the pod failed: schedules it again after a backoff, unless the pod is gone or has changed.
+    fn back_off_unless_obsolete(&mut self, key: &ObjectKey, refusal: &Refusal, now: Time) {
         if !matches!(refusal, Refusal::NotFound | Refusal::Conflict) {
-            self.queue.postpone(key, now);
+            self.queue.back_off(key, now);
         }
     }
 }
 
-/// Of how many nodes that fit the best is taken: of all where they are few, of a smaller and smaller part where they are
-/// many. Upstream: `numFeasibleNodesToFind`.
-fn enough(nodes: usize) -> usize {
+/// How many feasible nodes to find and score: all of few, a decreasing share of many. Upstream:
+/// `numFeasibleNodesToFind`.
+fn feasible_nodes_to_find(nodes: usize) -> usize {
     let percent = 50_usize.saturating_sub(nodes / 125).max(5);
-    (nodes * percent / 100).max(COMPARED_MIN)
+    (nodes * percent / 100).max(FEASIBLE_NODES_MIN)
 }
 
-/// Reasons with their counts, as text.
+/// The reasons with their counts, in upstream's format.
 fn histogram(nodes: usize, reasons: &BTreeMap<String, usize>) -> String {
     let mut reasons: Vec<String> = reasons.iter().map(|(why, count)| format!("{count} {why}")).collect();
     reasons.sort();
     format!("0/{nodes} nodes are available: {}.", reasons.join(", "))
 }
 
-fn tell(pod: &Pod, event: plan::Event) -> EventRecord {
+fn event_record(pod: &Pod, event: plan::Event) -> EventRecord {
     let about = ObjectReference {
         api_version: "v1".into(),
         kind: "Pod".into(),

@@ -1,4 +1,4 @@
-//! Whom to remove for a pod that is more important.
+//! Preemption: which pods of lower priority to delete for a pod. Upstream: `DefaultPreemption`.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -10,55 +10,62 @@ use muster_api::meta::ObjectKey;
 use muster_api::text::Text;
 use muster_api::time::Time;
 
-use super::around::Around;
 use super::fit::{self, Unfit};
-use super::rooms::Room;
+use super::inter_pod_affinity::InterPodAffinity;
+use super::node_info::NodeInfo;
 use super::{Budget, Pod, Scheduler, histogram};
 
-/// Where many nodes could be made free, a tenth of them is compared, and no fewer than this. Upstream:
+/// A tenth of the candidate nodes is compared, and at least this many. Upstream:
 /// `MinCandidateNodesPercentage`, `MinCandidateNodesAbsolute`.
 const CANDIDATES_MIN: usize = 100;
 
 const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
-const NOBODY: &str = "No preemption victims found for incoming pod";
+const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
 
-/// What comes of it.
+/// The result of preemption.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Preemption {
-    /// These pods leave the node to it, the most important first.
+    /// Delete these pods, highest priority first, and nominate the node.
     Remove { node: Text, victims: Vec<Arc<Pod>> },
-    /// Nobody need be removed for it now, and why; the node that is kept free for it stays so.
-    NotNow(String),
-    /// It does not help, and why; no node is kept free for it.
-    InVain(String),
+    /// The pod may not preempt now, with the message; its nomination stays.
+    NotEligible(String),
+    /// No preemption helps, with the message; its nomination is cleared.
+    NotHelpful(String),
 }
 
-/// Rule: pods of lower priority leave a node, the fewest and least important that make room, if no node takes the pod as
-/// it is. Budgets are kept where that is possible. Nobody is removed while the last ones removed for the pod are still
-/// leaving. Upstream: `DefaultPreemption`.
-pub(super) fn choose(all: &Scheduler, pod: &Pod, around: &Around, unfit: &[(&Room, Unfit)]) -> Preemption {
-    if !pod.preempts {
-        return Preemption::NotNow("not eligible due to preemptionPolicy=Never.".into());
+/// Rule: if a pod fits on no node, pods of lower priority are deleted from one: as few and as low as possible, and without
+/// violating PodDisruptionBudgets if possible. No further pods are deleted while earlier victims are terminating.
+/// Upstream: `DefaultPreemption`.
+pub(super) fn choose(
+    all: &Scheduler,
+    pod: &Pod,
+    inter_pod: &InterPodAffinity,
+    unfit: &[(&NodeInfo, Unfit)],
+) -> Preemption {
+    if !pod.may_preempt {
+        return Preemption::NotEligible("not eligible due to preemptionPolicy=Never.".into());
     }
-    if are_leaving(all, pod, unfit) {
-        return Preemption::NotNow("not eligible due to a terminating pod on the nominated node.".into());
+    if has_terminating_victims(all, pod, unfit) {
+        return Preemption::NotEligible(
+            "not eligible due to a terminating pod on the nominated node.".into(),
+        );
     }
-    let mut best: Option<(Cost, &Room, Vec<Arc<Pod>>)> = None;
+    let mut best: Option<(Cost, &NodeInfo, Vec<Arc<Pod>>)> = None;
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
-    let rooms: Vec<&Room> =
-        unfit.iter().filter(|(_, why)| why.others_are_in_the_way()).map(|(room, _)| *room).collect();
-    let mut left = (rooms.len() / 10).max(CANDIDATES_MIN);
-    for room in &rooms {
-        match victims(all, pod, around, room) {
+    let nodes: Vec<&NodeInfo> =
+        unfit.iter().filter(|(_, why)| why.may_be_resolved_by_preemption()).map(|(info, _)| *info).collect();
+    let mut left = (nodes.len() / 10).max(CANDIDATES_MIN);
+    for info in &nodes {
+        match victims(all, pod, inter_pod, info) {
             Err(why) => {
-                for reason in why.map_or_else(|| [NOBODY.into()].into(), |it| it.reasons()) {
+                for reason in why.map_or_else(|| [NO_VICTIMS.into()].into(), |it| it.reasons()) {
                     *reasons.entry(reason).or_default() += 1;
                 }
             }
             Ok((violations, victims)) => {
                 let cost = cost(violations, &victims);
                 if best.as_ref().is_none_or(|it| cost < it.0) {
-                    best = Some((cost, room, victims));
+                    best = Some((cost, info, victims));
                 }
                 left -= 1;
                 if left == 0 {
@@ -67,25 +74,28 @@ pub(super) fn choose(all: &Scheduler, pod: &Pod, around: &Around, unfit: &[(&Roo
             }
         }
     }
-    if let Some((_, room, victims)) = best {
-        return Preemption::Remove { node: room.name().clone(), victims };
+    if let Some((_, info, victims)) = best {
+        return Preemption::Remove { node: info.name().clone(), victims };
     }
-    if rooms.len() < all.rooms.len() {
-        *reasons.entry(NOT_HELPFUL.into()).or_default() += all.rooms.len() - rooms.len();
+    if nodes.len() < all.nodes.len() {
+        *reasons.entry(NOT_HELPFUL.into()).or_default() += all.nodes.len() - nodes.len();
     }
-    Preemption::InVain(histogram(all.rooms.len(), &reasons))
+    Preemption::NotHelpful(histogram(all.nodes.len(), &reasons))
 }
 
-/// Whether pods still leave the node that is kept free for this one, unless it cannot take it any more.
-fn are_leaving(all: &Scheduler, pod: &Pod, unfit: &[(&Room, Unfit)]) -> bool {
-    let Some(room) = all.queue.nominee(&pod.key).and_then(|it| all.rooms.get(it)) else { return false };
-    let is_lost = unfit.iter().any(|(it, why)| it.name() == room.name() && !why.others_are_in_the_way());
+/// True while victims are still terminating on the pod's nominated node, unless preemption there cannot help any more.
+fn has_terminating_victims(all: &Scheduler, pod: &Pod, unfit: &[(&NodeInfo, Unfit)]) -> bool {
+    let Some(info) = all.queue.nominated_node(&pod.key).and_then(|it| all.nodes.get(it)) else {
+        return false;
+    };
+    let is_lost =
+        unfit.iter().any(|(it, why)| it.name() == info.name() && !why.may_be_resolved_by_preemption());
     let leaves = |it: &&Arc<Pod>| all.victims.contains(&it.uid) || it.deleting && it.preempted;
-    !is_lost && room.pods.values().filter(|it| it.priority < pod.priority).any(|it| leaves(&it))
+    !is_lost && info.pods.values().filter(|it| it.priority < pod.priority).any(|it| leaves(&it))
 }
 
-/// What is paid for a node, the dearest first: budgets broken, the highest priority, the sum of them, their number, and
-/// how long the most important have run.
+/// The cost of preemption on a node, compared in this order: violated budgets, highest priority, sum of priorities, number
+/// of victims, and start time of the oldest victim of the highest priority. Upstream: `pickOneNodeForPreemption`.
 type Cost = (usize, i32, i64, usize, Reverse<Time>);
 
 fn cost(violations: usize, victims: &[Arc<Pod>]) -> Cost {
@@ -95,32 +105,32 @@ fn cost(violations: usize, victims: &[Arc<Pod>]) -> Cost {
     (violations, highest, sum, victims.len(), Reverse(oldest.unwrap_or_default()))
 }
 
-/// Whoever has not started runs since later than all.
+/// A pod that has not started counts as started last.
 fn started(pod: &Pod) -> Time {
     pod.started.unwrap_or(Time::from_micros(i64::MAX))
 }
 
-/// Who would have to leave this node, the most important first, and how many budgets that breaks. Or why it would not
-/// help; `None`: nobody could leave.
+/// The victims on this node, highest priority first, and how many of them violate a budget. Or why preemption does not
+/// help; `None` if there is no pod of lower priority. Upstream: `SelectVictimsOnNode`.
 fn victims(
     all: &Scheduler,
     pod: &Pod,
-    around: &Around,
-    room: &Room,
+    inter_pod: &InterPodAffinity,
+    info: &NodeInfo,
 ) -> Result<(usize, Vec<Arc<Pod>>), Option<Unfit>> {
-    let mut lower: Vec<&Arc<Pod>> = room.pods.values().filter(|it| it.priority < pod.priority).collect();
+    let mut lower: Vec<&Arc<Pod>> = info.pods.values().filter(|it| it.priority < pod.priority).collect();
     if lower.is_empty() {
         return Err(None);
     }
     let mut gone: BTreeSet<ObjectKey> = lower.iter().map(|it| it.key.clone()).collect();
-    fit::check(all, pod, around, room, &gone).map_err(Some)?;
-    // The most important are given back first, and of equals the older; but those before all whose budget would break.
+    fit::check(all, pod, inter_pod, info, &gone).map_err(Some)?;
+    // Pods are reprieved by priority, then age; those whose deletion violates a budget come first.
     let importance = |it: &Pod| (Reverse(it.priority), started(it), it.key.clone());
     lower.sort_by_key(|it| importance(it));
     let mut left: BTreeMap<&ObjectKey, i64> = all.budgets.iter().map(|(key, it)| (key, it.allowed)).collect();
     let mut breaks = |it: &Pod| {
         let mut is_broken = false;
-        for (key, _) in all.budgets.iter().filter(|(_, budget)| budget.guards(it)) {
+        for (key, _) in all.budgets.iter().filter(|(_, budget)| budget.covers(it)) {
             let allowed = left.entry(key).or_default();
             *allowed -= 1;
             is_broken |= *allowed < 0;
@@ -132,7 +142,7 @@ fn victims(
     let in_turn = breaking.into_iter().map(|it| (1, it)).chain(keeping.into_iter().map(|it| (0, it)));
     for (broken, it) in in_turn {
         gone.remove(&it.key);
-        if fit::check(all, pod, around, room, &gone).is_err() {
+        if fit::check(all, pod, inter_pod, info, &gone).is_err() {
             gone.insert(it.key.clone());
             violations += broken;
             victims.push(it.clone());
@@ -143,8 +153,8 @@ fn victims(
 }
 
 impl Budget {
-    /// Whether the pod is one of those whose number it keeps up.
-    fn guards(&self, pod: &Pod) -> bool {
+    /// Whether deleting the pod counts against the budget.
+    fn covers(&self, pod: &Pod) -> bool {
         let selects = |it: &Vec<_>| -> bool {
             !it.is_empty() && it.iter().all(|it: &muster_api::labels::Requirement| it.holds(&pod.labels))
         };

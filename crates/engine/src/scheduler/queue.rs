@@ -1,4 +1,4 @@
-//! Pods that have no node yet: who is next, and who waits for something to happen.
+//! The scheduling queue: active pods, pods in backoff, and unschedulable pods, which are parked until a change may help.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -12,62 +12,60 @@ use muster_api::time::Time;
 
 use super::Pod;
 
-/// How long a pod that fitted nowhere waits at least before it is ahead of others again, doubled with every time, and at
-/// most. Upstream: `podInitialBackoffSeconds`, `podMaxBackoffSeconds`.
-const WAIT_MIN: Duration = Duration::from_secs(1);
-const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Backoff of an unschedulable pod: after the first attempt, and at most; doubled in between. Upstream: `podInitialBackoffSeconds`, `podMaxBackoffSeconds`.
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
-/// A parked pod is looked at again after this, whatever happened. Upstream: `podMaxInUnschedulablePodsDuration`.
+/// A parked pod is tried again after this in any case. Upstream: `podMaxInUnschedulablePodsDuration`.
 const PARKED_MAX: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default)]
-pub(super) struct Queue {
+pub(super) struct SchedulingQueue {
     pending: BTreeMap<ObjectKey, Pending>,
-    /// In line: the more important first, the older first among equals.
-    line: BTreeSet<Turn>,
-    /// When parked pods are due.
+    /// Pods to try, by priority, then by age.
+    active: BTreeSet<QueueOrder>,
+    /// When parked pods become active.
     due: BTreeSet<(Time, ObjectKey)>,
-    /// Parked pods that something happened for: they go before their time if nobody is in line, in the same order.
-    hopeful: BTreeSet<Turn>,
-    /// Parked pods that some nodes alone could take, by node.
+    /// Parked pods that a change may have helped: tried before their time if no pod is active.
+    activated: BTreeSet<QueueOrder>,
+    /// Parked pods whose node affinity names nodes, by node.
     pinned: BTreeMap<Text, BTreeSet<ObjectKey>>,
     /// All other parked pods.
-    roaming: BTreeSet<ObjectKey>,
-    /// Parked pods to which it matters which pods are where.
-    social: BTreeSet<ObjectKey>,
-    /// Pods for which a node was made free, by node.
+    unpinned: BTreeSet<ObjectKey>,
+    /// Parked pods that failed because of pods on other nodes.
+    pod_dependent: BTreeSet<ObjectKey>,
+    /// Pods by nominated node.
     nominated: BTreeMap<Text, BTreeSet<ObjectKey>>,
 }
 
-type Turn = (Reverse<i32>, Time, ObjectKey);
+type QueueOrder = (Reverse<i32>, Time, ObjectKey);
 
 #[derive(Debug)]
 struct Pending {
     pod: Arc<Pod>,
-    /// The node that was made free for it.
-    nominee: Option<Text>,
-    /// Times it was tried in vain, in a row.
-    tries: u32,
+    nominated_node: Option<Text>,
+    /// Failed attempts in a row.
+    attempts: u32,
     state: State,
 }
 
 #[derive(Clone, Debug)]
 enum State {
-    InLine,
-    Parked { since: Time, until: Time, names: Option<BTreeSet<Text>>, is_hopeful: bool },
+    Active,
+    Parked { since: Time, until: Time, names: Option<BTreeSet<Text>>, is_activated: bool },
 }
 
-/// What happened that may help parked pods.
+/// A change that may make parked pods schedulable. Upstream: `QueueingHint`.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Help<'a> {
-    /// A node is another, or there is more room on it: it helps those that it could take, and those to which it matters
-    /// which pods are where.
+pub(super) enum QueueingHint<'a> {
+    /// A node changed, or has more free resources: may help pods that fit on it, and those that failed because of pods on
+    /// other nodes.
     Node(&'a Text),
-    /// Which pods are where has changed.
-    Company,
+    /// Pods were added, removed or changed.
+    PodsChanged,
 }
 
-impl Queue {
+impl SchedulingQueue {
     pub(super) fn len(&self) -> usize {
         self.pending.len()
     }
@@ -80,29 +78,29 @@ impl Queue {
         self.pending.get(key).map(|it| &it.pod)
     }
 
-    pub(super) fn nominee(&self, key: &ObjectKey) -> Option<&Text> {
-        self.pending.get(key)?.nominee.as_ref()
+    pub(super) fn nominated_node(&self, key: &ObjectKey) -> Option<&Text> {
+        self.pending.get(key)?.nominated_node.as_ref()
     }
 
-    /// The pods for which a node was made free.
+    /// The pods that are nominated for a node.
     pub(super) fn nominated(&self, node: &Text) -> impl Iterator<Item = &Arc<Pod>> {
         let keys = self.nominated.get(node).into_iter().flatten();
         keys.filter_map(|key| self.pending.get(key)).map(|it| &it.pod)
     }
 
-    /// The pod looks for a node. One that waits goes on waiting until it asks for something else.
+    /// Adds or updates a pending pod. A parked pod stays parked unless its requirements change.
     pub(super) fn put(&mut self, pod: Arc<Pod>) {
         let key = pod.key.clone();
-        let asks_the_same = |it: &Pod| {
+        let is_unchanged = |it: &Pod| {
             it.uid == pod.uid
-                && it.wants == pod.wants
+                && it.requirements == pod.requirements
                 && it.labels == pod.labels
                 && it.priority == pod.priority
                 && it.created == pod.created
         };
-        match self.pending.get_mut(&key).filter(|it| asks_the_same(&it.pod)) {
+        match self.pending.get_mut(&key).filter(|it| is_unchanged(&it.pod)) {
             Some(pending) => {
-                // What we nominated counts until the server shows it; from then on the server does.
+                // Our nomination counts until the watch shows one; then the server's counts.
                 let is_news = pending.pod.nominated != pod.nominated;
                 let nominated = pod.nominated.clone();
                 pending.pod = pod;
@@ -112,117 +110,116 @@ impl Queue {
             }
             None => {
                 self.remove(&key);
-                self.line.insert(turn(&pod));
+                self.active.insert(order(&pod));
                 let nominated = pod.nominated.clone();
-                let pending = Pending { pod, nominee: None, tries: 0, state: State::InLine };
+                let pending = Pending { pod, nominated_node: None, attempts: 0, state: State::Active };
                 self.pending.insert(key.clone(), pending);
                 self.nominate(&key, nominated);
             }
         }
     }
 
-    /// The pod looks for no node any more. Gives the node that was kept free for it.
+    /// Removes the pod, and returns its nominated node.
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Text> {
         self.unpark(key);
         let pending = self.pending.remove(key)?;
-        self.line.remove(&turn(&pending.pod));
-        if let Some(node) = &pending.nominee {
-            self.forget_nominee(node, key);
+        self.active.remove(&order(&pending.pod));
+        if let Some(node) = &pending.nominated_node {
+            self.remove_nomination(node, key);
         }
-        pending.nominee
+        pending.nominated_node
     }
 
-    /// Rule: whoever is more important is looked at first, and of equals the older one. A pod that fitted nowhere comes
-    /// back when something happens that could help it, at once if nobody is in line, else after a wait that grows from one
-    /// second to ten; and after five minutes in any case, so that nobody is forgotten. A wait that would be longer began before
-    /// the clock was set back, and is over.
+    /// Rule: pods are tried by priority, then by age. An unschedulable pod is tried again when a change may help it: at once
+    /// if no pod is active, else after a backoff of one to ten seconds; and after five minutes in any case. A longer wait
+    /// began before the clock was set back, and is over.
     pub(super) fn next(&mut self, now: Time) -> Option<ObjectKey> {
         while let Some((at, key)) = self.due.last().cloned()
             && now + PARKED_MAX < at
         {
-            self.get_in_line(&key);
+            self.move_to_active(&key);
         }
         while let Some((at, key)) = self.due.first().cloned()
             && at <= now
         {
-            self.get_in_line(&key);
+            self.move_to_active(&key);
         }
-        if self.line.is_empty()
-            && let Some((_, _, key)) = self.hopeful.first().cloned()
+        if self.active.is_empty()
+            && let Some((_, _, key)) = self.activated.first().cloned()
         {
-            self.get_in_line(&key);
+            self.move_to_active(&key);
         }
-        let (_, _, key) = self.line.first()?.clone();
+        let (_, _, key) = self.active.first()?.clone();
         Some(key)
     }
 
-    pub(super) fn is_someone_in_line(&self) -> bool {
-        !self.line.is_empty() || !self.hopeful.is_empty()
+    pub(super) fn has_active(&self) -> bool {
+        !self.active.is_empty() || !self.activated.is_empty()
     }
 
-    /// When somebody gets in line, if nothing happens before.
+    /// When the next parked pod becomes active if nothing changes.
     pub(super) fn wake_at(&self) -> Option<Time> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// The pod fits nowhere. `is_social`: it matters to it which pods are where.
+    /// Parks an unschedulable pod. `depends_on_other_pods`: it failed because of pods on other nodes.
     ///
-    /// The others that hope for the same wait their time: where thousands do, each pod that leaves would have them all tried.
-    pub(super) fn park(&mut self, key: &ObjectKey, is_social: bool, now: Time) {
-        self.hopeful.clear();
+    /// The other activated pods wait for their backoff: otherwise each pod that leaves would make thousands be tried.
+    pub(super) fn park(&mut self, key: &ObjectKey, depends_on_other_pods: bool, now: Time) {
+        self.activated.clear();
         let Some(pending) = self.pending.get(key) else { return };
-        let names = pending.pod.wants.named_nodes();
+        let names = pending.pod.requirements.named_nodes();
         for name in names.iter().flatten() {
             self.pinned.entry(name.clone()).or_default().insert(key.clone());
         }
         if names.is_none() {
-            self.roaming.insert(key.clone());
+            self.unpinned.insert(key.clone());
         }
-        if is_social {
-            self.social.insert(key.clone());
+        if depends_on_other_pods {
+            self.pod_dependent.insert(key.clone());
         }
-        self.wait_until(key, now, now + PARKED_MAX, names);
+        self.park_until(key, now, now + PARKED_MAX, names);
     }
 
-    /// How often the pod was tried in vain.
-    pub(super) fn tries(&self, key: &ObjectKey) -> u32 {
-        self.pending.get(key).map_or(0, |it| it.tries)
+    /// Failed attempts of the pod.
+    pub(super) fn attempts(&self, key: &ObjectKey) -> u32 {
+        self.pending.get(key).map_or(0, |it| it.attempts)
     }
 
-    /// The pod could not have the node that it was given, after so many tries.
-    pub(super) fn put_back(&mut self, pod: Arc<Pod>, tries: u32, now: Time) {
+    /// Adds a pod whose binding failed, with its earlier attempts.
+    pub(super) fn requeue(&mut self, pod: Arc<Pod>, attempts: u32, now: Time) {
         let key = pod.key.clone();
         self.put(pod);
         if let Some(pending) = self.pending.get_mut(&key) {
-            pending.tries = tries;
+            pending.attempts = attempts;
         }
-        self.postpone(&key, now);
+        self.back_off(&key, now);
     }
 
-    /// What was decided about the pod could not be done: it waits its time, whatever happens.
-    pub(super) fn postpone(&mut self, key: &ObjectKey, now: Time) {
+    /// A call about the pod failed: parks it for its backoff; no change activates it before.
+    pub(super) fn back_off(&mut self, key: &ObjectKey, now: Time) {
         self.unpark(key);
-        let tries = self.tries(key);
-        self.wait_until(key, now, now + wait(tries + 1), None);
+        let attempts = self.attempts(key);
+        self.park_until(key, now, now + backoff(attempts + 1), None);
     }
 
-    fn wait_until(&mut self, key: &ObjectKey, now: Time, until: Time, names: Option<BTreeSet<Text>>) {
+    fn park_until(&mut self, key: &ObjectKey, now: Time, until: Time, names: Option<BTreeSet<Text>>) {
         let Some(pending) = self.pending.get_mut(key) else { return };
-        self.line.remove(&turn(&pending.pod));
-        pending.tries = pending.tries.saturating_add(1);
-        pending.state = State::Parked { since: now, until, names, is_hopeful: false };
+        self.active.remove(&order(&pending.pod));
+        pending.attempts = pending.attempts.saturating_add(1);
+        pending.state = State::Parked { since: now, until, names, is_activated: false };
         self.due.insert((until, key.clone()));
     }
 
     fn unpark(&mut self, key: &ObjectKey) {
         let Some(pending) = self.pending.get_mut(key) else { return };
-        let State::Parked { until, names, .. } = core::mem::replace(&mut pending.state, State::InLine) else {
+        let State::Parked { until, names, .. } = core::mem::replace(&mut pending.state, State::Active) else {
             return;
         };
         self.due.remove(&(until, key.clone()));
-        self.hopeful.remove(&turn(&pending.pod));
-        self.roaming.remove(key);
-        self.social.remove(key);
+        self.activated.remove(&order(&pending.pod));
+        self.unpinned.remove(key);
+        self.pod_dependent.remove(key);
         for name in names.into_iter().flatten() {
             if let Some(keys) = self.pinned.get_mut(&name) {
                 keys.remove(key);
@@ -233,51 +230,54 @@ impl Queue {
         }
     }
 
-    fn get_in_line(&mut self, key: &ObjectKey) {
+    fn move_to_active(&mut self, key: &ObjectKey) {
         self.unpark(key);
         if let Some(pending) = self.pending.get(key) {
-            self.line.insert(turn(&pending.pod));
+            self.active.insert(order(&pending.pod));
         }
     }
 
-    /// The parked pods that may be helped, and have not been yet; with each, whether it needs a closer look at the node.
-    pub(super) fn helped(&self, help: Help<'_>) -> Vec<(Arc<Pod>, bool)> {
-        let near = match help {
-            Help::Node(node) => Some(self.pinned.get(node).into_iter().flatten().chain(&self.roaming)),
-            Help::Company => None,
+    /// Parked pods that the change may help and that are not activated yet; `true` if the fit on the node must be checked.
+    pub(super) fn candidates(&self, hint: QueueingHint<'_>) -> Vec<(Arc<Pod>, bool)> {
+        let by_node = match hint {
+            QueueingHint::Node(node) => {
+                Some(self.pinned.get(node).into_iter().flatten().chain(&self.unpinned))
+            }
+            QueueingHint::PodsChanged => None,
         };
-        let near = near.into_iter().flatten().filter(|it| !self.social.contains(*it)).map(|it| (it, true));
-        let all = self.social.iter().map(|it| (it, false)).chain(near);
+        let by_node =
+            by_node.into_iter().flatten().filter(|it| !self.pod_dependent.contains(*it)).map(|it| (it, true));
+        let all = self.pod_dependent.iter().map(|it| (it, false)).chain(by_node);
         let waits = |key: &ObjectKey| {
             let pending = self.pending.get(key)?;
             match &pending.state {
-                State::Parked { is_hopeful: false, .. } => Some(pending.pod.clone()),
+                State::Parked { is_activated: false, .. } => Some(pending.pod.clone()),
                 _ => None,
             }
         };
-        all.filter_map(|(key, needs_look)| Some((waits(key)?, needs_look))).collect()
+        all.filter_map(|(key, needs_fit_check)| Some((waits(key)?, needs_fit_check))).collect()
     }
 
-    /// Something happened for a parked pod.
-    pub(super) fn give_hope(&mut self, key: &ObjectKey) {
+    /// A change may have helped a parked pod.
+    pub(super) fn activate(&mut self, key: &ObjectKey) {
         let Some(pending) = self.pending.get_mut(key) else { return };
-        let tries = pending.tries;
-        let State::Parked { since, until, is_hopeful, .. } = &mut pending.state else { return };
-        if core::mem::replace(is_hopeful, true) {
+        let attempts = pending.attempts;
+        let State::Parked { since, until, is_activated, .. } = &mut pending.state else { return };
+        if core::mem::replace(is_activated, true) {
             return;
         }
         self.due.remove(&(*until, key.clone()));
-        *until = (*until).min(*since + wait(tries));
+        *until = (*until).min(*since + backoff(attempts));
         self.due.insert((*until, key.clone()));
-        self.hopeful.insert(turn(&pending.pod));
+        self.activated.insert(order(&pending.pod));
     }
 
-    /// The node is kept free for the pod from now on. Gives the one that no longer is.
+    /// Nominates a node for the pod, and returns the previous one if it is another.
     pub(super) fn nominate(&mut self, key: &ObjectKey, node: Option<Text>) -> Option<Text> {
         let pending = self.pending.get_mut(key)?;
-        let before = core::mem::replace(&mut pending.nominee, node.clone());
+        let before = core::mem::replace(&mut pending.nominated_node, node.clone());
         if let Some(before) = &before {
-            self.forget_nominee(before, key);
+            self.remove_nomination(before, key);
         }
         if let Some(node) = &node {
             self.nominated.entry(node.clone()).or_default().insert(key.clone());
@@ -285,7 +285,7 @@ impl Queue {
         before.filter(|it| Some(it) != node.as_ref())
     }
 
-    fn forget_nominee(&mut self, node: &Text, key: &ObjectKey) {
+    fn remove_nomination(&mut self, node: &Text, key: &ObjectKey) {
         if let Some(keys) = self.nominated.get_mut(node) {
             keys.remove(key);
             if keys.is_empty() {
@@ -295,10 +295,10 @@ impl Queue {
     }
 }
 
-fn turn(pod: &Pod) -> Turn {
+fn order(pod: &Pod) -> QueueOrder {
     (Reverse(pod.priority), pod.created, pod.key.clone())
 }
 
-fn wait(tries: u32) -> Duration {
-    WAIT_MIN.saturating_mul(1 << tries.saturating_sub(1).min(4)).min(WAIT_MAX)
+fn backoff(attempts: u32) -> Duration {
+    BACKOFF_MIN.saturating_mul(1 << attempts.saturating_sub(1).min(4)).min(BACKOFF_MAX)
 }

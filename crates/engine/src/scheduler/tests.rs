@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::controller::WorkQueue;
 
-/// A scheduler, an API server that does as it is told, and the clock they go by.
+/// A scheduler, a fake API server that executes every call, and a clock.
 struct World {
     queue: WorkQueue<Scheduler>,
     watches: Vec<Watch>,
@@ -16,7 +16,7 @@ struct World {
     pods: BTreeMap<String, Value>,
     now: Time,
     version: u64,
-    /// What every binding is answered with.
+    /// The error of every binding, if any.
     refusal: Option<Refusal>,
     events: Vec<String>,
 }
@@ -49,7 +49,7 @@ impl World {
         self.queue.apply(Event::Applied { kind, fact }, self.now);
     }
 
-    /// A node with two cores and room for ten pods, and what `more` says of it.
+    /// A node with two cores and ten pods at most, merged with `more`.
     fn node(&mut self, name: &str, more: Value) -> &mut Self {
         let mut node = json!({
             "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
@@ -68,7 +68,7 @@ impl World {
         self
     }
 
-    /// A pod, which is on the node that `more` may name.
+    /// A pod, merged with `more`, which may set its node.
     fn pod(&mut self, name: &str, more: Value) -> &mut Self {
         let pod = json!({
             "metadata": {
@@ -122,7 +122,7 @@ impl World {
         self
     }
 
-    /// Every call that is due, in its order. The server does each, and shows it.
+    /// Makes every call that is due, in order; the watches show each at once.
     fn calls(&mut self, golden: &Expect) -> &mut Self {
         let mut lines = Vec::new();
         for _ in 0..1000 {
@@ -142,8 +142,10 @@ impl World {
 
     fn make(&mut self, call: &Call) {
         let name = match call {
-            Call::Bind { pod, .. } | Call::Explain { pod, .. } | Call::Unnominate { pod } => &pod.key.name,
-            Call::Warn { victim, .. } | Call::Evict { victim, .. } => &victim.key.name,
+            Call::Bind { pod, .. } | Call::WriteUnschedulable { pod, .. } | Call::ClearNomination { pod } => {
+                &pod.key.name
+            }
+            Call::MarkVictim { victim, .. } | Call::DeleteVictim { victim, .. } => &victim.key.name,
         };
         let outcome = match (call, &self.refusal) {
             (Call::Bind { .. }, Some(refusal)) => Outcome::Refused(refusal.clone()),
@@ -152,7 +154,9 @@ impl World {
         if outcome == Outcome::Done(Vec::new()) {
             let change = match call {
                 Call::Bind { node, .. } => json!({"spec": {"nodeName": node}}),
-                Call::Evict { .. } => json!({"metadata": {"deletionTimestamp": self.now.to_rfc3339()}}),
+                Call::DeleteVictim { .. } => {
+                    json!({"metadata": {"deletionTimestamp": self.now.to_rfc3339()}})
+                }
                 _ => {
                     let body = Scheduler::request(call).body.unwrap();
                     json!({"status": body["status"]})
@@ -227,7 +231,7 @@ fn tainted(effect: &str) -> Value {
 }
 
 #[test]
-fn each_reason_is_counted_over_the_nodes() {
+fn nodes_are_counted_per_reason() {
     let label = json!({"metadata": {"labels": {"disk": "ssd"}}});
     let wants = json!({"spec": {
         "nodeSelector": {"disk": "ssd"},
@@ -240,7 +244,7 @@ fn each_reason_is_counted_over_the_nodes() {
         .node("d", label)
         .pod("y", on("d", cpu("1")))
         .pod("x", wants)
-        .calls(&expect!["explain to default/x: 0/4 nodes are available: 1 Insufficient cpu, 1 Insufficient example.com/gpu, 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable. preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling."])
+        .calls(&expect!["report default/x as unschedulable: 0/4 nodes are available: 1 Insufficient cpu, 1 Insufficient example.com/gpu, 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable. preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling."])
         .events(&expect!["Warning FailedScheduling x: 0/4 nodes are available: 1 Insufficient cpu, 1 Insufficient example.com/gpu, 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable. preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling."]);
 }
 
@@ -248,11 +252,11 @@ fn each_reason_is_counted_over_the_nodes() {
 fn there_are_no_nodes() {
     World::new()
         .pod("x", json!({}))
-        .calls(&expect!["explain to default/x: no nodes available to schedule pods"]);
+        .calls(&expect!["report default/x as unschedulable: no nodes available to schedule pods"]);
 }
 
 #[test]
-fn only_what_is_ours_is_bound() {
+fn only_pods_of_this_scheduler_are_bound() {
     World::new()
         .node("a", json!({}))
         .pod("other", json!({"spec": {"schedulerName": "other"}}))
@@ -266,7 +270,7 @@ fn only_what_is_ours_is_bound() {
 }
 
 #[test]
-fn what_goes_over_the_wire() {
+fn api_requests_of_calls() {
     let mut world = World::new();
     world.pod("x", json!({"metadata": {"generation": 3}}));
     let pod = match world.fact(0, &world.pods["x"].clone()) {
@@ -276,10 +280,15 @@ fn what_goes_over_the_wire() {
     let at = world.now;
     let calls = [
         Call::Bind { pod: pod.clone(), node: "a".into() },
-        Call::Explain { pod: pod.clone(), message: "why".into(), nominee: Some("a".into()), at },
-        Call::Unnominate { pod: pod.clone() },
-        Call::Warn { victim: pod.clone(), node: "a".into(), by: pod.clone(), at },
-        Call::Evict { victim: pod.clone(), node: "a".into(), by: pod },
+        Call::WriteUnschedulable {
+            pod: pod.clone(),
+            message: "why".into(),
+            nominated_node: Some("a".into()),
+            at,
+        },
+        Call::ClearNomination { pod: pod.clone() },
+        Call::MarkVictim { victim: pod.clone(), node: "a".into(), by: pod.clone(), at },
+        Call::DeleteVictim { victim: pod.clone(), node: "a".into(), by: pod },
     ];
     let lines: Vec<String> = calls
         .iter()
@@ -300,7 +309,7 @@ fn what_goes_over_the_wire() {
 }
 
 #[test]
-fn a_daemon_pod_goes_to_its_node_and_to_no_other() {
+fn a_daemon_pod_is_bound_to_its_node_only() {
     World::new()
         .node("a", json!({}))
         .node("b", tainted("NoSchedule"))
@@ -309,8 +318,8 @@ fn a_daemon_pod_goes_to_its_node_and_to_no_other() {
         .pod("x-c", pinned("c"))
         .calls(&expect![[r#"
             bind default/x-a to a
-            explain to default/x-b: 0/2 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeAffinity], 1 node(s) had untolerated taint(s). preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.
-            explain to default/x-c: 0/2 nodes are available: 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."#]])
+            report default/x-b as unschedulable: 0/2 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeAffinity], 1 node(s) had untolerated taint(s). preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.
+            report default/x-c as unschedulable: 0/2 nodes are available: 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."#]])
         // The node it waits for comes, and another loses its taint.
         .node("c", json!({}))
         .node("b", json!({"spec": {"taints": []}}))
@@ -320,7 +329,7 @@ fn a_daemon_pod_goes_to_its_node_and_to_no_other() {
 }
 
 #[test]
-fn a_port_is_taken_once_on_a_node() {
+fn a_host_port_is_used_once_per_node() {
     World::new()
         .node("a", json!({}))
         .pod("x-1", port(80, ""))
@@ -329,7 +338,7 @@ fn a_port_is_taken_once_on_a_node() {
         .pod("x-4", port(81, "127.0.0.2"))
         .calls(&expect![[r#"
             bind default/x-1 to a
-            explain to default/x-2: 0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.
+            report default/x-2 as unschedulable: 0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.
             bind default/x-3 to a
             bind default/x-4 to a"#]])
         .gone("x-1")
@@ -337,7 +346,7 @@ fn a_port_is_taken_once_on_a_node() {
 }
 
 #[test]
-fn amounts_are_those_of_the_containers_or_of_the_largest_init_container() {
+fn requests_are_those_of_the_containers_or_of_the_largest_init_container() {
     let init = json!({"spec": {
         "containers": [{"resources": {"requests": {"cpu": "500m"}}}],
         "initContainers": [
@@ -351,24 +360,24 @@ fn amounts_are_those_of_the_containers_or_of_the_largest_init_container() {
         .pod("x-1", init)
         .calls(&expect!["bind default/x-1 to a"])
         .pod("x-2", cpu("401m"))
-        .calls(&expect!["explain to default/x-2: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."])
+        .calls(&expect!["report default/x-2 as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."])
         .pod("x-3", cpu("400m"))
         .calls(&expect!["bind default/x-3 to a"]);
 }
 
 #[test]
-fn a_node_takes_so_many_pods_and_no_more() {
+fn a_node_has_at_most_its_allocatable_number_of_pods() {
     World::new()
         .node("a", json!({"status": {"allocatable": {"pods": "1"}}}))
         .pod("x-1", json!({}))
         .pod("x-2", cpu("3"))
         .calls(&expect![[r#"
             bind default/x-1 to a
-            explain to default/x-2: 0/1 nodes are available: 1 Insufficient cpu, 1 Too many pods. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."#]]);
+            report default/x-2 as unschedulable: 0/1 nodes are available: 1 Insufficient cpu, 1 Too many pods. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."#]]);
 }
 
 #[test]
-fn the_more_important_are_first_and_of_equals_the_older() {
+fn pods_are_scheduled_by_priority_then_by_age() {
     World::new()
         .pod("young", cpu("1"))
         .pod("old", with(cpu("1"), json!({"metadata": {"creationTimestamp": "1970-01-01T00:00:00Z"}})))
@@ -377,33 +386,33 @@ fn the_more_important_are_first_and_of_equals_the_older() {
         .calls(&expect![[r#"
             bind default/important to a
             bind default/old to a
-            explain to default/young: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."#]]);
+            report default/young as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."#]]);
 }
 
 #[test]
-fn the_most_important_of_those_that_wait_gets_the_room() {
+fn the_parked_pod_of_highest_priority_gets_freed_resources() {
     let patient =
         |priority| important(priority, with(cpu("2"), json!({"spec": {"preemptionPolicy": "Never"}})));
     let mut world = World::new();
     world.node("a", json!({})).pod("x", on("a", cpu("2"))).pod("low", patient(1));
-    world.calls(&expect!["explain to default/low: 0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."]);
+    world.calls(&expect!["report default/low as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."]);
     world.pod("high", patient(5));
-    world.calls(&expect!["explain to default/high: 0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."]);
+    world.calls(&expect!["report default/high as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."]);
     world.gone("x").calls(&expect!["bind default/high to a"]);
 }
 
 #[test]
-fn of_many_that_hope_for_one_room_one_is_tried_in_vain_and_the_others_wait() {
+fn of_many_activated_pods_one_is_tried_and_the_others_wait_for_their_backoff() {
     let mut world = World::new();
     world.node("a", json!({})).pod("x", on("a", cpu("2")));
     for number in 1..=4 {
         world.pod(&format!("wait-{number}"), cpu("2"));
     }
     world.calls(&expect![[r#"
-        explain to default/wait-1: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.
-        explain to default/wait-2: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.
-        explain to default/wait-3: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.
-        explain to default/wait-4: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."#]]);
+        report default/wait-1 as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.
+        report default/wait-2 as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.
+        report default/wait-3 as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.
+        report default/wait-4 as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."#]]);
     let tried = world.events.len();
     world.gone("x").calls(&expect!["bind default/wait-1 to a"]);
     // One of them is told so anew, the others when their wait is over.
@@ -415,7 +424,7 @@ fn of_many_that_hope_for_one_room_one_is_tried_in_vain_and_the_others_wait() {
 }
 
 #[test]
-fn pods_keep_company_and_distance() {
+fn pod_affinity_and_anti_affinity_are_respected() {
     World::new()
         .node("a", json!({}))
         .node("b", json!({}))
@@ -425,7 +434,7 @@ fn pods_keep_company_and_distance() {
         .pod("cache-2", with(about("podAffinity", "web"), about("podAntiAffinity", "cache")))
         .calls(&expect![[r#"
             bind default/cache-1 to a
-            explain to default/cache-2: 0/3 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 2 node(s) didn't match pod affinity rules. preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."#]])
+            report default/cache-2 as unschedulable: 0/3 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 2 node(s) didn't match pod affinity rules. preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."#]])
         .pod("lone-1", with(about("podAntiAffinity", "lone"), pinned("a")))
         .pod("lone-2", with(json!({}), pinned("a")))
         .pod("first-1", about("podAffinity", "first"))
@@ -433,8 +442,8 @@ fn pods_keep_company_and_distance() {
         .calls(&expect![[r#"
             bind default/first-1 to b
             bind default/lone-1 to a
-            explain to default/lone-2: 0/3 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling.
-            explain to default/none-1: 0/3 nodes are available: 3 node(s) didn't match pod affinity rules. preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."#]])
+            report default/lone-2 as unschedulable: 0/3 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling.
+            report default/none-1 as unschedulable: 0/3 nodes are available: 3 node(s) didn't match pod affinity rules. preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."#]])
         // Company comes, and distance.
         .pod("nobody-1", on("b", json!({})))
         .gone("lone-1")
@@ -444,7 +453,7 @@ fn pods_keep_company_and_distance() {
 }
 
 #[test]
-fn company_may_be_in_other_namespaces() {
+fn pod_affinity_may_select_other_namespaces() {
     let near = |more: Value| {
         let term = with(
             json!({"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}),
@@ -463,10 +472,10 @@ fn company_may_be_in_other_namespaces() {
         .pod("x-4", near(json!({"namespaceSelector": {"matchLabels": {"team": "y"}}})))
         .pod("x-5", near(json!({"namespaceSelector": {}})))
         .calls(&expect![[r#"
-            explain to default/x-1: 0/2 nodes are available: 2 node(s) didn't match pod affinity rules. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.
+            report default/x-1 as unschedulable: 0/2 nodes are available: 2 node(s) didn't match pod affinity rules. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.
             bind default/x-2 to a
             bind default/x-3 to a
-            explain to default/x-4: 0/2 nodes are available: 2 node(s) didn't match pod affinity rules. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.
+            report default/x-4 as unschedulable: 0/2 nodes are available: 2 node(s) didn't match pod affinity rules. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.
             bind default/x-5 to a"#]])
         .namespace("far", json!({"team": "y"}))
         .calls(&expect!["bind default/x-4 to a"]);
@@ -486,7 +495,7 @@ fn zone(name: &str) -> Value {
 }
 
 #[test]
-fn pods_are_spread_evenly_over_places() {
+fn pods_are_spread_over_topology_domains() {
     World::new()
         .node("a", zone("one"))
         .node("b", zone("two"))
@@ -498,31 +507,31 @@ fn pods_are_spread_evenly_over_places() {
         .calls(&expect![[r#"
             bind default/web-2 to b
             bind default/web-3 to a
-            explain to default/web-4: 0/3 nodes are available: 1 node(s) didn't match pod topology spread constraints, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."#]])
+            report default/web-4 as unschedulable: 0/3 nodes are available: 1 node(s) didn't match pod topology spread constraints, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."#]])
         // One that leaves does not count any more.
         .change("web-1", json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))
         .calls(&expect!["bind default/web-4 to a"]);
 }
 
 #[test]
-fn places_that_are_too_few_or_not_to_be_had() {
+fn min_domains_and_node_inclusion_policies_of_spread() {
     World::new()
         .node("a", zone("one"))
         .node("b", with(zone("two"), tainted("NoSchedule")))
         // There are two places, and three are asked for: nobody stands in the third.
         .pod("web-1", on("a", json!({})))
         .pod("web-2", even(json!({"minDomains": 3})))
-        .calls(&expect!["explain to default/web-2: 0/2 nodes are available: 1 node(s) didn't match pod topology spread constraints, 1 node(s) had untolerated taint(s). preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."])
+        .calls(&expect!["report default/web-2 as unschedulable: 0/2 nodes are available: 1 node(s) didn't match pod topology spread constraints, 1 node(s) had untolerated taint(s). preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."])
         // The tainted place counts, unless it is said not to.
         .pod("web-3", even(json!({})))
         .pod("web-4", even(json!({"nodeTaintsPolicy": "Honor"})))
         .calls(&expect![[r#"
-            explain to default/web-3: 0/2 nodes are available: 1 node(s) didn't match pod topology spread constraints, 1 node(s) had untolerated taint(s). preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling.
+            report default/web-3 as unschedulable: 0/2 nodes are available: 1 node(s) didn't match pod topology spread constraints, 1 node(s) had untolerated taint(s). preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling.
             bind default/web-4 to a"#]]);
 }
 
 #[test]
-fn spread_that_is_a_wish_decides_between_nodes_that_fit() {
+fn schedule_anyway_spread_scores_feasible_nodes() {
     let wish = || even(json!({"whenUnsatisfiable": "ScheduleAnyway"}));
     World::new()
         .node("a", zone("one"))
@@ -535,7 +544,7 @@ fn spread_that_is_a_wish_decides_between_nodes_that_fit() {
 }
 
 #[test]
-fn whoever_is_more_important_gets_room_and_keeps_it() {
+fn a_pod_of_higher_priority_preempts_and_keeps_its_nominated_node() {
     World::new()
         .node("a", json!({}))
         .node("b", json!({}))
@@ -544,13 +553,13 @@ fn whoever_is_more_important_gets_room_and_keeps_it() {
         .pod("low-2", important(1, on("b", cpu("1"))))
         .pod("high", important(9, cpu("1")))
         .calls(&expect![[r#"
-            warn default/low-1 that it goes for default/high
-            explain to default/high (a is kept free for it): 0/2 nodes are available: 2 Insufficient cpu.
-            evict default/low-1 for default/high"#]])
+            mark default/low-1 as preempted by default/high
+            report default/high as unschedulable (nominated node a): 0/2 nodes are available: 2 Insufficient cpu.
+            delete default/low-1 for default/high"#]])
         // While they leave, nobody of its own rank or below takes the room.
         .pod("small", important(3, cpu("1")))
         .calls(&expect![
-            "explain to default/small (a is kept free for it): 0/2 nodes are available: 2 Insufficient cpu."
+            "report default/small as unschedulable (nominated node a): 0/2 nodes are available: 2 Insufficient cpu."
         ])
         .gone("low-1")
         .calls(&expect![[r#"
@@ -565,54 +574,54 @@ fn whoever_is_more_important_gets_room_and_keeps_it() {
 }
 
 #[test]
-fn room_that_is_kept_free_is_free_again_when_its_pod_is_gone() {
+fn a_nomination_ends_when_its_pod_is_deleted() {
     World::new()
         .node("a", json!({}))
         .pod("low", important(1, on("a", cpu("2"))))
         .pod("high", important(9, cpu("2")))
         .pod("next", important(5, cpu("2")))
         .calls(&expect![[r#"
-            warn default/low that it goes for default/high
-            explain to default/high (a is kept free for it): 0/1 nodes are available: 1 Insufficient cpu.
-            explain to default/next: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Insufficient cpu.
-            evict default/low for default/high"#]])
+            mark default/low as preempted by default/high
+            report default/high as unschedulable (nominated node a): 0/1 nodes are available: 1 Insufficient cpu.
+            report default/next as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Insufficient cpu.
+            delete default/low for default/high"#]])
         .gone("low")
         .gone("high")
         .calls(&expect!["bind default/next to a"]);
 }
 
 #[test]
-fn one_still_more_important_takes_the_node_that_was_kept_free() {
+fn a_pod_of_still_higher_priority_takes_a_nominated_node() {
     World::new()
         .node("a", json!({}))
         .pod("low", important(1, on("a", cpu("2"))))
         .pod("high", important(9, cpu("2")))
         .calls(&expect![[r#"
-            warn default/low that it goes for default/high
-            explain to default/high (a is kept free for it): 0/1 nodes are available: 1 Insufficient cpu.
-            evict default/low for default/high"#]])
+            mark default/low as preempted by default/high
+            report default/high as unschedulable (nominated node a): 0/1 nodes are available: 1 Insufficient cpu.
+            delete default/low for default/high"#]])
         .pod("highest", important(10, cpu("2")))
         .calls(&expect![[r#"
-            keep no node free for default/high
-            explain to default/highest (a is kept free for it): 0/1 nodes are available: 1 Insufficient cpu.
-            explain to default/high: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Insufficient cpu."#]])
+            clear the nomination of default/high
+            report default/highest as unschedulable (nominated node a): 0/1 nodes are available: 1 Insufficient cpu.
+            report default/high as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Insufficient cpu."#]])
         .gone("low")
         .calls(&expect!["bind default/highest to a"]);
 }
 
 #[test]
-fn who_never_preempts_waits() {
+fn a_pod_with_preemption_policy_never_waits() {
     World::new()
         .node("a", json!({}))
         .pod("low", important(1, on("a", cpu("2"))))
         .pod("high", important(9, with(cpu("1"), json!({"spec": {"preemptionPolicy": "Never"}}))))
-        .calls(&expect!["explain to default/high: 0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."])
+        .calls(&expect!["report default/high as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: not eligible due to preemptionPolicy=Never."])
         .gone("low")
         .calls(&expect!["bind default/high to a"]);
 }
 
 #[test]
-fn preemption_that_does_not_help_says_why() {
+fn preemption_that_does_not_help_reports_why() {
     World::new()
         .node("a", json!({}))
         .node("b", tainted("NoSchedule"))
@@ -621,11 +630,11 @@ fn preemption_that_does_not_help_says_why() {
         .pod("high-1", important(20, on("a", cpu("1"))))
         .pod("high-2", important(20, on("c", cpu("1"))))
         .pod("x", important(9, cpu("1500m")))
-        .calls(&expect!["explain to default/x: 0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. preemption: 0/3 nodes are available: 1 Insufficient cpu, 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."]);
+        .calls(&expect!["report default/x as unschedulable: 0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. preemption: 0/3 nodes are available: 1 Insufficient cpu, 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."]);
 }
 
 #[test]
-fn a_budget_is_kept_where_that_is_possible() {
+fn preemption_respects_budgets_if_possible() {
     World::new()
         .node("a", json!({}))
         .node("b", json!({}))
@@ -634,22 +643,22 @@ fn a_budget_is_kept_where_that_is_possible() {
         .pod("free-1", important(1, on("b", cpu("2"))))
         .pod("high", important(9, cpu("1")))
         .calls(&expect![[r#"
-            warn default/free-1 that it goes for default/high
-            explain to default/high (b is kept free for it): 0/2 nodes are available: 2 Insufficient cpu.
-            evict default/free-1 for default/high"#]]);
+            mark default/free-1 as preempted by default/high
+            report default/high as unschedulable (nominated node b): 0/2 nodes are available: 2 Insufficient cpu.
+            delete default/free-1 for default/high"#]]);
 }
 
 #[test]
-fn who_has_to_be_near_a_pod_does_not_send_it_off() {
+fn a_pod_does_not_preempt_a_pod_it_has_affinity_to() {
     World::new()
         .node("a", json!({}))
         .pod("web-1", important(1, on("a", cpu("2"))))
         .pod("x", important(9, with(cpu("1"), about("podAffinity", "web"))))
-        .calls(&expect!["explain to default/x: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 node(s) didn't match pod affinity rules."]);
+        .calls(&expect!["report default/x as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 node(s) didn't match pod affinity rules."]);
 }
 
 #[test]
-fn a_binding_that_was_refused_is_tried_again_after_a_wait() {
+fn a_failed_binding_is_retried_after_a_backoff() {
     let mut world = World::new();
     world.refusal = Some(Refusal::Server("the server is not well".into()));
     world
@@ -664,37 +673,37 @@ fn a_binding_that_was_refused_is_tried_again_after_a_wait() {
 }
 
 #[test]
-fn room_is_taken_before_the_server_shows_it() {
+fn an_assumed_pod_counts_before_the_watch_shows_its_binding() {
     let mut world = World::new();
     world.node("a", json!({})).pod("x", cpu("2")).pod("y", cpu("2"));
     let step = world.queue.next(world.now);
     let calls: Vec<String> = step.calls.iter().map(ToString::to_string).collect();
     expect![[r#"
         bind default/x to a
-        explain to default/y: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."#]].assert_eq(&calls.join("\n"));
+        report default/y as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."#]].assert_eq(&calls.join("\n"));
     // An event that is older than the binding says nothing against it.
     world.change("x", json!({"metadata": {"annotations": {"a": "b"}}}));
     assert_eq!(world.queue.next(world.now).calls, vec![]);
 }
 
 #[test]
-fn one_whose_room_the_server_does_not_show_yet_may_have_to_leave_it() {
+fn an_assumed_pod_may_be_preempted() {
     let mut world = World::new();
     world.node("a", json!({})).pod("low", important(1, cpu("2")));
     assert_eq!(world.queue.next(world.now).calls.len(), 1, "the binding is under way");
     world
         .pod("high", important(9, cpu("2")))
         .calls(&expect![[r#"
-        warn default/low that it goes for default/high
-        explain to default/high (a is kept free for it): 0/1 nodes are available: 1 Insufficient cpu.
-        evict default/low for default/high"#]])
+        mark default/low as preempted by default/high
+        report default/high as unschedulable (nominated node a): 0/1 nodes are available: 1 Insufficient cpu.
+        delete default/low for default/high"#]])
         .events(&expect![[r#"
         Warning FailedScheduling high: 0/1 nodes are available: 1 Insufficient cpu.
         Normal Preempted low: Preempted by pod uid of high on node a"#]]);
 }
 
 #[test]
-fn what_is_wished_for_decides_between_nodes_that_fit() {
+fn preferred_node_affinity_and_taints_score_feasible_nodes() {
     let wish = json!({"spec": {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
         {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}},
     ]}}}});
@@ -710,7 +719,7 @@ fn what_is_wished_for_decides_between_nodes_that_fit() {
 }
 
 #[test]
-fn wishes_about_pods_decide_between_nodes_that_fit() {
+fn preferred_pod_affinity_scores_feasible_nodes() {
     let rather = |kind: &str| {
         json!({"spec": {"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [{
             "weight": 10,
@@ -734,11 +743,11 @@ fn wishes_about_pods_decide_between_nodes_that_fit() {
 }
 
 #[test]
-fn a_parked_pod_is_never_forgotten_and_not_asked_about_for_nothing() {
+fn a_parked_pod_is_tried_again_only_after_a_helpful_change_or_five_minutes() {
     World::new()
         .node("a", json!({}))
         .pod("x", cpu("3"))
-        .calls(&expect!["explain to default/x: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."])
+        .calls(&expect!["report default/x as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."])
         // Nothing of this helps it.
         .pod("y", on("a", cpu("1")))
         .gone("y")
@@ -746,15 +755,15 @@ fn a_parked_pod_is_never_forgotten_and_not_asked_about_for_nothing() {
         .after(299)
         .calls(&expect![""])
         .after(1)
-        .calls(&expect!["explain to default/x: 0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."])
+        .calls(&expect!["report default/x as unschedulable: 0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."])
         .node("b", json!({"status": {"allocatable": {"cpu": "4"}}}))
         .calls(&expect!["bind default/x to b"]);
 }
 
 #[test]
-fn a_clock_that_is_set_back_keeps_no_pod_parked() {
+fn a_clock_set_back_keeps_no_pod_parked() {
     let mut world = World::new();
-    world.after(10_000).node("a", json!({})).pod("x", cpu("3")).calls(&expect!["explain to default/x: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."]);
+    world.after(10_000).node("a", json!({})).pod("x", cpu("3")).calls(&expect!["report default/x as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."]);
     world.now = world.now - Duration::from_secs(3600);
     world.node("a", json!({"status": {"allocatable": {"cpu": "4"}}})).calls(&expect!["bind default/x to a"]);
     // Neither one whose binding was refused.
@@ -766,10 +775,10 @@ fn a_clock_that_is_set_back_keeps_no_pod_parked() {
 }
 
 #[test]
-fn nobody_in_line_is_held_up_by_those_that_fit_nowhere() {
+fn unschedulable_pods_do_not_block_the_queue() {
     let mut world = World::new();
     world.node("a", json!({})).pod("big", important(9, cpu("8")));
-    world.calls(&expect!["explain to default/big: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."]);
+    world.calls(&expect!["report default/big as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."]);
     for round in 0..3 {
         let name = format!("small-{round}");
         world.pod(&name, cpu("100m"));
@@ -781,10 +790,10 @@ fn nobody_in_line_is_held_up_by_those_that_fit_nowhere() {
 }
 
 #[test]
-fn a_list_says_what_is_gone() {
+fn objects_missing_from_a_list_are_removed() {
     let mut world = World::new();
     world.node("a", json!({})).pod("x-1", on("a", cpu("2"))).pod("x-2", cpu("2"));
-    world.calls(&expect!["explain to default/x-2: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."]);
+    world.calls(&expect!["report default/x-2 as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."]);
     let x_2 = world.pods["x-2"].clone();
     let facts = vec![world.fact(0, &x_2)];
     world.queue.apply(Event::Listed { kind: 0, facts }, world.now);
@@ -793,12 +802,12 @@ fn a_list_says_what_is_gone() {
 }
 
 #[test]
-fn pods_of_a_node_that_is_not_there_count_when_it_comes() {
+fn pods_of_an_unknown_node_count_when_it_appears() {
     World::new()
         .pod("x-1", on("a", cpu("2")))
         .pod("x-2", cpu("2"))
         .node("a", json!({}))
-        .calls(&expect!["explain to default/x-2: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."])
+        .calls(&expect!["report default/x-2 as unschedulable: 0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."])
         .no_node("a")
         .node("a", json!({}))
         .calls(&expect![""])
@@ -807,7 +816,7 @@ fn pods_of_a_node_that_is_not_there_count_when_it_comes() {
 }
 
 #[test]
-fn one_of_the_same_name_is_another_pod() {
+fn a_pod_of_the_same_name_with_another_uid_is_another_pod() {
     World::new()
         .node("a", json!({}))
         .pod("x", cpu("2"))
@@ -817,7 +826,7 @@ fn one_of_the_same_name_is_another_pod() {
 }
 
 #[test]
-fn an_event_is_no_longer_than_it_may_be() {
+fn event_messages_are_truncated() {
     let message = call::note(&"ü".repeat(2000));
     assert_eq!((message.len(), message.ends_with("ü ...")), (1024, true));
     assert_eq!(call::note("short"), "short");

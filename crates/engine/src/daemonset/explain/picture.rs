@@ -19,7 +19,7 @@ use crate::daemonset::manifest::{self, Binding, Owner};
 use crate::daemonset::placement::{self, Verdict};
 use crate::daemonset::plan::Settings;
 use crate::daemonset::why::Why;
-use crate::scheduler::{self, Fitting, Scheduler};
+use crate::scheduler::{self, FitCheck, Scheduler};
 
 /// Facts about all that concerns one set. What concerns others is not kept.
 #[derive(Debug)]
@@ -160,7 +160,7 @@ impl Picture {
         }
         explained.sort_by_key(|it| it.state == State::Gone);
         let pod = self.pod_of(&set);
-        let fitting = pod.as_ref().map(|it| self.rooms.fitting(it));
+        let fitting = pod.as_ref().map(|it| self.rooms.fit_check(it));
         let own = self.own_pods(&set);
         let fitting = fitting.as_ref().map(|it| (it, &own));
         let nodes = explained.into_iter();
@@ -209,9 +209,9 @@ impl Picture {
         let pod = manifest::daemon_pod(owner, &template, "", "", None, Binding::Scheduler);
         let mut pod = scheduler::pod(pod.to_string().as_bytes(), &mut Interner::default()).ok()?;
         // Which node it is made for is asked node by node, and whether it may be there is the verdict's to say.
-        let mut wants = (*pod.wants).clone();
-        (wants.node_selector, wants.affinity) = (Labels::default(), Affinity::Anywhere);
-        pod.wants = Arc::new(wants);
+        let mut requirements = (*pod.requirements).clone();
+        (requirements.node_selector, requirements.node_affinity) = (Labels::default(), Affinity::Anywhere);
+        pod.requirements = Arc::new(requirements);
         Some(pod)
     }
 
@@ -220,7 +220,7 @@ impl Picture {
         cache: &Cache,
         (set, rollout): (&Set, &RolloutState),
         is: Explained,
-        fitting: Option<(&Fitting<'_>, &OwnPods)>,
+        fitting: Option<(&FitCheck<'_>, &OwnPods)>,
         now: Time,
     ) -> OnNode {
         let node = cache.node_of(&is.node);
@@ -273,7 +273,7 @@ impl Picture {
             let here = cache.pods_on(&self.key, &is.node);
             let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
             let left = own.get(&is.node).into_iter().flatten().filter(left).map(|it| it.key.clone());
-            if let Some(it) = fitting.obstacle(&is.node, &left.collect()) {
+            if let Some(it) = fitting.unfit_detail(&is.node, &left.collect()) {
                 message = it.what;
                 details.extend(it.detail);
             }

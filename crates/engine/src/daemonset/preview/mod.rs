@@ -27,7 +27,7 @@ use crate::daemonset::explain::{Explanation, Picture, Told, Unread};
 use crate::daemonset::facts::{HASH_LABEL, Kind, Phase, Pod, Revision, Rollout, Set, Truth, Watched};
 use crate::daemonset::plan::{Claim, Plan, Settings, Step};
 use crate::daemonset::why::Why;
-use crate::scheduler::Fitting;
+use crate::scheduler::FitCheck;
 
 /// What would come of a change.
 #[derive(Clone, PartialEq, Debug)]
@@ -96,7 +96,7 @@ impl Picture {
         let set = self.set().ok_or(Unread::NoSuchSet)?;
         let live = self.sets.iter().rev().nth(1);
         let pod = self.pod_of(set);
-        let fitting = pod.as_ref().map(|it| self.rooms.fitting(it));
+        let fitting = pod.as_ref().map(|it| self.rooms.fit_check(it));
         let mut course = Course::new(self, set, fitting.as_ref(), now);
         let steps = course.run();
         course.tell(live, &steps).ok_or(Unread::NoSuchSet)
@@ -110,8 +110,13 @@ impl Forecast {
         let mut nodes: BTreeSet<Text> = self.gains.iter().cloned().collect();
         let live = picture.sets.iter().rev().nth(1);
         let asks = |set: &Arc<Set>| {
-            let wants = picture.pod_of(set)?.wants;
-            Some((wants.amounts.clone(), wants.ports.clone(), wants.near.clone(), wants.apart.clone()))
+            let requirements = picture.pod_of(set)?.requirements;
+            Some((
+                requirements.requests.clone(),
+                requirements.ports.clone(),
+                requirements.pod_affinity.clone(),
+                requirements.pod_anti_affinity.clone(),
+            ))
         };
         let asks_the_same = live.is_some_and(|it| asks(it) == asks(&self.set));
         if !asks_the_same || matches!(self.set.rollout, Rollout::Surge(_)) {
@@ -125,7 +130,7 @@ impl Forecast {
 struct Course<'a> {
     picture: &'a Picture,
     set: &'a Arc<Set>,
-    fitting: Option<&'a Fitting<'a>>,
+    fitting: Option<&'a FitCheck<'a>>,
     cache: Cache,
     /// Pods of the set by node, as they were; and the names of those that were made.
     had: BTreeMap<Text, Vec<Arc<Pod>>>,
@@ -137,7 +142,7 @@ struct Course<'a> {
 }
 
 impl<'a> Course<'a> {
-    fn new(picture: &'a Picture, set: &'a Arc<Set>, fitting: Option<&'a Fitting<'a>>, now: Time) -> Self {
+    fn new(picture: &'a Picture, set: &'a Arc<Set>, fitting: Option<&'a FitCheck<'a>>, now: Time) -> Self {
         let had = picture.own_pods(set);
         // A burst would cut batches short; conditions have timers that mean nothing here.
         let desired = picture.items.get(&Kind::Nodes).map_or(0, Vec::len);
@@ -278,7 +283,7 @@ impl<'a> Course<'a> {
         let left = |it: &&Arc<Pod>| here.iter().all(|here| here.uid != it.uid);
         let without: BTreeSet<ObjectKey> =
             self.had.get(node).into_iter().flatten().filter(left).map(|it| it.key.clone()).collect();
-        let has_room = self.fitting.and_then(|it| it.obstacle(node, &without)).is_none();
+        let has_room = self.fitting.and_then(|it| it.unfit_detail(node, &without)).is_none();
         let is_ready = self.cache.node_of(node).is_some_and(|it| it.ready.status == Truth::True);
         self.resource_version += 1;
         let name: Text = format!("{} (new {})", self.picture.key.name, self.resource_version).into();

@@ -89,7 +89,7 @@ impl AdmissionCandidate {
     fn asks(&self, resource: &str) -> i64 {
         match resource {
             "pods" => 1,
-            _ => self.pod.wants.amount(resource).unwrap_or(0),
+            _ => self.pod.requirements.request(resource).unwrap_or(0),
         }
     }
 
@@ -202,7 +202,7 @@ fn unsuitable(
     candidate: &AdmissionCandidate,
     runtimes: &BTreeSet<Text>,
 ) -> Option<Ending> {
-    let wants = &candidate.pod.wants;
+    let wants = &candidate.pod.requirements;
     if !candidate.is_on_linux {
         let message = "Failed to admit pod as the OS field doesn't match node OS";
         return Some(rejection("PodOSNotSupported".into(), message));
@@ -218,10 +218,10 @@ fn unsuitable(
         it.effect == Effect::NoExecute && !placement::tolerates(&wants.tolerations, it)
     };
     let ports_taken = || {
-        let mut taken = others.iter().flat_map(|it| &it.pod.wants.ports);
-        taken.any(|port| wants.ports.iter().any(|it| it.meets(port)))
+        let mut taken = others.iter().flat_map(|it| &it.pod.requirements.ports);
+        taken.any(|port| wants.ports.iter().any(|it| it.conflicts_with(port)))
     };
-    let predicate = if placement::wanted(&wants.node_selector, &wants.affinity, &node.fact).is_err() {
+    let predicate = if placement::wanted(&wants.node_selector, &wants.node_affinity, &node.fact).is_err() {
         ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
     } else if candidate.pod.node.as_ref().is_some_and(|it| *it != node.fact.name) {
         ("NodeName", "node(s) didn't match the requested node name")
@@ -267,7 +267,7 @@ fn lacks(node: &Node, others: &[&AdmissionCandidate], candidate: &AdmissionCandi
     let capacity = |resource: &str| node.allocatable.get(resource).copied().unwrap_or(0);
     // What the node has never heard of is somebody else's to give.
     let is_ours = |it: &str| !it.contains('/') || node.allocatable.contains_key(it);
-    let asked = candidate.pod.wants.amounts.iter().filter(|(name, _)| is_ours(name));
+    let asked = candidate.pod.requirements.requests.iter().filter(|(name, _)| is_ours(name));
     let asked: BTreeMap<&str, i64> = asked.map(|(name, amount)| (&**name, *amount)).collect();
     let first = ["pods", "cpu", "memory", "ephemeral-storage"];
     let rest = asked.keys().copied().filter(|it| !first.contains(it));

@@ -9,7 +9,7 @@ use expect_test::expect;
 use super::*;
 
 #[test]
-fn what_goes_over_the_wire() {
+fn api_requests_of_calls() {
     let at = Time::from_secs(60);
     let mut of = node("n1", &["ready", "taint=mine:NoExecute@5", "os"], None, at);
     of.resource_version = 7;

@@ -1,0 +1,249 @@
+//! Pod affinity, pod anti-affinity and topology spread.
+//!
+//! A topology domain is the set of nodes with one value of the topology key.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use muster_api::labels::{Labels, Requirement};
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+
+use super::fit::{Unfit, nominated_pods, tolerates_taints};
+use super::node_info::NodeInfo;
+use super::{Pod, PodAffinityTerm, Scheduler, TopologySpreadConstraint};
+use crate::daemonset::placement;
+
+/// The pods per topology domain that matter for one pod, counted once for all nodes. Upstream: `PreFilter` of
+/// `InterPodAffinity` and `PodTopologySpread`.
+#[derive(Debug, Default)]
+pub(super) struct InterPodAffinity {
+    /// For each term of pod affinity, the pods that match all terms, by domain.
+    pod_affinity: Vec<BTreeMap<Text, usize>>,
+    /// For each term of pod anti-affinity, the pods that match it, by domain.
+    pod_anti_affinity: Vec<BTreeMap<Text, usize>>,
+    /// Existing pods whose anti-affinity matches this pod, by topology key and domain.
+    existing_anti_affinity: BTreeMap<Text, BTreeMap<Text, usize>>,
+    /// For each constraint with `DoNotSchedule`, the pods that it counts, by domain.
+    spread: Vec<BTreeMap<Text, usize>>,
+}
+
+impl InterPodAffinity {
+    pub(super) fn of(all: &Scheduler, pod: &Pod) -> Self {
+        let mut inter_pod = Self::default();
+        for (labels, other) in all.nodes.with_pod_anti_affinity() {
+            for term in
+                other.requirements.pod_anti_affinity.iter().filter(|it| it.matches(pod, &all.namespaces))
+            {
+                if let Some(domain) = labels.get(&term.topology_key) {
+                    let domains =
+                        inter_pod.existing_anti_affinity.entry(term.topology_key.clone()).or_default();
+                    *domains.entry(domain.clone()).or_default() += 1;
+                }
+            }
+        }
+        let requirements = &pod.requirements;
+        if !requirements.pod_affinity.is_empty() || !requirements.pod_anti_affinity.is_empty() {
+            inter_pod.count_matching_pods(all, pod);
+        }
+        let must: Vec<&TopologySpreadConstraint> =
+            requirements.spread_constraints.iter().filter(|it| it.do_not_schedule).collect();
+        if !must.is_empty() {
+            inter_pod.spread = domains(all, pod, &must);
+        }
+        inter_pod
+    }
+
+    fn count_matching_pods(&mut self, all: &Scheduler, pod: &Pod) {
+        let requirements = &pod.requirements;
+        self.pod_affinity.resize_with(requirements.pod_affinity.len(), BTreeMap::new);
+        self.pod_anti_affinity.resize_with(requirements.pod_anti_affinity.len(), BTreeMap::new);
+        let add = |counts: &mut BTreeMap<Text, usize>, labels: &Labels, term: &PodAffinityTerm| {
+            if let Some(domain) = labels.get(&term.topology_key) {
+                *counts.entry(domain.clone()).or_default() += 1;
+            }
+        };
+        for info in all.nodes.iter() {
+            for other in info.pods.values() {
+                if matches_affinity(all, pod, other) {
+                    for (term, counts) in requirements.pod_affinity.iter().zip(&mut self.pod_affinity) {
+                        add(counts, info.labels(), term);
+                    }
+                }
+                for (term, counts) in requirements.pod_anti_affinity.iter().zip(&mut self.pod_anti_affinity) {
+                    if term.matches(other, &all.namespaces) {
+                        add(counts, info.labels(), term);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn check(
+        &self,
+        all: &Scheduler,
+        pod: &Pod,
+        info: &NodeInfo,
+        without: &BTreeSet<ObjectKey>,
+    ) -> Result<(), Unfit> {
+        let gone: Vec<&Arc<Pod>> = without.iter().filter_map(|it| info.pods.get(it)).collect();
+        self.satisfies_spread(pod, info, &gone)?;
+        self.satisfies_affinity(all, pod, info, &gone)?;
+        self.satisfies_anti_affinity(all, pod, info, &gone)
+    }
+
+    /// Rule: with the pod, its domain has at most `maxSkew` matching pods more than the domain with the fewest, or than zero
+    /// if there are fewer domains than `minDomains`. A node without the topology key does not fit.
+    fn satisfies_spread(&self, pod: &Pod, info: &NodeInfo, gone: &[&Arc<Pod>]) -> Result<(), Unfit> {
+        let must = pod.requirements.spread_constraints.iter().filter(|it| it.do_not_schedule);
+        for (spread, counts) in must.zip(&self.spread) {
+            let Some(domain) = info.labels().get(&spread.topology_key) else {
+                return Err(Unfit::MissingTopologyLabel);
+            };
+            let left = gone.iter().filter(|it| spread.counts(pod, it)).count();
+            let here = counts.get(domain).map(|it| it.saturating_sub(left));
+            let others = counts.iter().filter(|it| it.0 != domain).map(|it| *it.1);
+            let fewest = others.chain(here).min().filter(|_| spread.min_domains <= counts.len()).unwrap_or(0);
+            let with_it = here.unwrap_or(0) + usize::from(spread.selects(&pod.labels));
+            if spread.max_skew < with_it as i64 - fewest as i64 {
+                return Err(Unfit::TopologySpread);
+            }
+        }
+        Ok(())
+    }
+
+    /// Rule: for each term of pod affinity, a pod that matches all terms is in the node's domain. If no pod matches and the
+    /// pod matches its own terms, it fits on any node with the topology keys.
+    fn satisfies_affinity(
+        &self,
+        all: &Scheduler,
+        pod: &Pod,
+        info: &NodeInfo,
+        gone: &[&Arc<Pod>],
+    ) -> Result<(), Unfit> {
+        let requirements = &pod.requirements;
+        let left = gone.iter().filter(|it| matches_affinity(all, pod, it)).count();
+        let mut is_satisfied = true;
+        for (term, counts) in requirements.pod_affinity.iter().zip(&self.pod_affinity) {
+            let Some(domain) = info.labels().get(&term.topology_key) else { return Err(Unfit::PodAffinity) };
+            is_satisfied &= left < counts.get(domain).copied().unwrap_or(0);
+        }
+        let is_first = || {
+            let none = self.pod_affinity.iter().all(|it| it.values().sum::<usize>() <= left);
+            none && requirements.pod_affinity.iter().all(|it| it.matches(pod, &all.namespaces))
+        };
+        if is_satisfied || is_first() { Ok(()) } else { Err(Unfit::PodAffinity) }
+    }
+
+    /// Rule: no pod in the node's domain matches the pod's anti-affinity, and the pod matches the anti-affinity of none.
+    /// Pods that are nominated for the node count too.
+    fn satisfies_anti_affinity(
+        &self,
+        all: &Scheduler,
+        pod: &Pod,
+        info: &NodeInfo,
+        gone: &[&Arc<Pod>],
+    ) -> Result<(), Unfit> {
+        let labels = info.labels();
+        let nominated_pods = nominated_pods(all, pod, info);
+        for (term, counts) in pod.requirements.pod_anti_affinity.iter().zip(&self.pod_anti_affinity) {
+            let Some(domain) = labels.get(&term.topology_key) else { continue };
+            let matching =
+                |pods: &[&Arc<Pod>]| pods.iter().filter(|it| term.matches(it, &all.namespaces)).count();
+            if matching(gone) < counts.get(domain).copied().unwrap_or(0) + matching(&nominated_pods) {
+                return Err(Unfit::PodAntiAffinity);
+            }
+        }
+        let rejecting = |other: &Pod, topology_key: &Text| {
+            let terms =
+                other.requirements.pod_anti_affinity.iter().filter(|it| it.topology_key == *topology_key);
+            terms.filter(|it| it.matches(pod, &all.namespaces)).count()
+        };
+        for (topology_key, domains) in &self.existing_anti_affinity {
+            let count = labels.get(topology_key).and_then(|domain| domains.get(domain)).copied().unwrap_or(0);
+            if 0 < count && gone.iter().map(|it| rejecting(it, topology_key)).sum::<usize>() < count {
+                return Err(Unfit::ExistingPodAntiAffinity);
+            }
+        }
+        let rejects = |other: &&Arc<Pod>| {
+            let mut terms = other
+                .requirements
+                .pod_anti_affinity
+                .iter()
+                .filter(|it| labels.get(&it.topology_key).is_some());
+            terms.any(|it| it.matches(pod, &all.namespaces))
+        };
+        if nominated_pods.iter().any(rejects) { Err(Unfit::ExistingPodAntiAffinity) } else { Ok(()) }
+    }
+}
+
+/// The pods that each constraint counts, by domain; a domain without such pods counts zero.
+pub(super) fn domains(
+    all: &Scheduler,
+    pod: &Pod,
+    spreads: &[&TopologySpreadConstraint],
+) -> Vec<BTreeMap<Text, usize>> {
+    let mut domains: Vec<BTreeMap<Text, usize>> = spreads.iter().map(|_| BTreeMap::new()).collect();
+    for info in all.nodes.iter() {
+        let labels = info.labels();
+        if !spreads.iter().all(|it| labels.get(&it.topology_key).is_some()) {
+            continue;
+        }
+        for (spread, counts) in spreads.iter().zip(&mut domains) {
+            if let Some(domain) = labels.get(&spread.topology_key).filter(|_| spread.includes(pod, info)) {
+                let count = info.pods.values().filter(|it| spread.counts(pod, it)).count();
+                *counts.entry(domain.clone()).or_default() += count;
+            }
+        }
+    }
+    domains
+}
+
+/// Whether another pod matches all pod affinity terms of the pod.
+fn matches_affinity(all: &Scheduler, pod: &Pod, other: &Pod) -> bool {
+    let pod_affinity = &pod.requirements.pod_affinity;
+    !pod_affinity.is_empty() && pod_affinity.iter().all(|it| it.matches(other, &all.namespaces))
+}
+
+impl TopologySpreadConstraint {
+    /// Whether the node counts (`nodeAffinityPolicy`, `nodeTaintsPolicy`).
+    fn includes(&self, pod: &Pod, info: &NodeInfo) -> bool {
+        let requirements = &pod.requirements;
+        let is_wanted = || {
+            placement::wanted(&requirements.node_selector, &requirements.node_affinity, &info.node.fact)
+                .is_ok()
+        };
+        (!self.honors_node_affinity || is_wanted())
+            && (!self.honors_node_taints || tolerates_taints(pod, info))
+    }
+
+    /// Rule: pods of the same namespace that match and are not being deleted count; an empty selector counts none, as
+    /// upstream.
+    pub(super) fn counts(&self, pod: &Pod, other: &Pod) -> bool {
+        self.selector.as_ref().is_some_and(|it| !it.is_empty())
+            && !other.deleting
+            && other.key.namespace == pod.key.namespace
+            && self.selects(&other.labels)
+    }
+
+    fn selects(&self, labels: &Labels) -> bool {
+        self.selector.as_deref().is_some_and(|it| all_hold(it, labels))
+    }
+}
+
+impl PodAffinityTerm {
+    pub(super) fn matches(&self, pod: &Pod, namespaces: &BTreeMap<Text, Labels>) -> bool {
+        let is_in_namespace = || {
+            let Some(nonzero_requested) = self.namespace_selector.as_deref() else { return false };
+            let labels = namespaces.get(&pod.key.namespace).cloned().unwrap_or_default();
+            all_hold(nonzero_requested, &labels)
+        };
+        (self.namespaces.contains(&pod.key.namespace) || is_in_namespace())
+            && self.selector.as_deref().is_some_and(|it| all_hold(it, &pod.labels))
+    }
+}
+
+fn all_hold(all: &[Requirement], labels: &Labels) -> bool {
+    all.iter().all(|it| it.holds(labels))
+}

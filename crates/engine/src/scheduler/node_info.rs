@@ -1,0 +1,206 @@
+//! The nodes, the pods on each, and their requests. Upstream: `NodeInfo`, the scheduler's cache.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+
+use muster_api::labels::Labels;
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+
+use super::{Node, Pod};
+
+/// Requests that scoring assumes for a pod without any, so that such pods do not all land on one node.
+/// Upstream: `DefaultMilliCPURequest`, `DefaultMemoryRequest`.
+pub(super) const DEFAULT_REQUESTS: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024)];
+
+#[derive(Debug, Default)]
+pub(super) struct NodeInfos {
+    nodes: BTreeMap<Text, NodeInfo>,
+    /// Pods on nodes that no Node object is known for yet.
+    on_unknown_nodes: BTreeMap<Text, BTreeMap<ObjectKey, Arc<Pod>>>,
+    /// The node of each pod.
+    node_by_pod: BTreeMap<ObjectKey, Text>,
+    /// Pods with required pod anti-affinity.
+    with_pod_anti_affinity: BTreeMap<ObjectKey, Arc<Pod>>,
+    /// Pods with required pod affinity, or with preferred affinity or anti-affinity.
+    with_pod_affinity: BTreeMap<ObjectKey, Arc<Pod>>,
+}
+
+/// A node, its pods and their requests.
+#[derive(Debug)]
+pub(super) struct NodeInfo {
+    pub(super) node: Arc<Node>,
+    pub(super) pods: BTreeMap<ObjectKey, Arc<Pod>>,
+    requested: BTreeMap<Text, i64>,
+    /// The sums of [`nonzero_requests`], in the order of [`DEFAULT_REQUESTS`].
+    nonzero_requested: [i64; 2],
+}
+
+impl NodeInfos {
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &NodeInfo> {
+        self.nodes.values()
+    }
+
+    /// All nodes, beginning after this name.
+    pub(super) fn iter_after<'a>(&'a self, name: &Text) -> impl Iterator<Item = &'a NodeInfo> {
+        use core::ops::Bound::{Excluded, Unbounded};
+        let after = self.nodes.range((Excluded(name.clone()), Unbounded));
+        after.chain(self.nodes.range(..=name.clone())).map(|(_, info)| info)
+    }
+
+    pub(super) fn get(&self, node: &Text) -> Option<&NodeInfo> {
+        self.nodes.get(node)
+    }
+
+    pub(super) fn names(&self) -> BTreeSet<Text> {
+        self.nodes.keys().cloned().collect()
+    }
+
+    /// The node of a pod.
+    pub(super) fn node_of(&self, key: &ObjectKey) -> Option<&Text> {
+        self.node_by_pod.get(key)
+    }
+
+    pub(super) fn assigned(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.node_by_pod.keys()
+    }
+
+    pub(super) fn pod(&self, key: &ObjectKey) -> Option<&Arc<Pod>> {
+        let node = self.node_by_pod.get(key)?;
+        let here = self.nodes.get(node).and_then(|it| it.pods.get(key));
+        here.or_else(|| self.on_unknown_nodes.get(node)?.get(key))
+    }
+
+    /// Pods with required pod anti-affinity, with the labels of their nodes.
+    pub(super) fn with_pod_anti_affinity(&self) -> impl Iterator<Item = (&Labels, &Arc<Pod>)> {
+        self.with_node_labels(&self.with_pod_anti_affinity)
+    }
+
+    /// Pods with required pod affinity or preferred terms, with the labels of their nodes.
+    pub(super) fn with_pod_affinity(&self) -> impl Iterator<Item = (&Labels, &Arc<Pod>)> {
+        self.with_node_labels(&self.with_pod_affinity)
+    }
+
+    fn with_node_labels<'a>(
+        &'a self,
+        pods: &'a BTreeMap<ObjectKey, Arc<Pod>>,
+    ) -> impl Iterator<Item = (&'a Labels, &'a Arc<Pod>)> {
+        pods.iter().filter_map(|(key, pod)| {
+            let info = self.nodes.get(self.node_by_pod.get(key)?)?;
+            Some((&info.node.fact.labels, pod))
+        })
+    }
+
+    /// Assigns the pod to the node, and to no other.
+    pub(super) fn assign(&mut self, pod: Arc<Pod>, node: Text) {
+        self.unassign(&pod.key);
+        if !pod.requirements.pod_anti_affinity.is_empty() {
+            self.with_pod_anti_affinity.insert(pod.key.clone(), pod.clone());
+        }
+        if !pod.requirements.pod_affinity.is_empty() || !pod.requirements.preferred_pod_affinity.is_empty() {
+            self.with_pod_affinity.insert(pod.key.clone(), pod.clone());
+        }
+        self.node_by_pod.insert(pod.key.clone(), node.clone());
+        match self.nodes.get_mut(&node) {
+            Some(info) => info.put(pod),
+            None => drop(self.on_unknown_nodes.entry(node).or_default().insert(pod.key.clone(), pod)),
+        }
+    }
+
+    /// Removes the pod, and returns its node.
+    pub(super) fn unassign(&mut self, key: &ObjectKey) -> Option<Text> {
+        let node = self.node_by_pod.remove(key)?;
+        self.with_pod_anti_affinity.remove(key);
+        self.with_pod_affinity.remove(key);
+        if let Some(info) = self.nodes.get_mut(&node) {
+            info.take(key);
+        } else if let Some(pods) = self.on_unknown_nodes.get_mut(&node) {
+            pods.remove(key);
+            if pods.is_empty() {
+                self.on_unknown_nodes.remove(&node);
+            }
+        }
+        Some(node)
+    }
+
+    /// Adds or updates a node. Returns whether anything changed that scheduling depends on.
+    pub(super) fn put_node(&mut self, node: Arc<Node>) -> bool {
+        let name = node.fact.name.clone();
+        if let Some(info) = self.nodes.get_mut(&name) {
+            let is_same = info.node.unschedulable == node.unschedulable
+                && info.node.allocatable == node.allocatable
+                && info.node.fact.labels == node.fact.labels
+                && info.node.fact.taints == node.fact.taints;
+            info.node = node;
+            return !is_same;
+        }
+        let mut info =
+            NodeInfo { node, pods: BTreeMap::new(), requested: BTreeMap::new(), nonzero_requested: [0; 2] };
+        self.on_unknown_nodes.remove(&name).into_iter().flatten().for_each(|(_, pod)| info.put(pod));
+        self.nodes.insert(name, info);
+        true
+    }
+
+    /// Removes a node. Its pods stay assigned to its name.
+    pub(super) fn remove_node(&mut self, name: &Text) -> bool {
+        let Some(info) = self.nodes.remove(name) else { return false };
+        if !info.pods.is_empty() {
+            self.on_unknown_nodes.insert(name.clone(), info.pods);
+        }
+        true
+    }
+}
+
+impl NodeInfo {
+    pub(super) fn labels(&self) -> &Labels {
+        &self.node.fact.labels
+    }
+
+    pub(super) fn name(&self) -> &Text {
+        &self.node.fact.name
+    }
+
+    /// The requests of all pods on the node for a resource.
+    pub(super) fn requested(&self, resource: &str) -> i64 {
+        self.requested.get(resource).copied().unwrap_or(0)
+    }
+
+    /// The requests for cpu and memory with defaults for pods without any. Upstream: `NonZeroRequested`.
+    pub(super) fn nonzero_requested(&self) -> [i64; 2] {
+        self.nonzero_requested
+    }
+
+    fn put(&mut self, pod: Arc<Pod>) {
+        for (name, amount) in &pod.requirements.requests {
+            let sum = self.requested.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(*amount);
+        }
+        for (sum, amount) in self.nonzero_requested.iter_mut().zip(nonzero_requests(&pod)) {
+            *sum = sum.saturating_add(amount);
+        }
+        self.pods.insert(pod.key.clone(), pod);
+    }
+
+    fn take(&mut self, key: &ObjectKey) {
+        let Some(pod) = self.pods.remove(key) else { return };
+        for (name, amount) in &pod.requirements.requests {
+            let sum = self.requested.entry(name.clone()).or_default();
+            *sum = sum.saturating_sub(*amount);
+            if *sum == 0 {
+                self.requested.remove(name);
+            }
+        }
+        for (sum, amount) in self.nonzero_requested.iter_mut().zip(nonzero_requests(&pod)) {
+            *sum = sum.saturating_sub(amount);
+        }
+    }
+}
+
+/// A pod's requests for cpu and memory, with defaults.
+pub(super) fn nonzero_requests(pod: &Pod) -> [i64; 2] {
+    DEFAULT_REQUESTS.map(|(name, unsaid)| pod.requirements.request(name).unwrap_or(unsaid))
+}

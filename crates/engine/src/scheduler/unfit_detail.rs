@@ -1,0 +1,96 @@
+//! Why a pod does not fit on a node, in detail: for `muster explain` and `muster plan`.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString as _};
+
+use muster_api::meta::ObjectKey;
+use muster_api::text::Text;
+
+use super::inter_pod_affinity::InterPodAffinity;
+use super::node_info::NodeInfo;
+use super::{Pod, Scheduler, Shortage, Unfit, fit};
+
+/// Why a pod does not fit on a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnfitDetail {
+    /// The reason; equal for all nodes with the same reason.
+    pub what: String,
+    pub detail: Option<String>,
+}
+
+/// Checks one pod on many nodes.
+#[derive(Debug)]
+pub struct FitCheck<'a> {
+    all: &'a Scheduler,
+    pod: &'a Pod,
+    inter_pod: InterPodAffinity,
+}
+
+impl Scheduler {
+    pub fn fit_check<'a>(&'a self, pod: &'a Pod) -> FitCheck<'a> {
+        FitCheck { all: self, pod, inter_pod: InterPodAffinity::of(self, pod) }
+    }
+}
+
+impl FitCheck<'_> {
+    /// `None` if the pod fits or the node is unknown. Pods in `without` count as removed.
+    pub fn unfit_detail(&self, node: &Text, without: &BTreeSet<ObjectKey>) -> Option<UnfitDetail> {
+        let info = self.all.nodes.get(node)?;
+        let unfit = fit::check(self.all, self.pod, &self.inter_pod, info, without).err()?;
+        let (what, detail) = match &unfit {
+            Unfit::HostPort => self.port(info, without),
+            Unfit::Insufficient(shortages) => match shortages.first() {
+                Some(Shortage::Of { resource, .. }) => {
+                    (format!("too little {resource}"), Some(self.shortage(info, resource, without)))
+                }
+                Some(Shortage::Pods) | None => {
+                    let most = info.node.allocatable.get("pods").copied().unwrap_or(0);
+                    ("no room for another pod".to_string(), Some(format!("the node takes {most} pods")))
+                }
+            },
+            other => (other.reasons().join(", "), None),
+        };
+        Some(UnfitDetail { what, detail })
+    }
+
+    fn port(&self, info: &NodeInfo, without: &BTreeSet<ObjectKey>) -> (String, Option<String>) {
+        for other in info.pods.values().filter(|it| !without.contains(&it.key)) {
+            for port in &self.pod.requirements.ports {
+                if other.requirements.ports.iter().any(|it| it.conflicts_with(port)) {
+                    let what = format!("host port {}/{} is taken", port.number, port.protocol);
+                    return (what, Some(format!("pod {} has it", other.key)));
+                }
+            }
+        }
+        ("a host port is taken".to_string(), None)
+    }
+
+    fn shortage(&self, info: &NodeInfo, resource: &Text, without: &BTreeSet<ObjectKey>) -> String {
+        let of = |pod: &Pod| pod.requirements.request(resource).unwrap_or(0);
+        let allocatable = info.node.allocatable.get(resource).copied().unwrap_or(0);
+        let others = info.pods.values().filter(|it| !without.contains(&it.key));
+        let requested = others.map(|it| of(it)).fold(0, i64::saturating_add);
+        let amount = |it: i64| amount(resource, it);
+        format!(
+            "it asks for {}; of {} on the node {} are requested",
+            amount(of(self.pod)),
+            amount(allocatable),
+            amount(requested)
+        )
+    }
+}
+
+/// Formats a quantity as manifests do: cores or millicores, and bytes in the largest binary unit without remainder.
+fn amount(resource: &str, amount: i64) -> String {
+    if resource == "cpu" {
+        return if amount % 1000 == 0 { format!("{}", amount / 1000) } else { format!("{amount}m") };
+    }
+    let is_bytes =
+        resource == "memory" || resource == "ephemeral-storage" || resource.starts_with("hugepages-");
+    let units = [("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1_i64 << 10)];
+    match units.into_iter().find(|(_, size)| is_bytes && amount != 0 && amount % size == 0) {
+        Some((unit, size)) => format!("{}{unit}", amount / size),
+        None => format!("{amount}"),
+    }
+}
