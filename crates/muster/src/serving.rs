@@ -241,13 +241,13 @@ pub(crate) enum Pace {
 /// A client of the server in this process, for one of its parts, which is called so wherever it asks. Nothing is on the
 /// wire, and nothing is tried again behind the part's back.
 pub(crate) fn client(server: &Server, who: Who, name: &str) -> kube::Client {
-    let door = server.door(who);
+    let client = server.loopback_client(who);
     let agent = format!("muster-{name}/{}", env!("CARGO_PKG_VERSION"));
     let agent = HeaderValue::from_str(&agent).expect("a name and a version are plain text");
     let ask = move |mut request: Request<kube::client::Body>| {
         request.headers_mut().insert(USER_AGENT, agent.clone());
-        let door = door.clone();
-        async move { door.ask(request).await }
+        let client = client.clone();
+        async move { client.send(request).await }
     };
     kube::Client::new(tower::service_fn(ask), "default")
 }

@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
-use muster_server::{Door, Server, Who};
+use muster_server::{LoopbackClient, Server, Who};
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -76,7 +76,7 @@ fn run(work: &str, count: usize) {
         let dir = Dir::new();
         let server =
             Server::bind((Ipv4Addr::LOCALHOST, 0).into(), None, &dir.0).await.expect("the server starts");
-        let client = server.door(Who::Controller);
+        let client = server.loopback_client(Who::Controller);
         match work {
             "create" => create(&client, count).await,
             "list" => {
@@ -92,17 +92,17 @@ fn run(work: &str, count: usize) {
     });
 }
 
-async fn create(client: &Door, count: usize) {
+async fn create(client: &LoopbackClient, count: usize) {
     for index in 0..count {
         send(client, "POST", PODS, Some(pod(index))).await;
     }
 }
 
-async fn watch(client: &Door, watchers: usize, events: usize) {
+async fn watch(client: &LoopbackClient, watchers: usize, events: usize) {
     let mut bodies = Vec::new();
     for _ in 0..watchers {
         let request = Request::get(format!("{PODS}?watch=1")).body(Full::<Bytes>::default()).unwrap();
-        bodies.push(client.ask(request).await.expect("the watch begins").into_body());
+        bodies.push(client.send(request).await.expect("the watch begins").into_body());
     }
     for index in 0..events {
         send(client, "POST", PODS, Some(pod(index))).await;
@@ -112,7 +112,7 @@ async fn watch(client: &Door, watchers: usize, events: usize) {
     }
 }
 
-async fn send(client: &Door, method: &str, path: &str, body: Option<Value>) {
+async fn send(client: &LoopbackClient, method: &str, path: &str, body: Option<Value>) {
     let body = body.map_or_else(Bytes::new, |it| it.to_string().into());
     let request = Request::builder()
         .method(method)
@@ -121,7 +121,7 @@ async fn send(client: &Door, method: &str, path: &str, body: Option<Value>) {
         .header("user-agent", "bench")
         .body(Full::new(body))
         .unwrap();
-    let response = client.ask(request).await.expect("the server answers");
+    let response = client.send(request).await.expect("the server answers");
     assert!(response.status().is_success(), "{method} {path}: {}", response.status());
     response.into_body().collect().await.expect("the response is whole");
 }

@@ -16,11 +16,11 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::auth;
+use crate::idle_timeout::IdleTimeout;
 use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX};
-use crate::line::Line;
-use crate::object::{list, str_at};
-use crate::pki::{Pki, PkiError};
+use crate::pki::{self, Pki, PkiError};
+use crate::request::User;
+use crate::unstructured::{list, str_at};
 
 /// A connection to an agent that takes nothing for this long is closed.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -63,13 +63,13 @@ impl std::fmt::Debug for Agents {
 
 /// Where a node says that its agent listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct AgentAddress {
     node: String,
     address: IpAddr,
     port: u16,
 }
 
-impl Place {
+impl AgentAddress {
     /// Nothing, if the node has no agent that could be asked. Only addresses count: a name would have to be looked up by whoever
     /// the server trusts with names, and says no more.
     pub(crate) fn of(node: &Value) -> Option<Self> {
@@ -99,7 +99,7 @@ impl Agents {
     /// caller's.
     pub(crate) async fn ask(
         &self,
-        place: &Place,
+        place: &AgentAddress,
         request: hyper::Request<Full<Bytes>>,
     ) -> Result<hyper::Response<Incoming>, AgentError> {
         self.ask_within(place, request, self.answer_timeout).await
@@ -108,7 +108,7 @@ impl Agents {
     /// The same, of what may take as long as this to begin.
     pub(crate) async fn ask_within(
         &self,
-        place: &Place,
+        place: &AgentAddress,
         mut request: hyper::Request<Full<Bytes>>,
         patience: Duration,
     ) -> Result<hyper::Response<Incoming>, AgentError> {
@@ -134,7 +134,10 @@ impl Agents {
 
     /// Rule: an agent is believed if the cluster's authority says that it is the agent of that node, at that address: no node
     /// answers for another.
-    async fn dial(&self, place: &Place) -> Result<TlsStream<Line<tokio::net::TcpStream>>, AgentError> {
+    async fn dial(
+        &self,
+        place: &AgentAddress,
+    ) -> Result<TlsStream<IdleTimeout<tokio::net::TcpStream>>, AgentError> {
         let failed = |it: std::io::Error| AgentError::Dial { address: place.host(), why: it.to_string() };
         let socket = if place.address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }
             .map_err(failed)?;
@@ -143,12 +146,12 @@ impl Agents {
         socket.set_nodelay(true).map_err(failed)?;
         let stream = socket.connect((place.address, place.port).into()).await.map_err(failed)?;
         let name = ServerName::IpAddress(place.address.into());
-        let stream = self.tls.connect(name, Line::new(stream, STALL_TIMEOUT)).await;
+        let stream = self.tls.connect(name, IdleTimeout::new(stream, STALL_TIMEOUT)).await;
         let stranger =
             |why: String| AgentError::Stranger { node: place.node.clone(), address: place.host(), why };
         let stream = stream.map_err(|it| stranger(it.to_string()))?;
         let certificate = stream.get_ref().1.peer_certificates().and_then(|it| it.first());
-        let who = certificate.and_then(|it| auth::named_by(it));
+        let who = certificate.and_then(|it| pki::certificate_user(it));
         match who {
             Some(who) if is_agent_of(&who, &place.node) => Ok(stream),
             Some(who) => Err(stranger(format!("its certificate is {:?}'s", who.name))),
@@ -157,7 +160,7 @@ impl Agents {
     }
 }
 
-fn is_agent_of(who: &auth::User, node: &str) -> bool {
+fn is_agent_of(who: &User, node: &str) -> bool {
     who.name.strip_prefix(NODE_NAME_PREFIX) == Some(node) && who.is_in(NODES_GROUP)
 }
 
@@ -191,7 +194,7 @@ mod tests {
             {"type": "InternalIP", "address": "not one"},
             {"type": "InternalIP", "address": "10.0.0.1"},
         ]);
-        let said = |node: &Value| Place::of(node).map(|it| it.host());
+        let said = |node: &Value| AgentAddress::of(node).map(|it| it.host());
         assert_eq!(said(&node(json!(10250), internal.clone())).as_deref(), Some("10.0.0.1:10250"));
         let v6 = json!([{"type": "InternalIP", "address": "fd00::1"}]);
         assert_eq!(said(&node(json!(1), v6)).as_deref(), Some("[fd00::1]:1"));

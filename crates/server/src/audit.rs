@@ -11,9 +11,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::auth::{Deed, On, User};
-use crate::context::AuditAnnotation;
 use crate::metrics::Metrics;
+use crate::request::{AccessTarget, AuditAnnotation, RequestAttributes, User};
 
 /// Lines that wait for the disk: two seconds of 5,000 requests a second, at some 1 kB each 10 MB.
 const QUEUE_MAX: usize = 10_000;
@@ -28,20 +27,20 @@ pub(crate) struct Audit {
     writer: Option<JoinHandle<()>>,
 }
 
-/// What a line tells of a request.
+/// What the audit log holds of a request.
 #[derive(Debug)]
-pub(crate) struct Told<'a> {
-    pub(crate) deed: &'a Deed,
+pub(crate) struct AuditEvent<'a> {
+    pub(crate) attributes: &'a RequestAttributes,
     pub(crate) uri: &'a str,
-    /// Nobody, if they could not say who they are.
+    /// `None` if authentication failed.
     pub(crate) user: Option<&'a User>,
     pub(crate) impersonated: Option<&'a User>,
     pub(crate) source: Option<std::net::IpAddr>,
     pub(crate) user_agent: &'a str,
     pub(crate) code: u16,
-    /// Why it was allowed, if it was.
+    /// Why the request was allowed, if it was.
     pub(crate) reason: Option<String>,
-    /// What admission has to say about it.
+    /// Annotations from admission.
     pub(crate) annotations: &'a [AuditAnnotation],
     pub(crate) begun: Timestamp,
     pub(crate) ended: Timestamp,
@@ -57,8 +56,8 @@ impl Audit {
     }
 
     /// Rule: no request waits for the audit log; what it cannot take is counted.
-    pub(crate) fn tell(&self, told: &Told<'_>, metrics: &Metrics) {
-        let mut line = event(told).to_string().into_bytes();
+    pub(crate) fn record(&self, event: &AuditEvent<'_>, metrics: &Metrics) {
+        let mut line = event_json(event).to_string().into_bytes();
         line.push(b'\n');
         let Some(lines) = &self.lines else { return };
         if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = lines.try_send(line)
@@ -79,57 +78,57 @@ impl Drop for Audit {
     }
 }
 
-fn event(told: &Told<'_>) -> Value {
-    let is_watch = told.deed.verb == "watch";
+fn event_json(event: &AuditEvent<'_>) -> Value {
+    let is_watch = event.attributes.verb == "watch";
     let time = |at: Timestamp| at.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
     let mut annotations = json!({});
-    if told.user.is_some() {
-        let decision = if told.reason.is_some() { "allow" } else { "forbid" };
+    if event.user.is_some() {
+        let decision = if event.reason.is_some() { "allow" } else { "forbid" };
         annotations["authorization.k8s.io/decision"] = json!(decision);
-        annotations["authorization.k8s.io/reason"] = json!(told.reason.as_deref().unwrap_or_default());
+        annotations["authorization.k8s.io/reason"] = json!(event.reason.as_deref().unwrap_or_default());
     }
-    for (key, value) in told.annotations {
+    for (key, value) in event.annotations {
         annotations[*key] = json!(value);
     }
-    let took = told.ended.duration_since(told.begun);
+    let took = event.ended.duration_since(event.begun);
     annotations["apiserver.latency.k8s.io/total"] = json!(format!("{}µs", took.as_micros()));
-    let mut event = json!({
+    let mut json = json!({
         "kind": "Event",
         "apiVersion": "audit.k8s.io/v1",
         "level": "Metadata",
         "auditID": Uuid::new_v4().to_string(),
-        // A watch is told of when it begins, because it may never end.
+        // A watch is recorded when it begins, because it may never end.
         "stage": if is_watch { "ResponseStarted" } else { "ResponseComplete" },
-        "requestURI": told.uri,
-        "verb": told.deed.verb,
-        "user": told.user.map_or_else(|| json!({}), User::info),
-        "sourceIPs": told.source.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "userAgent": told.user_agent,
-        "responseStatus": {"metadata": {}, "code": told.code},
-        "requestReceivedTimestamp": time(told.begun),
-        "stageTimestamp": time(told.ended),
+        "requestURI": event.uri,
+        "verb": event.attributes.verb,
+        "user": event.user.map_or_else(|| json!({}), User::info),
+        "sourceIPs": event.source.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "userAgent": event.user_agent,
+        "responseStatus": {"metadata": {}, "code": event.code},
+        "requestReceivedTimestamp": time(event.begun),
+        "stageTimestamp": time(event.ended),
         "annotations": annotations,
     });
-    if let Some(user) = told.impersonated {
-        event["impersonatedUser"] = user.info();
+    if let Some(user) = event.impersonated {
+        json["impersonatedUser"] = user.info();
     }
-    if let On::Resource(on) = &told.deed.on {
+    if let AccessTarget::Resource(on) = &event.attributes.on {
         let parts = [
             ("resource", &on.plural),
             ("namespace", &on.namespace),
             ("name", &on.name),
             ("apiGroup", &on.group),
             ("apiVersion", &on.version),
-            ("subresource", &on.part),
+            ("subresource", &on.subresource),
         ];
-        event["objectRef"] = parts
+        json["objectRef"] = parts
             .into_iter()
             .filter(|(_, it)| !it.is_empty())
             .map(|(name, it)| (name.to_owned(), json!(it)))
             .collect::<serde_json::Map<_, _>>()
             .into();
     }
-    event
+    json
 }
 
 /// The file, and those before it: `FILE.1` is the last that was full.
@@ -200,9 +199,13 @@ mod tests {
 
     #[test]
     fn a_line_tells_who_did_what_and_what_came_of_it() {
-        let deed = Deed::of(&hyper::Method::PUT, "/apis/apps/v1/namespaces/a/daemonsets/d/status", |_| None);
-        let told = Told {
-            deed: &deed,
+        let attributes = RequestAttributes::of(
+            &hyper::Method::PUT,
+            "/apis/apps/v1/namespaces/a/daemonsets/d/status",
+            |_| None,
+        );
+        let event = AuditEvent {
+            attributes: &attributes,
             uri: "/apis/apps/v1/namespaces/a/daemonsets/d/status?dryRun=All",
             user: Some(&User::server()),
             impersonated: Some(&User::new("ann", ["dev"])),
@@ -214,7 +217,7 @@ mod tests {
             begun: "2026-01-01T00:00:00Z".parse().unwrap(),
             ended: "2026-01-01T00:00:00.001500Z".parse().unwrap(),
         };
-        let mut event = event(&told);
+        let mut event = event_json(&event);
         event["auditID"] = json!("ID");
         expect![[r#"
             {

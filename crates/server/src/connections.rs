@@ -1,7 +1,9 @@
 //! The connections of the server: how many there are, of which address, and which one makes room.
 
+use std::any::Any;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,9 +13,8 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
-use crate::auth::{Peer, User};
-use crate::flow_control::{Standing, standing};
-use crate::http::Held;
+use crate::pki::Peer;
+use crate::request::{TrustLevel, User};
 
 /// Of the connections, what may come from one address: generous, because many clients may be behind one.
 const OF_ADDRESS_MAX: usize = 4_000;
@@ -38,11 +39,11 @@ pub(crate) struct Connections {
     handshakes_max: usize,
     /// What `Connection::active_ms` counts from.
     start: Instant,
-    state: Mutex<State>,
+    state: Mutex<ConnectionTable>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ConnectionTable {
     next_id: u64,
     by_address: HashMap<IpAddr, usize>,
     by_user: HashMap<Arc<str>, usize>,
@@ -87,10 +88,28 @@ pub(crate) struct Client {
     /// `None` for a client in this process.
     pub(crate) connection: Option<Arc<Connection>>,
     /// What lasts as long as the connection, whatever protocol it switches to.
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<ConnectionGuard>,
     /// The client certificate.
     pub(crate) peer: Option<Peer>,
     pub(crate) is_in_process: bool,
+}
+
+/// Keeps what a connection holds until it is closed, also after an upgrade to another protocol.
+#[derive(Clone)]
+pub(crate) struct ConnectionGuard {
+    _held: Arc<dyn Any + Send + Sync>,
+}
+
+impl ConnectionGuard {
+    pub(crate) fn new(held: impl Send + Sync + 'static) -> Self {
+        Self { _held: Arc::new(held) }
+    }
+}
+
+impl fmt::Debug for ConnectionGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionGuard").finish_non_exhaustive()
+    }
 }
 
 impl Connections {
@@ -153,14 +172,14 @@ impl Connections {
             Some((name, _)) => name.clone(),
             None => Arc::from(user.name.as_str()),
         };
-        let is_trusted = standing(user) == Standing::Trusted;
+        let is_trusted = user.trust() == TrustLevel::Trusted;
         if connection.user.set(ConnectionUser { name: name.clone(), is_trusted }).is_ok() {
             *state.by_user.entry(name).or_default() += 1;
         }
     }
 }
 
-impl State {
+impl ConnectionTable {
     /// Closes the connection that makes room, of those that may.
     fn evict(&mut self, may: impl Fn(&Connection) -> bool) -> Option<()> {
         let connections_of = |it: &Connection| match it.user.get() {
@@ -237,7 +256,7 @@ mod tests {
     fn open(connections: &Arc<Connections>, address: IpAddr, user: Option<&str>) -> Option<Permit> {
         let permit = connections.connect(address)?;
         let user = user.map(|it| match it {
-            "admin" => User::new(it, [crate::auth::MASTERS]),
+            "admin" => User::new(it, [crate::request::MASTERS]),
             it => User::new(it, ["system:authenticated"]),
         });
         permit.finished_handshake(user.as_ref());

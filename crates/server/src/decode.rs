@@ -6,14 +6,13 @@ mod scalar;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::context::{Context, FieldValidation};
-use crate::go_format;
+use crate::error::ApiError;
 use crate::kinds::group_version;
-use crate::object::str_at;
-use crate::protobuf;
-use crate::refusal::Refusal;
-use crate::types::{self, Type};
-use crate::validation::Cause;
+use crate::request::{Context, FieldValidation};
+use crate::types::{self, GroupVersionKind, Type};
+use crate::unstructured::str_at;
+use crate::validation::FieldError;
+use crate::{go_format, protobuf};
 use read::Notes;
 
 pub(crate) use read::{VALUES_BYTES_MAX, values_bytes};
@@ -22,22 +21,14 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const YAML: &str = "application/yaml";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
-/// The group, version and kind of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Gvk<'a> {
-    pub(crate) group: &'a str,
-    pub(crate) version: &'a str,
-    pub(crate) kind: &'a str,
-}
-
 /// The object in a body. It may leave out its kind and version, and must not name others than `expected`.
 /// `media_type` comes without parameters; an empty one means JSON.
 pub(crate) fn object(
     context: &Context,
-    expected: Gvk<'_>,
+    expected: GroupVersionKind<'_>,
     media_type: &str,
     body: &[u8],
-) -> Result<Value, Refusal> {
+) -> Result<Value, ApiError> {
     let of = type_of(expected)?;
     let (read, notes) = match media_type {
         "" | JSON => {
@@ -61,14 +52,14 @@ pub(crate) fn object(
             let (read, notes) = read::typed(object, of);
             (read.map_err(|error| in_go(&error)), notes)
         }
-        _ => return Err(Refusal::unsupported_media(&[JSON, YAML, PROTOBUF].join(", "))),
+        _ => return Err(ApiError::unsupported_media(&[JSON, YAML, PROTOBUF].join(", "))),
     };
     let mut object = match (read, &notes.wrong) {
         (Ok(object), _) => object,
         (Err(_), Some(why)) if notes.is_kindless => return Err(unrecognized(expected, &kindless(why), body)),
         (Err(_), Some(why)) => {
             // The object may be of another kind altogether, and then that is what is wrong with it.
-            let said = Said::of(body);
+            let said = TypeMeta::of(body);
             refuse_other_kind(expected, &said.api_version, &said.kind)?;
             return Err(unfit(expected, &said.kind, why));
         }
@@ -90,10 +81,10 @@ pub(crate) fn object(
 /// What a patch made of an object, held to its type like a body. `complaints` are those of the patch itself.
 pub(crate) fn patched(
     context: &Context,
-    expected: Gvk<'_>,
+    expected: GroupVersionKind<'_>,
     object: Value,
     complaints: Vec<String>,
-) -> Result<Value, Refusal> {
+) -> Result<Value, ApiError> {
     let of = type_of(expected)?;
     // Most patches fit, so what they made is only written out for those that do not.
     let (read, mut notes) = read::typed(&object, of);
@@ -119,7 +110,11 @@ pub(crate) fn patched(
 }
 
 /// What a server-side apply made of an object. It has fields of its type alone, so only what they hold can be wrong.
-pub(crate) fn merged(expected: Gvk<'_>, object: &Value, applied: &Value) -> Result<Value, Refusal> {
+pub(crate) fn merged(
+    expected: GroupVersionKind<'_>,
+    object: &Value,
+    applied: &Value,
+) -> Result<Value, ApiError> {
     let (read, notes) = read::typed(object, type_of(expected)?);
     let mut object = read.map_err(|error| {
         let why = notes.wrong.unwrap_or_else(|| in_go(&error));
@@ -127,7 +122,7 @@ pub(crate) fn merged(expected: Gvk<'_>, object: &Value, applied: &Value) -> Resu
             return too_many_values(object);
         }
         let of = format!("{}/{}, Kind={}", expected.group, expected.version, expected.kind);
-        Refusal::failed(format!(
+        ApiError::failed(format!(
             "failed to convert new object ({}/{}; {of}) to proper version: unable to convert unstructured object to {of}: error decoding from json: {why}",
             str_at(applied, "metadata.namespace"),
             str_at(applied, "metadata.name"),
@@ -139,13 +134,13 @@ pub(crate) fn merged(expected: Gvk<'_>, object: &Value, applied: &Value) -> Resu
 
 /// Rule: an apply whose result would take more memory than a body may is refused with 413, which says how to go on where the entries
 /// of field managers are the reason. Each apply in the name of another manager adds one.
-fn too_many_values(object: &Value) -> Refusal {
+fn too_many_values(object: &Value) -> ApiError {
     let managed = &object["metadata"]["managedFields"];
     if values_bytes(managed) < VALUES_BYTES_MAX / 2 {
-        return Refusal::entity_too_large("the object with what is applied holds too many values");
+        return ApiError::entity_too_large("the object with what is applied holds too many values");
     }
     let managers = managed.as_array().map_or(0, Vec::len);
-    Refusal::entity_too_large(&format!(
+    ApiError::entity_too_large(&format!(
         "metadata.managedFields has entries of {managers} field managers, which is too many: apply with fewer names of field \
          managers, and remove the entries with a merge patch that sets metadata.managedFields to [{{}}]"
     ))
@@ -160,8 +155,8 @@ pub(crate) fn patch(body: &[u8]) -> Result<(Value, Vec<String>), String> {
 }
 
 /// The body of a server-side apply: YAML, of which JSON is a part. Gives the fields that are there twice too.
-pub(crate) fn applied(body: &[u8]) -> Result<(Value, Vec<String>), Refusal> {
-    let bad = |why: String| Refusal::bad_request(format!("error decoding YAML: {why}"));
+pub(crate) fn applied(body: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
+    let bad = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
     match yaml(body).map_err(bad)? {
         (applied @ Value::Object(_), twice) => Ok((applied, twice)),
         (Value::Null, twice) => Ok((Value::Object(Map::new()), twice)),
@@ -173,7 +168,7 @@ pub(crate) fn applied(body: &[u8]) -> Result<(Value, Vec<String>), Refusal> {
 }
 
 /// Tells the client of fields that were there twice in what it applied, or refuses that if the client would have it so.
-pub(crate) fn complain_of_yaml(context: &Context, twice: &[String]) -> Result<(), Refusal> {
+pub(crate) fn complain_of_yaml(context: &Context, twice: &[String]) -> Result<(), ApiError> {
     if twice.is_empty() {
         return Ok(());
     }
@@ -184,7 +179,7 @@ pub(crate) fn complain_of_yaml(context: &Context, twice: &[String]) -> Result<()
     let keys: Vec<_> = twice.iter().map(key).collect();
     let why = format!("error converting YAML to JSON: yaml: unmarshal errors:\n{}", keys.join("\n"));
     match context.field_validation {
-        FieldValidation::Strict => Err(Refusal::bad_request(format!("error strict decoding YAML: {why}"))),
+        FieldValidation::Strict => Err(ApiError::bad_request(format!("error strict decoding YAML: {why}"))),
         FieldValidation::Warn => {
             context.warn(why);
             Ok(())
@@ -212,20 +207,20 @@ fn yaml(body: &[u8]) -> Result<(Value, Vec<String>), String> {
     Ok((read.map_err(|error| error.to_string())??, Vec::new()))
 }
 
-fn type_of(expected: Gvk<'_>) -> Result<&'static Type, Refusal> {
+fn type_of(expected: GroupVersionKind<'_>) -> Result<&'static Type, ApiError> {
     types::of(expected.group, expected.version, expected.kind).ok_or_else(|| {
         let version = group_version(expected.group, expected.version);
-        Refusal::bad_request(unregistered(expected.kind, &version))
+        ApiError::bad_request(unregistered(expected.kind, &version))
     })
 }
 
-fn set_kind(expected: Gvk<'_>, object: &mut Value) {
+fn set_kind(expected: GroupVersionKind<'_>, object: &mut Value) {
     object["apiVersion"] = group_version(expected.group, expected.version).into();
     object["kind"] = expected.kind.into();
 }
 
 /// An object may leave its kind and version out.
-fn refuse_other_kind(expected: Gvk<'_>, api_version: &str, kind: &str) -> Result<(), Refusal> {
+fn refuse_other_kind(expected: GroupVersionKind<'_>, api_version: &str, kind: &str) -> Result<(), ApiError> {
     // Options are the same in every group.
     let is_option = expected.kind == "DeleteOptions";
     let must = group_version(expected.group, expected.version);
@@ -237,18 +232,18 @@ fn refuse_other_kind(expected: Gvk<'_>, api_version: &str, kind: &str) -> Result
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     if types::of(group, version, kind).is_none() {
         let why = unregistered(kind, api_version);
-        return Err(Refusal::bad_request(format!(
+        return Err(ApiError::bad_request(format!(
             "{kind} in version {version:?} cannot be handled as a {}: {why}",
             expected.kind
         )));
     }
     if kind == expected.kind {
-        return Err(Refusal::bad_request(format!(
+        return Err(ApiError::bad_request(format!(
             "the API version in the data ({api_version}) does not match the expected API version ({must})"
         )));
     }
     let package = if expected.group.is_empty() { "core" } else { expected.group };
-    Err(Refusal::bad_request(format!(
+    Err(ApiError::bad_request(format!(
         "{kind} in version {version:?} cannot be handled as a {0}: converting ({version}.{kind}) to ({1}.{0}): \
          unknown conversion",
         expected.kind,
@@ -264,12 +259,12 @@ fn unregistered(kind: &str, api_version: &str) -> String {
 
 /// What a body says of itself. Nothing else of it is kept.
 #[derive(Default)]
-struct Said {
+struct TypeMeta {
     api_version: String,
     kind: String,
 }
 
-impl Said {
+impl TypeMeta {
     fn of(body: &[u8]) -> Self {
         #[derive(Default, serde::Deserialize)]
         struct Raw<'a> {
@@ -286,23 +281,23 @@ impl Said {
     }
 }
 
-fn unfit(expected: Gvk<'_>, kind: &str, why: &str) -> Refusal {
+fn unfit(expected: GroupVersionKind<'_>, kind: &str, why: &str) -> ApiError {
     let kind = if kind.is_empty() { expected.kind } else { kind };
     let version = expected.version;
-    Refusal::bad_request(format!(
+    ApiError::bad_request(format!(
         "{kind} in version {version:?} cannot be handled as a {}: {why}",
         expected.kind
     ))
 }
 
-fn unfit_patch(object: &Value, why: &str) -> Refusal {
+fn unfit_patch(object: &Value, why: &str) -> ApiError {
     let value = Value::from(go_format::cut(object.to_string()));
     let message = format!("Invalid value: {value}: {why}");
-    Refusal::invalid_patch(Cause { reason: "FieldValueInvalid", field: "patch".into(), message })
+    ApiError::invalid_patch(FieldError { reason: "FieldValueInvalid", field: "patch".into(), message })
 }
 
 /// What was sent is no object at all, so a little of it is shown.
-fn unrecognized(expected: Gvk<'_>, why: &str, body: &[u8]) -> Refusal {
+fn unrecognized(expected: GroupVersionKind<'_>, why: &str, body: &[u8]) -> ApiError {
     const SHOWN_MAX: usize = 30;
     let more = if SHOWN_MAX < body.len() { " ..." } else { "" };
     let start = &body[..body.len().min(SHOWN_MAX)];
@@ -311,7 +306,7 @@ fn unrecognized(expected: Gvk<'_>, why: &str, body: &[u8]) -> Refusal {
         Some(b'{') => String::from_utf8_lossy(start).into_owned(),
         Some(_) => start.iter().map(|it| format!("{it:02x}")).collect(),
     };
-    Refusal::bad_request(format!(
+    ApiError::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {why} ({shown}{more})",
         expected.kind
     ))

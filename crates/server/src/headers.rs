@@ -10,7 +10,7 @@ use hyper::header::{
 };
 use percent_encoding::percent_decode_str;
 
-use crate::refusal::Refusal;
+use crate::error::ApiError;
 
 pub(crate) const IMPERSONATE: &str = "impersonate-";
 pub(crate) const IMPERSONATE_USER: &str = "impersonate-user";
@@ -43,10 +43,10 @@ pub(crate) struct Impersonation {
 }
 
 /// Rule: a header that the server reads is UTF-8 text, and a request in which one is not is refused with its name.
-pub(crate) fn check(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(crate) fn check(headers: &HeaderMap) -> Result<(), ApiError> {
     let is_read = |name: &HeaderName| READ.contains(name) || name.as_str().starts_with(IMPERSONATE);
     if headers.get_all(AUTHORIZATION).iter().any(|it| decoded(it).is_none()) {
-        return Err(Refusal::unauthorized());
+        return Err(ApiError::unauthorized());
     }
     match headers.iter().find(|(name, value)| is_read(name) && decoded(value).is_none()) {
         Some((name, _)) => Err(unreadable(name.as_str())),
@@ -67,19 +67,19 @@ pub(crate) fn texts(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item
 }
 
 /// The bearer token. `Err` if the header is there and holds none.
-pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let mut all = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = all.next() else { return Ok(None) };
     let token = decoded(value).and_then(|it| it.split_once(' '));
     match token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")) {
         Some((_, token)) if all.next().is_none() => Ok(Some(token.trim())),
-        _ => Err(Refusal::unauthorized()),
+        _ => Err(ApiError::unauthorized()),
     }
 }
 
 /// Rule: a request with any `Impersonate-*` header names the user it is made as, once, or is refused: it is never made
 /// in the client's own name. `None` if it has no such header.
-pub(crate) fn impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>, Refusal> {
+pub(crate) fn impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>, ApiError> {
     let mut wanted = Impersonation::default();
     let mut is_asked = false;
     for (name, value) in headers {
@@ -93,7 +93,7 @@ pub(crate) fn impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>
             IMPERSONATE_USER | IMPERSONATE_UID => {
                 let slot = if name == IMPERSONATE_USER { &mut wanted.user } else { &mut wanted.uid };
                 if !slot.is_empty() {
-                    return Err(Refusal::bad_request(format!("the header {name} is there more than once")));
+                    return Err(ApiError::bad_request(format!("the header {name} is there more than once")));
                 }
                 *slot = value;
             }
@@ -104,7 +104,7 @@ pub(crate) fn impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>
                     wanted.extra.push((key.into_owned(), value));
                 }
                 None => {
-                    return Err(Refusal::bad_request(format!(
+                    return Err(ApiError::bad_request(format!(
                         "the impersonation header {name} is not known"
                     )));
                 }
@@ -112,7 +112,7 @@ pub(crate) fn impersonation(headers: &HeaderMap) -> Result<Option<Impersonation>
         }
     }
     if is_asked && wanted.user.is_empty() {
-        return Err(Refusal::bad_request(
+        return Err(ApiError::bad_request(
             "requested groups, extra or uid without impersonating a user: send Impersonate-User too",
         ));
     }
@@ -123,8 +123,8 @@ fn decoded(value: &HeaderValue) -> Option<&str> {
     std::str::from_utf8(value.as_bytes()).ok()
 }
 
-fn unreadable(name: &str) -> Refusal {
-    Refusal::bad_request(format!("the header {name} is not UTF-8 text"))
+fn unreadable(name: &str) -> ApiError {
+    ApiError::bad_request(format!("the header {name} is not UTF-8 text"))
 }
 
 #[cfg(test)]

@@ -6,14 +6,14 @@ use hyper::StatusCode;
 
 /// One of the three, and whether it is asked whole or for one check: `/readyz`, `/livez/ping`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct HealthProbe {
     pub(crate) which: &'static str,
     pub(crate) check: Option<String>,
 }
 
 /// What is looked at.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct State {
+pub(crate) struct HealthState {
     /// It takes no new work.
     pub(crate) is_stopping: bool,
     /// Writes are possible.
@@ -24,8 +24,8 @@ pub(crate) struct State {
 
 /// Rule: the server is alive while it answers; it is ready while it can write and is not stopping.
 pub(crate) fn answer(
-    asked: &Asked,
-    state: State,
+    asked: &HealthProbe,
+    state: HealthState,
     is_verbose: bool,
     excluded: &[&str],
 ) -> (StatusCode, String) {
@@ -67,7 +67,7 @@ pub(crate) fn answer(
 }
 
 /// The health checks as metrics, in OpenMetrics: `/metrics/slis`.
-pub(crate) fn metrics(state: State) -> String {
+pub(crate) fn metrics(state: HealthState) -> String {
     let mut text = "# HELP kubernetes_healthcheck Result of a single health check.\n\
                     # TYPE kubernetes_healthcheck gauge\n"
         .to_owned();
@@ -84,7 +84,7 @@ pub(crate) fn metrics(state: State) -> String {
 
 /// The paths of all checks.
 pub(crate) fn paths() -> Vec<String> {
-    let well = State { is_stopping: false, is_writable: true, store_bytes: (0, 0) };
+    let well = HealthState { is_stopping: false, is_writable: true, store_bytes: (0, 0) };
     let of =
         |which: &str| checks(which, well).into_iter().map(|(name, _)| format!("/{which}/{name}")).collect();
     ["healthz", "livez", "readyz"]
@@ -93,7 +93,7 @@ pub(crate) fn paths() -> Vec<String> {
         .collect()
 }
 
-fn checks(which: &str, state: State) -> Vec<(&'static str, bool)> {
+fn checks(which: &str, state: HealthState) -> Vec<(&'static str, bool)> {
     let mut checks = vec![("ping", true), ("log", true)];
     if which != "livez" {
         checks.push(("store", state.is_writable));
@@ -111,16 +111,22 @@ mod tests {
 
     use super::*;
 
-    fn check(which: &'static str, check: Option<&str>, state: State, is_verbose: bool, expected: &Expect) {
-        let asked = Asked { which, check: check.map(str::to_owned) };
+    fn check(
+        which: &'static str,
+        check: Option<&str>,
+        state: HealthState,
+        is_verbose: bool,
+        expected: &Expect,
+    ) {
+        let asked = HealthProbe { which, check: check.map(str::to_owned) };
         let (code, text) = answer(&asked, state, is_verbose, &["log"]);
         expected.assert_eq(&format!("{} {text}", code.as_u16()));
     }
 
     #[test]
     fn in_upstreams_words() {
-        let well = State { is_stopping: false, is_writable: true, store_bytes: (5, 10) };
-        let full = State { is_stopping: true, is_writable: false, store_bytes: (5, 10) };
+        let well = HealthState { is_stopping: false, is_writable: true, store_bytes: (5, 10) };
+        let full = HealthState { is_stopping: true, is_writable: false, store_bytes: (5, 10) };
         check("healthz", None, well, false, &expect!["200 ok"]);
         check(
             "readyz",

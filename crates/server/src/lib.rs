@@ -1,50 +1,55 @@
 //! The API server: real `kubectl` and any Kubernetes client talk to it.
 //!
-//! A request goes this way: `http` (bytes) → `route` (what the path means) → `auth` (who asks) → `decode` and `convert`
-//! (the object) → `registry` (the rules of reading and writing, the same for every kind) → the store. What differs from kind to kind stands in the table of
-//! `kinds`: its defaults are in `defaulting`, its checks in `validation`, what `kubectl get` shows in `columns`.
+//! The modules are layers, and each imports from the ones below it only:
+//!
+//! - `loopback`, `bootstrap`, `controllers`: what runs in the server's process
+//! - `http`: filters (authentication, authorization, limits, audit), handlers for each verb, responses
+//! - `registry`: the rules of writing, the same for every kind
+//! - `admission`, then `auth`: plugins that change or refuse a write; who a client is and what it may do
+//! - `storage`: objects by key, over the store
+//! - `decode`, `patch`, `selector`, `server_side_apply`: what clients send
+//! - `request`, `error`: one request on its way, and how it fails
+//! - `kinds`: one row for each kind
+//! - `validation`, `defaulting`, `conversion`, `table_printer`: what the rows of kinds point to
+//! - `types`, `unstructured`: the fields of every type, and objects as JSON
 
 mod admission;
 mod agents;
-mod answer;
 mod audit;
 mod auth;
-mod columns;
+mod bootstrap;
 mod connections;
-mod context;
-mod convert;
-mod data;
+mod controllers;
+mod conversion;
+mod debug_explain;
 mod decode;
 mod defaulting;
 mod discovery;
-mod document;
-mod door;
-mod drain;
-mod fields;
+mod error;
 mod flow_control;
 mod go_format;
 mod headers;
 mod health;
 mod http;
+mod idle_timeout;
 mod kinds;
-mod knower;
 mod limits;
-mod line;
+mod loopback;
 mod metrics;
-mod object;
 mod openapi;
 mod patch;
 mod pki;
 mod protobuf;
-mod refusal;
 mod registry;
-mod route;
+mod request;
 mod selector;
-mod standing;
+mod server_side_apply;
+mod storage;
+mod subresource;
+mod table_printer;
 mod types;
+mod unstructured;
 mod validation;
-mod view;
-mod watch;
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -73,30 +78,32 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agents::Agents;
 use crate::audit::Audit;
-use crate::auth::{Access, Peer};
-use crate::connections::{Client, Permit};
-use crate::door::Doors;
+use crate::auth::Tokens;
+use crate::connections::{Client, ConnectionGuard, Permit};
+use crate::controllers::{certificate_records, certificate_signing, cluster_roles, namespace_deletion};
+use crate::debug_explain::ExplainProvider;
+use crate::error::ApiError;
 use crate::flow_control::response::Streams;
-use crate::http::{Api, Held};
-use crate::knower::Knower;
+use crate::http::Api;
+use crate::idle_timeout::IdleTimeout;
 use crate::limits::Limits;
-use crate::line::Line;
+use crate::loopback::LoopbackClients;
 use crate::metrics::Counted;
-use crate::pki::{Pki, Serving};
-use crate::refusal::Refusal;
-use crate::registry::{Registry, WINDOW, keep_house};
+use crate::pki::{Peer, Pki, Serving};
+use crate::registry::Registry;
+use crate::storage::{WINDOW, data_dir, run_housekeeping};
 
 pub use crate::admission::{
     Level as PodSecurityLevel, LevelVersion as PodSecurityLevelVersion, PodSecurity,
     Version as PodSecurityVersion,
 };
 pub use crate::auth::revoked_subject_key;
-pub use crate::data::{
+pub use crate::limits::LimitsConfig;
+pub use crate::loopback::{LoopbackClient, LoopbackError};
+pub use crate::pki::{PkiError, Who, certificate_serial};
+pub use crate::storage::data_dir::{
     DataError, STORE_BYTES_MAX, StoreOptions, backup, convert_secrets, has_store, restore,
 };
-pub use crate::door::{Door, DoorError};
-pub use crate::limits::LimitsConfig;
-pub use crate::pki::{PkiError, Who, certificate_serial};
 pub use muster_store::{Keys, KeysError};
 
 /// A client that has not finished its TLS handshake by then is not one.
@@ -124,7 +131,7 @@ pub enum BindError {
     #[error(transparent)]
     Data(#[from] DataError),
     #[error("make the objects that are always there: {0}")]
-    Standing(String),
+    Bootstrap(String),
 }
 
 fn how_to_listen(error: &io::Error) -> &'static str {
@@ -153,12 +160,12 @@ pub enum ServeError {
 pub struct Server {
     /// Where it listens: as told first, then where its own nodes reach it.
     listeners: Vec<TcpListener>,
-    own: standing::Server,
+    own: bootstrap::ServerIdentity,
     /// The objects that are always there could be made.
     is_complete: bool,
     pki: Arc<Pki>,
     api: Api,
-    doors: Doors,
+    loopback_clients: LoopbackClients,
     /// No certificate that is asked for is good for longer.
     life_max: SignedDuration,
     /// The store says here that it can no longer be written.
@@ -187,30 +194,41 @@ impl Server {
         if let Some(to_nodes) = to_nodes.filter(|it| !address.ip().is_unspecified() && *it != address) {
             listeners.push(listen_on(to_nodes).await?.0);
         }
-        let log = data::open(data_dir, options)?;
+        let log = data_dir::open(data_dir, options)?;
         let guard = log.guard();
         let pki = Arc::new(Pki::open(data_dir)?);
         let (failed, failure) = oneshot::channel();
         let on_failure = Box::new(move |error: &LogError| drop(failed.send(error.clone().into())));
-        let mut registry = Registry::open(|it| Db::open(log, it), WINDOW, options.limits(), on_failure)
-            .map_err(DataError::from)?;
-        for (key, bytes) in registry.oversized() {
+        let tokens = Tokens::of(&pki)?;
+        let open = |options| Db::open(log, options);
+        let registry =
+            Registry::open(open, WINDOW, options.limits(), on_failure, tokens).map_err(DataError::from)?;
+        for (key, bytes) in registry.storage.oversized() {
             tracing::warn!(
                 key,
                 bytes,
                 "an object is larger than the limit: it can be read and deleted, and may not grow"
             );
         }
-        registry.access = Access::new(&pki)?;
         let now = Timestamp::now();
-        let refused = |it: Refusal| BindError::Standing(it.message().to_owned());
-        let own = standing::Server { address, nodes, ca_pem: pki.ca_pem().to_owned() };
-        let is_complete = make_standing(&registry, &own, now).await.map_err(refused)?;
+        let refused = |it: ApiError| BindError::Bootstrap(it.message().to_owned());
+        let own = bootstrap::ServerIdentity { address, nodes, ca_pem: pki.ca_pem().to_owned() };
+        let is_complete = make_bootstrap_objects(&registry, &own, now).await.map_err(refused)?;
         let mut api = Api::new(Arc::new(registry), CancellationToken::new());
         api.agents = Some(Arc::new(Agents::new(&pki)?));
         api.limits = Arc::new(Limits::new(fitted(LimitsConfig::default())));
-        let life_max = auth::CERTIFICATE_LIFE;
-        Ok(Self { listeners, own, is_complete, pki, api, doors: Doors::new(), life_max, failure, guard })
+        let life_max = certificate_signing::LIFE;
+        Ok(Self {
+            listeners,
+            own,
+            is_complete,
+            pki,
+            api,
+            loopback_clients: LoopbackClients::new(),
+            life_max,
+            failure,
+            guard,
+        })
     }
 
     /// A kubeconfig for the administrator or a part of Muster. It stops working when the server's authority is replaced.
@@ -228,12 +246,12 @@ impl Server {
         self.own.address
     }
 
-    /// A door for a part of Muster that runs in this process. It opens at once, and closes when the server stops.
-    pub fn door(&self, who: Who) -> Door {
-        self.doors.door(self.api.clone(), who.user())
+    /// A client for a component of Muster that runs in this process. It works at once, and until the server stops.
+    pub fn loopback_client(&self, who: Who) -> LoopbackClient {
+        self.loopback_clients.client(self.api.clone(), who.user())
     }
 
-    /// Tells each request to this file, one line each: those over the wire, and those through doors that are made from now on.
+    /// Tells each request to this file, one line each: those over the wire, and those through loopback_clients that are made from now on.
     pub fn audit_to(&mut self, path: &Path) -> Result<(), BindError> {
         let failed = |source| BindError::Audit { path: path.to_owned(), source };
         self.api.audit = Some(Arc::new(Audit::open(path).map_err(failed)?));
@@ -243,20 +261,20 @@ impl Server {
     /// Gives each node that joins 256 addresses of this range for its pods. The first `left` parts of it are for nodes that bring
     /// theirs. `Err` says what is wrong with the range.
     pub fn give_pod_ranges(&self, range: &str, left: u32) -> Result<(), String> {
-        self.api.registry.memory.pod_ranges().give_of(range, left)
+        self.api.registry.admission.pod_ranges.give_of(range, left)
     }
 
     /// Services may claim external addresses in these ranges; without a call, none. `Err` says which range is not one.
     pub fn allow_external_ips(&self, ranges: &[String]) -> Result<(), String> {
-        self.api.registry.memory.external_ips().set(ranges)
+        self.api.registry.admission.external_ips.set(ranges)
     }
 
     /// Sets the Pod Security policy of namespaces without labels, and the exemptions. `Err` says what is wrong with them.
     pub fn set_pod_security(&self, settings: PodSecurity) -> Result<(), String> {
-        self.api.registry.memory.pod_security().set(settings)
+        self.api.registry.admission.pod_security.set(settings)
     }
 
-    /// Limits and deadlines, for all requests but those of doors that were made before.
+    /// Limits and deadlines, for all requests but those of loopback_clients that were made before.
     pub fn limit(&mut self, config: LimitsConfig) {
         self.api.limits = Arc::new(Limits::new(fitted(config)));
     }
@@ -273,13 +291,13 @@ impl Server {
         self.api.registry.access.tokens.limit(life);
     }
 
-    /// Has somebody else in this process answer what `/debug/explain` asks: what a controller knows of a DaemonSet, by namespace
-    /// and name, as JSON; or why it does not say.
+    /// Sets what answers `/debug/explain`: what the controller in this process knows of a DaemonSet, by namespace and name, as JSON; or why
+    /// it cannot.
     pub fn explained_by<F>(&mut self, ask: impl Fn(String, String) -> F + Send + Sync + 'static)
     where
         F: Future<Output = Result<String, String>> + Send + 'static,
     {
-        self.api.knower = Some(Knower::new(ask));
+        self.api.explain_provider = Some(ExplainProvider::new(ask));
     }
 
     /// Serves until `stop`, and then lets what is under way finish.
@@ -291,23 +309,25 @@ impl Server {
         let (asked, stop) = (stop, api.stop.clone());
         let registry = api.registry.clone();
         let mut keepers = Keepers::default();
-        keepers.spawn("history", keep_house(registry.clone(), stop.clone()));
+        keepers.spawn("history", run_housekeeping(registry.storage.clone(), stop.clone()));
         if !self.is_complete {
-            let completing = complete_standing(registry.clone(), self.own.clone(), stop.clone());
+            let completing = complete_bootstrap(registry.clone(), self.own.clone(), stop.clone());
             keepers.spawn("objects that a full disk kept from being created", completing);
         }
-        keepers
-            .spawn("objects that are always there", standing::keep(registry.clone(), self.own, stop.clone()));
-        keepers.spawn("namespaces that are deleted", drain::run(registry.clone(), stop.clone()));
-        keepers.spawn("roles", Access::keep(registry.clone(), stop.clone()));
+        keepers.spawn(
+            "objects that are always there",
+            bootstrap::keep(registry.clone(), self.own, stop.clone()),
+        );
+        keepers.spawn("namespaces that are deleted", namespace_deletion::run(registry.clone(), stop.clone()));
+        keepers.spawn("roles", cluster_roles::keep(registry.clone(), stop.clone()));
         let signing =
-            auth::keep_signing_requests(registry.clone(), self.pki.clone(), self.life_max, stop.clone());
+            certificate_signing::keep(registry.clone(), self.pki.clone(), self.life_max, stop.clone());
         keepers.spawn("requests for certificates", signing);
-        let records = auth::keep_certificate_records(registry.clone(), self.pki.clone(), stop.clone());
+        let records = certificate_records::keep(registry.clone(), self.pki.clone(), stop.clone());
         keepers.spawn("records of certificates", records);
         keepers.spawn("server's certificate", renew(serving, stop.clone()));
         let (gone, mut is_gone) = oneshot::channel();
-        keepers.spawn("files of the data directory", data::keep_watch(self.guard, gone, stop.clone()));
+        keepers.spawn("files of the data directory", data_dir::keep_watch(self.guard, gone, stop.clone()));
         let graceful = Arc::new(GracefulShutdown::new());
         loop {
             let accepted = tokio::select! {
@@ -344,12 +364,12 @@ impl Server {
         }
         stop.cancel();
         let graceful = Arc::into_inner(graceful).expect("connections have watchers, not the thing itself");
-        let answered = async { tokio::join!(graceful.shutdown(), self.doors.close()) };
+        let answered = async { tokio::join!(graceful.shutdown(), self.loopback_clients.close()) };
         if tokio::time::timeout(DRAIN_TIMEOUT, answered).await.is_err() {
             tracing::warn!("some answers were cut short");
         }
         keepers.all_ended().await;
-        drop(tokio::task::spawn_blocking(move || registry.close()).await);
+        drop(tokio::task::spawn_blocking(move || registry.storage.close()).await);
         Ok(())
     }
 }
@@ -407,14 +427,18 @@ impl Keepers {
 
 /// Rule: a full disk does not keep a server from starting: it serves reads and deletes. `false` if objects that are always there could
 /// not be written.
-async fn make_standing(registry: &Registry, own: &standing::Server, now: Timestamp) -> Result<bool, Refusal> {
+async fn make_bootstrap_objects(
+    registry: &Registry,
+    own: &bootstrap::ServerIdentity,
+    now: Timestamp,
+) -> Result<bool, ApiError> {
     let make = async {
-        standing::make(registry, own, now).await?;
-        auth::make_default_roles(registry, now).await
+        bootstrap::make(registry, own, now).await?;
+        cluster_roles::make(registry, now).await
     };
     match make.await {
         Ok(()) => Ok(true),
-        Err(refusal) if registry.is_full.load(Ordering::Relaxed) => {
+        Err(refusal) if registry.storage.is_full.load(Ordering::Relaxed) => {
             tracing::warn!(
                 status = %refusal.status(),
                 "the disk is full: the server serves reads and deletes, and updates its own objects once there is room"
@@ -426,13 +450,17 @@ async fn make_standing(registry: &Registry, own: &standing::Server, now: Timesta
 }
 
 /// Creates the objects that are always there once there is room on the disk.
-async fn complete_standing(registry: Arc<Registry>, own: standing::Server, stop: CancellationToken) {
+async fn complete_bootstrap(
+    registry: Arc<Registry>,
+    own: bootstrap::ServerIdentity,
+    stop: CancellationToken,
+) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = tokio::time::sleep(COMPLETE_EVERY) => {}
         }
-        match make_standing(&registry, &own, Timestamp::now()).await {
+        match make_bootstrap_objects(&registry, &own, Timestamp::now()).await {
             Ok(true) => return stop.cancelled().await,
             Ok(false) => {}
             Err(refusal) => {
@@ -469,12 +497,12 @@ async fn connection(
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     // Watch events are small, and someone waits for each.
     stream.set_nodelay(true)?;
-    let line = Line::new(stream, api.limits.config.response_timeout);
+    let line = IdleTimeout::new(stream, api.limits.config.response_timeout);
     serve_line(line, address, permit, tls, api, watcher).await
 }
 
 async fn serve_line<S>(
-    line: Line<S>,
+    line: IdleTimeout<S>,
     address: IpAddr,
     permit: Arc<Permit>,
     tls: TlsAcceptor,
@@ -501,7 +529,7 @@ where
     let client = Arc::new(Client {
         address,
         connection: Some(connection),
-        held: Some(Held::new((permit, counted))),
+        held: Some(ConnectionGuard::new((permit, counted))),
         peer,
         is_in_process: false,
     });

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::auth::User;
 use crate::connections::Connections;
-use crate::flow_control::{Bound, FlowControl, Lease, Usage, What, standing};
+use crate::flow_control::{FlowControl, Lease, Usage, UsageLimit, What};
+use crate::request::{TrustLevel, User};
 
 /// 5,000 nodes take one or two connections each; at some 50 kB of buffers, 10,000 are 500 MB at most.
 const CONNECTIONS_MAX: usize = 10_000;
@@ -122,31 +122,31 @@ impl Default for Limits {
 impl Limits {
     pub(crate) fn new(config: LimitsConfig) -> Self {
         let watches_reserved = WATCHES_RESERVED.min(config.watches / 2);
-        let bytes = Bound {
+        let bytes = UsageLimit {
             of_user: BYTES_OF_USER_MAX,
             of_node: BYTES_OF_USER_MAX,
             of_all: BYTES_MAX,
             reserve: BYTES_RESERVED,
         };
-        let small_responses = Bound {
+        let small_responses = UsageLimit {
             of_user: SMALL_RESPONSES_OF_USER_MAX,
             of_node: SMALL_RESPONSES_OF_USER_MAX,
             of_all: SMALL_RESPONSES_MAX,
             reserve: SMALL_RESPONSES_OF_USER_MAX,
         };
-        let bodies = Bound {
+        let bodies = UsageLimit {
             of_user: BODIES_OF_USER_MAX,
             of_node: BODIES_OF_USER_MAX,
             of_all: BODIES_MAX,
             reserve: BODIES_MAX,
         };
-        let watches = Bound {
+        let watches = UsageLimit {
             of_user: WATCHES_OF_USER_MAX.min(config.watches),
             of_node: WATCHES_OF_NODE_MAX.min(config.watches),
             of_all: config.watches - watches_reserved,
             reserve: watches_reserved,
         };
-        let agent_streams = Bound {
+        let agent_streams = UsageLimit {
             of_user: AGENT_STREAMS_OF_USER_MAX,
             of_node: AGENT_STREAMS_OF_USER_MAX,
             of_all: AGENT_STREAMS_MAX - AGENT_STREAMS_OF_USER_MAX,
@@ -162,19 +162,19 @@ impl Limits {
 
     /// A permit for a watch, or `None` if the user or all users have too many.
     pub(crate) fn watch(&self, user: &User) -> Option<Lease> {
-        self.usage.take(&user.name, standing(user), What::Watches, 1)
+        self.usage.take(&user.name, user.trust(), What::Watches, 1)
     }
 
     /// A permit for a stream that an agent serves.
     pub(crate) fn agent_stream(&self, user: &User) -> Option<Lease> {
-        self.usage.take(&user.name, standing(user), What::AgentStreams, 1)
+        self.usage.take(&user.name, user.trust(), What::AgentStreams, 1)
     }
 }
 
 /// Rule: an HTTP/2 connection has 250 streams, as upstream; those of Muster's own parts and of `system:masters` have 4,000.
 pub(crate) fn streams_max(peer: Option<&User>) -> u32 {
-    match peer.map(standing) {
-        Some(crate::flow_control::Standing::Trusted) => STREAMS_OF_OWN_PARTS_MAX,
+    match peer.map(User::trust) {
+        Some(TrustLevel::Trusted) => STREAMS_OF_OWN_PARTS_MAX,
         _ => STREAMS_MAX,
     }
 }

@@ -11,10 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry as Collected;
 
-use crate::flow_control::{Class, FlowControl, FlowUse, Rejected};
-use crate::kinds::KINDS;
-use crate::registry::Registry;
-use crate::route::Route;
+use crate::kinds::Kind;
 
 /// From half a millisecond, which is a read, to half a minute, which is a timeout.
 const LATENCY_S: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
@@ -22,39 +19,33 @@ const LATENCY_S: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0
 /// From a tenth of a millisecond, which is memory, to a second, which is a disk in trouble.
 const COMMIT_S: [f64; 10] = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0];
 
-/// Flows shown of reads, and of writes.
-const FLOWS_MAX: usize = 20;
-
 pub(crate) struct Metrics {
     collected: Collected,
-    requests: Family<Request, Counter>,
-    latency: Family<Kind, Histogram>,
-    in_flight: Family<InFlight, Gauge>,
-    seats: Family<FlowLevel, Gauge>,
-    queued: Family<FlowLevel, Gauge>,
-    flow_seats: Family<Flow, Gauge>,
-    flow_queued: Family<Flow, Gauge>,
-    flow_queued_total: Family<Flow, Counter>,
-    flow_rejected_total: Family<Flow, Counter>,
-    flow_rejections: Family<Rejection, Counter>,
-    flow_waits: Family<LevelName, Histogram>,
-    rejections: Family<Refused, Counter>,
+    requests: Family<AnsweredLabels, Counter>,
+    latency: Family<RequestLabels, Histogram>,
+    in_flight: Family<InFlightLabels, Gauge>,
+    seats: Family<FlowLevelLabels, Gauge>,
+    queued: Family<FlowLevelLabels, Gauge>,
+    flow_seats: Family<FlowLabels, Gauge>,
+    flow_queued: Family<FlowLabels, Gauge>,
+    flow_queued_total: Family<FlowLabels, Counter>,
+    flow_rejected_total: Family<FlowLabels, Counter>,
+    flow_rejections: Family<RejectionLabels, Counter>,
+    flow_waits: Family<LevelLabels, Histogram>,
+    rejections: Family<RefusedLabels, Counter>,
     pub(crate) watches: Gauge,
     pub(crate) connections: Gauge,
     pub(crate) handshakes_failed: Counter,
     pub(crate) audit_dropped: Counter,
     commits: Histogram,
     revision: Gauge,
-    objects: Family<Stored, Gauge>,
+    objects: Family<StoredLabels, Gauge>,
     pod_security_evaluations: Family<PodSecurityEvaluation, Counter>,
     pod_security_exemptions: Family<PodSecurityExemption, Counter>,
     store_bytes: Gauge,
     store_bytes_max: Gauge,
-    namespace_bytes: Family<Namespace, Gauge>,
+    namespace_bytes: Family<NamespaceLabels, Gauge>,
 }
-
-/// Namespaces whose bytes are shown: the largest.
-const NAMESPACES_SHOWN: usize = 10;
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,7 +55,7 @@ impl fmt::Debug for Metrics {
 
 /// Only what the server itself knows is a label: a stranger cannot make up new ones.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Request {
+struct AnsweredLabels {
     verb: &'static str,
     group: &'static str,
     resource: &'static str,
@@ -72,55 +63,55 @@ struct Request {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Kind {
+pub(crate) struct RequestLabels {
     verb: &'static str,
     group: &'static str,
     resource: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct InFlight {
+struct InFlightLabels {
     request_kind: &'static str,
 }
 
 /// Of those that hold most, so that their number is bounded.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Namespace {
+struct NamespaceLabels {
     namespace: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct LevelName {
+struct LevelLabels {
     priority_level: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FlowLevel {
+struct FlowLevelLabels {
     priority_level: &'static str,
     request_kind: &'static str,
 }
 
 /// Only the flows that use most are shown, so that user names make a bounded number of series.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Flow {
+struct FlowLabels {
     priority_level: &'static str,
     request_kind: &'static str,
     flow: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Rejection {
+struct RejectionLabels {
     priority_level: &'static str,
     reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Refused {
+struct RefusedLabels {
     limit: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Stored {
+struct StoredLabels {
     group: &'static str,
     resource: &'static str,
 }
@@ -276,16 +267,11 @@ impl Default for Metrics {
     }
 }
 
-impl Kind {
+impl RequestLabels {
     /// `verb` is one that a request can have, or nothing.
-    pub(crate) fn of(verb: &str, route: Option<&Route>) -> Self {
+    pub(crate) fn of(verb: &str, kind: Option<&'static Kind>) -> Self {
         const VERBS: [&str; 9] =
             ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "post"];
-        let kind = match route {
-            Some(Route::Collection { kind, .. } | Route::Watch { kind, .. }) => Some(*kind),
-            Some(Route::Object(target)) => Some(target.kind),
-            _ => None,
-        };
         Self {
             verb: VERBS.into_iter().find(|it| *it == verb).unwrap_or("other"),
             group: kind.map_or("", |it| it.group),
@@ -303,65 +289,103 @@ impl Kind {
 }
 
 impl Metrics {
-    pub(crate) fn answered(&self, kind: &Kind, code: u16, took: Duration) {
-        let Kind { verb, group, resource } = *kind;
-        self.requests.get_or_create(&Request { verb, group, resource, code }).inc();
-        self.latency.get_or_create(kind).observe(took.as_secs_f64());
+    pub(crate) fn answered(&self, labels: &RequestLabels, code: u16, took: Duration) {
+        let RequestLabels { verb, group, resource } = *labels;
+        self.requests.get_or_create(&AnsweredLabels { verb, group, resource, code }).inc();
+        self.latency.get_or_create(labels).observe(took.as_secs_f64());
     }
 
     /// A request was refused because of this limit.
     pub(crate) fn rejected(&self, limit: &'static str) {
-        self.rejections.get_or_create(&Refused { limit }).inc();
+        self.rejections.get_or_create(&RefusedLabels { limit }).inc();
     }
 
-    pub(crate) fn flow_rejected(&self, class: Class<'_>, why: Rejected) {
-        let reason = match why {
-            Rejected::QueueFull => "queue-full",
-            Rejected::TimeOut => "time-out",
-        };
+    /// `reason` is one of upstream's: `queue-full` or `time-out`.
+    pub(crate) fn flow_rejected(&self, priority_level: &'static str, reason: &'static str) {
         self.rejected("seats");
-        self.flow_rejections.get_or_create(&Rejection { priority_level: class.level_name(), reason }).inc();
+        self.flow_rejections.get_or_create(&RejectionLabels { priority_level, reason }).inc();
     }
 
-    pub(crate) fn flow_waited(&self, class: Class<'_>, waited: Duration) {
-        let level = LevelName { priority_level: class.level_name() };
-        self.flow_waits.get_or_create(&level).observe(waited.as_secs_f64());
+    pub(crate) fn flow_waited(&self, priority_level: &'static str, waited: Duration) {
+        self.flow_waits.get_or_create(&LevelLabels { priority_level }).observe(waited.as_secs_f64());
     }
 
-    fn show_flow_control(&self, flow_control: &FlowControl) {
-        let gauge = |it: usize| i64::try_from(it).unwrap_or(i64::MAX);
-        let kind = |is_read| if is_read { "readOnly" } else { "mutating" };
-        let mut in_flight = [0; 2];
-        for level in flow_control.levels() {
-            let labels = FlowLevel { priority_level: level.level, request_kind: kind(level.is_read) };
-            self.seats.get_or_create(&labels).set(gauge(level.seats));
-            self.queued.get_or_create(&labels).set(gauge(level.waiting));
-            in_flight[usize::from(level.is_read)] += level.seats;
-        }
+    /// What the requests of one priority level use now.
+    pub(crate) fn set_flow_level(
+        &self,
+        priority_level: &'static str,
+        is_read: bool,
+        seats: usize,
+        waiting: usize,
+    ) {
+        let labels = FlowLevelLabels { priority_level, request_kind: request_kind(is_read) };
+        self.seats.get_or_create(&labels).set(gauge(seats));
+        self.queued.get_or_create(&labels).set(gauge(waiting));
+    }
+
+    pub(crate) fn set_in_flight(&self, is_read: bool, requests: usize) {
+        self.in_flight
+            .get_or_create(&InFlightLabels { request_kind: request_kind(is_read) })
+            .set(gauge(requests));
+    }
+
+    /// Before the flows that are shown are set.
+    pub(crate) fn clear_flows(&self) {
         self.flow_seats.clear();
         self.flow_queued.clear();
         self.flow_queued_total.clear();
         self.flow_rejected_total.clear();
-        for is_read in [false, true] {
-            let request_kind = kind(is_read);
-            let in_flight = gauge(in_flight[usize::from(is_read)]);
-            self.in_flight.get_or_create(&InFlight { request_kind }).set(in_flight);
-            let labels = |flow: &FlowUse<'_>| Flow {
-                priority_level: flow.level.name(),
-                request_kind,
-                flow: flow.name.to_owned(),
-            };
-            let show_use = |flow: &FlowUse<'_>| {
-                self.flow_seats.get_or_create(&labels(flow)).set(gauge(flow.seats));
-                self.flow_queued.get_or_create(&labels(flow)).set(gauge(flow.waiting));
-            };
-            flow_control.show_top_flows(is_read, FLOWS_MAX, |it| (it.waiting, it.seats), show_use);
-            let show_counts = |flow: &FlowUse<'_>| {
-                self.flow_queued_total.get_or_create(&labels(flow)).inc_by(flow.queued);
-                self.flow_rejected_total.get_or_create(&labels(flow)).inc_by(flow.rejected);
-            };
-            flow_control.show_top_flows(is_read, FLOWS_MAX, |it| (it.rejected, it.queued), show_counts);
+    }
+
+    /// What one flow uses now.
+    pub(crate) fn set_flow_use(
+        &self,
+        priority_level: &'static str,
+        is_read: bool,
+        flow: &str,
+        seats: usize,
+        waiting: usize,
+    ) {
+        let labels =
+            FlowLabels { priority_level, request_kind: request_kind(is_read), flow: flow.to_owned() };
+        self.flow_seats.get_or_create(&labels).set(gauge(seats));
+        self.flow_queued.get_or_create(&labels).set(gauge(waiting));
+    }
+
+    /// How often requests of one flow had to wait or were rejected.
+    pub(crate) fn set_flow_counts(
+        &self,
+        priority_level: &'static str,
+        is_read: bool,
+        flow: &str,
+        queued: u64,
+        rejected: u64,
+    ) {
+        let labels =
+            FlowLabels { priority_level, request_kind: request_kind(is_read), flow: flow.to_owned() };
+        self.flow_queued_total.get_or_create(&labels).inc_by(queued);
+        self.flow_rejected_total.get_or_create(&labels).inc_by(rejected);
+    }
+
+    /// `largest` are the namespaces with most bytes.
+    pub(crate) fn set_store(
+        &self,
+        revision: u64,
+        (bytes, bytes_max): (usize, usize),
+        largest: Vec<(String, usize)>,
+    ) {
+        self.revision.set(i64::try_from(revision).unwrap_or(i64::MAX));
+        self.store_bytes.set(gauge(bytes));
+        self.store_bytes_max.set(gauge(bytes_max));
+        self.namespace_bytes.clear();
+        for (namespace, bytes) in largest {
+            self.namespace_bytes.get_or_create(&NamespaceLabels { namespace }).set(gauge(bytes));
         }
+    }
+
+    pub(crate) fn set_objects(&self, kind: &'static Kind, count: usize) {
+        let stored = StoredLabels { group: kind.group, resource: kind.plural };
+        self.objects.get_or_create(&stored).set(gauge(count));
     }
 
     pub(crate) fn committed(&self, took: Duration) {
@@ -376,27 +400,20 @@ impl Metrics {
         self.pod_security_exemptions.get_or_create(exemption).inc();
     }
 
-    /// All of it, as text.
-    pub(crate) fn text(&self, registry: &Registry, flow_control: &FlowControl) -> String {
-        self.show_flow_control(flow_control);
-        self.revision.set(i64::try_from(registry.revision()).unwrap_or(i64::MAX));
-        let (bytes, bytes_max) = registry.bytes();
-        self.store_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
-        self.store_bytes_max.set(i64::try_from(bytes_max).unwrap_or(i64::MAX));
-        self.namespace_bytes.clear();
-        for (namespace, bytes) in registry.largest_namespaces(NAMESPACES_SHOWN) {
-            let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-            self.namespace_bytes.get_or_create(&Namespace { namespace }).set(bytes);
-        }
-        for kind in KINDS {
-            let stored = Stored { group: kind.group, resource: kind.plural };
-            let count = i64::try_from(registry.count(kind)).unwrap_or(i64::MAX);
-            self.objects.get_or_create(&stored).set(count);
-        }
+    /// All metrics as text, with gauges as they were last set.
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         text::encode(&mut text, &self.collected).expect("a String takes everything");
         text
     }
+}
+
+fn gauge(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn request_kind(is_read: bool) -> &'static str {
+    if is_read { "readOnly" } else { "mutating" }
 }
 
 /// Counts for as long as it is there.

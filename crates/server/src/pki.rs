@@ -1,6 +1,7 @@
 //! The server's own certificate authorities: made once, kept in the data directory, and the only ones whose
 //! certificates the server trusts.
 
+mod client_certificate;
 mod sign;
 
 use std::fmt;
@@ -26,12 +27,13 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig, crypto::ri
 use tokio::sync::Notify;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::auth::{
-    self, AUTHENTICATED, CONTROLLER, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, MASTERS, NODE_LIFECYCLE,
-    SCHEDULER, SIMULATED_NODES, User,
+use crate::request::{
+    AUTHENTICATED, CONTROLLER, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, MASTERS, NODE_LIFECYCLE, SCHEDULER,
+    SIMULATED_NODES, User,
 };
 
-pub(crate) use self::sign::{ISSUE_TIME, Request, Usage, read_issue_time};
+pub(crate) use self::client_certificate::{Peer, user as certificate_user};
+pub(crate) use self::sign::{ISSUE_TIME, KeyUsage, Request, read_issue_time};
 
 /// The server's certificate is good for a year, and replaced when a third of that is left.
 const SERVING_YEARS: i16 = 1;
@@ -382,7 +384,7 @@ impl ResolvesServerCert for Serving {
 /// What is recorded of a client certificate.
 fn issued(der: &[u8]) -> Option<Issued> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
-    let user = auth::named_by(der)?;
+    let user = client_certificate::user(der)?;
     let client_certificate = user.client_certificate?;
     Some(Issued {
         serial: client_certificate.serial.as_ref().to_owned(),
@@ -397,7 +399,7 @@ fn issued(der: &[u8]) -> Option<Issued> {
 pub fn certificate_serial(pem: &[u8]) -> Option<String> {
     let der = CertificateDer::from_pem_slice(pem).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
-    Some(auth::serial_of(certificate.raw_serial()))
+    Some(client_certificate::serial_of(certificate.raw_serial()))
 }
 
 fn key_at(path: &Path) -> Result<Result<KeyPair, rcgen::Error>, PkiError> {

@@ -13,19 +13,19 @@ const MAGIC: &[u8] = b"k8s\0";
 
 /// What the wrapping says of the object; each is empty if it says nothing.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct UnknownTypeMeta {
     pub(crate) api_version: String,
     pub(crate) kind: String,
 }
 
 /// The object in a body, as JSON that is still to be held to its type: zeros that need not be said are there.
-pub(crate) fn object(body: &[u8], of: &'static Type) -> Result<(Said, Value), String> {
+pub(crate) fn object(body: &[u8], of: &'static Type) -> Result<(UnknownTypeMeta, Value), String> {
     let Some(unknown) = body.strip_prefix(MAGIC) else {
         return Err(
             "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]".into()
         );
     };
-    let mut said = Said::default();
+    let mut said = UnknownTypeMeta::default();
     let mut raw: &[u8] = &[];
     for part in Parts(unknown) {
         match part? {

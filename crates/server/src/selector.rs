@@ -6,28 +6,27 @@ use muster_store::{Index, Record};
 use serde_json::Value;
 
 use self::labels::Label;
-use crate::convert;
+use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::object;
-use crate::refusal::Refusal;
+use crate::unstructured;
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Selector {
     labels: Vec<Label>,
-    fields: Vec<Field>,
+    fields: Vec<FieldRequirement>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Field {
+struct FieldRequirement {
     path: String,
     value: String,
     equal: bool,
 }
 
 impl Selector {
-    pub(crate) fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, Refusal> {
-        let labels = labels::parse(labels).map_err(Refusal::bad_request)?;
-        let fields = parse_fields(fields).map_err(Refusal::bad_request)?;
+    pub(crate) fn parse(kind: &Kind, labels: &str, fields: &str) -> Result<Self, ApiError> {
+        let labels = labels::parse(labels).map_err(ApiError::bad_request)?;
+        let fields = parse_fields(fields).map_err(ApiError::bad_request)?;
         let known = |path: &str| {
             path == "metadata.name"
                 || (kind.namespaced && path == "metadata.namespace")
@@ -35,22 +34,29 @@ impl Selector {
         };
         match fields.iter().map(|it| &it.path).find(|it| !known(it)) {
             None => {
-                let stored = |it: Field| Field { path: convert::field(kind, &it.path).to_owned(), ..it };
+                let stored = |it: FieldRequirement| FieldRequirement {
+                    path: kind.stored_field(&it.path).to_owned(),
+                    ..it
+                };
                 Ok(Self { labels, fields: fields.into_iter().map(stored).collect() })
             }
-            Some(unknown) if kind.fields.is_empty() => Err(Refusal::bad_request(format!(
+            Some(unknown) if kind.fields.is_empty() => Err(ApiError::bad_request(format!(
                 "{unknown:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
             ))),
-            Some(unknown) => Err(Refusal::bad_request(format!("field label not supported: {unknown}"))),
+            Some(unknown) => Err(ApiError::bad_request(format!("field label not supported: {unknown}"))),
         }
     }
 
-    /// Narrowed to the object whose name is in the path. Field selectors must require that name themselves. Upstream: `ListResource`.
-    pub(crate) fn of_one(mut self, name: &str) -> Result<Self, Refusal> {
+    /// Narrowed to the object whose name is in the path. FieldRequirement selectors must require that name themselves. Upstream: `ListResource`.
+    pub(crate) fn of_one(mut self, name: &str) -> Result<Self, ApiError> {
         if self.fields.is_empty() {
-            self.fields.push(Field { path: "metadata.name".to_owned(), value: name.to_owned(), equal: true });
+            self.fields.push(FieldRequirement {
+                path: "metadata.name".to_owned(),
+                value: name.to_owned(),
+                equal: true,
+            });
         } else if self.exactly("metadata.name") != Some(name) {
-            return Err(Refusal::bad_request("fieldSelector metadata.name doesn't match requested name"));
+            return Err(ApiError::bad_request("fieldSelector metadata.name doesn't match requested name"));
         }
         Ok(self)
     }
@@ -101,15 +107,15 @@ impl Kind {
 fn selectable(object: &Value, path: &str) -> String {
     match path {
         "source" => {
-            let component = object::text(object, "source.component");
-            if component.is_empty() { object::text(object, "reportingComponent") } else { component }
+            let component = unstructured::text(object, "source.component");
+            if component.is_empty() { unstructured::text(object, "reportingComponent") } else { component }
         }
-        path => object::text(object, path),
+        path => unstructured::text(object, path),
     }
 }
 
 /// `a=b,c!=d`, where a backslash takes the meaning from a comma, an equals sign and itself.
-fn parse_fields(text: &str) -> Result<Vec<Field>, String> {
+fn parse_fields(text: &str) -> Result<Vec<FieldRequirement>, String> {
     let mut terms = Vec::new();
     let (mut begin, mut is_escaped) = (0, false);
     for (at, it) in text.char_indices() {
@@ -132,7 +138,7 @@ fn parse_fields(text: &str) -> Result<Vec<Field>, String> {
             return Err(format!("invalid selector: '{text}'; can't understand '{term}'"));
         };
         let value = unescaped(&term[at + operator.len()..])?;
-        Ok(Field { path: term[..at].to_owned(), value, equal: operator != "!=" })
+        Ok(FieldRequirement { path: term[..at].to_owned(), value, equal: operator != "!=" })
     };
     terms.into_iter().filter(|it| !it.is_empty()).map(parse).collect()
 }

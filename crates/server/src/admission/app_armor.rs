@@ -3,20 +3,20 @@
 
 use serde_json::{Value, json};
 
-use super::Attempt;
-use crate::context::Context;
-use crate::object::str_at;
+use super::AdmissionAttributes;
+use crate::request::Context;
+use crate::unstructured::str_at;
 use crate::validation::is_app_armor_profile;
 
 const PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-pub(super) fn mutate(context: &Context, attempt: Attempt<'_>, pod: &mut Value) {
+pub(super) fn mutate(context: &Context, attributes: AdmissionAttributes<'_>, pod: &mut Value) {
     let Some(annotations) = pod["metadata"]["annotations"].as_object() else { return };
     let profiles: Vec<(String, String)> = annotations
         .iter()
         .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?.to_owned(), value.as_str()?.to_owned())))
         .collect();
-    if profiles.is_empty() || !attempt.is_create() || str_at(pod, "spec.os.name") == "windows" {
+    if profiles.is_empty() || !attributes.is_create() || str_at(pod, "spec.os.name") == "windows" {
         return;
     }
     let of_pod = pod["spec"]["securityContext"]["appArmorProfile"].clone();
@@ -58,14 +58,16 @@ mod tests {
 
     use super::super::Operation;
     use super::*;
-    use crate::auth::User;
     use crate::kinds::Kind;
-    use crate::route::{Part, Target};
+    use crate::request::Target;
+    use crate::request::User;
+    use crate::subresource::Subresource;
 
     #[test]
     fn annotations_of_new_pods_become_fields() {
         let kind = Kind::find("", "v1", "pods").unwrap();
-        let target = Target { kind, namespace: Some("a".into()), name: "p".into(), part: Part::Whole };
+        let target =
+            Target { kind, namespace: Some("a".into()), name: "p".into(), subresource: Subresource::Whole };
         let admitted = |annotation: &str, of_pod: &Value, is_create: bool| {
             let mut pod = json!({
                 "metadata": {"annotations": {format!("{PREFIX}c"): annotation}},
@@ -74,7 +76,7 @@ mod tests {
             let old = pod.clone();
             let operation = if is_create { Operation::Create } else { Operation::Update { old: &old } };
             let context = Context::new(User::server(), "create", Timestamp::UNIX_EPOCH);
-            mutate(&context, Attempt { target: &target, operation }, &mut pod);
+            mutate(&context, AdmissionAttributes { target: &target, operation }, &mut pod);
             assert_eq!(pod["spec"]["containers"][1], json!({"name": "d"}));
             let field = &pod["spec"]["containers"][0]["securityContext"];
             format!("{annotation:?} {field} {} warnings\n", context.take_warnings().len())

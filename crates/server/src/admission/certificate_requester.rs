@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::Attempt;
-use crate::context::Context;
-use crate::object::map_mut;
+use super::AdmissionAttributes;
+use crate::request::Context;
+use crate::unstructured::map_mut;
 
 const FIELDS: [&str; 4] = ["username", "uid", "groups", "extra"];
 
-pub(super) fn mutate(context: &Context, attempt: Attempt<'_>, request: &mut Value) {
-    if !attempt.is_create() {
+pub(super) fn mutate(context: &Context, attributes: AdmissionAttributes<'_>, request: &mut Value) {
+    if !attributes.is_create() {
         return;
     }
     let user = &context.user;

@@ -6,10 +6,10 @@ use std::sync::{PoisonError, RwLock};
 
 use serde_json::Value;
 
-use super::{Attempt, Operation};
-use crate::object::list;
-use crate::refusal::Refusal;
-use crate::registry::Registry;
+use super::Admission;
+use super::{AdmissionAttributes, Operation};
+use crate::error::ApiError;
+use crate::unstructured::list;
 
 /// The ranges that `--allow-external-ips` names. None: no Service may have external addresses.
 #[derive(Debug, Default)]
@@ -67,20 +67,24 @@ fn prefix(number: u128, width: u8, bits: u8) -> u128 {
 
 /// Rule: a Service may claim only external addresses that the operator allowed. Those that it has already stay, so that it
 /// can be changed otherwise; nodes do not program them until they are allowed.
-pub(super) fn validate(registry: &Registry, attempt: Attempt<'_>, service: &Value) -> Result<(), Refusal> {
-    let before = match attempt.operation {
+pub(super) fn validate(
+    admission: &Admission,
+    attributes: AdmissionAttributes<'_>,
+    service: &Value,
+) -> Result<(), ApiError> {
+    let before = match attributes.operation {
         Operation::Update { old } => list(&old["spec"], "externalIPs"),
         Operation::Create | Operation::Delete => &[],
     };
     let added = list(&service["spec"], "externalIPs").iter().filter(|it| !before.contains(it));
     let refused: Vec<&str> =
-        added.filter_map(Value::as_str).filter(|it| !registry.memory.external_ips().contains(it)).collect();
+        added.filter_map(Value::as_str).filter(|it| !admission.external_ips.contains(it)).collect();
     if refused.is_empty() {
         return Ok(());
     }
     let refused = refused.join(", ");
     let why = format!("spec.externalIPs {refused}: no range that --allow-external-ips names contains it");
-    Err(attempt.forbid(service, &why))
+    Err(attributes.forbid(service, &why))
 }
 
 #[cfg(test)]

@@ -2,47 +2,51 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Attempt;
+use super::Admission;
+use super::AdmissionAttributes;
 use super::resources::{self, Amounts, amounts};
+use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::object::{self, list, map_mut, str_at};
-use crate::refusal::Refusal;
-use crate::registry::Registry;
 use crate::selector::Selector;
+use crate::unstructured::{self, list, map_mut, str_at};
 use muster_api::quantity::Quantity;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
 /// The containers of a pod never change what they ask for, so only new pods are looked at.
-pub(super) fn mutate(registry: &Registry, attempt: Attempt<'_>, pod: &mut Value) {
-    if !attempt.is_create() {
+pub(super) fn mutate(admission: &Admission, attributes: AdmissionAttributes<'_>, pod: &mut Value) {
+    if !attributes.is_create() {
         return;
     }
-    for range in ranges(registry, attempt.namespace()) {
+    for range in ranges(admission, attributes.namespace()) {
         fill(&range, pod);
     }
 }
 
-pub(super) fn validate(registry: &Registry, attempt: Attempt<'_>, pod: &Value) -> Result<(), Refusal> {
-    if !attempt.is_create() {
+pub(super) fn validate(
+    admission: &Admission,
+    attributes: AdmissionAttributes<'_>,
+    pod: &Value,
+) -> Result<(), ApiError> {
+    if !attributes.is_create() {
         return Ok(());
     }
-    for range in ranges(registry, attempt.namespace()) {
+    for range in ranges(admission, attributes.namespace()) {
         let wrong = breaches(&range, pod);
         if let [one] = &wrong[..] {
-            return Err(attempt.forbid(pod, one));
+            return Err(attributes.forbid(pod, one));
         }
         if !wrong.is_empty() {
-            return Err(attempt.forbid(pod, &format!("[{}]", wrong.join(", "))));
+            return Err(attributes.forbid(pod, &format!("[{}]", wrong.join(", "))));
         }
     }
     Ok(())
 }
 
-fn ranges(registry: &Registry, namespace: &str) -> Vec<Value> {
-    let kind = Kind::find("", "v1", "limitranges").expect("it is in the table");
-    let (ranges, _) = registry.list(kind, Some(namespace), &Selector::default());
-    ranges.iter().map(|it| object::parse(it)).collect()
+fn ranges(admission: &Admission, namespace: &str) -> Vec<Value> {
+    let kind = Kind::builtin("", "v1", "limitranges");
+    let (ranges, _) = admission.storage.list(kind, Some(namespace), &Selector::default());
+    ranges.iter().map(|it| unstructured::parse(it)).collect()
 }
 
 /// Fills in what the containers do not say, and notes that it did.

@@ -1,16 +1,19 @@
-//! What the server makes of an object beyond its own defaults and checks, by what else there is in the store. Upstream
-//! calls each of these a plugin; a kind's row names those that concern it, in upstream's order.
+//! Admission plugins: they change or refuse a write by what else is stored. The row of a kind names the plugins that concern it, in
+//! upstream's order.
 
 mod app_armor;
+pub(crate) mod certificate_approval;
 mod certificate_requester;
 mod external_ips;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod node_address;
+pub(crate) mod node_restriction;
 mod node_taint;
 mod pod_range;
 mod pod_security;
 mod priority;
+pub(crate) mod rbac_escalation;
 mod resource_quota;
 mod resources;
 mod runtime_class;
@@ -18,24 +21,28 @@ mod service_account;
 mod service_address;
 mod toleration_seconds;
 
+use std::sync::Arc;
+
+use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::auth;
-use crate::context::Context;
-use crate::object::str_at;
-use crate::refusal::Refusal;
-use crate::registry::Registry;
-use crate::route::{Part, Target};
+use crate::auth::{Access, RBAC, revoked};
+use crate::error::ApiError;
+use crate::kinds::AdmissionPlugin;
+use crate::metrics::Metrics;
+use crate::request::{Context, Target, User};
+use crate::storage::ObjectStorage;
+use crate::subresource::Subresource;
+use crate::unstructured::str_at;
 
 pub(crate) use pod_range::PodRanges;
-pub(crate) use pod_security::Subject;
 pub use pod_security::{Level, LevelVersion, PodSecurity, Version};
-pub(crate) use resource_quota::{Charge, Charges, count_quotas, has_quotas};
+pub(crate) use resource_quota::{Charge, Charges, QuotaAccessor, count_quotas, has_quotas};
 pub(crate) use service_address::{DNS as DNS_ADDRESS, SERVER as SERVER_ADDRESS};
 
-/// A write that asks to be admitted.
+/// A write that admission judges. Upstream: `admission.Attributes`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Attempt<'a> {
+pub(crate) struct AdmissionAttributes<'a> {
     /// Its name is empty where it is still to be generated.
     pub(crate) target: &'a Target,
     pub(crate) operation: Operation<'a>,
@@ -48,132 +55,157 @@ pub(crate) enum Operation<'a> {
     Delete,
 }
 
-/// What concerns some kinds only. A namespace's life and quotas concern every kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Plugin {
-    LimitRanger,
-    ServiceAccount,
-    NodeTaint,
-    NodeAddress,
-    PodRange,
-    Priority,
-    TolerationSeconds,
-    RuntimeClass,
-    CertificateRequester,
-    ServiceAddress,
-    ExternalIps,
-    AppArmor,
-    PodSecurity(Subject),
+/// The admission plugins, with what they remember from one request to the next.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    storage: Arc<ObjectStorage>,
+    access: Arc<Access>,
+    metrics: Arc<Metrics>,
+    service_addresses: service_address::Addresses,
+    pub(crate) pod_ranges: PodRanges,
+    pub(crate) charges: Charges,
+    pub(crate) external_ips: external_ips::Allowed,
+    pub(crate) pod_security: pod_security::Settings,
 }
 
-/// What admission remembers from one request to the next.
-#[derive(Debug, Default)]
-pub(crate) struct Memory {
-    addresses: service_address::Addresses,
-    ranges: pod_range::PodRanges,
-    charges: resource_quota::Charges,
-    external_ips: external_ips::Allowed,
-    pod_security: pod_security::Settings,
-}
-
-impl Memory {
-    pub(crate) fn charges(&self) -> &Charges {
-        &self.charges
-    }
-
-    pub(crate) fn external_ips(&self) -> &external_ips::Allowed {
-        &self.external_ips
-    }
-
-    pub(crate) fn pod_ranges(&self) -> &PodRanges {
-        &self.ranges
-    }
-
-    pub(crate) fn pod_security(&self) -> &pod_security::Settings {
-        &self.pod_security
-    }
-}
-
-/// Runs before the server's own fields are set, and before any check. `object` is null for a delete.
-pub(crate) async fn mutate(
-    registry: &Registry,
-    context: &Context,
-    attempt: Attempt<'_>,
-    object: &mut Value,
-) -> Result<(), Refusal> {
-    namespace_lifecycle::admit(registry, attempt, object)?;
-    auth::complete_write(context.now, attempt, object);
-    if matches!(attempt.operation, Operation::Delete) || attempt.target.part != Part::Whole {
-        return Ok(());
-    }
-    for plugin in attempt.target.kind.plugins {
-        match plugin {
-            Plugin::LimitRanger => limit_ranger::mutate(registry, attempt, object),
-            Plugin::ServiceAccount => service_account::mutate(registry, attempt, object).await?,
-            Plugin::NodeTaint => node_taint::mutate(attempt, object),
-            Plugin::PodRange => pod_range::mutate(registry, context, attempt, object)?,
-            Plugin::Priority => priority::mutate(registry, attempt, object)?,
-            Plugin::TolerationSeconds => toleration_seconds::mutate(object),
-            Plugin::RuntimeClass => runtime_class::mutate(registry, attempt, object)?,
-            Plugin::CertificateRequester => certificate_requester::mutate(context, attempt, object),
-            Plugin::ServiceAddress => service_address::mutate(registry, context, attempt, object)?,
-            Plugin::AppArmor => app_armor::mutate(context, attempt, object),
-            Plugin::NodeAddress | Plugin::ExternalIps | Plugin::PodSecurity(_) => {}
+impl Admission {
+    pub(crate) fn new(storage: Arc<ObjectStorage>, access: Arc<Access>, metrics: Arc<Metrics>) -> Self {
+        Self {
+            storage,
+            access,
+            metrics,
+            service_addresses: service_address::Addresses::default(),
+            pod_ranges: PodRanges::default(),
+            charges: Charges::default(),
+            external_ips: external_ips::Allowed::default(),
+            pod_security: pod_security::Settings::default(),
         }
     }
-    Ok(())
-}
 
-/// Once more, because the namespace has changed since.
-pub(crate) fn check_namespace(
-    registry: &Registry,
-    attempt: Attempt<'_>,
-    object: &Value,
-) -> Result<(), Refusal> {
-    namespace_lifecycle::admit(registry, attempt, object)
-}
-
-/// Runs last, on the object as it would be stored. `object` is null for a delete. What it charges to quotas is safe from
-/// being counted anew for as long as the charge is held.
-pub(crate) async fn validate(
-    registry: &Registry,
-    context: &Context,
-    attempt: Attempt<'_>,
-    object: &Value,
-) -> Result<Option<Charge>, Refusal> {
-    auth::check_write(registry, &context.user, attempt, object)?;
-    if matches!(attempt.operation, Operation::Delete) {
-        return Ok(None);
-    }
-    let is_whole = attempt.target.part == Part::Whole;
-    for plugin in attempt.target.kind.plugins {
-        match plugin {
-            Plugin::PodSecurity(subject) => {
-                pod_security::validate(registry, context, attempt, *subject, object).await?;
+    /// Mutating admission: before server-owned fields are set and before validation. `object` is null for a delete.
+    pub(crate) async fn mutate(
+        &self,
+        context: &Context,
+        attributes: AdmissionAttributes<'_>,
+        object: &mut Value,
+    ) -> Result<(), ApiError> {
+        namespace_lifecycle::admit(self, attributes, object)?;
+        complete_write(context.now, attributes, object);
+        if matches!(attributes.operation, Operation::Delete)
+            || attributes.target.subresource != Subresource::Whole
+        {
+            return Ok(());
+        }
+        for plugin in attributes.target.kind.plugins {
+            match plugin {
+                AdmissionPlugin::LimitRanger => limit_ranger::mutate(self, attributes, object),
+                AdmissionPlugin::ServiceAccount => service_account::mutate(self, attributes, object).await?,
+                AdmissionPlugin::NodeTaint => node_taint::mutate(attributes, object),
+                AdmissionPlugin::PodRange => pod_range::mutate(self, context, attributes, object)?,
+                AdmissionPlugin::Priority => priority::mutate(self, attributes, object)?,
+                AdmissionPlugin::TolerationSeconds => toleration_seconds::mutate(object),
+                AdmissionPlugin::RuntimeClass => runtime_class::mutate(self, attributes, object)?,
+                AdmissionPlugin::CertificateRequester => {
+                    certificate_requester::mutate(context, attributes, object);
+                }
+                AdmissionPlugin::ServiceAddress => {
+                    service_address::mutate(self, context, attributes, object)?
+                }
+                AdmissionPlugin::AppArmor => app_armor::mutate(context, attributes, object),
+                AdmissionPlugin::NodeAddress
+                | AdmissionPlugin::ExternalIps
+                | AdmissionPlugin::PodSecurity(_) => {}
             }
-            Plugin::NodeAddress => node_address::validate(registry, context, attempt, object)?,
-            _ if !is_whole => {}
-            Plugin::LimitRanger => limit_ranger::validate(registry, attempt, object)?,
-            Plugin::Priority => priority::validate(registry, attempt, object)?,
-            Plugin::RuntimeClass => runtime_class::validate(registry, attempt, object)?,
-            Plugin::ExternalIps => external_ips::validate(registry, attempt, object)?,
-            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Checks the namespace again, after it has changed.
+    pub(crate) fn check_namespace(
+        &self,
+        attributes: AdmissionAttributes<'_>,
+        object: &Value,
+    ) -> Result<(), ApiError> {
+        namespace_lifecycle::admit(self, attributes, object)
+    }
+
+    /// Validating admission: last, on the object as it would be stored. `object` is null for a delete. Quotas are not counted again
+    /// while the returned charge exists.
+    pub(crate) async fn validate(
+        &self,
+        quotas: &dyn QuotaAccessor,
+        context: &Context,
+        attributes: AdmissionAttributes<'_>,
+        object: &Value,
+    ) -> Result<Option<Charge>, ApiError> {
+        self.check_write(&context.user, attributes, object)?;
+        if matches!(attributes.operation, Operation::Delete) {
+            return Ok(None);
+        }
+        let is_whole = attributes.target.subresource == Subresource::Whole;
+        for plugin in attributes.target.kind.plugins {
+            match plugin {
+                AdmissionPlugin::PodSecurity(subject) => {
+                    pod_security::validate(self, context, attributes, *subject, object).await?;
+                }
+                AdmissionPlugin::NodeAddress => node_address::validate(self, context, attributes, object)?,
+                _ if !is_whole => {}
+                AdmissionPlugin::LimitRanger => limit_ranger::validate(self, attributes, object)?,
+                AdmissionPlugin::Priority => priority::validate(self, attributes, object)?,
+                AdmissionPlugin::RuntimeClass => runtime_class::validate(self, attributes, object)?,
+                AdmissionPlugin::ExternalIps => external_ips::validate(self, attributes, object)?,
+                _ => {}
+            }
+        }
+        if !is_whole {
+            return Ok(None);
+        }
+        resource_quota::charge(self, quotas, context, attributes, object).await
+    }
+
+    /// Checks what the user gives away or writes on behalf of others: RBAC rules, certificates, objects of nodes, revocations. `new` is
+    /// null for a delete.
+    pub(crate) fn check_write(
+        &self,
+        user: &User,
+        attributes: AdmissionAttributes<'_>,
+        new: &Value,
+    ) -> Result<(), ApiError> {
+        let target = attributes.target;
+        let subresource = target.kind.name_of(target.subresource);
+        let (write, old) = match attributes.operation {
+            Operation::Create => (node_restriction::NodeWrite::Create { new }, None),
+            Operation::Update { old } => (node_restriction::NodeWrite::Update { new, old }, Some(old)),
+            Operation::Delete => (node_restriction::NodeWrite::Delete, None),
+        };
+        node_restriction::check(&self.access, user, target, subresource, write)?;
+        revoked::check(user, target, new)?;
+        if matches!(attributes.operation, Operation::Delete) {
+            return Ok(());
+        }
+        match target.kind.group {
+            RBAC => rbac_escalation::check(&self.access, user, target, new, old),
+            certificate_approval::GROUP => {
+                certificate_approval::check(&self.access, user, target, subresource, new, old)
+            }
+            _ => Ok(()),
         }
     }
-    if !is_whole {
-        return Ok(None);
-    }
-    resource_quota::charge(registry, context, attempt, object).await
 }
 
-/// The write that was admitted came through.
-pub(crate) fn spent(charge: Option<Charge>) {
-    if let Some(mut charge) = charge {
-        charge.spend();
+/// Sets the times that only the server knows: of decisions on signing requests, and of revocations.
+fn complete_write(now: Timestamp, attributes: AdmissionAttributes<'_>, new: &mut Value) {
+    if let Operation::Update { old } = attributes.operation
+        && attributes.target.kind.group == certificate_approval::GROUP
+        && attributes.target.subresource != Subresource::Whole
+    {
+        certificate_approval::date_conditions(now, new, old);
     }
+    // The request may have waited since it came, and certificates been issued meanwhile.
+    revoked::complete(now.max(Timestamp::now()), attributes.target, new);
 }
 
-impl Attempt<'_> {
+impl AdmissionAttributes<'_> {
     fn is_create(&self) -> bool {
         matches!(self.operation, Operation::Create)
     }
@@ -183,10 +215,10 @@ impl Attempt<'_> {
     }
 
     /// `pods "p" is forbidden: …`. An object that has no name yet goes by the prefix of it.
-    fn forbid(&self, object: &Value, why: &str) -> Refusal {
+    fn forbid(&self, object: &Value, why: &str) -> ApiError {
         let names =
             [&self.target.name, str_at(object, "metadata.name"), str_at(object, "metadata.generateName")];
         let name = names.into_iter().find(|it| !it.is_empty()).unwrap_or("Unknown");
-        Refusal::forbidden(self.target.kind, name, why)
+        ApiError::forbidden(self.target.kind, name, why)
     }
 }

@@ -6,11 +6,11 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::Value;
 
-use super::{Attempt, Operation, service_address};
-use crate::context::Context;
-use crate::object::{list, str_at};
-use crate::refusal::Refusal;
-use crate::registry::Registry;
+use super::Admission;
+use super::{AdmissionAttributes, Operation, service_address};
+use crate::error::ApiError;
+use crate::request::Context;
+use crate::unstructured::{list, str_at};
 
 /// Rule: a node cannot add an address to its Node's `status.addresses` that is in the Service range or in the pod range of
 /// another Node, nor a second one in the cluster's pod range, as each keeps a pod range from being assigned. Other users may,
@@ -18,13 +18,13 @@ use crate::registry::Registry;
 ///
 /// Two Nodes may have the same address, and so may a Node and the API server: several agents on one machine share it.
 pub(super) fn validate(
-    registry: &Registry,
+    admission: &Admission,
     context: &Context,
-    attempt: Attempt<'_>,
+    attributes: AdmissionAttributes<'_>,
     node: &Value,
-) -> Result<(), Refusal> {
+) -> Result<(), ApiError> {
     let Some(name) = context.user.node() else { return Ok(()) };
-    let old = match attempt.operation {
+    let old = match attributes.operation {
         Operation::Update { old } => list(&old["status"], "addresses"),
         Operation::Create | Operation::Delete => &[],
     };
@@ -35,16 +35,16 @@ pub(super) fn validate(
         let Some(address) = v4(str_at(added, "address")) else { continue };
         if service_address::is_in_range(address) {
             let why = format!("status.addresses: {address} is in the Service range 10.96.0.0/16");
-            return Err(attempt.forbid(node, &why));
+            return Err(attributes.forbid(node, &why));
         }
-        let ranges = &registry.memory.ranges;
+        let ranges = &admission.pod_ranges;
         if ranges.contains(address) && 1 < all.iter().filter(|it| ranges.contains(**it)).count() {
             let why = "status.addresses: more than one address is in the cluster's pod range";
-            return Err(attempt.forbid(node, why));
+            return Err(attributes.forbid(node, why));
         }
-        if let Some(other) = ranges.holder_of_pod(registry, context.now, address, name) {
+        if let Some(other) = ranges.holder_of_pod(admission, context.now, address, name) {
             let why = format!("status.addresses: {address} is in the pod range of node {other:?}");
-            return Err(attempt.forbid(node, &why));
+            return Err(attributes.forbid(node, &why));
         }
     }
     Ok(())
@@ -64,10 +64,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::auth::User;
     use crate::kinds::Kind;
-    use crate::object;
-    use crate::route::{Part, Target};
+    use crate::registry::Registry;
+    use crate::request::Target;
+    use crate::request::User;
+    use crate::subresource::Subresource;
+    use crate::unstructured;
 
     const NOW: &str = "2026-01-01T00:00:00Z";
 
@@ -79,8 +81,8 @@ mod tests {
     impl World {
         async fn new() -> Self {
             let registry = Registry::new(100);
-            crate::standing::make_bare(&registry, NOW.parse().unwrap()).await.unwrap();
-            registry.memory.pod_ranges().give_of("10.244.0.0/16", 0).unwrap();
+            crate::bootstrap::make_bare(&registry, NOW.parse().unwrap()).await.unwrap();
+            registry.admission.pod_ranges.give_of("10.244.0.0/16", 0).unwrap();
             Self { registry, said: String::new() }
         }
 
@@ -91,8 +93,8 @@ mod tests {
             self.say(name, made.map(drop));
         }
 
-        async fn set(&mut self, by: &str, name: &str, part: Part, addresses: &[&str]) {
-            let target = Target { kind: nodes(), namespace: None, name: name.into(), part };
+        async fn set(&mut self, by: &str, name: &str, subresource: Subresource, addresses: &[&str]) {
+            let target = Target { kind: nodes(), namespace: None, name: name.into(), subresource };
             let context = context(by, "update");
             let updated = self.registry.update(&context, &target, |it| {
                 let mut node = it.clone();
@@ -103,13 +105,13 @@ mod tests {
             self.say(&format!("{name} by {by}"), updated.map(drop));
         }
 
-        fn say(&mut self, what: &str, done: Result<(), Refusal>) {
+        fn say(&mut self, what: &str, done: Result<(), ApiError>) {
             let done = done.map_or_else(|it| it.message().to_owned(), |()| "ok".to_owned());
             self.said += &format!("{what}: {done}\n");
         }
 
         fn stored(&self, name: &str) -> Vec<String> {
-            let node = object::parse(&self.registry.peek(nodes(), None, name).unwrap());
+            let node = unstructured::parse(&self.registry.storage.peek(nodes(), None, name).unwrap());
             let addresses = list(&node["status"], "addresses").iter();
             addresses.map(|it| str_at(it, "address").to_owned()).collect()
         }
@@ -145,12 +147,12 @@ mod tests {
             &["10.244.8.7", "10.244.9.7"],
             &["10.244.1.7", "2001:db8::1"],
         ] {
-            world.set(own, "n2", Part::Status, addresses).await;
+            world.set(own, "n2", Subresource::Status, addresses).await;
         }
         assert_eq!(world.stored("n2"), ["10.244.1.7", "2001:db8::1"]);
         // What somebody else stored does not keep the node from writing its status.
-        world.set(admin, "n2", Part::Status, &["10.96.0.1"]).await;
-        world.set(own, "n2", Part::Status, &["10.96.0.1", "172.30.0.2"]).await;
+        world.set(admin, "n2", Subresource::Status, &["10.96.0.1"]).await;
+        world.set(own, "n2", Subresource::Status, &["10.96.0.1", "172.30.0.2"]).await;
         expect![[r#"
             n1: ok
             n2: ok

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::Attempt;
-use crate::object::{list, map_mut};
+use super::AdmissionAttributes;
+use crate::unstructured::{list, map_mut};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// Whoever sees that the node is ready takes the taint away.
-pub(super) fn mutate(attempt: Attempt<'_>, node: &mut Value) {
+pub(super) fn mutate(attributes: AdmissionAttributes<'_>, node: &mut Value) {
     let has_it = |it: &Value| it["key"] == NOT_READY && it["effect"] == "NoSchedule";
-    if !attempt.is_create() || list(&node["spec"], "taints").iter().any(has_it) {
+    if !attributes.is_create() || list(&node["spec"], "taints").iter().any(has_it) {
         return;
     }
     let taint = json!({"key": NOT_READY, "effect": "NoSchedule"});

@@ -9,13 +9,13 @@ use jiff::{SignedDuration, Timestamp};
 use muster_store::{Change, Revision};
 use serde_json::{Value, json};
 
-use super::{Attempt, Operation};
-use crate::context::Context;
+use super::Admission;
+use super::{AdmissionAttributes, Operation};
+use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::object::{self, is_set, list, map_mut, str_at};
-use crate::refusal::Refusal;
-use crate::registry::Registry;
+use crate::request::Context;
 use crate::selector::Selector;
+use crate::unstructured::{self, is_set, list, map_mut, str_at};
 
 /// Each node has 256 addresses. Upstream: `--node-cidr-mask-size`.
 const BITS: u8 = 24;
@@ -25,10 +25,10 @@ const PROMISE: SignedDuration = SignedDuration::from_mins(2);
 
 /// The ranges that are taken. Follows the store, so that a new node costs what changed since the last.
 #[derive(Debug, Default)]
-pub(crate) struct PodRanges(Mutex<Taken>);
+pub(crate) struct PodRanges(Mutex<AllocatedRanges>);
 
 #[derive(Debug, Default)]
-struct Taken {
+struct AllocatedRanges {
     /// What there is to give; none: nodes bring their own, or have none.
     all: Option<Block>,
     /// So many from the first on are left to nodes that bring theirs.
@@ -70,13 +70,13 @@ impl PodRanges {
     /// Another node than `name` whose pods have the address.
     pub(super) fn holder_of_pod(
         &self,
-        registry: &Registry,
+        admission: &Admission,
         now: Timestamp,
         address: Ipv4Addr,
         name: &str,
     ) -> Option<String> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.follow(registry, now);
+        taken.follow(admission, now);
         let address = Block { first: address.into(), bits: 32 };
         // Blocks of one address are those of nodes themselves.
         taken.holder_among(address, name, |it| it.bits < 32).map(str::to_owned)
@@ -87,29 +87,29 @@ impl PodRanges {
 /// must be of the cluster's and nobody else's, for all other nodes will send there what is meant for it. Whoever is no node may
 /// say what they will.
 pub(super) fn mutate(
-    registry: &Registry,
+    admission: &Admission,
     context: &Context,
-    attempt: Attempt<'_>,
+    attributes: AdmissionAttributes<'_>,
     node: &mut Value,
-) -> Result<(), Refusal> {
+) -> Result<(), ApiError> {
     let Some(name) = context.user.node() else { return Ok(()) };
     let said: Vec<String> = ranges(node).map(str::to_owned).collect();
-    if let Operation::Update { old } = attempt.operation
+    if let Operation::Update { old } = attributes.operation
         && ranges(old).next().is_some()
     {
         // It stays as it is: the checks see to that.
         return Ok(());
     }
-    let mut taken = registry.memory.ranges.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut taken = admission.pod_ranges.0.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(all) = taken.all else {
         return match said.is_empty() {
             true => Ok(()),
             false => {
-                Err(attempt.forbid(node, "a node cannot choose its spec.podCIDR: this cluster gives none"))
+                Err(attributes.forbid(node, "a node cannot choose its spec.podCIDR: this cluster gives none"))
             }
         };
     };
-    taken.follow(registry, context.now);
+    taken.follow(admission, context.now);
     let block = if said.is_empty() {
         // Where none is left it has none, and whoever looks at its Node sees it.
         let Some(block) = taken.free(all, name) else { return Ok(()) };
@@ -125,11 +125,11 @@ pub(super) fn mutate(
         };
         let Some(block) = block else {
             let why = format!("a node's spec.podCIDR must be one range of at most 256 addresses in {all}");
-            return Err(attempt.forbid(node, &why));
+            return Err(attributes.forbid(node, &why));
         };
         if let Some(other) = taken.holder(block, name) {
             let why = format!("spec.podCIDR {block} holds addresses of node {other:?}");
-            return Err(attempt.forbid(node, &why));
+            return Err(attributes.forbid(node, &why));
         }
         block
     };
@@ -146,7 +146,7 @@ fn ranges(node: &Value) -> impl Iterator<Item = &str> {
     all.chain(one)
 }
 
-impl Taken {
+impl AllocatedRanges {
     /// Another node than this that has any of it.
     fn holder(&self, block: Block, name: &str) -> Option<&str> {
         self.holder_among(block, name, |_| true)
@@ -170,24 +170,24 @@ impl Taken {
         blocks.find(|it| self.holder(*it, name).is_none())
     }
 
-    fn follow(&mut self, registry: &Registry, now: Timestamp) {
+    fn follow(&mut self, admission: &Admission, now: Timestamp) {
         self.promised.retain(|_, (_, at)| now.duration_since(*at) < PROMISE);
-        let kind = Kind::find("", "v1", "nodes").expect("it is in the table");
-        let news = self.seen.and_then(|seen| registry.since(&kind.prefix(None), seen).ok());
+        let kind = Kind::builtin("", "v1", "nodes");
+        let news = self.seen.and_then(|seen| admission.storage.since(&kind.prefix(None), seen).ok());
         let Some((events, revision)) = news else {
-            let (nodes, revision) = registry.list(kind, None, &Selector::default());
+            let (nodes, revision) = admission.storage.list(kind, None, &Selector::default());
             self.held.clear();
             for node in &nodes {
-                self.put(&object::parse(node));
+                self.put(&unstructured::parse(node));
             }
             self.seen = Some(revision);
             return;
         };
         for event in events {
             match &event.change {
-                Change::Put { now, .. } => self.put(&object::parse(&now.value)),
+                Change::Put { now, .. } => self.put(&unstructured::parse(&now.value)),
                 Change::Delete { before, .. } => {
-                    let gone = object::parse(&before.value);
+                    let gone = unstructured::parse(&before.value);
                     self.held.remove(str_at(&gone, "metadata.name"));
                     self.promised.remove(str_at(&gone, "metadata.name"));
                 }

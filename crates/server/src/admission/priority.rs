@@ -2,18 +2,22 @@
 
 use serde_json::{Value, json};
 
-use super::{Attempt, Operation};
+use super::Admission;
+use super::{AdmissionAttributes, Operation};
+use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::object::{self, is_set, map_mut, str_at};
-use crate::refusal::Refusal;
-use crate::registry::Registry;
 use crate::selector::Selector;
+use crate::unstructured::{self, is_set, map_mut, str_at};
 
-pub(super) fn mutate(registry: &Registry, attempt: Attempt<'_>, object: &mut Value) -> Result<(), Refusal> {
-    if std::ptr::eq(attempt.target.kind, class_kind()) {
+pub(super) fn mutate(
+    admission: &Admission,
+    attributes: AdmissionAttributes<'_>,
+    object: &mut Value,
+) -> Result<(), ApiError> {
+    if std::ptr::eq(attributes.target.kind, class_kind()) {
         return Ok(());
     }
-    if let Operation::Update { old } = attempt.operation {
+    if let Operation::Update { old } = attributes.operation {
         // A client that knows nothing of priorities must not take them away.
         for name in ["priority", "preemptionPolicy"] {
             if !is_set(&object["spec"][name]) && is_set(&old["spec"][name]) {
@@ -23,14 +27,16 @@ pub(super) fn mutate(registry: &Registry, attempt: Attempt<'_>, object: &mut Val
         return Ok(());
     }
     let (name, value, policy) = match str_at(object, "spec.priorityClassName") {
-        "" => match default_class(registry) {
+        "" => match default_class(admission) {
             Some(class) => of_class(&class),
             None => (String::new(), 0, Some("PreemptLowerPriority".to_owned())),
         },
-        name => match registry.peek(class_kind(), None, name) {
-            Some(class) => of_class(&object::parse(&class)),
+        name => match admission.storage.peek(class_kind(), None, name) {
+            Some(class) => of_class(&unstructured::parse(&class)),
             None => {
-                return Err(attempt.forbid(object, &format!("no PriorityClass with name {name} was found")));
+                return Err(
+                    attributes.forbid(object, &format!("no PriorityClass with name {name} was found"))
+                );
             }
         },
     };
@@ -38,14 +44,14 @@ pub(super) fn mutate(registry: &Registry, attempt: Attempt<'_>, object: &mut Val
         let why = format!(
             "the integer value of priority ({said}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"
         );
-        return Err(attempt.forbid(object, &why));
+        return Err(attributes.forbid(object, &why));
     }
     let said = str_at(object, "spec.preemptionPolicy");
     if let Some(policy) = policy.as_ref().filter(|it| !said.is_empty() && said != **it) {
         let why = format!(
             "the string value of PreemptionPolicy ({said}) must not be provided in pod spec; priority admission controller computed {policy} from the given PriorityClass name"
         );
-        return Err(attempt.forbid(object, &why));
+        return Err(attributes.forbid(object, &why));
     }
     let spec = map_mut(object, "spec");
     spec.insert("priority".into(), json!(value));
@@ -59,26 +65,30 @@ pub(super) fn mutate(registry: &Registry, attempt: Attempt<'_>, object: &mut Val
 }
 
 /// There is one default at most.
-pub(super) fn validate(registry: &Registry, attempt: Attempt<'_>, object: &Value) -> Result<(), Refusal> {
-    if !std::ptr::eq(attempt.target.kind, class_kind()) || object["globalDefault"] != true {
+pub(super) fn validate(
+    admission: &Admission,
+    attributes: AdmissionAttributes<'_>,
+    object: &Value,
+) -> Result<(), ApiError> {
+    if !std::ptr::eq(attributes.target.kind, class_kind()) || object["globalDefault"] != true {
         return Ok(());
     }
-    match default_class(registry) {
-        Some(other) if attempt.is_create() || other["metadata"]["name"] != object["metadata"]["name"] => {
+    match default_class(admission) {
+        Some(other) if attributes.is_create() || other["metadata"]["name"] != object["metadata"]["name"] => {
             let why = format!(
                 "PriorityClass {} is already marked as default. Only one default can exist",
                 str_at(&other, "metadata.name")
             );
-            Err(attempt.forbid(object, &why))
+            Err(attributes.forbid(object, &why))
         }
         _ => Ok(()),
     }
 }
 
 /// Of several, which only a race can make, the lowest.
-fn default_class(registry: &Registry) -> Option<Value> {
-    let (classes, _) = registry.list(class_kind(), None, &Selector::default());
-    let classes = classes.iter().map(|it| object::parse(it)).filter(|it| it["globalDefault"] == true);
+fn default_class(admission: &Admission) -> Option<Value> {
+    let (classes, _) = admission.storage.list(class_kind(), None, &Selector::default());
+    let classes = classes.iter().map(|it| unstructured::parse(it)).filter(|it| it["globalDefault"] == true);
     classes.min_by_key(|it| it["value"].as_i64().unwrap_or(0))
 }
 
@@ -91,5 +101,5 @@ fn of_class(class: &Value) -> (String, i64, Option<String>) {
 }
 
 fn class_kind() -> &'static Kind {
-    Kind::find("scheduling.k8s.io", "v1", "priorityclasses").expect("it is in the table")
+    Kind::builtin("scheduling.k8s.io", "v1", "priorityclasses")
 }

@@ -7,19 +7,21 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use super::Admission;
 use super::resources::{self, Amounts, add, amounts, is_best_effort};
-use super::{Attempt, Operation};
-use crate::context::Context;
-use crate::kinds::{KINDS, Kind};
-use crate::object::{self, is_set, list, str_at};
-use crate::refusal::Refusal;
-use crate::registry::Registry;
-use crate::route::{Part, Target};
+use super::{AdmissionAttributes, Operation};
+use crate::error::ApiError;
+use crate::kinds::Kind;
+use crate::request::{Context, Target};
 use crate::selector::Selector;
+use crate::subresource::Subresource;
+use crate::unstructured::{self, is_set, list, str_at};
 use muster_api::quantity::Quantity;
 
 /// Charges whose writes are not in the store yet.
@@ -28,12 +30,12 @@ pub(crate) struct Charges(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<ChargeState>,
     unspent: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ChargeState {
     /// How many there are, by namespace.
     under_way: HashMap<String, usize>,
     /// Namespaces that were charged for a write that failed.
@@ -67,14 +69,14 @@ impl Charges {
         !self.lock().under_way.contains_key(namespace)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ChargeState> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Charge {
-    /// The write came through.
-    pub(crate) fn spend(&mut self) {
+    /// The write was committed.
+    pub(crate) fn spent(mut self) {
         self.is_spent = true;
     }
 }
@@ -95,48 +97,60 @@ impl Drop for Charge {
     }
 }
 
+/// Writes the status of quotas. The registry does, which is above admission. Upstream: `QuotaAccessor`.
+pub(crate) trait QuotaAccessor: Sync {
+    /// Writes what `change` makes of the quota; `change` is called again if another write came first.
+    fn update_status<'a>(
+        &'a self,
+        context: &'a Context,
+        quota: &'a Target,
+        change: &'a (dyn Fn(&Value) -> Result<Value, ApiError> + Sync),
+    ) -> BoxFuture<'a, Result<Bytes, ApiError>>;
+}
+
 pub(super) async fn charge(
-    registry: &Registry,
+    admission: &Admission,
+    accessor: &dyn QuotaAccessor,
     context: &Context,
-    attempt: Attempt<'_>,
+    attributes: AdmissionAttributes<'_>,
     object: &Value,
-) -> Result<Option<Charge>, Refusal> {
-    let (kind, namespace) = (attempt.target.kind.stored(), attempt.namespace());
-    if namespace.is_empty() || !can_cost(kind, attempt.operation, object) {
+) -> Result<Option<Charge>, ApiError> {
+    let (kind, namespace) = (attributes.target.kind.stored(), attributes.namespace());
+    if namespace.is_empty() || !can_cost(kind, attributes.operation, object) {
         return Ok(None);
     }
-    let quotas = quotas(registry, namespace);
+    let quotas = quotas(admission, namespace);
     if quotas.is_empty() {
         return Ok(None);
     }
-    let mut charge = registry.memory.charges.begin(namespace);
+    let mut charge = admission.charges.begin(namespace);
     let mut is_charged = false;
     for quota in quotas {
         let target = Target {
             kind: quota_kind(),
             namespace: Some(namespace.to_owned()),
             name: str_at(&quota, "metadata.name").to_owned(),
-            part: Part::Status,
+            subresource: Subresource::Status,
         };
         let server = Context { dry_run: context.dry_run, ..Context::of_server("update", context.now) };
         // The quota is read anew for each try, and the charge worked out on what it says then.
         let update = |quota: &Value| {
             let mut quota = quota.clone();
-            if let Some(used) = charged(&quota, kind, attempt, object, context.now)? {
+            if let Some(used) = charged(&quota, kind, attributes, object, context.now)? {
                 quota["status"]["used"] = said(&used);
             }
             Ok(quota)
         };
-        match Box::pin(registry.update(&server, &target, update)).await {
+        match accessor.update_status(&server, &target, &update).await {
             Err(gone) if gone.code == hyper::StatusCode::NOT_FOUND => {}
             done => {
-                is_charged |= object::parse(&done?)["metadata"]["resourceVersion"]
+                is_charged |= unstructured::parse(&done?)["metadata"]["resourceVersion"]
                     != quota["metadata"]["resourceVersion"]
             }
         }
     }
     if !is_charged {
-        charge.spend();
+        charge.is_spent = true;
     }
     Ok(Some(charge))
 }
@@ -146,10 +160,10 @@ pub(super) async fn charge(
 fn charged(
     quota: &Value,
     kind: &Kind,
-    attempt: Attempt<'_>,
+    attributes: AdmissionAttributes<'_>,
     object: &Value,
     now: Timestamp,
-) -> Result<Option<Amounts>, Refusal> {
+) -> Result<Option<Amounts>, ApiError> {
     let name = str_at(quota, "metadata.name");
     let (hard, used) = (amounts(&quota["status"]["hard"]), amounts(&quota["status"]["used"]));
     let mut restricted: Vec<&str> = hard.keys().map(String::as_str).filter(|it| is_of(kind, it)).collect();
@@ -158,14 +172,14 @@ fn charged(
         return Ok(None);
     }
     if is_pod(kind) {
-        refuse_unsaid(attempt, object, name, &restricted)?;
+        refuse_unsaid(attributes, object, name, &restricted)?;
     }
     if restricted.iter().any(|it| !used.contains_key(*it)) {
         let why = format!("status unknown for quota: {name}, resources: {}", restricted.join(","));
-        return Err(attempt.forbid(object, &why));
+        return Err(attributes.forbid(object, &why));
     }
     let mut cost = usage(kind, object, now);
-    if let Operation::Update { old } = attempt.operation
+    if let Operation::Update { old } = attributes.operation
         && in_scope(quota, kind, old)
     {
         for (name, before) in usage(kind, old, now) {
@@ -175,7 +189,9 @@ fn charged(
         }
     }
     if let Some((resource, _)) = cost.iter().find(|(_, it)| it.is_negative()) {
-        return Err(attempt.forbid(object, &format!("quota usage is negative for resource(s): {resource}")));
+        return Err(
+            attributes.forbid(object, &format!("quota usage is negative for resource(s): {resource}"))
+        );
     }
     cost.retain(|name, it| hard.contains_key(name) && !it.is_zero());
     if cost.is_empty() {
@@ -195,13 +211,18 @@ fn charged(
             said(&used),
             said(&hard)
         );
-        return Err(attempt.forbid(object, &why));
+        return Err(attributes.forbid(object, &why));
     }
     Ok(Some(after))
 }
 
 /// Where processor or memory is rationed, every container must say how much it takes.
-fn refuse_unsaid(attempt: Attempt<'_>, pod: &Value, quota: &str, restricted: &[&str]) -> Result<(), Refusal> {
+fn refuse_unsaid(
+    attributes: AdmissionAttributes<'_>,
+    pod: &Value,
+    quota: &str,
+    restricted: &[&str],
+) -> Result<(), ApiError> {
     const MUST_BE_SAID: [&str; 6] =
         ["cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory"];
     if is_set(&pod["spec"]["resources"]) {
@@ -225,7 +246,7 @@ fn refuse_unsaid(attempt: Attempt<'_>, pod: &Value, quota: &str, restricted: &[&
             format!("{resource} for: {}", containers.into_iter().collect::<Vec<_>>().join(","))
         })
         .collect();
-    Err(attempt.forbid(pod, &format!("failed quota: {quota}: must specify {}", unsaid.join("; "))))
+    Err(attributes.forbid(pod, &format!("failed quota: {quota}: must specify {}", unsaid.join("; "))))
 }
 
 /// Whether the write can change what is used at all.
@@ -367,23 +388,28 @@ fn is_over(pod: &Value, now: Timestamp) -> bool {
         || is_past(&pod["metadata"]["deletionTimestamp"])
 }
 
-pub(crate) fn has_quotas(registry: &Registry, namespace: &str) -> bool {
-    !registry.list(quota_kind(), Some(namespace), &Selector::default()).0.is_empty()
+pub(crate) fn has_quotas(admission: &Admission, namespace: &str) -> bool {
+    !admission.storage.list(quota_kind(), Some(namespace), &Selector::default()).0.is_empty()
 }
 
 /// Counts what the namespace uses, and says so in the status of its quotas. False if it could not be done now.
-pub(crate) async fn count_quotas(registry: &Registry, namespace: &str, now: Timestamp) -> bool {
+pub(crate) async fn count_quotas(
+    admission: &Admission,
+    accessor: &dyn QuotaAccessor,
+    namespace: &str,
+    now: Timestamp,
+) -> bool {
     let mut is_done = true;
-    for quota in quotas(registry, namespace) {
+    for quota in quotas(admission, namespace) {
         // A charge that begins from here on changes the quota, so that what we counted without it is not written.
-        let is_counted = registry.memory.charges.is_idle(namespace) && {
-            let status = counted(registry, namespace, &quota, now);
+        let is_counted = admission.charges.is_idle(namespace) && {
+            let status = counted(admission, namespace, &quota, now);
             status == quota["status"] || {
                 let target = Target {
                     kind: quota_kind(),
                     namespace: Some(namespace.to_owned()),
                     name: str_at(&quota, "metadata.name").to_owned(),
-                    part: Part::Status,
+                    subresource: Subresource::Status,
                 };
                 // With the version in it, only the quota that was read is changed.
                 let update = |_: &Value| {
@@ -391,8 +417,7 @@ pub(crate) async fn count_quotas(registry: &Registry, namespace: &str, now: Time
                     quota["status"] = status.clone();
                     Ok(quota)
                 };
-                let done =
-                    Box::pin(registry.update(&Context::of_server("update", now), &target, update)).await;
+                let done = accessor.update_status(&Context::of_server("update", now), &target, &update).await;
                 done.is_ok()
             }
         };
@@ -401,13 +426,14 @@ pub(crate) async fn count_quotas(registry: &Registry, namespace: &str, now: Time
     is_done
 }
 
-fn counted(registry: &Registry, namespace: &str, quota: &Value, now: Timestamp) -> Value {
+fn counted(admission: &Admission, namespace: &str, quota: &Value, now: Timestamp) -> Value {
     let hard = amounts(&quota["spec"]["hard"]);
     let mut used: Amounts = hard.keys().map(|it| (it.clone(), Quantity::ZERO)).collect();
-    let stored = KINDS.iter().filter(|it| it.namespaced && it.is_stored());
+    let stored = admission.storage.kinds.writable().filter(|it| it.namespaced && it.is_stored());
     for kind in stored.filter(|kind| hard.keys().any(|it| is_of(kind, it))) {
-        let (objects, _) = registry.list(kind, Some(namespace), &Selector::default());
-        for object in objects.iter().map(|it| object::parse(it)).filter(|it| in_scope(quota, kind, it)) {
+        let (objects, _) = admission.storage.list(kind, Some(namespace), &Selector::default());
+        for object in objects.iter().map(|it| unstructured::parse(it)).filter(|it| in_scope(quota, kind, it))
+        {
             add(&mut used, &usage(kind, &object, now));
         }
     }
@@ -419,13 +445,13 @@ fn said(amounts: &Amounts) -> Value {
     amounts.iter().map(|(name, amount)| (name.clone(), json!(amount.to_string()))).collect()
 }
 
-fn quotas(registry: &Registry, namespace: &str) -> Vec<Value> {
-    let (quotas, _) = registry.list(quota_kind(), Some(namespace), &Selector::default());
-    quotas.iter().map(|it| object::parse(it)).collect()
+fn quotas(admission: &Admission, namespace: &str) -> Vec<Value> {
+    let (quotas, _) = admission.storage.list(quota_kind(), Some(namespace), &Selector::default());
+    quotas.iter().map(|it| unstructured::parse(it)).collect()
 }
 
 fn quota_kind() -> &'static Kind {
-    Kind::find("", "v1", "resourcequotas").expect("it is in the table")
+    Kind::builtin("", "v1", "resourcequotas")
 }
 
 fn is_pod(kind: &Kind) -> bool {

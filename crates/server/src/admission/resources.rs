@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::object::{is_set, list};
+use crate::unstructured::{is_set, list};
 use muster_api::quantity::Quantity;
 
 /// Amounts by the name of their resource.

@@ -2,22 +2,26 @@
 
 use serde_json::{Map, Value};
 
-use super::Attempt;
+use super::Admission;
+use super::AdmissionAttributes;
 use super::resources::amounts;
+use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::object::{self, is_set, list, map_mut, str_at};
-use crate::refusal::Refusal;
-use crate::registry::Registry;
+use crate::unstructured::{self, is_set, list, map_mut, str_at};
 
 const ANOTHER_OVERHEAD: &str = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead";
 
-pub(super) fn mutate(registry: &Registry, attempt: Attempt<'_>, pod: &mut Value) -> Result<(), Refusal> {
-    let Some(class) = class_of(registry, attempt, pod)? else { return Ok(()) };
+pub(super) fn mutate(
+    admission: &Admission,
+    attributes: AdmissionAttributes<'_>,
+    pod: &mut Value,
+) -> Result<(), ApiError> {
+    let Some(class) = class_of(admission, attributes, pod)? else { return Ok(()) };
     let overhead = &class["overhead"]["podFixed"];
     if !class["overhead"].is_null() {
         let said = &pod["spec"]["overhead"];
         if is_set(said) && amounts(said) != amounts(overhead) {
-            return Err(attempt.forbid(pod, ANOTHER_OVERHEAD));
+            return Err(attributes.forbid(pod, ANOTHER_OVERHEAD));
         }
         if is_set(overhead) {
             map_mut(pod, "spec").insert("overhead".into(), overhead.clone());
@@ -32,7 +36,7 @@ pub(super) fn mutate(registry: &Registry, attempt: Attempt<'_>, pod: &mut Value)
         let why = format!(
             "conflict: runtimeClass.scheduling.nodeSelector[{key}] = {wanted}; pod.spec.nodeSelector[{key}] = {said}"
         );
-        return Err(attempt.forbid(pod, &why));
+        return Err(attributes.forbid(pod, &why));
     }
     let tolerations = merged(list(&pod["spec"], "tolerations"), list(scheduling, "tolerations"));
     let spec = map_mut(pod, "spec");
@@ -46,33 +50,41 @@ pub(super) fn mutate(registry: &Registry, attempt: Attempt<'_>, pod: &mut Value)
 }
 
 /// Nobody is charged for what no class asks for.
-pub(super) fn validate(registry: &Registry, attempt: Attempt<'_>, pod: &Value) -> Result<(), Refusal> {
-    if !attempt.is_create() {
+pub(super) fn validate(
+    admission: &Admission,
+    attributes: AdmissionAttributes<'_>,
+    pod: &Value,
+) -> Result<(), ApiError> {
+    if !attributes.is_create() {
         return Ok(());
     }
-    let class = class_of(registry, attempt, pod)?.unwrap_or_default();
+    let class = class_of(admission, attributes, pod)?.unwrap_or_default();
     let said = &pod["spec"]["overhead"];
     match &class["overhead"] {
         Value::Null if is_set(said) => {
             let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
-            Err(attempt.forbid(pod, why))
+            Err(attributes.forbid(pod, why))
         }
         overhead if amounts(&overhead["podFixed"]) != amounts(said) => {
-            Err(attempt.forbid(pod, ANOTHER_OVERHEAD))
+            Err(attributes.forbid(pod, ANOTHER_OVERHEAD))
         }
         _ => Ok(()),
     }
 }
 
 /// The class of a pod that is made, if it names one.
-fn class_of(registry: &Registry, attempt: Attempt<'_>, pod: &Value) -> Result<Option<Value>, Refusal> {
-    let Some(name) = pod["spec"]["runtimeClassName"].as_str().filter(|_| attempt.is_create()) else {
+fn class_of(
+    admission: &Admission,
+    attributes: AdmissionAttributes<'_>,
+    pod: &Value,
+) -> Result<Option<Value>, ApiError> {
+    let Some(name) = pod["spec"]["runtimeClassName"].as_str().filter(|_| attributes.is_create()) else {
         return Ok(None);
     };
-    let kind = Kind::find("node.k8s.io", "v1", "runtimeclasses").expect("it is in the table");
-    match registry.peek(kind, None, name) {
-        Some(class) => Ok(Some(object::parse(&class))),
-        None => Err(attempt.forbid(pod, &format!("pod rejected: RuntimeClass {name:?} not found"))),
+    let kind = Kind::builtin("node.k8s.io", "v1", "runtimeclasses");
+    match admission.storage.peek(kind, None, name) {
+        Some(class) => Ok(Some(unstructured::parse(&class))),
+        None => Err(attributes.forbid(pod, &format!("pod rejected: RuntimeClass {name:?} not found"))),
     }
 }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Attempt;
-use crate::kinds::Kind;
-use crate::object::{self, is_set, list, map_mut, str_at};
-use crate::refusal::Refusal;
-use crate::registry::{Registry, suffix};
+use super::Admission;
+use super::AdmissionAttributes;
+use crate::error::ApiError;
+use crate::kinds::{Kind, generated_suffix};
+use crate::unstructured::{self, is_set, list, map_mut, str_at};
 
 const DEFAULT: &str = "default";
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -23,16 +23,16 @@ const TOKEN_S: u32 = 3607;
 const DEFAULT_WAIT: Duration = Duration::from_millis(1500);
 
 pub(super) async fn mutate(
-    registry: &Registry,
-    attempt: Attempt<'_>,
+    admission: &Admission,
+    attributes: AdmissionAttributes<'_>,
     pod: &mut Value,
-) -> Result<(), Refusal> {
-    if !attempt.is_create() {
+) -> Result<(), ApiError> {
+    if !attributes.is_create() {
         return Ok(());
     }
     // The node made it from a file and only shows it here: nothing may be added.
     if pod["metadata"]["annotations"].get(MIRROR).is_some() {
-        return refuse_references(attempt, pod);
+        return refuse_references(attributes, pod);
     }
     if str_at(pod, "spec.serviceAccountName").is_empty() {
         map_mut(pod, "spec").insert("serviceAccountName".into(), json!(DEFAULT));
@@ -40,12 +40,12 @@ pub(super) async fn mutate(
     // The old name of the field goes along with the new one.
     let name = str_at(pod, "spec.serviceAccountName").to_owned();
     pod["spec"]["serviceAccount"] = json!(name);
-    let Some(account) = account(registry, attempt.namespace(), &name).await else {
+    let Some(account) = account(admission, attributes.namespace(), &name).await else {
         let why = format!(
             "error looking up service account {}/{name}: serviceaccount \"{name}\" not found",
-            attempt.namespace()
+            attributes.namespace()
         );
-        return Err(attempt.forbid(pod, &why));
+        return Err(attributes.forbid(pod, &why));
     };
     let wants_token = [&pod["spec"], &account].map(|it| it["automountServiceAccountToken"].as_bool());
     if wants_token.into_iter().flatten().next().unwrap_or(true) {
@@ -54,13 +54,13 @@ pub(super) async fn mutate(
     if list(&pod["spec"], "imagePullSecrets").is_empty() && is_set(&account["imagePullSecrets"]) {
         pod["spec"]["imagePullSecrets"] = account["imagePullSecrets"].clone();
     }
-    refuse_secrets(attempt, &account, pod)
+    refuse_secrets(attributes, &account, pod)
 }
 
-async fn account(registry: &Registry, namespace: &str, name: &str) -> Option<Value> {
-    let kind = Kind::find("", "v1", "serviceaccounts").expect("it is in the table");
-    let find = || registry.peek(kind, Some(namespace), name).map(|it| object::parse(&it));
-    let mut heads = registry.heads();
+async fn account(admission: &Admission, namespace: &str, name: &str) -> Option<Value> {
+    let kind = Kind::builtin("", "v1", "serviceaccounts");
+    let find = || admission.storage.peek(kind, Some(namespace), name).map(|it| unstructured::parse(&it));
+    let mut commits = admission.storage.commits();
     if let Some(found) = find() {
         return Some(found);
     }
@@ -68,7 +68,7 @@ async fn account(registry: &Registry, namespace: &str, name: &str) -> Option<Val
         return None;
     }
     let arrives = async {
-        while heads.changed().await.is_ok() {
+        while commits.changed().await.is_ok() {
             if let Some(found) = find() {
                 return Some(found);
             }
@@ -84,7 +84,7 @@ fn mount_token(spec: &mut Value) {
         list(spec, "volumes").iter().map(|it| str_at(it, "name")).find(|it| it.starts_with(VOLUME));
     let (has_volume, name) = match standing {
         Some(name) => (true, name.to_owned()),
-        None => (false, format!("{VOLUME}{}", suffix())),
+        None => (false, format!("{VOLUME}{}", generated_suffix())),
     };
     let mount = json!({"name": name, "readOnly": true, "mountPath": MOUNT_PATH});
     let mut is_used = false;
@@ -116,7 +116,7 @@ fn push(object: &mut Value, name: &str, item: Value) {
     }
 }
 
-fn refuse_references(attempt: Attempt<'_>, pod: &Value) -> Result<(), Refusal> {
+fn refuse_references(attributes: AdmissionAttributes<'_>, pod: &Value) -> Result<(), ApiError> {
     let spec = &pod["spec"];
     let why = if is_set(&spec["serviceAccountName"]) {
         "a mirror pod may not reference service accounts"
@@ -131,11 +131,11 @@ fn refuse_references(attempt: Attempt<'_>, pod: &Value) -> Result<(), Refusal> {
     } else {
         return Ok(());
     };
-    Err(attempt.forbid(pod, why))
+    Err(attributes.forbid(pod, why))
 }
 
 /// An account may be told to let its pods use no secrets but those that it names.
-fn refuse_secrets(attempt: Attempt<'_>, account: &Value, pod: &Value) -> Result<(), Refusal> {
+fn refuse_secrets(attributes: AdmissionAttributes<'_>, account: &Value, pod: &Value) -> Result<(), ApiError> {
     const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
     let enforces = account["metadata"]["annotations"][ENFORCE].as_str();
     if !enforces.is_some_and(|it| matches!(it, "1" | "t" | "T" | "true" | "TRUE" | "True")) {
@@ -148,7 +148,7 @@ fn refuse_secrets(attempt: Attempt<'_>, account: &Value, pod: &Value) -> Result<
             let why = format!(
                 "{what} secret.secretName=\"{secret}\" is not allowed because service account {account_name} does not reference that secret"
             );
-            return Err(attempt.forbid(pod, &why));
+            return Err(attributes.forbid(pod, &why));
         }
     }
     for (at, secret) in list(&pod["spec"], "imagePullSecrets").iter().enumerate() {
@@ -157,7 +157,7 @@ fn refuse_secrets(attempt: Attempt<'_>, account: &Value, pod: &Value) -> Result<
             let why = format!(
                 "imagePullSecrets[{at}].name=\"{secret}\" is not allowed because service account {account_name} does not reference that imagePullSecret"
             );
-            return Err(attempt.forbid(pod, &why));
+            return Err(attributes.forbid(pod, &why));
         }
     }
     Ok(())

@@ -10,14 +10,14 @@ use muster_store::{Change, Revision};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Attempt, Operation};
-use crate::context::Context;
+use super::Admission;
+use super::{AdmissionAttributes, Operation};
+use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::object::{self, is_set, list, map_mut, str_at};
-use crate::refusal::Refusal;
-use crate::registry::Registry;
+use crate::request::Context;
 use crate::selector::Selector;
-use crate::validation::Cause;
+use crate::unstructured::{self, is_set, list, map_mut, str_at};
+use crate::validation::FieldError;
 
 /// 10.96.0.0/16. The first address is the server's own.
 const NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
@@ -43,10 +43,10 @@ const PROMISE: SignedDuration = SignedDuration::from_mins(2);
 
 /// Addresses and ports that are taken. Follows the store, so that a new service costs what changed since the last.
 #[derive(Debug, Default)]
-pub(crate) struct Addresses(Mutex<Taken>);
+pub(crate) struct Addresses(Mutex<AllocatedAddresses>);
 
 #[derive(Debug, Default)]
-struct Taken {
+struct AllocatedAddresses {
     /// Everything up to this revision is in `held`.
     seen: Option<Revision>,
     /// By whom: the key of the service.
@@ -63,24 +63,25 @@ enum Claim {
 }
 
 pub(super) fn mutate(
-    registry: &Registry,
+    admission: &Admission,
     context: &Context,
-    attempt: Attempt<'_>,
+    attributes: AdmissionAttributes<'_>,
     service: &mut Value,
-) -> Result<(), Refusal> {
-    let old = match attempt.operation {
+) -> Result<(), ApiError> {
+    let old = match attributes.operation {
         Operation::Update { old } => old,
         _ => &Value::Null,
     };
-    let mut taken = registry.memory.addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
-    taken.follow(registry, context.now);
+    let mut taken = admission.service_addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
+    taken.follow(admission, context.now);
     // One that has no name yet is like no other.
     let name = match str_at(service, "metadata.name") {
         "" => Uuid::new_v4().to_string(),
         name => name.to_owned(),
     };
-    let key = attempt.target.kind.key(attempt.target.namespace.as_deref(), &name);
-    let mut wanted = Wanted { taken: &mut taken, key, now: context.now, keeps: !context.dry_run, attempt };
+    let key = attributes.target.kind.key(attributes.target.namespace.as_deref(), &name);
+    let mut wanted =
+        RequestedAddresses { taken: &mut taken, key, now: context.now, keeps: !context.dry_run, attributes };
     forget_what_ends(service, old);
     wanted.address(service, old)?;
     wanted.node_ports(service, old)
@@ -141,16 +142,16 @@ fn is_reached_from_outside(service: &Value) -> bool {
     matches!(str_at(spec, "type"), "NodePort" | "LoadBalancer") || is_set(&spec["externalIPs"])
 }
 
-struct Wanted<'a> {
-    taken: &'a mut Taken,
+struct RequestedAddresses<'a> {
+    taken: &'a mut AllocatedAddresses,
     key: String,
     now: Timestamp,
     keeps: bool,
-    attempt: Attempt<'a>,
+    attributes: AdmissionAttributes<'a>,
 }
 
-impl Wanted<'_> {
-    fn address(&mut self, service: &mut Value, old: &Value) -> Result<(), Refusal> {
+impl RequestedAddresses<'_> {
+    fn address(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
         if service["spec"]["type"] == "ExternalName" {
             // One that becomes such gives its address up; a new one must not say any, which the checks see to.
             let spec = map_mut(service, "spec");
@@ -208,14 +209,14 @@ impl Wanted<'_> {
         Ok(())
     }
 
-    fn free_address(&mut self, service: &Value) -> Result<Ipv4Addr, Refusal> {
+    fn free_address(&mut self, service: &Value) -> Result<Ipv4Addr, ApiError> {
         // From where the last search ended, so that an address that was given up is not at once another's.
         let dynamic = HOSTS - 1 - CHOSEN;
         let any = (0..dynamic).map(|it| CHOSEN + (self.taken.next + it) % dynamic).chain(2..CHOSEN);
         let mut free = any.map(|it| Ipv4Addr::from(NETWORK + it));
         let Some(address) = free.find(|it| !self.taken.has(Claim::Address(*it), &self.key)) else {
             let why = "failed to allocate IP 10.96.0.0/16: range is full";
-            return Err(self.refuse(service, vec![Cause::invalid("spec.clusterIPs", &json!([]), why)]));
+            return Err(self.refuse(service, vec![FieldError::invalid("spec.clusterIPs", &json!([]), why)]));
         };
         if self.keeps {
             self.taken.next = (u32::from(address) - NETWORK + 1).saturating_sub(CHOSEN) % dynamic;
@@ -224,10 +225,10 @@ impl Wanted<'_> {
         Ok(address)
     }
 
-    fn claim_address(&mut self, service: &Value, said: &str) -> Result<String, Refusal> {
+    fn claim_address(&mut self, service: &Value, said: &str) -> Result<String, ApiError> {
         let refuse = |why: &str| {
             let value = json!([said]);
-            self.refuse(service, vec![Cause::invalid("spec.clusterIPs", &value, why)])
+            self.refuse(service, vec![FieldError::invalid("spec.clusterIPs", &value, why)])
         };
         // What is no address is for the checks to refuse.
         let Ok(address) = said.parse::<Ipv4Addr>() else { return Ok(said.to_owned()) };
@@ -244,7 +245,7 @@ impl Wanted<'_> {
         Ok(said.to_owned())
     }
 
-    fn node_ports(&mut self, service: &mut Value, old: &Value) -> Result<(), Refusal> {
+    fn node_ports(&mut self, service: &mut Value, old: &Value) -> Result<(), ApiError> {
         let needs = has_node_ports(service);
         let standing = list(&old["spec"], "ports");
         let mut ports = list(&service["spec"], "ports").to_vec();
@@ -267,11 +268,11 @@ impl Wanted<'_> {
         Ok(())
     }
 
-    fn free_node_port(&mut self, service: &Value, at: usize) -> Result<i64, Refusal> {
+    fn free_node_port(&mut self, service: &Value, at: usize) -> Result<i64, ApiError> {
         let Some(port) = NODE_PORTS.into_iter().find(|it| {
             !self.taken.has(Claim::NodePort(*it), &self.key) && !self.taken.is_promised(Claim::NodePort(*it))
         }) else {
-            let cause = Cause::invalid(
+            let cause = FieldError::invalid(
                 format!("spec.ports[{at}].nodePort"),
                 &json!(0),
                 "failed to allocate a nodePort: range is full",
@@ -282,7 +283,7 @@ impl Wanted<'_> {
         Ok(port)
     }
 
-    fn claim_node_port(&mut self, service: &Value, at: usize, port: i64) -> Result<(), Refusal> {
+    fn claim_node_port(&mut self, service: &Value, at: usize, port: i64) -> Result<(), ApiError> {
         let field = format!("spec.ports[{at}].nodePort");
         let why = if !NODE_PORTS.contains(&port) {
             "provided port is not in the valid range. The range of valid ports is 30000-32767"
@@ -292,7 +293,7 @@ impl Wanted<'_> {
             self.promise(Claim::NodePort(port));
             return Ok(());
         };
-        Err(self.refuse(service, vec![Cause::invalid(field, &json!(port), why)]))
+        Err(self.refuse(service, vec![FieldError::invalid(field, &json!(port), why)]))
     }
 
     fn promise(&mut self, claim: Claim) {
@@ -301,12 +302,12 @@ impl Wanted<'_> {
         }
     }
 
-    fn refuse(&self, service: &Value, causes: Vec<Cause>) -> Refusal {
-        Refusal::invalid(self.attempt.target.kind, str_at(service, "metadata.name"), &causes)
+    fn refuse(&self, service: &Value, causes: Vec<FieldError>) -> ApiError {
+        ApiError::invalid(self.attributes.target.kind, str_at(service, "metadata.name"), &causes)
     }
 }
 
-impl Taken {
+impl AllocatedAddresses {
     /// Whether another service than the one under `key` has it.
     fn has(&self, claim: Claim, key: &str) -> bool {
         let holder = self.held.get(&claim);
@@ -318,15 +319,15 @@ impl Taken {
         self.promised.contains_key(&claim)
     }
 
-    fn follow(&mut self, registry: &Registry, now: Timestamp) {
+    fn follow(&mut self, admission: &Admission, now: Timestamp) {
         self.promised.retain(|_, (_, at)| now.duration_since(*at) < PROMISE);
-        let kind = Kind::find("", "v1", "services").expect("it is in the table");
-        let news = self.seen.and_then(|seen| registry.since(&kind.prefix(None), seen).ok());
+        let kind = Kind::builtin("", "v1", "services");
+        let news = self.seen.and_then(|seen| admission.storage.since(&kind.prefix(None), seen).ok());
         let Some((events, revision)) = news else {
-            let (services, revision) = registry.list(kind, None, &Selector::default());
+            let (services, revision) = admission.storage.list(kind, None, &Selector::default());
             self.held.clear();
             for service in &services {
-                self.put(&object::parse(service));
+                self.put(&unstructured::parse(service));
             }
             self.seen = Some(revision);
             return;
@@ -335,11 +336,11 @@ impl Taken {
             match &event.change {
                 Change::Put { now, before } => {
                     if let Some(before) = before {
-                        self.release(&object::parse(&before.value));
+                        self.release(&unstructured::parse(&before.value));
                     }
-                    self.put(&object::parse(&now.value));
+                    self.put(&unstructured::parse(&now.value));
                 }
-                Change::Delete { before, .. } => self.release(&object::parse(&before.value)),
+                Change::Delete { before, .. } => self.release(&unstructured::parse(&before.value)),
             }
         }
         self.seen = Some(revision);
@@ -361,7 +362,7 @@ impl Taken {
 }
 
 fn key_of(service: &Value) -> String {
-    let kind = Kind::find("", "v1", "services").expect("it is in the table");
+    let kind = Kind::builtin("", "v1", "services");
     kind.key(service["metadata"]["namespace"].as_str(), str_at(service, "metadata.name"))
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::object::{list, map_mut, str_at};
+use crate::unstructured::{list, map_mut, str_at};
 
 const SECONDS: u32 = 300;
 const TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];

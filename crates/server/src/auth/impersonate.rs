@@ -2,12 +2,13 @@
 
 use hyper::HeaderMap;
 
-use super::deed::{Deed, Resource};
-use super::user::{AUTHENTICATED, UNAUTHENTICATED, User, account_groups, account_of};
+use super::Access;
 use super::{authorize, denied};
+use crate::error::ApiError;
 use crate::headers::{self, Impersonation};
-use crate::refusal::Refusal;
-use crate::registry::Registry;
+use crate::request::{
+    AUTHENTICATED, RequestAttributes, ResourceAttributes, UNAUTHENTICATED, User, account_groups, account_of,
+};
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
@@ -15,10 +16,10 @@ const AUTHENTICATION: &str = "authentication.k8s.io";
 /// UID and extra value they take on.
 /// Upstream: `WithImpersonation`. `None` if the request is made in one's own name.
 pub(crate) fn impersonated(
-    registry: &Registry,
+    access: &Access,
     user: &User,
     headers: &HeaderMap,
-) -> Result<Option<User>, Refusal> {
+) -> Result<Option<User>, ApiError> {
     let Some(Impersonation { user: wanted, uid, groups, extra }) = headers::impersonation(headers)? else {
         return Ok(None);
     };
@@ -32,7 +33,7 @@ pub(crate) fn impersonated(
         other.extra.entry(key).or_default().push(value);
     }
     other.uid = uid;
-    check(registry, user, &other)?;
+    check(access, user, &other)?;
     // Explicit groups replace all others except system:authenticated or system:unauthenticated.
     let said = other.is_in(UNAUTHENTICATED) || (!other.is_anonymous() && other.is_in(AUTHENTICATED));
     if !said {
@@ -43,24 +44,24 @@ pub(crate) fn impersonated(
 }
 
 /// Whether the user may act as the other. The groups that every service account is in need no right of their own.
-fn check(registry: &Registry, user: &User, other: &User) -> Result<(), Refusal> {
-    let may = |resource: Resource| {
-        let deed = Deed::resource("impersonate", resource);
-        match authorize(registry, user, &deed) {
+fn check(access: &Access, user: &User, other: &User) -> Result<(), ApiError> {
+    let may = |resource: ResourceAttributes| {
+        let attributes = RequestAttributes::resource("impersonate", resource);
+        match authorize(access, user, &attributes) {
             Ok(_) => Ok(()),
-            Err(why) => Err(denied(user, &deed, &why)),
+            Err(why) => Err(denied(user, &attributes, &why)),
         }
     };
-    let on = |group: &str, plural: &str, name: &str| Resource {
+    let on = |group: &str, plural: &str, name: &str| ResourceAttributes {
         group: group.to_owned(),
         plural: plural.to_owned(),
         name: name.to_owned(),
-        ..Resource::default()
+        ..ResourceAttributes::default()
     };
     let mut own_groups = Vec::new();
     match account_of(&other.name) {
         Some((namespace, name)) => {
-            may(Resource { namespace: namespace.to_owned(), ..on("", "serviceaccounts", name) })?;
+            may(ResourceAttributes { namespace: namespace.to_owned(), ..on("", "serviceaccounts", name) })?;
             own_groups = account_groups(namespace);
         }
         None => may(on("", "users", &other.name))?,
@@ -70,7 +71,7 @@ fn check(registry: &Registry, user: &User, other: &User) -> Result<(), Refusal> 
         may(on("", "groups", group))?;
     }
     for (key, value) in other.extra.iter().flat_map(|(key, values)| values.iter().map(move |it| (key, it))) {
-        may(Resource { part: key.clone(), ..on(AUTHENTICATION, "userextras", value) })?;
+        may(ResourceAttributes { subresource: key.clone(), ..on(AUTHENTICATION, "userextras", value) })?;
     }
     if !other.uid.is_empty() {
         may(on(AUTHENTICATION, "uids", &other.uid))?;

@@ -4,35 +4,35 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::deed::{Deed, On, Resource};
-use super::defaults;
+use super::Access;
+use super::default_roles;
 use super::rule::Rule;
 use crate::kinds::Kind;
-use crate::object::{self, list, str_at};
-use crate::registry::Registry;
+use crate::request::{AccessTarget, RequestAttributes, ResourceAttributes};
 use crate::selector::Selector;
+use crate::unstructured::{self, list, str_at};
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 
 /// Its UID identifies the cluster: a node compares it with the cluster that it joined.
 const IDENTITY_NAMESPACE: &str = "kube-system";
 
-static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| Rule::all(&defaults::node_rules()));
+static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| Rule::all(&default_roles::node_rules()));
 
 /// Rule: a node reads itself, its pods, and the secrets, config maps and accounts that those use; it writes its own Node and
 /// Lease, and reads the namespace that identifies the cluster; whose status and pods a write touches is for NodeRestriction to see.
 /// Upstream: the node authorizer. `Err` says why the node has no right of its own; a binding may still grant it.
-pub(crate) fn grant(registry: &Registry, node: &str, deed: &Deed) -> Result<(), String> {
+pub(crate) fn grant(access: &Access, node: &str, attributes: &RequestAttributes) -> Result<(), String> {
     let by_role = || {
-        if RULES.iter().any(|it| it.allows(deed)) { Ok(()) } else { Err(String::new()) }
+        if RULES.iter().any(|it| it.allows(attributes)) { Ok(()) } else { Err(String::new()) }
     };
-    let On::Resource(on) = &deed.on else { return by_role() };
-    let verb = deed.verb.as_ref();
+    let AccessTarget::Resource(on) = &attributes.on else { return by_role() };
+    let verb = attributes.verb.as_ref();
     match (on.group.as_str(), on.plural.as_str()) {
-        ("", "secrets" | "configmaps") => read_used(registry, node, verb, on),
-        ("", "serviceaccounts") => match (verb, on.part.as_str()) {
-            ("get", "") => read_used(registry, node, verb, on),
-            ("create", "token") if !on.name.is_empty() => used(registry, node, on),
+        ("", "secrets" | "configmaps") => read_used(access, node, verb, on),
+        ("", "serviceaccounts") => match (verb, on.subresource.as_str()) {
+            ("get", "") => read_used(access, node, verb, on),
+            ("create", "token") if !on.name.is_empty() => used(access, node, on),
             ("create", _) if !on.name.is_empty() => {
                 Err("can only create token subresource of serviceaccount".to_owned())
             }
@@ -50,7 +50,7 @@ pub(crate) fn grant(registry: &Registry, node: &str, deed: &Deed) -> Result<(), 
             }
             _ => Err("can only get, create, update, patch, or delete a node lease".to_owned()),
         },
-        ("", "nodes") => match (on.part.as_str(), verb) {
+        ("", "nodes") => match (on.subresource.as_str(), verb) {
             ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
             ("", "get" | "list" | "watch") => match on.name.as_str() {
                 name if name == node => Ok(()),
@@ -59,17 +59,17 @@ pub(crate) fn grant(registry: &Registry, node: &str, deed: &Deed) -> Result<(), 
             },
             _ => Err(String::new()),
         },
-        ("", "pods") => match (on.part.as_str(), verb) {
-            ("", "get") => used(registry, node, on),
+        ("", "pods") => match (on.subresource.as_str(), verb) {
+            ("", "get") => used(access, node, on),
             ("", "list" | "watch") if on.node == node => Ok(()),
-            ("", "list" | "watch") if !on.name.is_empty() => used(registry, node, on),
+            ("", "list" | "watch") if !on.name.is_empty() => used(access, node, on),
             ("", "list" | "watch") => {
                 Err("can only list/watch pods with spec.nodeName field selector".to_owned())
             }
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => Ok(()),
             _ => Err(String::new()),
         },
-        ("", "namespaces") => match (on.part.as_str(), verb) {
+        ("", "namespaces") => match (on.subresource.as_str(), verb) {
             ("", "get") if on.name == IDENTITY_NAMESPACE => Ok(()),
             _ => Err(format!("can only get the namespace {IDENTITY_NAMESPACE:?}")),
         },
@@ -77,11 +77,11 @@ pub(crate) fn grant(registry: &Registry, node: &str, deed: &Deed) -> Result<(), 
     }
 }
 
-fn read_used(registry: &Registry, node: &str, verb: &str, on: &Resource) -> Result<(), String> {
+fn read_used(access: &Access, node: &str, verb: &str, on: &ResourceAttributes) -> Result<(), String> {
     if !matches!(verb, "get" | "list" | "watch") {
         return Err("can only read resources of this type".to_owned());
     }
-    if !on.part.is_empty() {
+    if !on.subresource.is_empty() {
         return Err("cannot read subresource".to_owned());
     }
     if on.namespace.is_empty() {
@@ -90,32 +90,32 @@ fn read_used(registry: &Registry, node: &str, verb: &str, on: &Resource) -> Resu
     if on.name.is_empty() {
         return Err("No Object name found".to_owned());
     }
-    used(registry, node, on)
+    used(access, node, on)
 }
 
 /// Whether a pod on the node is, or uses, what is asked for.
-fn used(registry: &Registry, node: &str, on: &Resource) -> Result<(), String> {
+fn used(access: &Access, node: &str, on: &ResourceAttributes) -> Result<(), String> {
     let uses = |pod: &Value| match on.plural.as_str() {
         "pods" => str_at(pod, "metadata.name") == on.name,
         "serviceaccounts" => str_at(pod, "spec.serviceAccountName") == on.name,
         plural => named(&pod["spec"], plural).contains(&on.name.as_str()),
     };
-    if !on.namespace.is_empty() && pods_on(registry, node, &on.namespace).iter().any(uses) {
+    if !on.namespace.is_empty() && pods_on(access, node, &on.namespace).iter().any(uses) {
         return Ok(());
     }
     Err(format!("no relationship found between node '{node}' and this object"))
 }
 
-fn pods_on(registry: &Registry, node: &str, namespace: &str) -> Vec<Value> {
-    let pods = Kind::find("", "v1", "pods").expect("it is in the table");
+fn pods_on(access: &Access, node: &str, namespace: &str) -> Vec<Value> {
+    let pods = Kind::builtin("", "v1", "pods");
     let Ok(selector) = Selector::parse(pods, "", &format!("spec.nodeName={node}")) else { return Vec::new() };
-    let (pods, _) = registry.list(pods, Some(namespace), &selector);
-    pods.iter().map(|it| object::parse(it)).collect()
+    let (pods, _) = access.storage.list(pods, Some(namespace), &selector);
+    pods.iter().map(|it| unstructured::parse(it)).collect()
 }
 
 /// The secrets, or the config maps, that the spec of a pod names: in a volume, in the environment of a container, or to pull
 /// an image with.
-pub(super) fn named<'a>(spec: &'a Value, plural: &str) -> Vec<&'a str> {
+pub(crate) fn named<'a>(spec: &'a Value, plural: &str) -> Vec<&'a str> {
     let is_secret = plural == "secrets";
     let (volume, key, env, env_from) = if is_secret {
         ("secret", "secretName", "secretKeyRef", "secretRef")

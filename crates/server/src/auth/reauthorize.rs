@@ -10,10 +10,11 @@ use hyper::header::AUTHORIZATION;
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::{Deed, User, allow, allow_stranger, authenticate, impersonated};
+use super::Access;
+use super::{allow, allow_stranger, authenticate, impersonated};
 use crate::connections::Client;
-use crate::refusal::Refusal;
-use crate::registry::Registry;
+use crate::error::ApiError;
+use crate::request::{RequestAttributes, User};
 
 /// The credentials of a request that lasts, and what it does.
 #[derive(Debug, Clone)]
@@ -23,7 +24,7 @@ pub(crate) struct Reauthorization {
     peer: Option<User>,
     /// `Authorization` and `Impersonate-…`, and no others.
     headers: HeaderMap,
-    actions: Vec<Deed>,
+    actions: Vec<RequestAttributes>,
     every: Duration,
 }
 
@@ -32,7 +33,7 @@ impl Reauthorization {
         peer: Option<&User>,
         client: Option<&Arc<Client>>,
         headers: &HeaderMap,
-        action: &Deed,
+        action: &RequestAttributes,
         every: Duration,
     ) -> Self {
         let is_credential = |name: &hyper::header::HeaderName| {
@@ -52,7 +53,7 @@ impl Reauthorization {
     }
 
     /// It does this, too.
-    pub(crate) fn and(mut self, action: Deed) -> Self {
+    pub(crate) fn and(mut self, action: RequestAttributes) -> Self {
         self.actions.push(action);
         self
     }
@@ -71,16 +72,16 @@ impl Reauthorization {
         last + self.every
     }
 
-    pub(crate) fn check(&self, registry: &Registry, now: Timestamp) -> Result<(), Refusal> {
-        still_allowed(registry, self, now)
+    pub(crate) fn check(&self, access: &Access, now: Timestamp) -> Result<(), ApiError> {
+        still_allowed(access, self, now)
     }
 
     /// Waits until the check fails.
-    pub(crate) async fn denied(self, registry: Arc<Registry>) {
+    pub(crate) async fn denied(self, access: Arc<Access>) {
         let mut due = self.first(Instant::now());
         loop {
             tokio::time::sleep_until(due).await;
-            if let Err(refusal) = self.check(&registry, Timestamp::now()) {
+            if let Err(refusal) = self.check(&access, Timestamp::now()) {
                 tracing::debug!(why = refusal.message(), "a stream ends: it is no longer authorized");
                 return;
             }
@@ -90,17 +91,17 @@ impl Reauthorization {
 }
 
 /// Rule: what lasts is authenticated and authorized again as its request was, and ends when that fails.
-fn still_allowed(registry: &Registry, it: &Reauthorization, now: Timestamp) -> Result<(), Refusal> {
+fn still_allowed(access: &Access, it: &Reauthorization, now: Timestamp) -> Result<(), ApiError> {
     let certificate = it.client.as_ref().and_then(|it| it.peer.as_ref());
     let peer = match certificate {
         Some(certificate) => certificate.user(now),
         None => it.peer.as_ref(),
     };
-    let user = authenticate(registry, peer, &it.headers, now)?;
-    let other = impersonated(registry, &user, &it.headers)?;
+    let user = authenticate(access, peer, &it.headers, now)?;
+    let other = impersonated(access, &user, &it.headers)?;
     let allow = if user.is_anonymous() { allow_stranger } else { allow };
     for action in &it.actions {
-        allow(registry, other.as_ref().unwrap_or(&user), action)?;
+        allow(access, other.as_ref().unwrap_or(&user), action)?;
     }
     Ok(())
 }

@@ -2,35 +2,33 @@
 
 use serde_json::{Value, json};
 
-use super::deed::{Deed, On, Resource};
+use super::Access;
 use super::rule::Rule;
-use super::user::User;
 use super::{authorize, token, user_of_token};
-use crate::context::Context;
-use crate::object::{self, is_set, list, map_mut, str_at};
-use crate::refusal::Refusal;
-use crate::registry::Registry;
-use crate::route::Target;
-use crate::validation::Cause;
+use crate::error::ApiError;
+use crate::request::{AccessTarget, Context, RequestAttributes, ResourceAttributes, Target, User};
+use crate::unstructured::{self, is_set, list, map_mut, str_at};
+use crate::validation::FieldError;
 
 /// SelfSubjectReview: `kubectl auth whoami`.
 pub(crate) fn of_self(context: &Context, mut review: Value) -> Value {
-    map_mut(&mut review, "metadata").insert("creationTimestamp".into(), json!(object::time(context.now)));
+    map_mut(&mut review, "metadata")
+        .insert("creationTimestamp".into(), json!(unstructured::time(context.now)));
     review["status"] = json!({"userInfo": context.user.info()});
     review
 }
 
 /// TokenReview: whose token is this?
-pub(crate) fn of_token(registry: &Registry, context: &Context, mut review: Value) -> Result<Value, Refusal> {
+pub(crate) fn of_token(access: &Access, context: &Context, mut review: Value) -> Result<Value, ApiError> {
     let token = str_at(&review, "spec.token");
     if token.is_empty() {
-        return Err(Refusal::bad_request("token is required for TokenReview in authentication"));
+        return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     }
     let wanted: Vec<&str> = list(&review["spec"], "audiences").iter().filter_map(Value::as_str).collect();
     let wanted = if wanted.is_empty() { vec![token::ISSUER] } else { wanted };
-    let status = match user_of_token(registry, token, &wanted, context.now) {
+    let status = match user_of_token(access, token, &wanted, context.now) {
         Ok(user) => {
-            let claims = registry.access.tokens.read(token);
+            let claims = access.tokens.read(token);
             let of_token = claims.as_ref().map_or(&[][..], |it| &it.audiences);
             let audiences: Vec<_> = wanted.iter().filter(|it| of_token.iter().any(|a| a == *it)).collect();
             json!({"authenticated": true, "user": user.info(), "audiences": audiences})
@@ -43,32 +41,32 @@ pub(crate) fn of_token(registry: &Registry, context: &Context, mut review: Value
 
 /// SelfSubjectAccessReview: `kubectl auth can-i`.
 pub(crate) fn of_own_access(
-    registry: &Registry,
+    access: &Access,
     context: &Context,
     target: &Target,
     review: Value,
-) -> Result<Value, Refusal> {
+) -> Result<Value, ApiError> {
     refuse(target, &review, spec_causes(&review["spec"]))?;
-    Ok(judged(registry, &context.user, review))
+    Ok(judged(access, &context.user, review))
 }
 
 /// SubjectAccessReview, and LocalSubjectAccessReview in a namespace: may someone else?
-pub(crate) fn of_access(registry: &Registry, target: &Target, review: Value) -> Result<Value, Refusal> {
+pub(crate) fn of_access(access: &Access, target: &Target, review: Value) -> Result<Value, ApiError> {
     let spec = &review["spec"];
     let mut causes = spec_causes(spec);
     if !is_set(&spec["user"]) && !is_set(&spec["groups"]) {
-        causes.push(Cause::invalid("spec.user", "", "at least one of user or group must be specified"));
+        causes.push(FieldError::invalid("spec.user", "", "at least one of user or group must be specified"));
     }
     if let Some(namespace) = &target.namespace {
         let said = str_at(spec, "resourceAttributes.namespace");
         if is_set(&spec["resourceAttributes"]) && said != namespace {
             let field = "spec.resourceAttributes.namespace";
-            causes.push(Cause::invalid(field, said, "must match metadata.namespace"));
+            causes.push(FieldError::invalid(field, said, "must match metadata.namespace"));
         }
         if is_set(&spec["nonResourceAttributes"]) {
             let field = "spec.nonResourceAttributes";
             let why = "disallowed on this kind of request";
-            causes.push(Cause::invalid(field, &spec["nonResourceAttributes"], why));
+            causes.push(FieldError::invalid(field, &spec["nonResourceAttributes"], why));
         }
     }
     refuse(target, &review, causes)?;
@@ -85,20 +83,16 @@ pub(crate) fn of_access(registry: &Registry, target: &Target, review: Value) -> 
             .collect(),
         ..User::default()
     };
-    Ok(judged(registry, &user, review))
+    Ok(judged(access, &user, review))
 }
 
 /// SelfSubjectRulesReview: `kubectl auth can-i --list`.
-pub(crate) fn of_own_rules(
-    registry: &Registry,
-    context: &Context,
-    mut review: Value,
-) -> Result<Value, Refusal> {
+pub(crate) fn of_own_rules(access: &Access, context: &Context, mut review: Value) -> Result<Value, ApiError> {
     let namespace = str_at(&review, "spec.namespace").to_owned();
     if namespace.is_empty() {
-        return Err(Refusal::bad_request("no namespace on request"));
+        return Err(ApiError::bad_request("no namespace on request"));
     }
-    let (rules, missing) = registry.access.with(registry, |roles| roles.rules_for(&context.user, &namespace));
+    let (rules, missing) = access.with(|roles| roles.rules_for(&context.user, &namespace));
     let is_node = context.user.node().is_some();
     let chosen = |is_wanted: fn(&Rule) -> bool| {
         rules.iter().filter(|it| is_wanted(it)).map(Rule::write).collect::<Vec<_>>()
@@ -119,9 +113,9 @@ pub(crate) fn of_own_rules(
     Ok(review)
 }
 
-fn judged(registry: &Registry, user: &User, mut review: Value) -> Value {
+fn judged(access: &Access, user: &User, mut review: Value) -> Value {
     let spec = &review["spec"];
-    let deed = if is_set(&spec["resourceAttributes"]) {
+    let attributes = if is_set(&spec["resourceAttributes"]) {
         let text = |name: &str| str_at(&spec["resourceAttributes"], name).to_owned();
         let field = |wanted: &str| {
             let selector = &spec["resourceAttributes"]["fieldSelector"];
@@ -129,21 +123,24 @@ fn judged(registry: &Registry, user: &User, mut review: Value) -> Value {
             let found = list(selector, "requirements").iter().find(required);
             found.and_then(|it| list(it, "values").first()?.as_str()).unwrap_or_default().to_owned()
         };
-        let on = Resource {
+        let on = ResourceAttributes {
             group: text("group"),
             version: text("version"),
             plural: text("resource"),
-            part: text("subresource"),
+            subresource: text("subresource"),
             namespace: text("namespace"),
             name: text("name"),
             node: field("spec.nodeName"),
         };
-        Deed::resource(&text("verb"), on)
+        RequestAttributes::resource(&text("verb"), on)
     } else {
         let path = str_at(spec, "nonResourceAttributes.path").to_owned();
-        Deed { verb: str_at(spec, "nonResourceAttributes.verb").to_owned().into(), on: On::Path(path) }
+        RequestAttributes {
+            verb: str_at(spec, "nonResourceAttributes.verb").to_owned().into(),
+            on: AccessTarget::Path(path),
+        }
     };
-    let (allowed, why) = match authorize(registry, user, &deed) {
+    let (allowed, why) = match authorize(access, user, &attributes) {
         Ok(grant) => (true, grant.to_string()),
         Err(why) => (false, why),
     };
@@ -154,15 +151,15 @@ fn judged(registry: &Registry, user: &User, mut review: Value) -> Value {
     review
 }
 
-fn spec_causes(spec: &Value) -> Vec<Cause> {
+fn spec_causes(spec: &Value) -> Vec<FieldError> {
     // An empty set of attributes is one that asks for nothing, and not one that is missing.
     match (spec["resourceAttributes"].is_object(), spec["nonResourceAttributes"].is_object()) {
-        (true, true) => vec![Cause::invalid(
+        (true, true) => vec![FieldError::invalid(
             "spec.nonResourceAttributes",
             &spec["nonResourceAttributes"],
             "cannot be specified in combination with resourceAttributes",
         )],
-        (false, false) => vec![Cause::invalid(
+        (false, false) => vec![FieldError::invalid(
             "spec.resourceAttributes",
             &Value::Null,
             "exactly one of nonResourceAttributes or resourceAttributes must be specified",
@@ -171,14 +168,14 @@ fn spec_causes(spec: &Value) -> Vec<Cause> {
     }
 }
 
-fn refuse(target: &Target, review: &Value, mut causes: Vec<Cause>) -> Result<(), Refusal> {
+fn refuse(target: &Target, review: &Value, mut causes: Vec<FieldError>) -> Result<(), ApiError> {
     let allowed: &[&str] =
         if target.namespace.is_some() { &["namespace", "managedFields"] } else { &["managedFields"] };
     let meta = review["metadata"].as_object();
     if meta.into_iter().flatten().any(|(name, value)| is_set(value) && !allowed.contains(&name.as_str())) {
         let why =
             if target.namespace.is_some() { "must be empty except for namespace" } else { "must be empty" };
-        causes.push(Cause::invalid("metadata", &review["metadata"], why));
+        causes.push(FieldError::invalid("metadata", &review["metadata"], why));
     }
-    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(target.kind, "", &causes)) }
+    if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid(target.kind, "", &causes)) }
 }

@@ -11,16 +11,16 @@ use jiff::{SignedDuration, Timestamp};
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
 
-use super::issued;
-use super::user::{ClientCertificate, MASTERS, User};
+use super::Access;
+use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::object::{self, is_set, str_at};
 use crate::pki::CA_DAYS;
-use crate::refusal::Refusal;
-use crate::registry::Registry;
-use crate::route::Target;
+use crate::request::{ClientCertificate, MASTERS, Target, User};
+use crate::unstructured::{self, is_set, str_at};
 
-pub(super) const NAMESPACE: &str = "kube-system";
+pub(crate) const NAMESPACE: &str = "kube-system";
+/// What the names of the ConfigMaps with issued certificates begin with; a number follows.
+pub(crate) const RECORDS_PREFIX: &str = "muster-issued-certificates-";
 pub(super) const NAME: &str = "muster-revoked-credentials";
 
 /// What every certificate of one user up to a time is revoked by, followed by the digest of the user's name: names have
@@ -78,14 +78,14 @@ pub fn revoked_subject_key(user: &str) -> String {
 }
 
 /// Rule: a revoked credential is refused from the next request on.
-pub(super) fn contains(registry: &Registry, key: &str) -> bool {
-    current(registry).keys.contains(key)
+pub(super) fn contains(access: &Access, key: &str) -> bool {
+    current(access).keys.contains(key)
 }
 
 /// Rule: a certificate is revoked by its serial number, or by its user if it was issued at or before the entry's
 /// `issuedUntil` and is not the one that the entry keeps.
-pub(super) fn has_revoked(registry: &Registry, user: &str, certificate: &ClientCertificate) -> bool {
-    let list = current(registry);
+pub(super) fn has_revoked(access: &Access, user: &str, certificate: &ClientCertificate) -> bool {
+    let list = current(access);
     let by_subject = list
         .subjects
         .get(user)
@@ -94,14 +94,14 @@ pub(super) fn has_revoked(registry: &Registry, user: &str, certificate: &ClientC
 }
 
 /// Until when the certificates of this user, and their signing requests, are revoked.
-pub(super) fn issued_until(registry: &Registry, user: &str) -> Option<Timestamp> {
-    current(registry).subjects.get(user).map(|it| it.issued_until)
+pub(crate) fn issued_until(access: &Access, user: &str) -> Option<Timestamp> {
+    current(access).subjects.get(user).map(|it| it.issued_until)
 }
 
-fn current(registry: &Registry) -> Arc<List> {
-    let kind = Kind::find("", "v1", "configmaps").expect("it is in the table");
-    let stored = registry.peek(kind, Some(NAMESPACE), NAME);
-    let known = registry.access.revoked.0.read().unwrap_or_else(PoisonError::into_inner).clone();
+fn current(access: &Access) -> Arc<List> {
+    let kind = Kind::builtin("", "v1", "configmaps");
+    let stored = access.storage.peek(kind, Some(NAMESPACE), NAME);
+    let known = access.revoked.0.read().unwrap_or_else(PoisonError::into_inner).clone();
     // The bytes of an object are never changed in place, and these are still held: the same place is the same object.
     let is_same = match (&stored, &known.bytes) {
         (None, None) => true,
@@ -112,13 +112,13 @@ fn current(registry: &Registry) -> Arc<List> {
         return known;
     }
     let read = Arc::new(stored.map(List::read).unwrap_or_default());
-    *registry.access.revoked.0.write().unwrap_or_else(PoisonError::into_inner) = read.clone();
+    *access.revoked.0.write().unwrap_or_else(PoisonError::into_inner) = read.clone();
     read
 }
 
 impl List {
     fn read(bytes: Bytes) -> Self {
-        let object = object::parse(&bytes);
+        let object = unstructured::parse(&bytes);
         let mut list = Self { bytes: Some(bytes), ..Self::default() };
         for (key, entry) in object["data"].as_object().into_iter().flatten() {
             if key.starts_with(SUBJECT_PREFIX)
@@ -150,7 +150,7 @@ fn is_list(target: &Target, new: &Value) -> bool {
 
 /// Rule: the server says when the certificates of a user were revoked, by the clock that also dates certificates, and keeps
 /// the entry until none of them can be valid: no certificate is valid for longer than an authority is.
-pub(super) fn complete(now: Timestamp, target: &Target, new: &mut Value) {
+pub(crate) fn complete(now: Timestamp, target: &Target, new: &mut Value) {
     if !is_list(target, new) {
         return;
     }
@@ -160,16 +160,17 @@ pub(super) fn complete(now: Timestamp, target: &Target, new: &mut Value) {
         if is_set(&entry["issuedUntil"]) {
             continue;
         }
-        entry["revokedAt"] = json!(object::time(now));
-        entry["issuedUntil"] = json!(object::time(now + COMMIT_MAX));
-        entry["notAfter"] = json!(object::time(now + SignedDuration::from_hours((CA_DAYS + LEAP_DAYS) * 24)));
+        entry["revokedAt"] = json!(unstructured::time(now));
+        entry["issuedUntil"] = json!(unstructured::time(now + COMMIT_MAX));
+        entry["notAfter"] =
+            json!(unstructured::time(now + SignedDuration::from_hours((CA_DAYS + LEAP_DAYS) * 24)));
         *text = json!(entry.to_string());
     }
 }
 
 /// Rule: none but members of `system:masters` write the ConfigMaps of issued and of revoked credentials, whatever roles
 /// they have. `new` is null for a delete.
-pub(super) fn check(user: &User, target: &Target, new: &Value) -> Result<(), Refusal> {
+pub(crate) fn check(user: &User, target: &Target, new: &Value) -> Result<(), ApiError> {
     if target.kind.plural != "configmaps" || target.namespace.as_deref() != Some(NAMESPACE) {
         return Ok(());
     }
@@ -180,11 +181,11 @@ pub(super) fn check(user: &User, target: &Target, new: &Value) -> Result<(), Ref
     };
     if name == NAME && new["data"].as_object().into_iter().flatten().any(is_unreadable) {
         let why = "an entry that revokes the certificates of a user is JSON with this user as subject";
-        return Err(Refusal::bad_request(why));
+        return Err(ApiError::bad_request(why));
     }
-    if (name == NAME || name.starts_with(issued::PREFIX)) && !user.is_in(MASTERS) {
+    if (name == NAME || name.starts_with(RECORDS_PREFIX)) && !user.is_in(MASTERS) {
         let why = "only members of system:masters may write the records of issued and revoked credentials";
-        return Err(Refusal::forbidden(target.kind, name, why));
+        return Err(ApiError::forbidden(target.kind, name, why));
     }
     Ok(())
 }

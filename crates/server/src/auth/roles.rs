@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::deed::Deed;
 use super::rule::Rule;
-use super::user::{User, account_name};
-use crate::object::{list, str_at};
+use crate::request::{RequestAttributes, User, account_name};
+use crate::unstructured::{list, str_at};
 
 /// By namespace, which is empty for those of the cluster, and by name.
 type Named<T> = HashMap<String, HashMap<String, T>>;
@@ -18,12 +17,12 @@ type Named<T> = HashMap<String, HashMap<String, T>>;
 pub(crate) struct Roles {
     roles: Named<Arc<[Rule]>>,
     bindings: Named<Arc<Binding>>,
-    bound: HashMap<String, Bound>,
+    bound: HashMap<String, BoundSubject>,
 }
 
 /// The bindings of one namespace, by whom they name; each with the number of the subject.
 #[derive(Debug, Default)]
-struct Bound {
+struct BoundSubject {
     users: BTreeMap<String, Vec<(Arc<Binding>, usize)>>,
     groups: BTreeMap<String, Vec<(Arc<Binding>, usize)>>,
 }
@@ -51,27 +50,27 @@ struct Subject {
 
 /// A grant by a binding, as reviews and the audit log tell it.
 #[derive(Debug, Clone)]
-pub(crate) struct Grant {
+pub(crate) struct RoleGrant {
     binding: Arc<Binding>,
     subject: usize,
 }
 
 /// One of the four kinds that say who may do what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum RbacObject {
     Role,
     Binding,
 }
 
 impl Roles {
     /// Takes over what the store says of a role or a binding now: `None` if it is gone.
-    pub(crate) fn apply(&mut self, held: Held, namespace: &str, name: &str, object: Option<&Value>) {
+    pub(crate) fn apply(&mut self, held: RbacObject, namespace: &str, name: &str, object: Option<&Value>) {
         match held {
-            Held::Role => {
+            RbacObject::Role => {
                 let rules = object.map(|it| Rule::all(&it["rules"]).into());
                 put(&mut self.roles, namespace, name, rules);
             }
-            Held::Binding => {
+            RbacObject::Binding => {
                 let binding = object.map(|it| Arc::new(Binding::read(namespace, name, it)));
                 let before = put(&mut self.bindings, namespace, name, binding.clone());
                 let bound = self.bound.entry(namespace.to_owned()).or_default();
@@ -87,12 +86,12 @@ impl Roles {
     /// Rule: what is not granted by a rule of a role that a binding gives to the user or to one of their groups is
     /// refused. A binding in a namespace grants there only.
     /// Upstream: `RBACAuthorizer`. The refusal tells of bindings to roles that are not there.
-    pub(crate) fn grant(&self, user: &User, deed: &Deed) -> Result<Grant, String> {
+    pub(crate) fn grant(&self, user: &User, attributes: &RequestAttributes) -> Result<RoleGrant, String> {
         let mut dangling = Vec::new();
-        for (binding, subject) in self.bindings_of(user, deed.namespace()) {
+        for (binding, subject) in self.bindings_of(user, attributes.namespace()) {
             match self.rules_of(&binding.role, &binding.namespace) {
-                Ok(rules) if rules.iter().any(|it| it.allows(deed)) => {
-                    return Ok(Grant { binding: binding.clone(), subject: *subject });
+                Ok(rules) if rules.iter().any(|it| it.allows(attributes)) => {
+                    return Ok(RoleGrant { binding: binding.clone(), subject: *subject });
                 }
                 Ok(_) => {}
                 Err(missing) => dangling.push(missing),
@@ -145,7 +144,7 @@ impl Roles {
     }
 }
 
-impl Bound {
+impl BoundSubject {
     fn add(&mut self, binding: &Arc<Binding>) {
         for (at, subject) in binding.subjects.iter().enumerate() {
             if let Some((by, name)) = self.place(subject, &binding.namespace) {
@@ -207,7 +206,7 @@ impl RoleRef {
     }
 }
 
-impl fmt::Display for Grant {
+impl fmt::Display for RoleGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Binding { namespace, name, role, subjects } = &*self.binding;
         let subject = &subjects[self.subject];

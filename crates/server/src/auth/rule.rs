@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::deed::{Deed, On};
-use crate::object::list;
+use crate::request::{AccessTarget, RequestAttributes};
+use crate::unstructured::list;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rule {
@@ -47,15 +47,15 @@ impl Rule {
     /// Rule: a rule allows what its verbs, groups, resources and names name; `*` names all, `*/status` that part of all
     /// resources, and a path that ends in `*` all that begins like it.
     /// Upstream: `RuleAllows`.
-    pub(crate) fn allows(&self, deed: &Deed) -> bool {
-        if !has(&self.verbs, &deed.verb) {
+    pub(crate) fn allows(&self, attributes: &RequestAttributes) -> bool {
+        if !has(&self.verbs, &attributes.verb) {
             return false;
         }
-        match &deed.on {
-            On::Path(path) => self.urls.iter().any(|it| url_covers(it, path)),
-            On::Resource(it) => {
+        match &attributes.on {
+            AccessTarget::Path(path) => self.urls.iter().any(|it| url_covers(it, path)),
+            AccessTarget::Resource(it) => {
                 has(&self.groups, &it.group)
-                    && self.resources.iter().any(|rule| names_resource(rule, &it.plural, &it.part))
+                    && self.resources.iter().any(|rule| names_resource(rule, &it.plural, &it.subresource))
                     && (self.names.is_empty() || self.names.contains(&it.name))
             }
         }

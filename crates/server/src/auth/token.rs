@@ -17,11 +17,11 @@ use ring::signature::{
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::CREDENTIAL;
-use super::user::{AUTHENTICATED, User, account_name};
+use super::Access;
 use crate::kinds::Kind;
-use crate::object::{self, str_at};
-use crate::registry::Registry;
+use crate::pki::{Pki, PkiError};
+use crate::request::{AUTHENTICATED, CREDENTIAL, User, account_name};
+use crate::unstructured::{self, str_at};
 
 /// Who signs, and for whom if nobody else is named: this server.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
@@ -76,8 +76,19 @@ pub(crate) struct Ref {
 }
 
 impl Tokens {
+    /// With the key of the server's data directory.
+    pub(crate) fn of(pki: &Pki) -> Result<Self, PkiError> {
+        Self::new(pki.tokens_key()).map_err(|source| pki.bad_token_key(source))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_test() -> Self {
+        let key = rcgen::KeyPair::generate().expect("there is randomness");
+        Self::new(&key).expect("the key was just made for this")
+    }
+
     /// The key is one on the curve P-256.
-    pub(crate) fn new(key: &rcgen::KeyPair) -> Result<Self, ring::error::KeyRejected> {
+    fn new(key: &rcgen::KeyPair) -> Result<Self, ring::error::KeyRejected> {
         let random = SystemRandom::new();
         let key_id = BASE64URL.encode(digest(&SHA256, &key.subject_public_key_info()));
         let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, key.serialized_der(), &random)?;
@@ -186,12 +197,7 @@ impl Claims {
     /// Rule: a token is good for its audience and its time, and only while its account, and the pod, secret or node that it is
     /// bound to, are the ones it was made for.
     /// Upstream: `validator.Validate`. The error is for the log of whoever reviews a token, and holds no secret.
-    pub(crate) fn user(
-        &self,
-        registry: &Registry,
-        audiences: &[&str],
-        now: Timestamp,
-    ) -> Result<User, String> {
+    pub(crate) fn user(&self, access: &Access, audiences: &[&str], now: Timestamp) -> Result<User, String> {
         if !self.audiences.iter().any(|it| audiences.contains(&it.as_str())) {
             let said = super::rule::go_strings(&self.audiences);
             return Err(format!("token audiences {said} is invalid for the target audiences {audiences:?}"));
@@ -203,13 +209,13 @@ impl Claims {
             return Err("service account token is not valid yet".to_owned());
         }
         let namespace = self.namespace.as_str();
-        alive(registry, "serviceaccounts", Some(namespace), &self.account, now)?;
+        alive(access, "serviceaccounts", Some(namespace), &self.account, now)?;
         if let Some(secret) = &self.secret {
-            alive(registry, "secrets", Some(namespace), secret, now)?;
+            alive(access, "secrets", Some(namespace), secret, now)?;
         }
         match (&self.pod, &self.node) {
-            (Some(pod), _) => alive(registry, "pods", Some(namespace), pod, now)?,
-            (None, Some(node)) => alive(registry, "nodes", None, node, now)?,
+            (Some(pod), _) => alive(access, "pods", Some(namespace), pod, now)?,
+            (None, Some(node)) => alive(access, "nodes", None, node, now)?,
             (None, None) => {}
         }
         let mut user = User::account(namespace, &self.account.name);
@@ -253,7 +259,7 @@ impl Claims {
             Some(Ref { name: str_at(it, "name").to_owned(), uid: str_at(it, "uid").to_owned() })
         };
         let read = Self {
-            audiences: object::list(claims, "aud")
+            audiences: unstructured::list(claims, "aud")
                 .iter()
                 .filter_map(|it| Some(it.as_str()?.to_owned()))
                 .collect(),
@@ -280,16 +286,16 @@ impl Ref {
 
 /// Whether the object is there, is the one that is meant, and is not on its way out.
 fn alive(
-    registry: &Registry,
+    access: &Access,
     plural: &str,
     namespace: Option<&str>,
     wanted: &Ref,
     now: Timestamp,
 ) -> Result<(), String> {
-    let kind = Kind::find("", "v1", plural).expect("it is in the table");
+    let kind = Kind::builtin("", "v1", plural);
     let gone = || "service account token has been invalidated".to_owned();
-    let stored = registry.peek(kind, namespace, &wanted.name).ok_or_else(gone)?;
-    let stored = object::parse(&stored);
+    let stored = access.storage.peek(kind, namespace, &wanted.name).ok_or_else(gone)?;
+    let stored = unstructured::parse(&stored);
     let uid = str_at(&stored, "metadata.uid");
     if uid != wanted.uid {
         return Err(format!("{} UID ({uid}) does not match claim ({})", kind.singular(), wanted.uid));

@@ -3,14 +3,13 @@
 use jiff::SignedDuration;
 use serde_json::{Value, json};
 
+use super::Access;
 use super::token::{Claims, ISSUER, Ref};
-use crate::context::Context;
+use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::object::{self, is_set, list, str_at};
-use crate::refusal::Refusal;
-use crate::registry::Registry;
-use crate::route::Target;
-use crate::validation::Cause;
+use crate::request::{Context, Target};
+use crate::unstructured::{self, is_set, list, str_at};
+use crate::validation::FieldError;
 
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
@@ -24,28 +23,28 @@ const LIFE_S_MAX: i64 = 1 << 32;
 /// if the request names one that is there; a pod must run as the account.
 /// Upstream: `TokenREST.Create`.
 pub(crate) fn answer(
-    registry: &Registry,
+    access: &Access,
     context: &Context,
     target: &Target,
     mut request: Value,
-) -> Result<Value, Refusal> {
+) -> Result<Value, ApiError> {
     let namespace = target.namespace.as_deref().unwrap_or_default();
     for (field, must) in [("name", target.name.as_str()), ("namespace", namespace)] {
         let said = str_at(&request["metadata"], field);
         if !said.is_empty() && said != must {
             let why = format!("must match the service account {field} if specified");
-            let cause = Cause::invalid(format!("metadata.{field}"), said, &why);
-            return Err(Refusal::invalid_in(GROUP, KIND, &target.name, &[cause]));
+            let cause = FieldError::invalid(format!("metadata.{field}"), said, &why);
+            return Err(ApiError::invalid_in(GROUP, KIND, &target.name, &[cause]));
         }
     }
-    let account = object::parse(&registry.get(target)?);
+    let account = unstructured::parse(&access.storage.get(target)?);
     let account_uid = str_at(&account, "metadata.uid").to_owned();
     let said_uid = str_at(&request, "metadata.uid");
     if !said_uid.is_empty() && said_uid != account_uid {
         let why = format!(
             "the UID in the token request ({said_uid}) does not match the UID of the service account ({account_uid})"
         );
-        return Err(Refusal::conflict_of_kind(GROUP, KIND, &target.name, &why));
+        return Err(ApiError::conflict_of_kind(GROUP, KIND, &target.name, &why));
     }
     let audiences: Vec<String> =
         list(&request["spec"], "audiences").iter().filter_map(|it| Some(it.as_str()?.to_owned())).collect();
@@ -57,18 +56,18 @@ pub(crate) fn answer(
         _ => Some("may not specify a duration larger than 2^32 seconds"),
     };
     if let Some(why) = wrong {
-        let cause = Cause::invalid("spec.expirationSeconds", &json!(life_s), why);
-        return Err(Refusal::invalid_in(GROUP, KIND, "", &[cause]));
+        let cause = FieldError::invalid("spec.expirationSeconds", &json!(life_s), why);
+        return Err(ApiError::invalid_in(GROUP, KIND, "", &[cause]));
     }
     let is_bound = is_set(&request["spec"]["boundObjectRef"]);
-    let life_s = registry.access.tokens.life_s(life_s, is_bound);
+    let life_s = access.tokens.life_s(life_s, is_bound);
 
     let account = Ref { name: target.name.clone(), uid: account_uid };
     let mut claims = Claims::new(namespace, account, audiences.clone(), context.now, life_s);
     if is_set(&request["spec"]["boundObjectRef"]) {
-        bind(registry, namespace, &request["spec"]["boundObjectRef"], &mut claims)?;
+        bind(access, namespace, &request["spec"]["boundObjectRef"], &mut claims)?;
     }
-    let token = registry.access.tokens.sign(&claims).map_err(|_| Refusal::internal("sign the token"))?;
+    let token = access.tokens.sign(&claims).map_err(|_| ApiError::internal("sign the token"))?;
     let expires = context.now + SignedDuration::from_secs(life_s);
     request["apiVersion"] = json!(format!("{GROUP}/v1"));
     request["kind"] = json!(KIND);
@@ -76,18 +75,18 @@ pub(crate) fn answer(
         "name": target.name,
         "namespace": namespace,
         "uid": claims.account.uid,
-        "creationTimestamp": object::time(context.now),
+        "creationTimestamp": unstructured::time(context.now),
     });
     request["spec"]["audiences"] = json!(audiences);
     request["spec"]["expirationSeconds"] = json!(life_s);
     if request["spec"].get("boundObjectRef").is_none() {
         request["spec"]["boundObjectRef"] = Value::Null;
     }
-    request["status"] = json!({"token": token, "expirationTimestamp": object::time(expires)});
+    request["status"] = json!({"token": token, "expirationTimestamp": unstructured::time(expires)});
     Ok(request)
 }
 
-fn bind(registry: &Registry, namespace: &str, bound: &Value, claims: &mut Claims) -> Result<(), Refusal> {
+fn bind(access: &Access, namespace: &str, bound: &Value, claims: &mut Claims) -> Result<(), ApiError> {
     let name = str_at(bound, "name");
     let (version, kind) = (str_at(bound, "apiVersion"), str_at(bound, "kind"));
     let plural = match (version, kind) {
@@ -96,12 +95,12 @@ fn bind(registry: &Registry, namespace: &str, bound: &Value, claims: &mut Claims
         ("v1", "Secret") => "secrets",
         _ => {
             let why = format!("cannot bind token to object of type {version}, Kind={kind}");
-            return Err(Refusal::bad_request(why));
+            return Err(ApiError::bad_request(why));
         }
     };
-    let row = Kind::find("", "v1", plural).expect("it is in the table");
-    let stored = registry.peek(row, row.namespaced.then_some(namespace), name);
-    let stored = object::parse(&stored.ok_or_else(|| Refusal::not_found(row, name))?);
+    let row = Kind::builtin("", "v1", plural);
+    let stored = access.storage.peek(row, row.namespaced.then_some(namespace), name);
+    let stored = unstructured::parse(&stored.ok_or_else(|| ApiError::not_found(row, name))?);
     let uid = str_at(&stored, "metadata.uid").to_owned();
     let said = str_at(bound, "uid");
     if !said.is_empty() && said != uid {
@@ -109,18 +108,18 @@ fn bind(registry: &Registry, namespace: &str, bound: &Value, claims: &mut Claims
             "the UID in the bound object reference ({said}) does not match the UID in record. The object might have been \
              deleted and then recreated"
         );
-        return Err(Refusal::conflict_of_kind("", kind, name, &why));
+        return Err(ApiError::conflict_of_kind("", kind, name, &why));
     }
     let bound = Some(Ref { name: name.to_owned(), uid });
     match kind {
         "Pod" => {
             let account = &claims.account.name;
             if str_at(&stored, "spec.serviceAccountName") != account {
-                return Err(Refusal::bad_request(format!(
+                return Err(ApiError::bad_request(format!(
                     "cannot bind token for serviceaccount {account:?} to pod running with different serviceaccount name."
                 )));
             }
-            claims.node = node_of(registry, str_at(&stored, "spec.nodeName"));
+            claims.node = node_of(access, str_at(&stored, "spec.nodeName"));
             claims.pod = bound;
         }
         "Node" => claims.node = bound,
@@ -130,12 +129,12 @@ fn bind(registry: &Registry, namespace: &str, bound: &Value, claims: &mut Claims
 }
 
 /// A node that is not there is named all the same, so that one can see where the pod was meant to be.
-fn node_of(registry: &Registry, name: &str) -> Option<Ref> {
+fn node_of(access: &Access, name: &str) -> Option<Ref> {
     if name.is_empty() {
         return None;
     }
-    let nodes = Kind::find("", "v1", "nodes").expect("it is in the table");
-    let stored = registry.peek(nodes, None, name).map(|it| object::parse(&it));
+    let nodes = Kind::builtin("", "v1", "nodes");
+    let stored = access.storage.peek(nodes, None, name).map(|it| unstructured::parse(&it));
     let uid = stored.as_ref().map_or("", |it| str_at(it, "metadata.uid")).to_owned();
     Some(Ref { name: name.to_owned(), uid })
 }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::Gvk;
+use super::GroupVersionKind;
 use crate::types::{self, Shape, Type};
 
 /// A stream of choices; when it is used up every choice is the first.
@@ -25,22 +25,22 @@ impl Choices<'_> {
 }
 
 /// A kind, and an object of it of which every value has the right type.
-pub(crate) fn right() -> impl Strategy<Value = (Gvk<'static>, Value)> {
+pub(crate) fn right() -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
     made(false)
 }
 
 /// A kind, and an object of it in which something may be wrong anywhere.
-pub(crate) fn wrong() -> impl Strategy<Value = (Gvk<'static>, Value)> {
+pub(crate) fn wrong() -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
     made(true)
 }
 
-fn made(may_be_wrong: bool) -> impl Strategy<Value = (Gvk<'static>, Value)> {
+fn made(may_be_wrong: bool) -> impl Strategy<Value = (GroupVersionKind<'static>, Value)> {
     // What is no object by itself has no kind either.
     let kinds: Vec<_> = types::kinds().iter().copied().filter(|it| it.3.field("kind").is_some()).collect();
     let kinds = prop::sample::select(kinds);
     (kinds, prop::collection::vec(any::<u8>(), 0..400)).prop_map(
         move |((group, version, kind, of), bytes)| {
-            (Gvk { group, version, kind }, object(of, &mut Choices(&bytes), may_be_wrong))
+            (GroupVersionKind { group, version, kind }, object(of, &mut Choices(&bytes), may_be_wrong))
         },
     )
 }
@@ -126,7 +126,7 @@ fn value(shape: Shape, choices: &mut Choices<'_>, may_be_wrong: bool) -> Value {
 }
 
 /// An object of this kind of which every value has the right type, made from these choices.
-pub(crate) fn of_kind(gvk: Gvk<'_>, bytes: &[u8]) -> Value {
+pub(crate) fn of_kind(gvk: GroupVersionKind<'_>, bytes: &[u8]) -> Value {
     let of = types::of(gvk.group, gvk.version, gvk.kind).expect("the kind has a type");
     object(of, &mut Choices(bytes), false)
 }

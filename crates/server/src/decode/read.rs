@@ -71,7 +71,7 @@ pub(crate) fn values_bytes(value: &Value) -> usize {
 
 #[derive(Default)]
 struct Reader {
-    path: Vec<Step>,
+    path: Vec<ReadStep>,
     /// The struct that Go would be filling.
     within: &'static str,
     /// What was read so far takes about this much.
@@ -81,7 +81,7 @@ struct Reader {
     notes: Notes,
 }
 
-enum Step {
+enum ReadStep {
     Field(&'static Field),
     Key(String),
     Index(usize),
@@ -101,9 +101,9 @@ impl Reader {
         let mut path = String::new();
         for step in &self.path {
             let name = match step {
-                Step::Field(field) => field.name,
-                Step::Key(name) => name,
-                Step::Index(at) => {
+                ReadStep::Field(field) => field.name,
+                ReadStep::Key(name) => name,
+                ReadStep::Index(at) => {
                     path.push_str(&format!("[{at}]"));
                     continue;
                 }
@@ -133,8 +133,8 @@ impl Reader {
     /// Go names the struct, and the fields that lead to the value without their places in lists and maps.
     fn mismatch<E: serde::de::Error>(&mut self, found: &str, go_type: &str) -> E {
         let fields = self.path.iter().filter_map(|it| match it {
-            Step::Field(field) => Some(*field),
-            Step::Key(_) | Step::Index(_) => None,
+            ReadStep::Field(field) => Some(*field),
+            ReadStep::Key(_) | ReadStep::Index(_) => None,
         });
         let names: Vec<&str> = fields.flat_map(|it| it.embedded.into_iter().chain([it.name])).collect();
         let place = match &names[..] {
@@ -233,7 +233,7 @@ impl<'de> Visitor<'de> for At<'_> {
         let Shape::List(items, _) = self.shape else { return Err(self.misfit("array")) };
         let mut list = Vec::new();
         loop {
-            self.reader.path.push(Step::Index(list.len()));
+            self.reader.path.push(ReadStep::Index(list.len()));
             let go_type = self.go_type.and_then(|it| it.strip_prefix("[]"));
             let item = seq.next_element_seed(At { reader: &mut *self.reader, shape: *items, go_type })?;
             self.reader.path.pop();
@@ -278,7 +278,7 @@ impl At<'_> {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             }
-            self.reader.path.push(Step::Field(field));
+            self.reader.path.push(ReadStep::Field(field));
             let seed = At { reader: &mut *self.reader, shape: field.shape, go_type: field.go_type };
             let value = map.next_value_seed(seed)?;
             self.reader.path.pop();
@@ -306,7 +306,7 @@ impl At<'_> {
                 self.reader.note("duplicate", &key);
             }
             if is_deep {
-                self.reader.path.push(Step::Key(key.clone()));
+                self.reader.path.push(ReadStep::Key(key.clone()));
             }
             let seed = At { reader: &mut *self.reader, shape: values, go_type };
             let value = map.next_value_seed(seed)?;
@@ -442,7 +442,7 @@ impl<'de> Visitor<'de> for Free<'_> {
         let Self { reader, notes_twice } = self;
         let mut list = Vec::new();
         loop {
-            reader.path.push(Step::Index(list.len()));
+            reader.path.push(ReadStep::Index(list.len()));
             let item = seq.next_element_seed(Free { reader: &mut *reader, notes_twice })?;
             reader.path.pop();
             reader.spend(ITEM_BYTES)?;
@@ -460,7 +460,7 @@ impl<'de> Visitor<'de> for Free<'_> {
             if notes_twice && object.contains_key(&key) {
                 reader.note("duplicate", &key);
             }
-            reader.path.push(Step::Key(key.clone()));
+            reader.path.push(ReadStep::Key(key.clone()));
             let value = map.next_value_seed(Free { reader: &mut *reader, notes_twice })?;
             reader.path.pop();
             object.insert(key, value);

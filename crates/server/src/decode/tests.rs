@@ -4,17 +4,17 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::auth::User;
+use crate::request::User;
 
-const SET: Gvk<'_> = Gvk { group: "apps", version: "v1", kind: "DaemonSet" };
-const POD: Gvk<'_> = Gvk { group: "", version: "v1", kind: "Pod" };
-const CONFIG_MAP: Gvk<'_> = Gvk { group: "", version: "v1", kind: "ConfigMap" };
+const SET: GroupVersionKind<'_> = GroupVersionKind { group: "apps", version: "v1", kind: "DaemonSet" };
+const POD: GroupVersionKind<'_> = GroupVersionKind { group: "", version: "v1", kind: "Pod" };
+const CONFIG_MAP: GroupVersionKind<'_> = GroupVersionKind { group: "", version: "v1", kind: "ConfigMap" };
 
 fn context(field_validation: FieldValidation) -> Context {
     Context { field_validation, ..Context::new(User::server(), "create", Timestamp::UNIX_EPOCH) }
 }
 
-fn told(context: &Context, read: Result<Value, Refusal>) -> String {
+fn told(context: &Context, read: Result<Value, ApiError>) -> String {
     let mut told = match read {
         Ok(object) => format!("{object:#}\n"),
         Err(refusal) => {
@@ -29,7 +29,7 @@ fn told(context: &Context, read: Result<Value, Refusal>) -> String {
 }
 
 /// What a body is read as, unless a client asks for more strictness.
-fn check(expected: Gvk<'_>, body: &str, golden: &Expect) {
+fn check(expected: GroupVersionKind<'_>, body: &str, golden: &Expect) {
     let context = context(FieldValidation::Warn);
     golden.assert_eq(&told(&context, object(&context, expected, JSON, body.as_bytes())));
 }
@@ -300,7 +300,7 @@ fn an_object_comes_out_as_go_writes_it() {
         }
     "#]],
     );
-    let node = Gvk { group: "", version: "v1", kind: "Node" };
+    let node = GroupVersionKind { group: "", version: "v1", kind: "Node" };
     check(
         node,
         r#"{"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready"}]}}"#,
@@ -448,7 +448,7 @@ fn no_body_takes_much_more_memory_than_its_bytes() {
         let too_many =
             |told: String| assert!(told.contains(read::TOO_MANY), "{item}: {}", &told[..200.min(told.len())]);
         // A raw extension, managed fields, and a list of a type.
-        let revision = Gvk { group: "apps", version: "v1", kind: "ControllerRevision" };
+        let revision = GroupVersionKind { group: "apps", version: "v1", kind: "ControllerRevision" };
         let body = format!(r#"{{"metadata":{{"name":"a"}},"revision":1,"data":{list}}}"#);
         too_many(told(&context, object(&context, revision, JSON, body.as_bytes())));
         too_many(told(&context, object(&context, revision, YAML, body.as_bytes())));
@@ -484,7 +484,8 @@ fn an_object_as_large_as_the_store_takes_is_read() {
 #[test]
 fn managed_fields_of_a_review_are_not_read() {
     let context = context(FieldValidation::Warn);
-    let review = Gvk { group: "authorization.k8s.io", version: "v1", kind: "SelfSubjectAccessReview" };
+    let review =
+        GroupVersionKind { group: "authorization.k8s.io", version: "v1", kind: "SelfSubjectAccessReview" };
     let body = format!(
         r#"{{"metadata":{{"managedFields":[{{"fieldsV1":{{"f:a":{}}}}}]}},"spec":{{}}}}"#,
         bomb(r#"{"":0}"#)

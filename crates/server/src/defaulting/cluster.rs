@@ -4,7 +4,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::{Value, json};
 
 use super::{each, fill, fill_absent, fill_resources, forget, round_resources, with, within};
-use crate::object::{is_set, map_mut, str_at};
+use crate::unstructured::{is_set, map_mut, str_at};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 

@@ -2,7 +2,7 @@ use serde_json::{Map, Value, json};
 
 use super::image::pull_policy;
 use super::{each, fill, fill_absent, forget, round_resources, with};
-use crate::object::str_at;
+use crate::unstructured::str_at;
 
 /// Of any sort: regular, init, ephemeral.
 pub(super) fn container(container: &mut Value) {

@@ -20,7 +20,7 @@ pub(crate) use self::cluster::{
 pub(crate) use self::daemonset::{TEMPLATE_GENERATION, daemonset};
 pub(crate) use self::pod::{pod, pod_template};
 pub(crate) use self::service::{endpoints, service};
-use crate::object::is_set;
+use crate::unstructured::is_set;
 use muster_api::quantity::Quantity;
 
 pub(crate) fn nothing(_: &mut Value) {}

@@ -4,7 +4,7 @@ use super::{
     container::container, each, fill, fill_absent, fill_resources, forget, round_resources, volume::volume,
     with,
 };
-use crate::object::is_set;
+use crate::unstructured::is_set;
 use crate::validation::resources;
 
 pub(crate) fn pod(pod: &mut Value) {

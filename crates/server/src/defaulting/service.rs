@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{each, fill, fill_absent, forget, with, within};
-use crate::object::{is_set, str_at};
+use crate::unstructured::{is_set, str_at};
 
 /// Addresses and node ports are given out when the service is stored, and not here.
 pub(crate) fn service(service: &mut Value) {

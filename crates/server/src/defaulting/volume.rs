@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::image::pull_policy;
 use super::{each, fill, fill_absent, forget, round_resources, with};
-use crate::object::str_at;
+use crate::unstructured::str_at;
 
 /// `rw-r--r--`
 const FILE_MODE: i64 = 0o644;

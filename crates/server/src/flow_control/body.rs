@@ -9,11 +9,11 @@ use http_body_util::BodyExt as _;
 use hyper::body::Body;
 use tokio::time::Instant;
 
+use super::BoxError;
 use super::usage::What;
 use super::{Client, Lease, Usage};
-use crate::auth::User;
-use crate::http::BoxError;
-use crate::refusal::Refusal;
+use crate::error::ApiError;
+use crate::request::{TrustLevel, User};
 
 /// As upstream: a ConfigMap may hold 1 MiB, and travels as JSON with escapes.
 pub(crate) const BYTES_MAX: usize = 3 << 20;
@@ -43,9 +43,9 @@ pub(crate) struct Sender<'a> {
 
 impl Sender<'_> {
     /// Rule: a user and a connection have a bounded number of unfinished bodies.
-    fn begin(&self) -> Result<impl Sized + use<>, Refusal> {
-        let too_many = || Refusal::too_many_requests(1);
-        if super::standing(self.user) == super::Standing::Trusted {
+    fn begin(&self) -> Result<impl Sized + use<>, ApiError> {
+        let too_many = || ApiError::too_many_requests(1);
+        if self.user.trust() == TrustLevel::Trusted {
             return Ok(None);
         }
         let of_user = self.take(What::Bodies, 1).ok_or_else(too_many)?;
@@ -61,9 +61,9 @@ impl Sender<'_> {
     fn charge(
         &self,
         bytes: usize,
-    ) -> Result<Option<(Lease, Option<tokio::sync::OwnedSemaphorePermit>)>, Refusal> {
-        let too_many = || Refusal::too_many_requests(1);
-        if super::standing(self.user) == super::Standing::Trusted {
+    ) -> Result<Option<(Lease, Option<tokio::sync::OwnedSemaphorePermit>)>, ApiError> {
+        let too_many = || ApiError::too_many_requests(1);
+        if self.user.trust() == TrustLevel::Trusted {
             return Ok(None);
         }
         let of_user = self.take(What::BodyBytes, bytes).ok_or_else(too_many)?;
@@ -78,13 +78,13 @@ impl Sender<'_> {
     }
 
     fn take(&self, what: What, amount: usize) -> Option<Lease> {
-        self.usage.take(&self.user.name, super::standing(self.user), what, amount)
+        self.usage.take(&self.user.name, self.user.trust(), what, amount)
     }
 }
 
 /// Rule: a body has at most 3 MiB. It must begin to arrive within the sender's patience and then keep to a minimum rate. What
 /// has arrived together with the header is taken without any accounting.
-pub(crate) async fn receive<B>(body: B, sender: Sender<'_>) -> Result<Received, Refusal>
+pub(crate) async fn receive<B>(body: B, sender: Sender<'_>) -> Result<Received, ApiError>
 where
     B: Body<Error: Into<BoxError>>,
 {
@@ -93,7 +93,7 @@ where
     }
     let announced = body.size_hint().exact().map(|it| usize::try_from(it).unwrap_or(usize::MAX));
     if announced.is_some_and(|it| BYTES_MAX < it) {
-        return Err(Refusal::too_large(BYTES_MAX));
+        return Err(ApiError::too_large(BYTES_MAX));
     }
     let mut body = pin!(body);
     let began = Instant::now();
@@ -115,16 +115,16 @@ where
                 let earned = Duration::from_millis(received as u64 * 1000 / BYTES_PER_SECOND);
                 let deadline = began + sender.patience + earned;
                 let frame = tokio::time::timeout_at(deadline, next).await;
-                frame.map_err(|_| Refusal::body_timeout())?.map(|it| it.map_err(Into::into))
+                frame.map_err(|_| ApiError::body_timeout())?.map(|it| it.map_err(Into::into))
             }
         };
         let Some(frame) = frame else { break };
-        let failed = |error: BoxError| Refusal::bad_request(format!("read the request's body: {error}"));
+        let failed = |error: BoxError| ApiError::bad_request(format!("read the request's body: {error}"));
         let frame = frame.map_err(failed)?;
         let Ok(mut data) = frame.into_data() else { continue };
         let length = bytes::Buf::remaining(&data);
         if BYTES_MAX < received + length {
-            return Err(Refusal::too_large(BYTES_MAX));
+            return Err(ApiError::too_large(BYTES_MAX));
         }
         if received == 0 {
             first = bytes::Buf::copy_to_bytes(&mut data, length);

@@ -17,10 +17,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::queue::{FlowId, Queue, Share, Ticket};
-pub(crate) use self::queue::{FlowUse, Level, Rejected};
-pub(crate) use self::usage::{Bound, Lease, Standing, Usage, What};
-use crate::auth::{Deed, MASTERS, On, User, account_of};
+pub(crate) use self::queue::{FlowUse, PriorityLevel, Rejected};
+pub(crate) use self::usage::{Lease, Usage, UsageLimit, What};
 use crate::connections::Client;
+use crate::metrics::Metrics;
+use crate::request::{AccessTarget, MASTERS, RequestAttributes, User, account_of};
+
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Requests that wait for a seat, in all flows together.
 const WAITING_MAX: usize = 4_000;
@@ -30,6 +33,9 @@ const FLOW_WAITING_MAX: usize = 500;
 const SYSTEM_FLOW_WAITING_MAX: usize = 4_000;
 const ANONYMOUS_WAITING_MAX: usize = 50;
 
+/// Flows of reads, and of writes, that metrics show.
+const FLOWS_SHOWN: usize = 20;
+
 /// Seats of a node for its heartbeats, and of a leader for its lease: one request at a time, and a retry of it.
 const HEARTBEAT_SEATS: usize = 4;
 
@@ -37,7 +43,7 @@ const HEARTBEAT_SEATS: usize = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Class<'a> {
     Exempt,
-    Queued { level: Level, flow: &'a str, size: FlowSize },
+    Queued { level: PriorityLevel, flow: &'a str, size: FlowSize },
 }
 
 impl Class<'_> {
@@ -63,42 +69,26 @@ pub(crate) enum FlowSize {
 /// leases of leaders in `kube-system` are of the level `system`; other authenticated users are of `workload`, each user one flow; the
 /// rest is `anonymous`.
 /// Upstream: the suggested FlowSchemas `exempt`, `probes`, `system-node-high`, `system-leader-election`, `global-default`, `catch-all`.
-pub(crate) fn classify<'a>(user: &'a User, action: &Deed, is_health: bool) -> Class<'a> {
+pub(crate) fn classify<'a>(user: &'a User, action: &RequestAttributes, is_health: bool) -> Class<'a> {
     if is_health || user.is_in(MASTERS) {
         return Class::Exempt;
     }
     let queued = |level, size| Class::Queued { level, flow: &user.name, size };
     if user.is_anonymous() {
-        return queued(Level::Anonymous, FlowSize::Level);
+        return queued(PriorityLevel::Anonymous, FlowSize::Level);
     }
-    if is_own_part(&user.name) {
-        return queued(Level::System, FlowSize::Level);
+    if user.is_component() {
+        return queued(PriorityLevel::System, FlowSize::Level);
     }
     if is_heartbeat(user, action) || is_leader_lease(user, action) {
-        return queued(Level::System, FlowSize::Heartbeat);
+        return queued(PriorityLevel::System, FlowSize::Heartbeat);
     }
-    queued(Level::Workload, FlowSize::Quarter)
-}
-
-/// The parts of Muster that have certificates of the server, or run in its process.
-pub(crate) fn is_own_part(user_name: &str) -> bool {
-    user_name.starts_with("system:muster-")
-}
-
-/// The bounds that hold for what a user holds beside seats.
-pub(crate) fn standing(user: &User) -> Standing {
-    if user.is_in(MASTERS) || is_own_part(&user.name) {
-        Standing::Trusted
-    } else if user.node().is_some() {
-        Standing::Node
-    } else {
-        Standing::Ordinary
-    }
+    queued(PriorityLevel::Workload, FlowSize::Quarter)
 }
 
 /// A node's own Lease, or its own Node object.
-fn is_heartbeat(user: &User, action: &Deed) -> bool {
-    let (Some(node), On::Resource(on)) = (user.node(), &action.on) else { return false };
+fn is_heartbeat(user: &User, action: &RequestAttributes) -> bool {
+    let (Some(node), AccessTarget::Resource(on)) = (user.node(), &action.on) else { return false };
     if on.name != node && !on.name.is_empty() {
         return false;
     }
@@ -108,14 +98,14 @@ fn is_heartbeat(user: &User, action: &Deed) -> bool {
             on.namespace == "kube-node-lease" && (on.name == node || action.verb == "create")
         }
         ("", "nodes") => {
-            matches!(on.part.as_str(), "" | "status") && (on.name == node || action.verb == "create")
+            matches!(on.subresource.as_str(), "" | "status") && (on.name == node || action.verb == "create")
         }
         _ => false,
     }
 }
 
-fn is_leader_lease(user: &User, action: &Deed) -> bool {
-    let On::Resource(on) = &action.on else { return false };
+fn is_leader_lease(user: &User, action: &RequestAttributes) -> bool {
+    let AccessTarget::Resource(on) = &action.on else { return false };
     (on.group.as_str(), on.plural.as_str(), on.namespace.as_str())
         == ("coordination.k8s.io", "leases", "kube-system")
         && matches!(action.verb.as_ref(), "get" | "create" | "update" | "patch")
@@ -197,6 +187,27 @@ pub(crate) struct LevelUse {
 }
 
 impl FlowControl {
+    /// Sets the metrics of levels and of the flows that use most.
+    pub(crate) fn show(&self, metrics: &Metrics) {
+        let mut in_flight = [0; 2];
+        for level in self.levels() {
+            metrics.set_flow_level(level.level, level.is_read, level.seats, level.waiting);
+            in_flight[usize::from(level.is_read)] += level.seats;
+        }
+        metrics.clear_flows();
+        for is_read in [false, true] {
+            metrics.set_in_flight(is_read, in_flight[usize::from(is_read)]);
+            let show_use = |flow: &FlowUse<'_>| {
+                metrics.set_flow_use(flow.level.name(), is_read, flow.name, flow.seats, flow.waiting);
+            };
+            self.show_top_flows(is_read, FLOWS_SHOWN, |it| (it.waiting, it.seats), show_use);
+            let show_counts = |flow: &FlowUse<'_>| {
+                metrics.set_flow_counts(flow.level.name(), is_read, flow.name, flow.queued, flow.rejected);
+            };
+            self.show_top_flows(is_read, FLOWS_SHOWN, |it| (it.rejected, it.queued), show_counts);
+        }
+    }
+
     pub(crate) fn new(reads: usize, writes: usize, wait: Duration) -> Self {
         Self { reads: Seats::new(reads), writes: Seats::new(writes), wait }
     }
@@ -227,7 +238,7 @@ impl FlowControl {
     async fn queued_seat(
         self: &Arc<Self>,
         is_read: bool,
-        level: Level,
+        level: PriorityLevel,
         flow: &str,
         seats_max: usize,
     ) -> Result<(Seat, Option<Duration>), Rejected> {
@@ -261,7 +272,7 @@ impl FlowControl {
             let exempt = seats.exempt.load(Ordering::Relaxed);
             all.push(LevelUse { level: "exempt", is_read, seats: exempt, waiting: 0 });
             let queue = seats.lock();
-            all.extend(Level::ALL.map(|it| LevelUse {
+            all.extend(PriorityLevel::ALL.map(|it| LevelUse {
                 level: it.name(),
                 is_read,
                 seats: queue.in_use(it),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A group of flows that share a reserve of seats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Level {
+pub(crate) enum PriorityLevel {
     /// Node heartbeats, leader leases, Muster's own controllers.
     System,
     /// Authenticated users.
@@ -15,7 +15,7 @@ pub(crate) enum Level {
     Anonymous,
 }
 
-impl Level {
+impl PriorityLevel {
     pub(crate) const ALL: [Self; 3] = [Self::System, Self::Workload, Self::Anonymous];
 
     pub(crate) fn name(self) -> &'static str {
@@ -55,6 +55,16 @@ pub(crate) enum Rejected {
     TimeOut,
 }
 
+impl Rejected {
+    /// As metrics name it.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue-full",
+            Self::TimeOut => "time-out",
+        }
+    }
+}
+
 /// The outcome of [`Queue::wait`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Waiting<T> {
@@ -91,7 +101,7 @@ struct LevelState {
 
 #[derive(Debug)]
 struct Flow<T> {
-    level: Level,
+    level: PriorityLevel,
     name: Box<str>,
     seats: usize,
     seats_max: usize,
@@ -104,7 +114,7 @@ struct Flow<T> {
 /// What `/metrics` shows of a flow.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FlowUse<'a> {
-    pub(crate) level: Level,
+    pub(crate) level: PriorityLevel,
     pub(crate) name: &'a str,
     pub(crate) seats: usize,
     pub(crate) waiting: usize,
@@ -141,7 +151,7 @@ impl<T> Queue<T> {
 
     /// Rule: a request gets a seat at once if its flow and its level are below their maximum and what remains covers the reserves
     /// of the other levels; never before a waiting request of its own flow.
-    pub(crate) fn enter(&mut self, level: Level, name: &str, seats_max: usize) -> Option<FlowId> {
+    pub(crate) fn enter(&mut self, level: PriorityLevel, name: &str, seats_max: usize) -> Option<FlowId> {
         let id = self.flow(level, name, seats_max);
         let flow = &self.flows[id.0];
         if !flow.waiting.is_empty() || flow.seats_max <= flow.seats || !self.has_seat(level) {
@@ -155,7 +165,7 @@ impl<T> Queue<T> {
     /// the longest queue makes room, so that one flow cannot keep others out of the queue.
     pub(crate) fn wait(
         &mut self,
-        level: Level,
+        level: PriorityLevel,
         name: &str,
         seats_max: usize,
         request: T,
@@ -225,7 +235,7 @@ impl<T> Queue<T> {
         if self.waiting == 0 {
             return None;
         }
-        for level in Level::ALL {
+        for level in PriorityLevel::ALL {
             if !self.has_seat(level) {
                 continue;
             }
@@ -238,16 +248,16 @@ impl<T> Queue<T> {
     }
 
     /// Counts a request of this flow that got no seat.
-    pub(crate) fn count_rejection(&mut self, level: Level, name: &str, seats_max: usize) {
+    pub(crate) fn count_rejection(&mut self, level: PriorityLevel, name: &str, seats_max: usize) {
         let id = self.flow(level, name, seats_max);
         self.flows[id.0].rejected += 1;
     }
 
-    pub(crate) fn in_use(&self, level: Level) -> usize {
+    pub(crate) fn in_use(&self, level: PriorityLevel) -> usize {
         self.levels[level as usize].in_use
     }
 
-    pub(crate) fn waiting(&self, level: Level) -> usize {
+    pub(crate) fn waiting(&self, level: PriorityLevel) -> usize {
         self.levels[level as usize].waiting
     }
 
@@ -264,7 +274,7 @@ impl<T> Queue<T> {
         })
     }
 
-    fn has_seat(&self, level: Level) -> bool {
+    fn has_seat(&self, level: PriorityLevel) -> bool {
         let own = &self.levels[level as usize];
         if own.share.max <= own.in_use {
             return false;
@@ -272,7 +282,7 @@ impl<T> Queue<T> {
         if own.in_use < own.share.reserved {
             return true;
         }
-        let of_others = Level::ALL.into_iter().filter(|it| *it != level).map(|it| {
+        let of_others = PriorityLevel::ALL.into_iter().filter(|it| *it != level).map(|it| {
             let other = &self.levels[it as usize];
             other.share.reserved.saturating_sub(other.in_use)
         });
@@ -291,7 +301,7 @@ impl<T> Queue<T> {
         self.list(id);
     }
 
-    fn flow(&mut self, level: Level, name: &str, seats_max: usize) -> FlowId {
+    fn flow(&mut self, level: PriorityLevel, name: &str, seats_max: usize) -> FlowId {
         if let Some(&at) = self.levels[level as usize].by_name.get(name) {
             return FlowId(at);
         }
@@ -345,7 +355,7 @@ impl<T> Queue<T> {
     }
 
     /// The flow's place in its level's order, if it could take a seat.
-    fn key(&self, id: FlowId) -> Option<(Level, (usize, Ticket, FlowId))> {
+    fn key(&self, id: FlowId) -> Option<(PriorityLevel, (usize, Ticket, FlowId))> {
         let flow = &self.flows[id.0];
         let (first, _) = flow.waiting.first_key_value()?;
         (flow.seats < flow.seats_max).then_some((flow.level, (flow.seats, *first, id)))

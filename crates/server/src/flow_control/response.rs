@@ -15,8 +15,9 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep};
 
-use super::{Lease, Standing, Usage, What};
-use crate::http::BoxError;
+use super::BoxError;
+use super::{Lease, Usage, What};
+use crate::request::TrustLevel;
 
 /// A larger piece of a response is sent in chunks, so that HTTP/2 buffers no more than one of them for each stream.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
@@ -64,19 +65,19 @@ pub(crate) struct Holds {
 pub(crate) struct Meter {
     pub(crate) usage: Arc<Usage>,
     pub(crate) user: String,
-    pub(crate) standing: Standing,
+    pub(crate) trust: TrustLevel,
 }
 
 impl Meter {
     /// `None` if the user has too much unsent already.
     pub(crate) fn charge(&self, bytes: usize) -> Option<Lease> {
-        self.usage.take(&self.user, self.standing, What::ResponseBytes, bytes)
+        self.usage.take(&self.user, self.trust, What::ResponseBytes, bytes)
     }
 }
 
 /// The body of a response.
 #[derive(Debug)]
-pub(crate) struct Response<B> {
+pub(crate) struct SendingBody<B> {
     body: B,
     /// Of a piece that is sent in chunks.
     rest: Bytes,
@@ -94,7 +95,7 @@ struct Pace {
     taken: u64,
 }
 
-impl<B> Response<B> {
+impl<B> SendingBody<B> {
     /// A response on the wire is sent in chunks. `patience` is how long a client may take for the first bytes; `None` for watches and
     /// other streams.
     pub(crate) fn new(body: B, holds: Holds, is_chunked: bool, patience: Option<Duration>) -> Self {
@@ -122,7 +123,7 @@ impl<B> Response<B> {
     }
 }
 
-impl<B> Body for Response<B>
+impl<B> Body for SendingBody<B>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {

@@ -6,8 +6,8 @@ use super::*;
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 
-fn action(method: &str, path: &str) -> Deed {
-    Deed::of(&Method::from_bytes(method.as_bytes()).unwrap(), path, |_| None)
+fn action(method: &str, path: &str) -> RequestAttributes {
+    RequestAttributes::of(&Method::from_bytes(method.as_bytes()).unwrap(), path, |_| None)
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn requests_are_classified_by_user_and_action() {
 }
 
 fn workload(flow: &str) -> Class<'_> {
-    Class::Queued { level: Level::Workload, flow, size: FlowSize::Quarter }
+    Class::Queued { level: PriorityLevel::Workload, flow, size: FlowSize::Quarter }
 }
 
 /// Takes seats until the next one would have to wait.
@@ -95,13 +95,17 @@ async fn the_default_seats_leave_room_for_everybody() {
         }
         assert_eq!(counts[0], flow_max, "a flow has a quarter of the seats");
         assert!(held.len() <= level_max);
-        let anonymous =
-            Class::Queued { level: Level::Anonymous, flow: "system:anonymous", size: FlowSize::Level };
+        let anonymous = Class::Queued {
+            level: PriorityLevel::Anonymous,
+            flow: "system:anonymous",
+            size: FlowSize::Level,
+        };
         let of_anonymous = fill(&control, anonymous, is_read).await;
         assert_eq!(of_anonymous.len(), anonymous_max);
         for node in 0..10 {
             let flow = format!("system:node:{node}");
-            let heartbeat = Class::Queued { level: Level::System, flow: &flow, size: FlowSize::Heartbeat };
+            let heartbeat =
+                Class::Queued { level: PriorityLevel::System, flow: &flow, size: FlowSize::Heartbeat };
             let seats = fill(&control, heartbeat, is_read).await;
             assert_eq!(seats.len(), HEARTBEAT_SEATS);
             held.extend(seats);

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::request::TrustLevel;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     /// Request bodies that have not arrived completely, by number.
@@ -22,7 +24,7 @@ const KINDS: usize = 6;
 
 /// Bounds of one kind of use.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bound {
+pub(crate) struct UsageLimit {
     pub(crate) of_user: usize,
     pub(crate) of_node: usize,
     /// Of all users together, but for the reserve.
@@ -31,24 +33,14 @@ pub(crate) struct Bound {
     pub(crate) reserve: usize,
 }
 
-/// What a user may hold, which depends on who it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
-    Ordinary,
-    /// A node: a small share of its own, and the reserve.
-    Node,
-    /// Members of `system:masters` and Muster's own parts: no share of their own, and the reserve.
-    Trusted,
-}
-
 #[derive(Debug)]
 pub(crate) struct Usage {
-    bounds: [Bound; KINDS],
-    held: Mutex<Held>,
+    bounds: [UsageLimit; KINDS],
+    held: Mutex<UserUsage>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct UserUsage {
     /// Only users that hold something.
     by_user: HashMap<Arc<str>, [usize; KINDS]>,
     all: [usize; KINDS],
@@ -65,7 +57,7 @@ pub(crate) struct Lease {
 
 impl Usage {
     /// One bound for each kind of use, in the order of [`What`].
-    pub(crate) fn new(bounds: [Bound; KINDS]) -> Self {
+    pub(crate) fn new(bounds: [UsageLimit; KINDS]) -> Self {
         Self { bounds, held: Mutex::default() }
     }
 
@@ -73,15 +65,15 @@ impl Usage {
     pub(crate) fn take(
         self: &Arc<Self>,
         user: &str,
-        standing: Standing,
+        trust: TrustLevel,
         what: What,
         amount: usize,
     ) -> Option<Lease> {
         let bound = self.bounds[what as usize];
-        let (of_user, of_all) = match standing {
-            Standing::Ordinary => (bound.of_user, bound.of_all),
-            Standing::Node => (bound.of_node, bound.of_all + bound.reserve),
-            Standing::Trusted => (usize::MAX, bound.of_all + bound.reserve),
+        let (of_user, of_all) = match trust {
+            TrustLevel::Ordinary => (bound.of_user, bound.of_all),
+            TrustLevel::Node => (bound.of_node, bound.of_all + bound.reserve),
+            TrustLevel::Trusted => (usize::MAX, bound.of_all + bound.reserve),
         };
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if of_all < held.all[what as usize].saturating_add(amount) {
@@ -128,42 +120,42 @@ mod tests {
     use super::*;
 
     fn usage() -> Arc<Usage> {
-        Arc::new(Usage::new([Bound { of_user: 3, of_node: 2, of_all: 8, reserve: 4 }; KINDS]))
+        Arc::new(Usage::new([UsageLimit { of_user: 3, of_node: 2, of_all: 8, reserve: 4 }; KINDS]))
     }
 
-    fn take(usage: &Arc<Usage>, user: &str, standing: Standing) -> Vec<Lease> {
-        std::iter::from_fn(|| usage.take(user, standing, What::Watches, 1)).collect()
+    fn take(usage: &Arc<Usage>, user: &str, trust: TrustLevel) -> Vec<Lease> {
+        std::iter::from_fn(|| usage.take(user, trust, What::Watches, 1)).collect()
     }
 
     #[test]
     fn a_user_holds_its_share_and_no_more() {
         let usage = usage();
-        let mut held = take(&usage, "a", Standing::Ordinary);
+        let mut held = take(&usage, "a", TrustLevel::Ordinary);
         assert_eq!(held.len(), 3);
         assert!(
-            usage.take("a", Standing::Ordinary, What::Bodies, 3).is_some(),
+            usage.take("a", TrustLevel::Ordinary, What::Bodies, 3).is_some(),
             "each kind is bounded by itself"
         );
         held.pop();
-        assert!(usage.take("a", Standing::Ordinary, What::Watches, 2).is_none());
-        assert!(usage.take("a", Standing::Ordinary, What::Watches, 1).is_some());
+        assert!(usage.take("a", TrustLevel::Ordinary, What::Watches, 2).is_none());
+        assert!(usage.take("a", TrustLevel::Ordinary, What::Watches, 1).is_some());
     }
 
     #[test]
     fn many_users_leave_the_reserve_to_nodes_and_own_parts() {
         let usage = usage();
         let held: Vec<_> =
-            ["a", "b", "c", "d"].iter().flat_map(|it| take(&usage, it, Standing::Ordinary)).collect();
+            ["a", "b", "c", "d"].iter().flat_map(|it| take(&usage, it, TrustLevel::Ordinary)).collect();
         assert_eq!(held.len(), 8);
-        let of_node = take(&usage, "system:node:n", Standing::Node);
+        let of_node = take(&usage, "system:node:n", TrustLevel::Node);
         assert_eq!(of_node.len(), 2);
-        assert_eq!(take(&usage, "system:muster-controller", Standing::Trusted).len(), 2);
+        assert_eq!(take(&usage, "system:muster-controller", TrustLevel::Trusted).len(), 2);
     }
 
     #[test]
     fn users_that_hold_nothing_are_forgotten() {
         let usage = usage();
-        drop(take(&usage, "a", Standing::Ordinary));
+        drop(take(&usage, "a", TrustLevel::Ordinary));
         let held = usage.held.lock().unwrap();
         assert_eq!((held.by_user.len(), held.all), (0, [0; KINDS]));
     }

@@ -1,9 +1,8 @@
 //! What only a node's agent can serve: logs, commands in containers, connections to pods; requests to them are in `proxy`. The server looks whether it may be asked
 //! for, finds the agent, and passes on what it says; a connection that becomes something else is spliced and not understood.
 
-use std::any::Any;
+use std::io;
 use std::sync::Arc;
-use std::{fmt, io};
 
 use bytes::Bytes;
 use form_urlencoded::Serializer;
@@ -19,18 +18,18 @@ use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 
 use super::reply::{TEXT, respond, with_body};
-use super::{Api, Asked, Response};
-use crate::agents::{self, AgentError, Agents, Place};
-use crate::auth::{self, Deed, Reauthorization, Resource};
-use crate::connections::Client;
+use super::{Api, ApiRequest, Response};
+use crate::agents::{self, AgentAddress, AgentError, Agents};
+use crate::auth::{self, Access, Reauthorization};
+use crate::connections::{Client, ConnectionGuard};
+use crate::error::ApiError;
 use crate::headers;
 use crate::kinds::Kind;
 use crate::metrics::Counted;
-use crate::object::{self, is_set, list, str_at};
-use crate::refusal::Refusal;
-use crate::registry::Registry;
-use crate::route::{Part, Target};
-use crate::validation::Cause;
+use crate::request::{RequestAttributes, ResourceAttributes, Target};
+use crate::subresource::Subresource;
+use crate::unstructured::{self, is_set, list, str_at};
+use crate::validation::FieldError;
 
 /// What an agent says of why it refuses.
 pub(super) const REFUSAL_BYTES_MAX: usize = 64 << 10;
@@ -48,29 +47,11 @@ const UPGRADE_HEADERS: [&str; 8] = [
     "x-stream-protocol-version",
 ];
 
-/// What lasts as long as a client's connection does, whatever becomes of it.
-#[derive(Clone)]
-pub(crate) struct Held {
-    _all: Arc<dyn Any + Send + Sync>,
-}
-
-impl Held {
-    pub(crate) fn new(held: impl Send + Sync + 'static) -> Self {
-        Self { _all: Arc::new(held) }
-    }
-}
-
-impl fmt::Debug for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").finish_non_exhaustive()
-    }
-}
-
 /// A client that wants its connection to become something else.
 pub(super) struct Upgrade {
     pub(super) headers: HeaderMap,
     pub(super) becomes: OnUpgrade,
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<ConnectionGuard>,
 }
 
 impl Upgrade {
@@ -120,14 +101,14 @@ impl Api {
         &self,
         target: &Target,
         what: &'static str,
-        asked: &Asked,
-    ) -> Result<Response, Refusal> {
+        asked: &ApiRequest,
+    ) -> Result<Response, ApiError> {
         let mut reauthorization = asked.reauthorization.clone();
         if matches!(what, "attach" | "exec" | "portforward") {
             let create = self.must_be_allowed_to_create(target, what, asked)?;
             reauthorization = reauthorization.map(|it| it.and(create));
         }
-        let stored = object::parse(&self.registry.get(target)?);
+        let stored = unstructured::parse(&self.registry.storage.get(target)?);
         let errand = match (target.kind.plural, what) {
             ("pods", "log") => {
                 let path = log_path(&stored, asked)?;
@@ -148,24 +129,24 @@ impl Api {
         // A log comes in messages, if the client wants it so; nothing else becomes of it.
         let upgrade = asked.upgrade.as_ref().filter(|it| is_stream || it.is_to_web_socket());
         if is_stream && upgrade.is_none() {
-            return Err(Refusal::bad_request("Upgrade request required"));
+            return Err(ApiError::bad_request("Upgrade request required"));
         }
         let mut request = Request::builder()
             .method(asked.method.clone())
             .uri(&errand.path)
             .body(Full::new(Bytes::new()))
-            .map_err(|it| Refusal::bad_request(format!("ask node {:?}: {it}", errand.node)))?;
+            .map_err(|it| ApiError::bad_request(format!("ask node {:?}: {it}", errand.node)))?;
         if let Some(upgrade) = upgrade {
             upgrade.say(request.headers_mut());
         }
-        let room = self.room_of_agent(asked)?;
+        let guard = self.agent_stream(asked)?;
         let unreachable = |error: AgentError| unreachable(target, &errand.node, &error);
         let answer = agents.ask(&place, request).await.map_err(unreachable)?;
         match (answer.status(), upgrade) {
             (StatusCode::SWITCHING_PROTOCOLS, Some(upgrade)) => {
-                self.splice(upgrade, answer, room, reauthorization).map_err(unreachable)
+                self.splice(upgrade, answer, guard, reauthorization).map_err(unreachable)
             }
-            (StatusCode::OK, _) if what == "log" => Ok(self.pass_on(answer, TEXT, room, reauthorization)),
+            (StatusCode::OK, _) if what == "log" => Ok(self.pass_on(answer, TEXT, guard, reauthorization)),
             (code, _) => {
                 let why = agents::whole(answer.into_body(), REFUSAL_BYTES_MAX).await.map_err(unreachable)?;
                 let mut why = String::from_utf8_lossy(&why).trim().to_owned();
@@ -175,7 +156,7 @@ impl Api {
                 if is_stream && (code.is_client_error() || code.is_server_error()) {
                     return Ok(respond(code, TEXT, why.into()));
                 }
-                Err(Refusal::of_agent(code, why))
+                Err(ApiError::of_agent(code, why))
             }
         }
     }
@@ -186,27 +167,27 @@ impl Api {
         target: &Target,
         stored: &Value,
         node: &str,
-    ) -> Result<(&Agents, Place), Refusal> {
+    ) -> Result<(&Agents, AgentAddress), ApiError> {
         match (&self.agents, self.place_of(node)) {
             (Some(agents), Some(place)) => Ok((agents, place)),
             _ => Err(needs_agent(target, stored)),
         }
     }
 
-    /// A place among what agents serve.
-    pub(super) fn room_of_agent(&self, asked: &Asked) -> Result<Held, Refusal> {
-        let Some(room) = self.limits.agent_stream(asked.charged()) else {
+    /// A permit for one stream of an agent.
+    pub(super) fn agent_stream(&self, asked: &ApiRequest) -> Result<ConnectionGuard, ApiError> {
+        let Some(guard) = self.limits.agent_stream(asked.charged()) else {
             self.registry.metrics.rejected("agent_stream");
-            return Err(Refusal::too_many_requests(1));
+            return Err(ApiError::too_many_requests(1));
         };
-        Ok(Held::new((room, Counted::new(&self.registry.metrics.watches))))
+        Ok(ConnectionGuard::new((guard, Counted::new(&self.registry.metrics.watches))))
     }
 
     /// Where the agent of a node is, as the node says.
-    pub(super) fn place_of(&self, node: &str) -> Option<Place> {
-        let kind = Kind::find("", "v1", "nodes")?;
-        let target = Target { kind, namespace: None, name: node.to_owned(), part: Part::Whole };
-        Place::of(&object::parse(&self.registry.get(&target).ok()?))
+    pub(super) fn place_of(&self, node: &str) -> Option<AgentAddress> {
+        let kind = Kind::builtin("", "v1", "nodes");
+        let target = Target { kind, namespace: None, name: node.to_owned(), subresource: Subresource::Whole };
+        AgentAddress::of(&unstructured::parse(&self.registry.storage.get(&target).ok()?))
     }
 
     /// Rule: whoever runs something in a pod, or reaches into it, must be allowed to `create` that, whichever method carries it.
@@ -215,18 +196,18 @@ impl Api {
         &self,
         target: &Target,
         what: &'static str,
-        asked: &Asked,
-    ) -> Result<Deed, Refusal> {
-        let on = Resource {
+        asked: &ApiRequest,
+    ) -> Result<RequestAttributes, ApiError> {
+        let on = ResourceAttributes {
             version: target.kind.version.to_owned(),
             plural: target.kind.plural.to_owned(),
-            part: what.to_owned(),
+            subresource: what.to_owned(),
             namespace: target.namespace.clone().unwrap_or_default(),
             name: target.name.clone(),
-            ..Resource::default()
+            ..ResourceAttributes::default()
         };
-        let create = Deed::resource("create", on);
-        auth::allow(&self.registry, &asked.context.user, &create)?;
+        let create = RequestAttributes::resource("create", on);
+        auth::allow(&self.registry.access, &asked.context.user, &create)?;
         Ok(create)
     }
 
@@ -235,7 +216,7 @@ impl Api {
         &self,
         upgrade: &Upgrade,
         answer: hyper::Response<Incoming>,
-        room: Held,
+        guard: ConnectionGuard,
         reauthorization: Option<Reauthorization>,
     ) -> Result<Response, AgentError> {
         let headers = of_upgrade(answer.headers());
@@ -244,8 +225,8 @@ impl Api {
             return Err(AgentError::Malformed("it becomes what nobody asked for".to_owned()));
         }
         let (of_client, of_agent) = (upgrade.becomes.clone(), hyper::upgrade::on(answer));
-        let (stop, held) = (self.stop.clone(), (room, upgrade.held.clone()));
-        let denied = denied(reauthorization, self.registry.clone());
+        let (stop, held) = (self.stop.clone(), (guard, upgrade.held.clone()));
+        let denied = denied(reauthorization, self.registry.access.clone());
         tokio::spawn(async move {
             let _held = held;
             let splicing = async {
@@ -275,38 +256,38 @@ impl Api {
         &self,
         answer: hyper::Response<Incoming>,
         media_type: &'static str,
-        room: Held,
+        guard: ConnectionGuard,
         reauthorization: Option<Reauthorization>,
     ) -> Response {
         let frames = BodyStream::new(answer.into_body()).map(move |it| {
-            let _room = &room;
+            let _guard = &guard;
             it.map_err(io::Error::other)
         });
         let stopped = self.stop.clone().cancelled_owned();
-        let denied = Box::pin(denied(reauthorization, self.registry.clone()));
+        let denied = Box::pin(denied(reauthorization, self.registry.access.clone()));
         let frames = frames.take_until(futures::future::select(Box::pin(stopped), denied));
         with_body(StatusCode::OK, media_type, Either::Right(StreamBody::new(frames.boxed())))
     }
 }
 
 /// Waits until the client is no longer authorized.
-async fn denied(reauthorization: Option<Reauthorization>, registry: Arc<Registry>) {
+async fn denied(reauthorization: Option<Reauthorization>, access: Arc<Access>) {
     match reauthorization {
-        Some(it) => it.denied(registry).await,
+        Some(it) => it.denied(access).await,
         None => std::future::pending().await,
     }
 }
 
 /// A node's agent would have to serve it.
-fn needs_agent(target: &Target, stored: &Value) -> Refusal {
+fn needs_agent(target: &Target, stored: &Value) -> ApiError {
     match (target.kind.plural, str_at(stored, "spec.nodeName")) {
-        ("pods", "") => Refusal::bad_request(format!("pod {} does not have a host assigned", target.name)),
+        ("pods", "") => ApiError::bad_request(format!("pod {} does not have a host assigned", target.name)),
         ("pods", node) => {
             let why =
                 if is_set(&stored["status"]["hostIP"]) { "no agent that serves it" } else { "no address" };
-            Refusal::unavailable(format!("the node \"{node}\" of pod \"{}\" has {why}", target.name))
+            ApiError::unavailable(format!("the node \"{node}\" of pod \"{}\" has {why}", target.name))
         }
-        _ => Refusal::unavailable(format!(
+        _ => ApiError::unavailable(format!(
             "{} \"{}\" has no agent that serves it",
             target.kind.resource(),
             target.name
@@ -314,14 +295,14 @@ fn needs_agent(target: &Target, stored: &Value) -> Refusal {
     }
 }
 
-pub(super) fn unreachable(target: &Target, node: &str, error: &AgentError) -> Refusal {
+pub(super) fn unreachable(target: &Target, node: &str, error: &AgentError) -> ApiError {
     let of_pod =
         if target.kind.plural == "pods" { format!(" of pod \"{}\"", target.name) } else { String::new() };
-    Refusal::unavailable(format!("the node \"{node}\"{of_pod} cannot be reached: {error}"))
+    ApiError::unavailable(format!("the node \"{node}\"{of_pod} cannot be reached: {error}"))
 }
 
 /// Upstream: `LogLocation`, and `ValidatePodLogOptions`.
-fn log_path(pod: &Value, asked: &Asked) -> Result<String, Refusal> {
+fn log_path(pod: &Value, asked: &ApiRequest) -> Result<String, ApiError> {
     let query = &asked.query;
     let container = container_of(pod, query.get("container"))?;
     let mut causes = Vec::new();
@@ -335,19 +316,19 @@ fn log_path(pod: &Value, asked: &Asked) -> Result<String, Refusal> {
         let Some(value) = query.parsed::<i64>(name)? else { continue };
         if value < min {
             let why = if min == 0 { "must be greater than or equal to 0" } else { "must be greater than 0" };
-            causes.push(Cause::invalid(name, value, why));
+            causes.push(FieldError::invalid(name, value, why));
         }
         options.append_pair(name, &value.to_string());
     }
     if query.has("sinceTime") {
         let since = query.get("sinceTime");
         let Ok(_) = since.parse::<Timestamp>() else {
-            return Err(Refusal::bad_request(format!(
+            return Err(ApiError::bad_request(format!(
                 "sinceTime: {since:?} is no time: write it as 2006-01-02T15:04:05Z"
             )));
         };
         if query.has("sinceSeconds") {
-            causes.push(Cause::forbidden(
+            causes.push(FieldError::forbidden(
                 "sinceTime",
                 "at most one of `sinceTime` or `sinceSeconds` may be specified",
             ));
@@ -359,20 +340,20 @@ fn log_path(pod: &Value, asked: &Asked) -> Result<String, Refusal> {
         stream @ ("Stdout" | "Stderr") => {
             if query.has("tailLines") {
                 let why = "`tailLines` and specific `stream` are mutually exclusive for now";
-                causes.push(Cause::forbidden("tailLines", why));
+                causes.push(FieldError::forbidden("tailLines", why));
             }
             options.append_pair("stream", stream);
         }
-        other => causes.push(Cause::unsupported("stream", other, &["All", "Stderr", "Stdout"])),
+        other => causes.push(FieldError::unsupported("stream", other, &["All", "Stderr", "Stdout"])),
     }
     if !causes.is_empty() {
-        return Err(Refusal::invalid_in("", "PodLogOptions", "", &causes));
+        return Err(ApiError::invalid_in("", "PodLogOptions", "", &causes));
     }
     Ok(path_of("containerLogs", pod, Some(&container), &options.finish()))
 }
 
 /// Upstream: `streamLocation`, `PortForwardLocation`.
-fn stream_path(pod: &Value, what: &str, asked: &Asked) -> Result<String, Refusal> {
+fn stream_path(pod: &Value, what: &str, asked: &ApiRequest) -> Result<String, ApiError> {
     let query = &asked.query;
     let container = match what {
         "portforward" => None,
@@ -380,7 +361,7 @@ fn stream_path(pod: &Value, what: &str, asked: &Asked) -> Result<String, Refusal
     };
     let name = str_at(pod, "metadata.name");
     if !is_set(&pod["spec"]["nodeName"]) {
-        return Err(Refusal::bad_request(format!("pod {name} does not have a host assigned")));
+        return Err(ApiError::bad_request(format!("pod {name} does not have a host assigned")));
     }
     let mut options = Serializer::new(String::new());
     let streams = [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
@@ -411,7 +392,7 @@ fn path_of(what: &str, pod: &Value, container: Option<&str>, query: &str) -> Str
 }
 
 /// The only container, or the one that is named. Upstream: `validateContainer`.
-fn container_of(pod: &Value, named: &str) -> Result<String, Refusal> {
+fn container_of(pod: &Value, named: &str) -> Result<String, ApiError> {
     let spec = &pod["spec"];
     let name = str_at(pod, "metadata.name");
     let all = ["initContainers", "containers", "ephemeralContainers"].map(|it| list(spec, it));
@@ -419,13 +400,13 @@ fn container_of(pod: &Value, named: &str) -> Result<String, Refusal> {
     if !named.is_empty() {
         return match all.contains(&named) {
             true => Ok(named.to_owned()),
-            false => Err(Refusal::bad_request(format!("container {named} is not valid for pod {name}"))),
+            false => Err(ApiError::bad_request(format!("container {named} is not valid for pod {name}"))),
         };
     }
     match list(spec, "containers") {
         [only] => Ok(str_at(only, "name").to_owned()),
-        [] => Err(Refusal::bad_request(format!("a container name must be specified for pod {name}"))),
-        _ => Err(Refusal::bad_request(format!(
+        [] => Err(ApiError::bad_request(format!("a container name must be specified for pod {name}"))),
+        _ => Err(ApiError::bad_request(format!(
             "a container name must be specified for pod {name}, choose one of: [{}]",
             all.join(" ")
         ))),

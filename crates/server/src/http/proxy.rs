@@ -14,14 +14,14 @@ use serde_json::Value;
 
 use super::agent::{REFUSAL_BYTES_MAX, unreachable};
 use super::reply::{TEXT, not_found, respond};
-use super::{Api, Asked, Response};
-use crate::agents;
-use crate::headers;
+use super::{Api, ApiRequest, Response};
+use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::object::{self, list, str_at};
-use crate::refusal::Refusal;
-use crate::route::{Part, Target};
+use crate::request::Target;
 use crate::selector::Selector;
+use crate::subresource::Subresource;
+use crate::unstructured::{self, list, str_at};
+use crate::{agents, headers};
 
 /// Until an answer begins. Whoever is reached may let a client wait for news; a client that has enough hangs up.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
@@ -83,15 +83,15 @@ struct Way {
 }
 
 impl Api {
-    pub(super) async fn proxied(&self, target: &Target, asked: &Asked) -> Result<Response, Refusal> {
+    pub(super) async fn proxied(&self, target: &Target, asked: &ApiRequest) -> Result<Response, ApiError> {
         let singular = target.kind.singular();
-        let malformed = || Refusal::bad_request(format!("invalid {singular} request {:?}", target.name));
+        let malformed = || ApiError::bad_request(format!("invalid {singular} request {:?}", target.name));
         let id = Id::parse(&target.name).ok_or_else(malformed)?;
-        let by = Target { name: id.name.to_owned(), part: Part::Whole, ..target.clone() };
+        let by = Target { name: id.name.to_owned(), subresource: Subresource::Whole, ..target.clone() };
         let way = match target.kind.plural {
             "nodes" => self.way_to_node(by, &id)?,
             "pods" => {
-                let stored = object::parse(&self.registry.get(&by)?);
+                let stored = unstructured::parse(&self.registry.storage.get(&by)?);
                 let port = port_of_pod(&stored, &id).ok_or_else(malformed)?;
                 way_to_pod(by, stored, id.scheme, port)
             }
@@ -123,10 +123,10 @@ impl Api {
             .method(asked.method.clone())
             .uri(format!("{}{path}{query}", way.at))
             .body(Full::new(asked.body.clone()))
-            .map_err(|it| Refusal::bad_request(format!("ask node {:?}: {it}", way.node)))?;
+            .map_err(|it| ApiError::bad_request(format!("ask node {:?}: {it}", way.node)))?;
         *request.headers_mut() = onward(asked, prefix, path);
         let (agents, place) = self.agent_of(&way.by, &way.stored, &way.node)?;
-        let room = self.room_of_agent(asked)?;
+        let guard = self.agent_stream(asked)?;
         let answer = agents.ask_within(&place, request, PATIENCE).await;
         let answer = answer.map_err(|error| unreachable(&way.by, &way.node, &error))?;
 
@@ -135,19 +135,19 @@ impl Api {
             let why = agents::whole(answer.into_body(), REFUSAL_BYTES_MAX).await.unwrap_or_default();
             let why = String::from_utf8_lossy(&why).trim().to_owned();
             return Err(match code {
-                StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => Refusal::of_agent(code, why),
-                StatusCode::FORBIDDEN => Refusal::forbidden(target.kind, &target.name, &why),
-                _ => Refusal::unavailable(format!("error trying to reach service: {why}")),
+                StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND => ApiError::of_agent(code, why),
+                StatusCode::FORBIDDEN => ApiError::forbidden(target.kind, &target.name, &why),
+                _ => ApiError::unavailable(format!("error trying to reach service: {why}")),
             });
         }
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             let Some(upgrade) = &asked.upgrade else {
-                return Err(Refusal::unavailable(
+                return Err(ApiError::unavailable(
                     "error trying to reach service: it becomes what nobody asked for",
                 ));
             };
-            let spliced = self.splice(upgrade, answer, room, reauthorization);
-            return spliced.map_err(|it| Refusal::unavailable(it.to_string()));
+            let spliced = self.splice(upgrade, answer, guard, reauthorization);
+            return spliced.map_err(|it| ApiError::unavailable(it.to_string()));
         }
         let code = answer.status();
         let mut headers = end_to_end(answer.headers());
@@ -156,7 +156,7 @@ impl Api {
         {
             headers.insert(LOCATION, through);
         }
-        let mut response = self.pass_on(answer, TEXT, room, reauthorization);
+        let mut response = self.pass_on(answer, TEXT, guard, reauthorization);
         if asked.method == Method::HEAD {
             *response.body_mut() = Either::Left(Full::default());
         }
@@ -166,10 +166,10 @@ impl Api {
     }
 
     /// Without a port, or with the agent's, it is the agent itself that is asked.
-    fn way_to_node(&self, by: Target, id: &Id<'_>) -> Result<Way, Refusal> {
-        let stored = object::parse(&self.registry.get(&by)?);
+    fn way_to_node(&self, by: Target, id: &Id<'_>) -> Result<Way, ApiError> {
+        let stored = unstructured::parse(&self.registry.storage.get(&by)?);
         let own = stored["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
-        let malformed = |_| Refusal::bad_request(format!("invalid node request {:?}", id.port));
+        let malformed = |_| ApiError::bad_request(format!("invalid node request {:?}", id.port));
         let port = match id.port {
             "" => None,
             port => Some(port.parse::<u16>().map_err(malformed)?).filter(|it| own != Some(u64::from(*it))),
@@ -179,22 +179,22 @@ impl Api {
     }
 
     /// One of the ready pods behind a service. Upstream: `REST.ResourceLocation`, which takes no address that is not a pod's either.
-    fn way_to_service(&self, by: &Target, id: &Id<'_>, asked: &Asked) -> Result<Way, Refusal> {
-        let service = object::parse(&self.registry.get(by)?);
+    fn way_to_service(&self, by: &Target, id: &Id<'_>, asked: &ApiRequest) -> Result<Way, ApiError> {
+        let service = unstructured::parse(&self.registry.storage.get(by)?);
         let mut port = id.port;
         if let Ok(number) = port.parse::<i64>() {
             let ports = list(&service["spec"], "ports");
             let found = ports.iter().find(|it| it["port"].as_i64() == Some(number)).ok_or_else(|| {
-                Refusal::unavailable(format!("no service port {number} found for service {:?}", id.name))
+                ApiError::unavailable(format!("no service port {number} found for service {:?}", id.name))
             })?;
             port = str_at(found, "name");
         }
-        let nobody = || Refusal::unavailable(format!("no endpoints available for service {:?}", id.name));
-        let slices = Kind::find("discovery.k8s.io", "v1", "endpointslices").expect("it is in the table");
+        let nobody = || ApiError::unavailable(format!("no endpoints available for service {:?}", id.name));
+        let slices = Kind::builtin("discovery.k8s.io", "v1", "endpointslices");
         let of_service = format!("kubernetes.io/service-name={}", id.name);
         let chosen = Selector::parse(slices, &of_service, "").map_err(|_| nobody())?;
-        let (slices, _) = self.registry.list(slices, by.namespace.as_deref(), &chosen);
-        let slices: Vec<Value> = slices.iter().map(|it| object::parse(it)).collect();
+        let (slices, _) = self.registry.storage.list(slices, by.namespace.as_deref(), &chosen);
+        let slices: Vec<Value> = slices.iter().map(|it| unstructured::parse(it)).collect();
         let mut ready = Vec::new();
         for slice in &slices {
             let of_slice = list(slice, "ports").iter().find(|it| str_at(it, "name") == port);
@@ -221,8 +221,8 @@ impl Api {
         if reference["kind"] != "Pod" || !is_here {
             return None;
         }
-        let (kind, name) = (Kind::find("", "v1", "pods")?, str_at(reference, "name"));
-        let stored = object::parse(&self.registry.peek(kind, Some(namespace), name)?);
+        let (kind, name) = (Kind::builtin("", "v1", "pods"), str_at(reference, "name"));
+        let stored = unstructured::parse(&self.registry.storage.peek(kind, Some(namespace), name)?);
         let is_same = matches!(str_at(reference, "uid"), "") || stored["metadata"]["uid"] == reference["uid"];
         let pod = Target { kind, name: name.to_owned(), ..service.clone() };
         is_same.then_some((pod, stored))
@@ -267,7 +267,7 @@ fn split_path(uri: &Uri, segments: usize) -> (&str, &str) {
 }
 
 /// What the client calls this server.
-fn host(asked: &Asked) -> String {
+fn host(asked: &ApiRequest) -> String {
     match headers::text(&asked.headers, HOST) {
         "" => asked.uri.authority().map_or("", |it| it.as_str()).to_owned(),
         said => said.to_owned(),
@@ -275,7 +275,7 @@ fn host(asked: &Asked) -> String {
 }
 
 /// What a client says to whom it asks for: all but who it is to this server.
-fn onward(asked: &Asked, prefix: &str, path: &str) -> HeaderMap {
+fn onward(asked: &ApiRequest, prefix: &str, path: &str) -> HeaderMap {
     let mut headers = end_to_end(&asked.headers);
     for name in [AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST] {
         headers.remove(name);

@@ -7,14 +7,15 @@ use hyper::Uri;
 use muster_store::Revision;
 use serde_json::{Value, json};
 
-use crate::context::{FieldValidation, MANAGER_BYTES_MAX};
+use super::watch_stream;
+use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::object::{self, str_at};
-use crate::refusal::Refusal;
-use crate::registry::{Continue, DeleteOptions, From, ListOptions, Propagation};
+use crate::registry::{DeleteOptions, Propagation};
+use crate::request::{FieldValidation, MANAGER_BYTES_MAX, is_true};
 use crate::selector::Selector;
-use crate::validation::Cause;
-use crate::watch;
+use crate::storage::{Continue, ListOptions, ListStart};
+use crate::unstructured::{self, str_at};
+use crate::validation::FieldError;
 
 /// The parameters of a request.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub(super) struct Query(Vec<(String, String)>);
 pub(super) struct WriteOptions {
     pub(super) dry_run: bool,
     pub(super) field_validation: FieldValidation,
-    pub(super) causes: Vec<Cause>,
+    pub(super) causes: Vec<FieldError>,
 }
 
 impl Query {
@@ -59,30 +60,30 @@ impl Query {
     }
 
     /// A number, if there is one.
-    pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Result<Option<T>, Refusal> {
+    pub(super) fn parsed<T: FromStr>(&self, name: &str) -> Result<Option<T>, ApiError> {
         match self.get(name) {
             "" => Ok(None),
             text => match text.parse() {
                 Ok(number) => Ok(Some(number)),
                 Err(_) => {
-                    Err(Refusal::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
+                    Err(ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
                 }
             },
         }
     }
 
     /// How long the client waits for its answer, if it says so. Nothing of what it asked for begins after that.
-    pub(super) fn timeout(&self) -> Result<Option<Duration>, Refusal> {
+    pub(super) fn timeout(&self) -> Result<Option<Duration>, ApiError> {
         let text = self.get("timeout");
         if text.is_empty() {
             return Ok(None);
         }
         let wrong = |why| format!("invalid timeout specified in the request URL - time: {why}");
-        let parsed = go_duration(text).map_err(|why| Refusal::bad_request(wrong(why)))?;
+        let parsed = go_duration(text).map_err(|why| ApiError::bad_request(wrong(why)))?;
         Ok(Some(parsed).filter(|it| !it.is_zero()))
     }
 
-    pub(super) fn selector(&self, kind: &Kind) -> Result<Selector, Refusal> {
+    pub(super) fn selector(&self, kind: &Kind) -> Result<Selector, ApiError> {
         Selector::parse(kind, self.get("labelSelector"), self.get("fieldSelector"))
     }
 
@@ -91,7 +92,7 @@ impl Query {
         let mut causes = Vec::new();
         let manager = self.get("fieldManager");
         if MANAGER_BYTES_MAX < manager.len() {
-            causes.push(Cause {
+            causes.push(FieldError {
                 reason: "FieldValueTooLong",
                 field: "fieldManager".into(),
                 message: format!("Too long: may not be more than {MANAGER_BYTES_MAX} bytes"),
@@ -99,7 +100,7 @@ impl Query {
         }
         if let Some((at, unprintable)) = manager.char_indices().find(|(_, it)| it.is_control()) {
             let why = format!("invalid character U+{:04X} (at position {at})", u32::from(unprintable));
-            causes.push(Cause::invalid("fieldManager", &json!(manager), &why));
+            causes.push(FieldError::invalid("fieldManager", &json!(manager), &why));
         }
         let dry_run: Vec<&str> = self.all("dryRun").filter(|it| !it.is_empty()).collect();
         causes.extend(unknown_dry_run(&dry_run));
@@ -108,7 +109,7 @@ impl Query {
             "Ignore" => FieldValidation::Ignore,
             "Strict" => FieldValidation::Strict,
             other => {
-                causes.push(Cause::unsupported(
+                causes.push(FieldError::unsupported(
                     "fieldValidation",
                     &json!(other),
                     &["", "Ignore", "Strict", "Warn"],
@@ -119,46 +120,50 @@ impl Query {
         WriteOptions { dry_run: !dry_run.is_empty(), field_validation, causes }
     }
 
-    pub(super) fn watch_from(&self) -> Result<watch::From, Refusal> {
+    pub(super) fn watch_from(&self) -> Result<watch_stream::WatchStart, ApiError> {
         let from_anywhere = matches!(self.get("resourceVersion"), "" | "0");
         let matching = self.get("resourceVersionMatch");
         let initial = match self.bool("sendInitialEvents") {
-            None if matching.is_empty() && from_anywhere => return Ok(watch::From::State { say_end: false }),
+            None if matching.is_empty() && from_anywhere => {
+                return Ok(watch_stream::WatchStart::State { say_end: false });
+            }
             it => it,
         };
         let mut causes = Vec::new();
         if initial.is_some() && matching != NOT_OLDER {
             let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            causes.push(Cause::forbidden("resourceVersionMatch", why));
+            causes.push(FieldError::forbidden("resourceVersionMatch", why));
         }
         if !matching.is_empty() {
             if initial.is_none() {
                 let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-                causes.push(Cause::forbidden("resourceVersionMatch", why));
+                causes.push(FieldError::forbidden("resourceVersionMatch", why));
             }
             if matching != NOT_OLDER {
-                causes.push(Cause::unsupported("resourceVersionMatch", &json!(matching), &[NOT_OLDER]));
+                causes.push(FieldError::unsupported("resourceVersionMatch", &json!(matching), &[NOT_OLDER]));
             }
             if !self.get("continue").is_empty() {
                 let why = "resourceVersionMatch is forbidden when continue is provided";
-                causes.push(Cause::forbidden("resourceVersionMatch", why));
+                causes.push(FieldError::forbidden("resourceVersionMatch", why));
             }
         }
         if !causes.is_empty() {
-            return Err(Refusal::invalid_options("ListOptions", &causes));
+            return Err(ApiError::invalid_options("ListOptions", &causes));
         }
         match (initial, self.version()?) {
-            (Some(true), _) => Ok(watch::From::State { say_end: self.is("allowWatchBookmarks") }),
-            (Some(false), 0) => Ok(watch::From::Now),
-            (_, after) => Ok(watch::From::After(after)),
+            (Some(true), _) => {
+                Ok(watch_stream::WatchStart::State { say_end: self.is("allowWatchBookmarks") })
+            }
+            (Some(false), 0) => Ok(watch_stream::WatchStart::Now),
+            (_, after) => Ok(watch_stream::WatchStart::After(after)),
         }
     }
 
-    pub(super) fn list_options(&self, kind: &Kind) -> Result<ListOptions, Refusal> {
+    pub(super) fn list_options(&self, kind: &Kind) -> Result<ListOptions, ApiError> {
         let (version, matching) = (self.get("resourceVersion"), self.get("resourceVersionMatch"));
         let next = self.get("continue");
         let mut causes = Vec::new();
-        let mut forbid = |field, why| causes.push(Cause::forbidden(field, why));
+        let mut forbid = |field, why| causes.push(FieldError::forbidden(field, why));
         if !matching.is_empty() {
             if version.is_empty() {
                 forbid(
@@ -170,65 +175,64 @@ impl Query {
                 forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided");
             }
             if !matches!(matching, EXACT | NOT_OLDER) {
-                causes.push(Cause::unsupported("resourceVersionMatch", matching, &[EXACT, NOT_OLDER, ""]));
+                causes.push(FieldError::unsupported(
+                    "resourceVersionMatch",
+                    matching,
+                    &[EXACT, NOT_OLDER, ""],
+                ));
             }
             if matching == EXACT && version == "0" {
                 let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                causes.push(Cause::forbidden("resourceVersionMatch", why));
+                causes.push(FieldError::forbidden("resourceVersionMatch", why));
             }
         }
         if self.bool("sendInitialEvents").is_some() {
-            causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+            causes
+                .push(FieldError::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
         }
         if !causes.is_empty() {
-            return Err(Refusal::invalid_options("ListOptions", &causes));
+            return Err(ApiError::invalid_options("ListOptions", &causes));
         }
         // A limit below zero is none.
         let limit = usize::try_from(self.parsed::<i64>("limit")?.unwrap_or(0)).unwrap_or(0);
         let from = match (next, self.version()?) {
-            ("", 0) => From::Now,
-            ("", at) if matching == EXACT || (matching.is_empty() && limit != 0) => From::At(at),
-            ("", _) => From::Now,
-            (next, 0) => From::Page(
+            ("", 0) => ListStart::Now,
+            ("", at) if matching == EXACT || (matching.is_empty() && limit != 0) => ListStart::At(at),
+            ("", _) => ListStart::Now,
+            (next, 0) => ListStart::Page(
                 Continue::parse(next)
-                    .map_err(|why| Refusal::bad_request(format!("invalid continue token: {why}")))?,
+                    .map_err(|why| ApiError::bad_request(format!("invalid continue token: {why}")))?,
             ),
             _ => {
                 let why = "specifying resource version is not allowed when using continue";
-                return Err(Refusal::bad_request(why));
+                return Err(ApiError::bad_request(why));
             }
         };
         Ok(ListOptions { selector: self.selector(kind)?, limit, from })
     }
 
     /// 0 if the client names none.
-    pub(super) fn version(&self) -> Result<Revision, Refusal> {
+    pub(super) fn version(&self) -> Result<Revision, ApiError> {
         let text = self.get("resourceVersion");
         if text.is_empty() {
             return Ok(0);
         }
         text.parse().map_err(|_| {
-            Refusal::bad_request(format!(
+            ApiError::bad_request(format!(
                 "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
             ))
         })
     }
 }
 
-/// Rule: a boolean parameter that is there is true, even if it is empty; only `0` and `false`, in any case, are false.
-/// Upstream: `Convert_Slice_string_To_bool`, whose comparison also takes `ſ` for an `s`.
-pub(crate) fn is_true(value: &str) -> bool {
-    value != "0" && !value.replace('\u{17f}', "s").eq_ignore_ascii_case("false")
-}
-
 const NOT_OLDER: &str = "NotOlderThan";
 const EXACT: &str = "Exact";
 
-fn unknown_dry_run(values: &[&str]) -> Option<Cause> {
+fn unknown_dry_run(values: &[&str]) -> Option<FieldError> {
     let is_unknown = values.iter().any(|it| *it != "All");
     is_unknown.then(|| {
         let message = format!("Unsupported value: [{}]: supported values: \"All\"", quoted(values));
-        Cause { reason: "FieldValueNotSupported", field: "dryRun".into(), message }
+        FieldError { reason: "FieldValueNotSupported", field: "dryRun".into(), message }
     })
 }
 
@@ -269,7 +273,7 @@ fn quoted(values: &[&str]) -> String {
 }
 
 /// The options of a delete come in its body, or else in the query.
-pub(super) fn delete_options(query: &Query, body: Option<&Value>) -> Result<(DeleteOptions, bool), Refusal> {
+pub(super) fn delete_options(query: &Query, body: Option<&Value>) -> Result<(DeleteOptions, bool), ApiError> {
     let text = |path: &str| match body {
         Some(body) => str_at(body, path),
         None => query.get(path),
@@ -282,7 +286,7 @@ pub(super) fn delete_options(query: &Query, body: Option<&Value>) -> Result<(Del
     let policy = text("propagationPolicy");
     if orphan.is_some() && !policy.is_empty() {
         let why = "orphanDependents and deletionPropagation cannot be both set";
-        causes.push(Cause::invalid("propagationPolicy", &json!(policy), why));
+        causes.push(FieldError::invalid("propagationPolicy", &json!(policy), why));
     }
     let propagation = match (policy, orphan) {
         ("", Some(true)) | ("Orphan", _) => Some(Propagation::Orphan),
@@ -291,17 +295,19 @@ pub(super) fn delete_options(query: &Query, body: Option<&Value>) -> Result<(Del
         ("", None) => None,
         (other, _) => {
             let supported = ["Foreground", "Background", "Orphan", "nil"];
-            causes.push(Cause::unsupported("propagationPolicy", &json!(other), &supported));
+            causes.push(FieldError::unsupported("propagationPolicy", &json!(other), &supported));
             None
         }
     };
     let dry_run: Vec<&str> = match body {
-        Some(body) => object::list(body, "dryRun").iter().map(|it| it.as_str().unwrap_or_default()).collect(),
+        Some(body) => {
+            unstructured::list(body, "dryRun").iter().map(|it| it.as_str().unwrap_or_default()).collect()
+        }
         None => Vec::new(),
     };
     causes.extend(unknown_dry_run(&dry_run));
     if !causes.is_empty() {
-        return Err(Refusal::invalid_options("DeleteOptions", &causes));
+        return Err(ApiError::invalid_options("DeleteOptions", &causes));
     }
     let some = |path| Some(text(path).to_owned()).filter(|it| !it.is_empty());
     let options = DeleteOptions {

@@ -12,19 +12,28 @@ use hyper::body::{Body as _, Frame};
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER, VARY, WARNING};
 use serde_json::{Value, json};
 
-use crate::context::Context;
+use super::negotiation::{self, Encoding, View};
 use crate::decode::{JSON, YAML};
-use crate::document::Document;
+use crate::discovery::Document;
+use crate::error::{ApiError, without_empty};
 use crate::kinds::{Kind, group_versions};
-use crate::object;
-use crate::refusal::{Refusal, without_empty};
-use crate::registry::Listed;
-use crate::view::{self, Encoding, View};
+use crate::registry::Written;
+use crate::request::Context;
+use crate::storage::Listed;
+use crate::unstructured;
 
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
 pub(crate) type Response = hyper::Response<Body>;
 pub(crate) type Body = Either<Full<Bytes>, StreamBody<BoxStream<'static, io::Result<Frame<Bytes>>>>>;
+
+/// The object after a write that may have created it.
+pub(super) fn show_written(context: &Context, view: View, kind: &Kind, written: Written) -> Response {
+    match written {
+        Written::Created(object) => show(context, StatusCode::CREATED, view, kind, object),
+        Written::Updated(object) => show(context, StatusCode::OK, view, kind, object),
+    }
+}
 
 pub(super) fn show(context: &Context, code: StatusCode, view: View, kind: &Kind, object: Bytes) -> Response {
     respond(code, JSON, view.of_object(kind, &object, context.now))
@@ -52,7 +61,7 @@ pub(super) fn show_list(
 
 /// As the client asked for it: an API object in YAML, or the headers alone. The body of a list that is long is in YAML already.
 pub(super) fn negotiated(response: Response, accept: &str, is_head: bool) -> Response {
-    let response = if view::wants_yaml(accept) { in_yaml(response) } else { response };
+    let response = if negotiation::wants_yaml(accept) { in_yaml(response) } else { response };
     if is_head { without_body(response) } else { response }
 }
 
@@ -70,7 +79,7 @@ fn in_yaml(response: Response) -> Response {
     let body = match serde_json::from_slice::<Value>(&bytes) {
         Ok(object) if object["kind"].is_string() => {
             parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static(YAML));
-            view::yaml(&object).into()
+            negotiation::yaml(&object).into()
         }
         _ => bytes,
     };
@@ -91,7 +100,7 @@ pub(super) fn success(details: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Success", "details": details})
 }
 
-pub(super) fn refusal(refusal: &Refusal) -> Response {
+pub(super) fn refusal(refusal: &ApiError) -> Response {
     let mut response = json_of(refusal.code, &refusal.status());
     if let Some(after_s) = refusal.retry_after_s() {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(after_s));
@@ -100,14 +109,14 @@ pub(super) fn refusal(refusal: &Refusal) -> Response {
 }
 
 /// No route leads there. Inside of a group that is served a client is told so as it is told all else.
-pub(super) fn nothing_at(path: &str) -> Result<Response, Refusal> {
+pub(super) fn nothing_at(path: &str) -> Result<Response, ApiError> {
     let mut segments = path.split('/').filter(|it| !it.is_empty());
     let is_served = match (segments.next(), segments.next()) {
         (Some("api"), Some(_)) => true,
         (Some("apis"), Some(group)) => group_versions().iter().any(|it| it.0 == group),
         _ => false,
     };
-    if is_served && !path.starts_with("//") { Err(Refusal::no_such_resource()) } else { Ok(not_found()) }
+    if is_served && !path.starts_with("//") { Err(ApiError::no_such_resource()) } else { Ok(not_found()) }
 }
 
 pub(super) fn not_found() -> Response {
@@ -115,7 +124,7 @@ pub(super) fn not_found() -> Response {
 }
 
 pub(super) fn json_of(code: StatusCode, value: &Value) -> Response {
-    respond(code, JSON, object::bytes(value))
+    respond(code, JSON, unstructured::bytes(value))
 }
 
 pub(super) fn plain(code: StatusCode, text: &'static str) -> Response {

@@ -20,9 +20,9 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig
 use super::Response;
 use super::agent::Upgrade;
 use super::reply::{TEXT, respond};
+use crate::error::ApiError;
 use crate::flow_control::response::{CHUNK_BYTES, Meter};
 use crate::headers;
-use crate::refusal::Refusal;
 
 /// A client has nothing to say on a watch but pings and its goodbye.
 const MESSAGE_BYTES_MAX: usize = 4 << 10;
@@ -34,9 +34,9 @@ pub(super) fn events(
     upgrade: &Upgrade,
     events: BoxStream<'static, Bytes>,
     meter: Meter,
-) -> Result<Response, Refusal> {
+) -> Result<Response, ApiError> {
     let accept = match headers::text(&upgrade.headers, SEC_WEBSOCKET_KEY) {
-        "" => return Err(Refusal::bad_request("Sec-WebSocket-Key is missing")),
+        "" => return Err(ApiError::bad_request("Sec-WebSocket-Key is missing")),
         key => derive_accept_key(key.as_bytes()),
     };
     let offered: Vec<&str> = headers::texts(&upgrade.headers, SEC_WEBSOCKET_PROTOCOL)

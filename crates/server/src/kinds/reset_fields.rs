@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::{FieldPath, Kind};
-use crate::object::is_set;
-use crate::route::Part;
+use crate::subresource::Subresource;
+use crate::unstructured::is_set;
 
 /// Metadata that no update changes, whatever the kind and the subresource.
 const METADATA: [FieldPath; 4] = [
@@ -17,14 +17,14 @@ const METADATA: [FieldPath; 4] = [
 /// Rule: an update changes only what its subresource may change. All other fields stay as stored, whatever the request
 /// says; the kind's row lists them.
 /// Upstream: `PrepareForUpdate` of each strategy, `ResetObjectMetaForStatus`.
-pub(super) fn reset(kind: &Kind, part: Part, new: &mut Value, old: &Value) {
-    if let Some(changes) = kind.changes(part) {
+pub(super) fn reset(kind: &Kind, subresource: Subresource, new: &mut Value, old: &Value) {
+    if let Some(changes) = kind.changes(subresource) {
         let sent = std::mem::replace(new, old.clone());
         for path in changes {
             copy(path, &sent, new);
         }
     }
-    for path in kind.keeps(part).chain(METADATA) {
+    for path in kind.keeps(subresource).chain(METADATA) {
         copy(path, old, new);
     }
     if is_set(&old["metadata"]["deletionTimestamp"]) {

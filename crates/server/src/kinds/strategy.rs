@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::{Kind, Status, reset_fields};
 use crate::defaulting::TEMPLATE_GENERATION;
-use crate::object::{self, is_set, list, map_mut};
-use crate::route::Part;
+use crate::subresource::Subresource;
+use crate::unstructured::{self, is_set, list, map_mut};
 use crate::validation::resources;
 
 impl Kind {
@@ -18,7 +18,7 @@ impl Kind {
     pub(crate) fn prepare_for_create(&self, object: &mut Value, now: Timestamp) {
         let meta = map_mut(object, "metadata");
         meta.insert("uid".into(), json!(Uuid::new_v4().to_string()));
-        meta.insert("creationTimestamp".into(), json!(object::time(now)));
+        meta.insert("creationTimestamp".into(), json!(unstructured::time(now)));
         if self.generation.is_some() {
             meta.insert("generation".into(), json!(1));
         }
@@ -28,12 +28,12 @@ impl Kind {
                 object["status"] = serde_json::from_str(initial).expect("the table of kinds holds JSON");
             }
         }
-        (self.prepare)(object, None, Part::Whole);
+        (self.prepare)(object, None, Subresource::Whole);
     }
 
     /// Sets the server-owned fields of an update from the stored object and the subresource that is written.
-    pub(crate) fn prepare_for_update(&self, part: Part, new: &mut Value, old: &Value) {
-        reset_fields::reset(self, part, new, old);
+    pub(crate) fn prepare_for_update(&self, subresource: Subresource, new: &mut Value, old: &Value) {
+        reset_fields::reset(self, subresource, new, old);
         new["apiVersion"] = json!(self.stored().api_version());
         new["kind"] = json!(self.kind);
         let (meta, stored) = (map_mut(new, "metadata"), &old["metadata"]);
@@ -46,18 +46,18 @@ impl Kind {
                 }
             }
         }
-        (self.prepare)(new, Some(old), part);
+        (self.prepare)(new, Some(old), subresource);
         // Binding a pod to its node does not count as a change of its spec.
-        if part != Part::Binding && self.counts(new, old) {
+        if subresource != Subresource::Binding && self.counts(new, old) {
             new["metadata"]["generation"] = json!(old["metadata"]["generation"].as_u64().unwrap_or(0) + 1);
         }
     }
 }
 
-pub(super) fn nothing(_: &mut Value, _: Option<&Value>, _: Part) {}
+pub(super) fn nothing(_: &mut Value, _: Option<&Value>, _: Subresource) {}
 
 /// A new namespace gets the finalizer `kubernetes`, which is removed once the namespace is empty.
-pub(super) fn namespace(new: &mut Value, old: Option<&Value>, _: Part) {
+pub(super) fn namespace(new: &mut Value, old: Option<&Value>, _: Subresource) {
     if old.is_some() {
         return;
     }
@@ -69,9 +69,9 @@ pub(super) fn namespace(new: &mut Value, old: Option<&Value>, _: Part) {
 }
 
 /// The QoS class of a pod is set when it is created; a status that leaves it out keeps it.
-pub(super) fn pod(new: &mut Value, old: Option<&Value>, part: Part) {
+pub(super) fn pod(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
     let Some(old) = old else { return first_status(new) };
-    if part != Part::Status {
+    if subresource != Subresource::Status {
         return;
     }
     let class = &old["status"]["qosClass"];
@@ -102,17 +102,32 @@ fn first_status(pod: &mut Value) {
 
 /// A DaemonSet carries the template generation of the old API as an annotation. Every change of the template raises it, and
 /// nothing else does: controllers tell old pods from new ones by it.
-pub(super) fn daemonset(new: &mut Value, old: Option<&Value>, part: Part) {
+pub(super) fn daemonset(new: &mut Value, old: Option<&Value>, subresource: Subresource) {
     let of = |set: &Value| {
         set["metadata"]["annotations"][TEMPLATE_GENERATION].as_str().and_then(|it| it.parse::<i64>().ok())
     };
     let generation = match old {
         None => of(new).unwrap_or(1).max(1),
-        Some(old) if part != Part::Status && new["spec"]["template"] != old["spec"]["template"] => {
+        Some(old)
+            if subresource != Subresource::Status && new["spec"]["template"] != old["spec"]["template"] =>
+        {
             of(old).unwrap_or(0).saturating_add(1)
         }
         Some(old) => of(old).unwrap_or(0),
     };
     let annotations = map_mut(&mut new["metadata"], "annotations");
     annotations.insert(TEMPLATE_GENERATION.into(), generation.to_string().into());
+}
+
+/// Five random letters for a generated name: no vowels, so that they make no words. Upstream: `SimpleNameGenerator`.
+pub(crate) fn generated_suffix() -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    // The low 62 bits of a random UUID are all random, and 27^5 is far below 2^62.
+    let mut random = Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);
+    let mut letter = || {
+        let (rest, at) = (random / LETTERS.len() as u64, random % LETTERS.len() as u64);
+        random = rest;
+        char::from(LETTERS[usize::try_from(at).expect("below 27")])
+    };
+    std::iter::repeat_with(&mut letter).take(5).collect()
 }

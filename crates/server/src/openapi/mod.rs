@@ -14,17 +14,17 @@ use std::sync::LazyLock;
 use serde_json::{Map, Value, json};
 
 use crate::decode::JSON;
-use crate::document::Document;
+use crate::discovery::Document;
 use crate::kinds::{KINDS, Kind, group_versions};
 use schema::Schemas;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
+enum OpenApiVersion {
     V2,
     V3,
 }
 
-/// Version 2 is one document for everything. `accept` is the header of the request.
+/// OpenApiVersion 2 is one document for everything. `accept` is the header of the request.
 pub(crate) fn v2(accept: &str) -> &'static Document {
     const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     static IN_JSON: LazyLock<Document> = LazyLock::new(|| Document::new(JSON, v2_value().to_string()));
@@ -62,8 +62,8 @@ static V3: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
         let value = json!({
             "openapi": "3.0.0",
             "info": info(),
-            "paths": paths::of(&kinds, Version::V3),
-            "components": {"schemas": schemas(&kinds, Version::V3)},
+            "paths": paths::of(&kinds, OpenApiVersion::V3),
+            "components": {"schemas": schemas(&kinds, OpenApiVersion::V3)},
         });
         Some((root(group, version), Document::new(JSON, value.to_string())))
     });
@@ -75,8 +75,8 @@ fn v2_value() -> Value {
     json!({
         "swagger": "2.0",
         "info": info(),
-        "paths": paths::of(&kinds, Version::V2),
-        "definitions": schemas(&kinds, Version::V2),
+        "paths": paths::of(&kinds, OpenApiVersion::V2),
+        "definitions": schemas(&kinds, OpenApiVersion::V2),
     })
 }
 
@@ -84,11 +84,11 @@ fn info() -> Value {
     json!({"title": "Kubernetes", "version": "unversioned"})
 }
 
-fn schemas(kinds: &[&Kind], version: Version) -> Map<String, Value> {
+fn schemas(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Value> {
     let mut schemas = Schemas::new(version);
     for kind in kinds {
         schemas.add_kind(kind);
-        for (group, version, kind) in kind.parts.iter().filter_map(|it| it.body) {
+        for (group, version, kind) in kind.subresources.iter().filter_map(|it| it.body) {
             schemas.add(group, version, kind);
         }
     }

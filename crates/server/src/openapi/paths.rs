@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Version, root};
+use super::{OpenApiVersion, root};
 use crate::kinds::Kind;
 use crate::types;
 
@@ -43,7 +43,7 @@ const DELETE: &[(&str, &str)] = &[
     ("propagationPolicy", "string"),
 ];
 
-pub(super) fn of(kinds: &[&Kind], version: Version) -> Map<String, Value> {
+pub(super) fn of(kinds: &[&Kind], version: OpenApiVersion) -> Map<String, Value> {
     let mut paths = Paths { version, found: Map::new() };
     for kind in kinds {
         paths.add(kind);
@@ -52,12 +52,12 @@ pub(super) fn of(kinds: &[&Kind], version: Version) -> Map<String, Value> {
 }
 
 struct Paths {
-    version: Version,
+    version: OpenApiVersion,
     found: Map<String, Value>,
 }
 
 /// One verb on one path.
-struct Operation<'a> {
+struct OpenApiOperation<'a> {
     kind: &'a Kind,
     method: &'a str,
     /// As authorization names it, but for the `x-kubernetes-action`.
@@ -91,7 +91,7 @@ impl Paths {
         let status = "io.k8s.apimachinery.pkg.apis.meta.v1.Status".to_owned();
         let can = |verb: &str| kind.verbs.contains(&verb);
         let mut put = |path: &str, method, action, id, parameters, body, answer| {
-            self.put(path, &Operation { kind, method, action, id, parameters, body, answer });
+            self.put(path, &OpenApiOperation { kind, method, action, id, parameters, body, answer });
         };
         if can("list") {
             put(&collection, "get", "list", id("list", &plain("")), LIST, None, list.clone());
@@ -128,10 +128,11 @@ impl Paths {
             put(&object, "delete", "delete", id("delete", &plain("")), DELETE, Some(options), status);
         }
         let of_status = ("status", own, &["get", "patch", "update"][..]);
-        let parts = kind.parts.iter().map(|it| (it.name, it.body.unwrap_or(own), it.verbs));
-        for (part, body, verbs) in kind.has_status_subresource().then_some(of_status).into_iter().chain(parts)
+        let parts = kind.subresources.iter().map(|it| (it.name, it.body.unwrap_or(own), it.verbs));
+        for (subresource, body, verbs) in
+            kind.has_status_subresource().then_some(of_status).into_iter().chain(parts)
         {
-            let path = format!("{object}/{part}");
+            let path = format!("{object}/{subresource}");
             let answer = name_of(body).unwrap_or_default();
             for verb in verbs {
                 let (method, action, word, parameters, body) = match *verb {
@@ -141,12 +142,20 @@ impl Paths {
                     "get" => ("get", "get", "read", &[][..], None),
                     _ => continue,
                 };
-                put(&path, method, action, id(word, &plain(&camel(part))), parameters, body, answer.clone());
+                put(
+                    &path,
+                    method,
+                    action,
+                    id(word, &plain(&camel(subresource))),
+                    parameters,
+                    body,
+                    answer.clone(),
+                );
             }
         }
     }
 
-    fn put(&mut self, path: &str, operation: &Operation<'_>) {
+    fn put(&mut self, path: &str, operation: &OpenApiOperation<'_>) {
         let item = self.found.entry(path).or_insert_with(|| {
             let in_path = ["name", "namespace"].into_iter().filter(|it| path.contains(&format!("{{{it}}}")));
             let parameters = in_path.map(|it| parameter(self.version, it, "path", "string")).collect();
@@ -156,7 +165,7 @@ impl Paths {
     }
 }
 
-fn operation(version: Version, it: &Operation<'_>) -> Value {
+fn operation(version: OpenApiVersion, it: &OpenApiOperation<'_>) -> Value {
     let mut parameters: Vec<_> =
         it.parameters.iter().map(|(name, of)| parameter(version, name, "query", of)).collect();
     let is_patch = it.method == "patch";
@@ -174,7 +183,7 @@ fn operation(version: Version, it: &Operation<'_>) -> Value {
             {"group": it.kind.group, "version": it.kind.version, "kind": it.kind.kind},
     });
     match version {
-        Version::V2 => {
+        OpenApiVersion::V2 => {
             if is_patch || body.is_some() {
                 let schema = match &body {
                     Some(name) => json!({"$ref": format!("#/definitions/{name}")}),
@@ -189,7 +198,7 @@ fn operation(version: Version, it: &Operation<'_>) -> Value {
                 answer["schema"] = json!({"$ref": format!("#/definitions/{}", it.answer)});
             }
         }
-        Version::V3 => {
+        OpenApiVersion::V3 => {
             let content = |media: &[&str], schema: &Value| {
                 let each = media.iter().map(|it| ((*it).to_owned(), json!({"schema": schema})));
                 Value::Object(each.collect())
@@ -219,17 +228,17 @@ fn with_parameters(mut value: Value, parameters: Vec<Value>) -> Value {
     value
 }
 
-fn parameter(version: Version, name: &str, place: &str, of: &str) -> Value {
+fn parameter(version: OpenApiVersion, name: &str, place: &str, of: &str) -> Value {
     let mut value = json!({"name": name, "in": place});
     if place == "path" {
         value["required"] = true.into();
     }
     match version {
-        Version::V2 => {
+        OpenApiVersion::V2 => {
             value["type"] = of.into();
             value["uniqueItems"] = true.into();
         }
-        Version::V3 => value["schema"] = json!({"type": of, "uniqueItems": true}),
+        OpenApiVersion::V3 => value["schema"] = json!({"type": of, "uniqueItems": true}),
     }
     value
 }

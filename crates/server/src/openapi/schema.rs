@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{Version, values};
+use super::{OpenApiVersion, values};
 use crate::kinds::{Kind, group_versions};
 use crate::types::{self, Field, Keys, MapKind, Patch, Presence, Shape, Type};
 
 /// Schemas, and all that they refer to.
 #[derive(Debug)]
 pub(super) struct Schemas {
-    version: Version,
+    version: OpenApiVersion,
     found: BTreeMap<&'static str, Value>,
     lists: BTreeMap<String, Value>,
 }
 
 impl Schemas {
-    pub(super) fn new(version: Version) -> Self {
+    pub(super) fn new(version: OpenApiVersion) -> Self {
         Self { version, found: BTreeMap::new(), lists: BTreeMap::new() }
     }
 
@@ -106,8 +106,8 @@ impl Schemas {
         if !description.is_empty() {
             schema["description"] = description.into();
         }
-        if self.version == Version::V3 {
-            // Version 2 has no place for a default beside a reference.
+        if self.version == OpenApiVersion::V3 {
+            // OpenApiVersion 2 has no place for a default beside a reference.
             let zero = (field.presence == Presence::Always).then(|| zero(field.shape)).flatten();
             let said = field.default.and_then(|it| serde_json::from_str(it).ok());
             if let Some(default) = said.or(zero) {
@@ -165,19 +165,19 @@ impl Schemas {
     fn within(&mut self, shape: Shape) -> Value {
         let mut schema = self.shape(shape);
         match (self.version, zero(shape)) {
-            (Version::V2, _) => schema,
-            (Version::V3, Some(zero)) => {
+            (OpenApiVersion::V2, _) => schema,
+            (OpenApiVersion::V3, Some(zero)) => {
                 schema["default"] = zero;
                 schema
             }
             // A reference with nothing beside it need not be wrapped.
-            (Version::V3, None) => schema.pointer("/allOf/0").cloned().unwrap_or(schema),
+            (OpenApiVersion::V3, None) => schema.pointer("/allOf/0").cloned().unwrap_or(schema),
         }
     }
 
     fn special(&mut self, shape: Shape) -> Value {
         let Some((name, description)) = shape.special() else { return json!({}) };
-        let v3 = self.version == Version::V3;
+        let v3 = self.version == OpenApiVersion::V3;
         let mut schema = match shape {
             Shape::Time | Shape::MicroTime => json!({"type": "string", "format": "date-time"}),
             Shape::Quantity if v3 => json!({"oneOf": [{"type": "string"}, {"type": "number"}]}),
@@ -195,9 +195,9 @@ impl Schemas {
 
     fn refer(&self, name: &str) -> Value {
         match self.version {
-            Version::V2 => json!({"$ref": format!("#/definitions/{name}")}),
+            OpenApiVersion::V2 => json!({"$ref": format!("#/definitions/{name}")}),
             // Nothing may stand beside a reference, but a description will.
-            Version::V3 => json!({"allOf": [{"$ref": format!("#/components/schemas/{name}")}]}),
+            OpenApiVersion::V3 => json!({"allOf": [{"$ref": format!("#/components/schemas/{name}")}]}),
         }
     }
 }

@@ -1,7 +1,7 @@
 use expect_test::expect;
 
 use super::*;
-use crate::object;
+use crate::unstructured;
 
 fn v3_of(group: &str, version: &str) -> Value {
     serde_json::from_slice(&v3(group, version).expect("a known group").bytes).expect("JSON")
@@ -128,7 +128,7 @@ fn what_can_be_asked_of_a_kind() {
     let lines = document["paths"].as_object().expect("paths").iter().flat_map(|(path, item)| {
         let methods = item.as_object().expect("methods").iter();
         methods.filter(|it| it.1.is_object()).map(move |(method, it)| {
-            let names = object::list(it, "parameters").iter();
+            let names = unstructured::list(it, "parameters").iter();
             let names: Vec<_> = names.filter_map(|it| it["name"].as_str()).collect();
             let id = it["operationId"].as_str().unwrap_or_default();
             format!("{method} {path} {id}({})\n", names.join(" "))

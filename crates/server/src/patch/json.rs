@@ -21,18 +21,18 @@ const DEPTH_MAX: usize = 1_000;
 pub(super) struct DoesNotApply;
 
 pub(super) fn apply(object: &mut Value, operations: &[Value]) -> Result<(), DoesNotApply> {
-    let mut limits = Limits { copied_bytes: 0, copied_values_bytes: 0, depth: 256 };
+    let mut limits = PatchLimits { copied_bytes: 0, copied_values_bytes: 0, depth: 256 };
     operations.iter().try_for_each(|it| step(object, it, &mut limits))
 }
 
-struct Limits {
+struct PatchLimits {
     copied_bytes: usize,
     /// What the copies take in memory, which can be a hundred times as much.
     copied_values_bytes: usize,
     depth: usize,
 }
 
-impl Limits {
+impl PatchLimits {
     fn nest(&mut self, path: &str) -> Result<(), DoesNotApply> {
         self.depth += path.split('/').count();
         if self.depth <= DEPTH_MAX { Ok(()) } else { Err(DoesNotApply) }
@@ -46,7 +46,7 @@ impl Limits {
     }
 }
 
-fn step(object: &mut Value, operation: &Value, limits: &mut Limits) -> Result<(), DoesNotApply> {
+fn step(object: &mut Value, operation: &Value, limits: &mut PatchLimits) -> Result<(), DoesNotApply> {
     let text = |name: &str| operation.get(name).and_then(Value::as_str).ok_or(DoesNotApply);
     let value = || operation.get("value").cloned().unwrap_or(Value::Null);
     let path = text("path");

@@ -9,11 +9,10 @@ mod tests;
 
 use serde_json::Value;
 
-use crate::decode::{self, Gvk};
-use crate::go_format;
-use crate::refusal::Refusal;
-use crate::types::{self, Shape};
-use crate::validation::Cause;
+use crate::error::ApiError;
+use crate::types::{self, GroupVersionKind, Shape};
+use crate::validation::FieldError;
+use crate::{decode, go_format};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchType {
@@ -27,37 +26,37 @@ pub(crate) enum PatchType {
 type Complaints = Vec<String>;
 
 impl PatchType {
-    pub(crate) fn of(content_type: &str) -> Result<Self, Refusal> {
+    pub(crate) fn of(content_type: &str) -> Result<Self, ApiError> {
         match content_type {
             "application/json-patch+json" => Ok(Self::Json),
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
-            _ => Err(Refusal::unsupported_patch()),
+            _ => Err(ApiError::unsupported_patch()),
         }
     }
 
     /// Only who applies must say who he is, and may insist.
-    pub(crate) fn refuse_options(self, manager: &str, says_force: bool) -> Result<(), Refusal> {
+    pub(crate) fn refuse_options(self, manager: &str, says_force: bool) -> Result<(), ApiError> {
         let cause = match self {
             Self::Apply if manager.is_empty() => {
-                Cause::required("fieldManager", "is required for apply patch")
+                FieldError::required("fieldManager", "is required for apply patch")
             }
             Self::Json | Self::Merge | Self::Strategic if says_force => {
-                Cause::forbidden("force", "may not be specified for non-apply patch")
+                FieldError::forbidden("force", "may not be specified for non-apply patch")
             }
             _ => return Ok(()),
         };
-        Err(Refusal::invalid_options("PatchOptions", &[cause]))
+        Err(ApiError::invalid_options("PatchOptions", &[cause]))
     }
 
     /// What the patch in `body` makes of `object`.
     pub(crate) fn apply(
         self,
-        of: Gvk<'_>,
+        of: GroupVersionKind<'_>,
         object: &Value,
         body: &[u8],
-    ) -> Result<(Value, Complaints), Refusal> {
+    ) -> Result<(Value, Complaints), ApiError> {
         let mut object = object.clone();
         let (patch, mut complaints) = decode::patch(body).map_err(|error| self.undecodable(&error))?;
         let mismatch = |patch: &Value, expected: &str| {
@@ -71,7 +70,7 @@ impl PatchType {
                     return Err(mismatch(wrong, "handlers.jsonPatchOp"));
                 }
                 if json::OPERATIONS_MAX < operations.len() {
-                    return Err(Refusal::entity_too_large(&format!(
+                    return Err(ApiError::entity_too_large(&format!(
                         "The allowed maximum operations in a JSON patch is {}, got {}",
                         json::OPERATIONS_MAX,
                         operations.len()
@@ -80,10 +79,10 @@ impl PatchType {
                 complaints.extend(json::unknown_fields(&operations));
                 complaints.iter_mut().for_each(|it| it.insert_str(0, "json patch "));
                 json::apply(&mut object, &operations)
-                    .map_err(|json::DoesNotApply| Refusal::unprocessable())?;
+                    .map_err(|json::DoesNotApply| ApiError::unprocessable())?;
             }
             (Self::Json, other) => return Err(mismatch(&other, "[]handlers.jsonPatchOp")),
-            (Self::Merge, Value::Null) => return Err(Refusal::bad_request("Invalid JSON Patch")),
+            (Self::Merge, Value::Null) => return Err(ApiError::bad_request("Invalid JSON Patch")),
             (Self::Merge, Value::Object(patch)) => {
                 if let Some(object) = object.as_object_mut() {
                     merge::merge(object, patch);
@@ -96,7 +95,7 @@ impl PatchType {
                 object = Value::Object(strategic::merge(original, patch.clone(), shape)?);
                 if let Some(why) = strategic::misfit(shape, &object) {
                     let patch = Value::String(go_format::text(&Value::Object(patch)));
-                    return Err(Refusal::invalid_patch(Cause::invalid("patch", &patch, &why)));
+                    return Err(ApiError::invalid_patch(FieldError::invalid("patch", &patch, &why)));
                 }
             }
             (Self::Merge | Self::Strategic, other) => {
@@ -107,10 +106,10 @@ impl PatchType {
         Ok((object, complaints))
     }
 
-    fn undecodable(self, why: &str) -> Refusal {
+    fn undecodable(self, why: &str) -> ApiError {
         match self {
-            Self::Strategic => Refusal::bad_request(why),
-            _ => Refusal::bad_request(format!("error decoding patch: {why}")),
+            Self::Strategic => ApiError::bad_request(why),
+            _ => ApiError::bad_request(format!("error decoding patch: {why}")),
         }
     }
 }

@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::error::ApiError;
 use crate::go_format;
-use crate::refusal::Refusal;
 use crate::types::{Field, Patch, Shape};
 
 const DIRECTIVE: &str = "$patch";
@@ -28,7 +28,7 @@ const BAD_DELETE_VALUES: Error = Error::Malformed("invalid patch format of primi
 const BAD_RETAIN_KEYS: Error = Error::Malformed("invalid patch format of retainKeys");
 const BAD_ORDER: Error = Error::Malformed("invalid patch format of setElementOrder list");
 
-impl From<Error> for Refusal {
+impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         match error {
             Error::Malformed(why) => Self::bad_request(why),

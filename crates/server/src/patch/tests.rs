@@ -4,12 +4,12 @@ use serde_json::json;
 
 use super::*;
 
-const POD: Gvk<'_> = Gvk { group: "", version: "v1", kind: "Pod" };
-const SET: Gvk<'_> = Gvk { group: "apps", version: "v1", kind: "DaemonSet" };
-const NODE: Gvk<'_> = Gvk { group: "", version: "v1", kind: "Node" };
-const SERVICE: Gvk<'_> = Gvk { group: "", version: "v1", kind: "Service" };
+const POD: GroupVersionKind<'_> = GroupVersionKind { group: "", version: "v1", kind: "Pod" };
+const SET: GroupVersionKind<'_> = GroupVersionKind { group: "apps", version: "v1", kind: "DaemonSet" };
+const NODE: GroupVersionKind<'_> = GroupVersionKind { group: "", version: "v1", kind: "Node" };
+const SERVICE: GroupVersionKind<'_> = GroupVersionKind { group: "", version: "v1", kind: "Service" };
 
-fn check(patch_type: PatchType, of: Gvk<'_>, object: &str, patch: &str, golden: &Expect) {
+fn check(patch_type: PatchType, of: GroupVersionKind<'_>, object: &str, patch: &str, golden: &Expect) {
     let object: Value = serde_json::from_str(object).unwrap();
     golden.assert_eq(&match patch_type.apply(of, &object, patch.as_bytes()) {
         Ok((object, complaints)) if complaints.is_empty() => object.to_string(),
@@ -21,7 +21,7 @@ fn check(patch_type: PatchType, of: Gvk<'_>, object: &str, patch: &str, golden: 
     });
 }
 
-fn strategic(of: Gvk<'_>, object: &str, patch: &str, golden: &Expect) {
+fn strategic(of: GroupVersionKind<'_>, object: &str, patch: &str, golden: &Expect) {
     check(PatchType::Strategic, of, object, patch, golden);
 }
 
@@ -416,7 +416,7 @@ fn copies_of_small_values_are_bounded_by_the_memory_they_take() {
     let copies: Vec<Value> =
         (0..10).map(|it| json!({"op": "copy", "from": "/data/a", "path": format!("/data/b{it}")})).collect();
     let body = Value::Array(copies).to_string();
-    let of = Gvk { group: "", version: "v1", kind: "ConfigMap" };
+    let of = GroupVersionKind { group: "", version: "v1", kind: "ConfigMap" };
     let refused = PatchType::Json.apply(of, &object, body.as_bytes()).unwrap_err();
     assert_eq!(refused.status()["code"], 422);
 }

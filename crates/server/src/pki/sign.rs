@@ -14,7 +14,7 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer as _, X509Certificate, X509CertificationRequest};
 
 use super::{Pki, PkiError};
-use crate::object::str_at;
+use crate::unstructured::str_at;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
@@ -44,7 +44,7 @@ pub(crate) struct Request {
 
 /// What a certificate may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Usage {
+pub(crate) enum KeyUsage {
     DigitalSignature,
     KeyEncipherment,
     ServerAuth,
@@ -121,11 +121,11 @@ impl Pki {
     pub(crate) fn certify(
         &self,
         request: &Request,
-        usages: &[Usage],
+        usages: &[KeyUsage],
         (from, until): (Timestamp, Timestamp),
         now: Timestamp,
     ) -> Result<String, PkiError> {
-        let authority = if usages.contains(&Usage::ServerAuth) { &self.nodes } else { &self.ca };
+        let authority = if usages.contains(&KeyUsage::ServerAuth) { &self.nodes } else { &self.ca };
         let unusable = |it: String| authority.unusable(it.into());
         let (_, pem) = x509_parser::pem::parse_x509_pem(authority.pem.as_bytes())
             .map_err(|it| unusable(it.to_string()))?;
@@ -184,19 +184,19 @@ fn serial() -> [u8; 16] {
 }
 
 /// One that allows nothing must not be there.
-fn key_usage(usages: &[Usage]) -> Option<Vec<u8>> {
-    let bit = |usage: Usage, bit: u8| if usages.contains(&usage) { bit } else { 0 };
-    let bits = bit(Usage::DigitalSignature, 0x80) | bit(Usage::KeyEncipherment, 0x20);
+fn key_usage(usages: &[KeyUsage]) -> Option<Vec<u8>> {
+    let bit = |usage: KeyUsage, bit: u8| if usages.contains(&usage) { bit } else { 0 };
+    let bits = bit(KeyUsage::DigitalSignature, 0x80) | bit(KeyUsage::KeyEncipherment, 0x20);
     let unused = u8::try_from(bits.trailing_zeros()).expect("at most eight");
     (bits != 0).then(|| tlv(0x03, &[unused, bits]))
 }
 
-fn extended_key_usage(usages: &[Usage]) -> Vec<u8> {
+fn extended_key_usage(usages: &[KeyUsage]) -> Vec<u8> {
     let purpose = |it: u8| tlv(0x06, &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x03, it]);
     let purposes = usages.iter().filter_map(|it| match it {
-        Usage::ServerAuth => Some(purpose(1)),
-        Usage::ClientAuth => Some(purpose(2)),
-        Usage::DigitalSignature | Usage::KeyEncipherment => None,
+        KeyUsage::ServerAuth => Some(purpose(1)),
+        KeyUsage::ClientAuth => Some(purpose(2)),
+        KeyUsage::DigitalSignature | KeyUsage::KeyEncipherment => None,
     });
     sequence(&purposes.collect::<Vec<_>>())
 }

@@ -154,8 +154,9 @@ fn a_signing_request_gets_its_subject_key_and_names() {
     let request = Request::parse(pem.as_bytes()).unwrap();
     let from: Timestamp = "2026-01-15T00:00:00Z".parse().unwrap();
     let until: Timestamp = "2051-01-15T00:00:00Z".parse().unwrap();
-    let pem =
-        pki.certify(&request, &[Usage::DigitalSignature, Usage::ClientAuth], (from, until), from).unwrap();
+    let pem = pki
+        .certify(&request, &[KeyUsage::DigitalSignature, KeyUsage::ClientAuth], (from, until), from)
+        .unwrap();
 
     let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap();
     let (rest, certificate) = X509Certificate::from_der(&pem.contents).unwrap();
@@ -214,8 +215,9 @@ fn what_a_node_serves_with_is_nothing_to_who_believes_the_cluster() {
     let request = Request::parse(pem.as_bytes()).unwrap();
     let now = Timestamp::now();
     let until = now + jiff::SignedDuration::from_hours(1);
-    let pem =
-        pki.certify(&request, &[Usage::DigitalSignature, Usage::ServerAuth], (now, until), now).unwrap();
+    let pem = pki
+        .certify(&request, &[KeyUsage::DigitalSignature, KeyUsage::ServerAuth], (now, until), now)
+        .unwrap();
     let shown = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
     let believes = |authority: &str, name: &str| {
         let mut roots = RootCertStore::empty();
@@ -242,7 +244,7 @@ fn a_client_certificate_carries_its_issue_time() {
     let now: Timestamp = "2026-01-15T12:34:56.7Z".parse().unwrap();
     let from = now - jiff::SignedDuration::from_mins(5);
     let until = now + jiff::SignedDuration::from_hours(24);
-    let pem = pki.certify(&request, &[Usage::ClientAuth], (from, until), now).unwrap();
+    let pem = pki.certify(&request, &[KeyUsage::ClientAuth], (from, until), now).unwrap();
     pki.note_issued(&pem);
     let before = Timestamp::now();
     pki.kubeconfig("https://localhost", Who::Admin).unwrap();

@@ -4,8 +4,8 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
-use crate::context::Context;
 use crate::decode::{self, arbitrary};
+use crate::request::Context;
 use crate::types;
 
 fn number(field: u32, value: u64) -> Vec<u8> {
@@ -230,7 +230,7 @@ fn written(field: u32, shape: Shape, value: &Value) -> Vec<u8> {
     }
 }
 
-fn read(media_type: &str, kind: decode::Gvk<'_>, body: &[u8]) -> Result<Value, Value> {
+fn read(media_type: &str, kind: crate::types::GroupVersionKind<'_>, body: &[u8]) -> Result<Value, Value> {
     let context = Context::of_server("create", Timestamp::UNIX_EPOCH);
     decode::object(&context, kind, media_type, body).map_err(|it| it.status())
 }

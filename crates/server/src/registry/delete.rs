@@ -5,13 +5,13 @@ use jiff::{SignedDuration, Timestamp};
 use muster_store::Expect;
 use serde_json::{Value, json};
 
-use super::{ATTEMPTS_MAX, Commit, Registry};
-use crate::admission::{self, Attempt, Operation};
-use crate::context::Context;
+use super::{ATTEMPTS_MAX, Registry};
+use crate::admission::{AdmissionAttributes, Operation};
+use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::object::{self, is_set, list, map_mut, str_at};
-use crate::refusal::Refusal;
-use crate::route::Target;
+use crate::request::{Context, Target};
+use crate::storage::Commit;
+use crate::unstructured::{self, is_set, list, map_mut, str_at};
 
 const FOREGROUND: &str = "foregroundDeletion";
 const ORPHAN: &str = "orphan";
@@ -52,13 +52,13 @@ impl Registry {
         context: &Context,
         target: &Target,
         options: &DeleteOptions,
-    ) -> Result<Deleted, Refusal> {
+    ) -> Result<Deleted, ApiError> {
         for _ in 0..ATTEMPTS_MAX {
             if let Some(deleted) = self.try_delete(context, target, options).await? {
                 return Ok(deleted);
             }
         }
-        Err(Refusal::timeout())
+        Err(ApiError::timeout())
     }
 
     /// Whether the object could be deleted now: everything that a delete checks, and nothing is written.
@@ -67,12 +67,12 @@ impl Registry {
         context: &Context,
         target: &Target,
         options: &DeleteOptions,
-    ) -> Result<(), Refusal> {
-        let old = object::parse(&self.standing(target)?.value);
+    ) -> Result<(), ApiError> {
+        let old = unstructured::parse(&self.storage.stored(target)?.value);
         refuse_other_object(target, options, &old)?;
-        let attempt = Attempt { target, operation: Operation::Delete };
-        admission::mutate(self, context, attempt, &mut Value::Null).await?;
-        admission::validate(self, context, attempt, &Value::Null).await.map(drop)
+        let attributes = AdmissionAttributes { target, operation: Operation::Delete };
+        self.admission.mutate(context, attributes, &mut Value::Null).await?;
+        self.admission.validate(self, context, attributes, &Value::Null).await.map(drop)
     }
 
     /// `None` if another write came first.
@@ -81,13 +81,13 @@ impl Registry {
         context: &Context,
         target: &Target,
         options: &DeleteOptions,
-    ) -> Result<Option<Deleted>, Refusal> {
-        let record = self.standing(target)?;
-        let old = object::parse(&record.value);
+    ) -> Result<Option<Deleted>, ApiError> {
+        let record = self.storage.stored(target)?;
+        let old = unstructured::parse(&record.value);
         refuse_other_object(target, options, &old)?;
-        let attempt = Attempt { target, operation: Operation::Delete };
-        admission::mutate(self, context, attempt, &mut Value::Null).await?;
-        admission::validate(self, context, attempt, &Value::Null).await?;
+        let attributes = AdmissionAttributes { target, operation: Operation::Delete };
+        self.admission.mutate(context, attributes, &mut Value::Null).await?;
+        self.admission.validate(self, context, attributes, &Value::Null).await?;
 
         let mut object = old.clone();
         let (is_final, is_stored) = match mark(target.kind, &mut object, options, context.now) {
@@ -98,13 +98,13 @@ impl Registry {
         };
         if context.dry_run {
             return Ok(Some(if is_final {
-                Deleted::Gone { last: object::bytes(&object) }
+                Deleted::Gone { last: unstructured::bytes(&object) }
             } else {
-                Deleted::Marked { now: object::bytes(&object) }
+                Deleted::Marked { now: unstructured::bytes(&object) }
             }));
         }
         let commit = if is_stored { Commit::Mark(&object) } else { Commit::Delete };
-        let stored = self.commit(context, target, Expect::At(record.modified), commit).await?;
+        let stored = self.storage.commit(context, target, Expect::At(record.modified), commit).await?;
         Ok(match stored {
             None => None,
             Some(now) if is_stored && is_final => Some(self.delete_marked(context, target, now).await?),
@@ -121,13 +121,13 @@ impl Registry {
         context: &Context,
         target: &Target,
         marked: Bytes,
-    ) -> Result<Deleted, Refusal> {
+    ) -> Result<Deleted, ApiError> {
         let uid = |it: &Value| str_at(it, "metadata.uid").to_owned();
-        let marked_uid = uid(&object::parse(&marked));
+        let marked_uid = uid(&unstructured::parse(&marked));
         for _ in 0..ATTEMPTS_MAX {
             // The agent of its node may have deleted it as soon as it saw the timestamp.
-            let Ok(record) = self.standing(target) else { return Ok(Deleted::Gone { last: marked }) };
-            let object = object::parse(&record.value);
+            let Ok(record) = self.storage.stored(target) else { return Ok(Deleted::Gone { last: marked }) };
+            let object = unstructured::parse(&record.value);
             if uid(&object) != marked_uid {
                 return Ok(Deleted::Gone { last: marked });
             }
@@ -135,11 +135,11 @@ impl Registry {
                 return Ok(Deleted::Marked { now: record.value.clone() });
             }
             let expect = Expect::At(record.modified);
-            if let Some(last) = self.commit(context, target, expect, Commit::Delete).await? {
+            if let Some(last) = self.storage.commit(context, target, expect, Commit::Delete).await? {
                 return Ok(Deleted::Gone { last });
             }
         }
-        Err(Refusal::timeout())
+        Err(ApiError::timeout())
     }
 }
 
@@ -160,7 +160,7 @@ fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Timestamp
             return Mark::Unchanged;
         }
         map_mut(object, "status").insert("phase".into(), json!("Terminating"));
-        object["metadata"]["deletionTimestamp"] = json!(object::time(now));
+        object["metadata"]["deletionTimestamp"] = json!(unstructured::time(now));
         set_finalizers(kind, object, options.propagation);
         return Mark::Wait;
     }
@@ -176,7 +176,7 @@ fn mark(kind: &Kind, object: &mut Value, options: &DeleteOptions, now: Timestamp
     };
     let meta = &mut object["metadata"];
     if let Some((at, grace_s)) = until {
-        meta["deletionTimestamp"] = json!(object::time(at));
+        meta["deletionTimestamp"] = json!(unstructured::time(at));
         meta["deletionGracePeriodSeconds"] = json!(grace_s);
         if let Some(generation) = meta["generation"].as_u64().filter(|_| is_first) {
             meta["generation"] = json!(generation + 1);
@@ -257,10 +257,11 @@ fn set_finalizers(kind: &Kind, object: &mut Value, propagation: Option<Propagati
     !list(&object["metadata"], "finalizers").is_empty()
 }
 
-fn refuse_other_object(target: &Target, options: &DeleteOptions, object: &Value) -> Result<(), Refusal> {
+fn refuse_other_object(target: &Target, options: &DeleteOptions, object: &Value) -> Result<(), ApiError> {
     let (uid, version) = (str_at(object, "metadata.uid"), str_at(object, "metadata.resourceVersion"));
-    let conflict =
-        |why: String| Err(Refusal::conflict_of_kind(target.kind.group, target.kind.kind, &target.name, &why));
+    let conflict = |why: String| {
+        Err(ApiError::conflict_of_kind(target.kind.group, target.kind.kind, &target.name, &why))
+    };
     match (&options.uid, &options.version) {
         (Some(wanted), _) if wanted != uid => conflict(format!(
             "the UID in the precondition ({wanted}) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
@@ -275,17 +276,22 @@ fn refuse_other_object(target: &Target, options: &DeleteOptions, object: &Value)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::route::Part;
-    use crate::standing;
+    use crate::bootstrap;
+    use crate::subresource::Subresource;
 
     #[tokio::test]
     async fn a_marked_object_that_is_gone_held_or_replaced_is_not_deleted_again() {
         let now = Timestamp::UNIX_EPOCH;
         let registry = Registry::new(100);
-        standing::make_bare(&registry, now).await.unwrap();
+        bootstrap::make_bare(&registry, now).await.unwrap();
         let context = Context::of_server("delete", now);
         let kind = Kind::find("", "v1", "configmaps").unwrap();
-        let target = Target { kind, namespace: Some("default".into()), name: "a".into(), part: Part::Whole };
+        let target = Target {
+            kind,
+            namespace: Some("default".into()),
+            name: "a".into(),
+            subresource: Subresource::Whole,
+        };
         let create = async |finalizers: Value| {
             let object = json!({"metadata": {"name": "a", "finalizers": finalizers}});
             registry.create(&context, kind, Some("default"), object).await.unwrap()
@@ -296,7 +302,7 @@ mod tests {
                 Deleted::Gone { last } => ("gone", last),
                 Deleted::Marked { now } => ("marked", now),
             };
-            format!("{what} {}", str_at(&object::parse(&object), "metadata.resourceVersion"))
+            format!("{what} {}", str_at(&unstructured::parse(&object), "metadata.resourceVersion"))
         };
         let first = create(json!([])).await;
         assert_eq!(delete(&first).await, "gone 7", "deleted here");
@@ -308,6 +314,6 @@ mod tests {
         let second = create(json!(["example.com/mine"])).await;
         assert_eq!(delete(&first).await, "gone 6", "another object with this name is left alone");
         assert_eq!(delete(&second).await, "marked 8");
-        assert!(registry.get(&target).is_ok());
+        assert!(registry.storage.get(&target).is_ok());
     }
 }

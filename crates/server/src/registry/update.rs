@@ -6,15 +6,15 @@ use bytes::Bytes;
 use muster_store::{Expect, Record};
 use serde_json::{Value, json};
 
-use super::{ATTEMPTS_MAX, Commit, Registry, check, create, dedup_owners};
-use crate::admission::{self, Attempt, Operation};
-use crate::auth::{self, Deed};
-use crate::context::Context;
-use crate::object::{self, is_set, list, map_mut, str_at};
-use crate::refusal::Refusal;
-use crate::route::{Part, Target};
-use crate::validation::Cause;
-use crate::{convert, decode, fields};
+use super::{ATTEMPTS_MAX, Registry, check, create, dedup_owners};
+use crate::admission::{AdmissionAttributes, Charge, Operation};
+use crate::error::ApiError;
+use crate::request::{Context, RequestAttributes, ResourceAttributes, Target};
+use crate::storage::Commit;
+use crate::subresource::Subresource;
+use crate::unstructured::{self, is_set, list, map_mut, str_at};
+use crate::validation::FieldError;
+use crate::{auth, decode, server_side_apply};
 
 const MODIFIED: &str =
     "the object has been modified; please apply your changes to the latest version and try again";
@@ -33,7 +33,7 @@ impl Registry {
         context: &Context,
         target: &Target,
         mut object: Value,
-    ) -> Result<Written, Refusal> {
+    ) -> Result<Written, ApiError> {
         dedup_owners(context, &mut object);
         (target.kind.default)(&mut object);
         let change = |old: Option<&Value>| {
@@ -42,7 +42,7 @@ impl Registry {
                 return Err(other_uid(target, str_at(&object, "metadata.uid"), str_at(old, "metadata.uid")));
             }
             let mut new = object.clone();
-            fields::updated(context, target, &mut new, old);
+            server_side_apply::updated(context, target, &mut new, old);
             Ok(new)
         };
         self.write(context, target, target.kind.put_creates, change).await
@@ -53,13 +53,13 @@ impl Registry {
         &self,
         context: &Context,
         target: &Target,
-        change: impl Fn(&Value) -> Result<Value, Refusal> + Sync,
-    ) -> Result<Bytes, Refusal> {
+        change: impl Fn(&Value) -> Result<Value, ApiError> + Sync,
+    ) -> Result<Bytes, ApiError> {
         let change = |old: Option<&Value>| {
             let old = old.ok_or_else(|| target.not_found())?;
             let mut new = change(old)?;
             (target.kind.default)(&mut new);
-            fields::updated(context, target, &mut new, Some(old));
+            server_side_apply::updated(context, target, &mut new, Some(old));
             Ok(new)
         };
         match self.write(context, target, false, change).await? {
@@ -74,20 +74,20 @@ impl Registry {
         target: &Target,
         applied: &Value,
         force: bool,
-        check: impl Fn(&mut Value) -> Result<(), Refusal> + Sync,
-    ) -> Result<Written, Refusal> {
+        check: impl Fn(&mut Value) -> Result<(), ApiError> + Sync,
+    ) -> Result<Written, ApiError> {
         let uid = str_at(applied, "metadata.uid");
         let change = |old: Option<&Value>| {
             if old.is_none() && !uid.is_empty() {
                 let why = format!(
                     "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
                 );
-                return Err(Refusal::conflict(target.kind, &target.name, &why));
+                return Err(ApiError::conflict(target.kind, &target.name, &why));
             }
-            let new = fields::applied(context, target, applied, force, old)?;
+            let new = server_side_apply::applied(context, target, applied, force, old)?;
             let mut new = decode::merged(target.kind.gvk(), &new, applied)?;
             check(&mut new)?;
-            let mut new = convert::inward(target.kind, new);
+            let mut new = target.kind.to_storage_version(new);
             (target.kind.default)(&mut new);
             Ok(new)
         };
@@ -100,16 +100,16 @@ impl Registry {
         context: &Context,
         target: &Target,
         binding: &Value,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), ApiError> {
         if str_at(binding, "metadata.name") != target.name {
-            return Err(Refusal::bad_request("name in URL does not match name in Binding object"));
+            return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
         }
         let node = str_at(binding, "target.name");
         if node.is_empty() {
-            return Err(Refusal::invalid(
+            return Err(ApiError::invalid(
                 target.kind,
                 &target.name,
-                &[Cause::required("target.name", "name of the node to bind to")],
+                &[FieldError::required("target.name", "name of the node to bind to")],
             ));
         }
         let bind = |pod: &Value| {
@@ -117,11 +117,11 @@ impl Registry {
             let bound_to = str_at(&pod, "spec.nodeName");
             if !bound_to.is_empty() {
                 let why = format!("pod {} is already assigned to node \"{bound_to}\"", target.name);
-                return Err(Refusal::conflict(target.kind, &target.name, &why));
+                return Err(ApiError::conflict(target.kind, &target.name, &why));
             }
             if is_set(&pod["metadata"]["deletionTimestamp"]) {
                 let why = format!("pod {} is being deleted, cannot be assigned to a host", target.name);
-                return Err(Refusal::conflict(target.kind, &target.name, &why));
+                return Err(ApiError::conflict(target.kind, &target.name, &why));
             }
             pod["spec"]["nodeName"] = json!(node);
             if let Some(annotations) = binding["metadata"]["annotations"].as_object() {
@@ -131,7 +131,7 @@ impl Registry {
                 "type": "PodScheduled",
                 "status": "True",
                 "lastProbeTime": null,
-                "lastTransitionTime": object::time(context.now),
+                "lastTransitionTime": unstructured::time(context.now),
             });
             let mut conditions = list(&pod["status"], "conditions").to_vec();
             conditions.retain(|it| it["type"] != "PodScheduled");
@@ -154,16 +154,16 @@ impl Registry {
         context: &Context,
         target: &Target,
         may_create: bool,
-        change: impl Fn(Option<&Value>) -> Result<Value, Refusal> + Sync,
-    ) -> Result<Written, Refusal> {
+        change: impl Fn(Option<&Value>) -> Result<Value, ApiError> + Sync,
+    ) -> Result<Written, ApiError> {
         for _ in 0..ATTEMPTS_MAX {
-            match self.standing(target) {
+            match self.storage.stored(target) {
                 Ok(record) => {
                     if let Some(updated) = self.try_update(context, target, &record, &change).await? {
                         return Ok(Written::Updated(updated));
                     }
                 }
-                Err(_) if may_create && target.part == Part::Whole => {
+                Err(_) if may_create && target.subresource == Subresource::Whole => {
                     may_create_too(self, context, target)?;
                     let mut new = change(None)?;
                     create::begin(target.kind, target.namespace.as_deref(), &mut new)?;
@@ -177,7 +177,7 @@ impl Registry {
                 Err(it) => return Err(it),
             }
         }
-        Err(Refusal::timeout())
+        Err(ApiError::timeout())
     }
 
     /// Nothing is given back if another write came first.
@@ -186,65 +186,67 @@ impl Registry {
         context: &Context,
         target: &Target,
         record: &Arc<Record>,
-        change: &(impl Fn(Option<&Value>) -> Result<Value, Refusal> + Sync),
-    ) -> Result<Option<Bytes>, Refusal> {
-        let old = object::parse(&record.value);
+        change: &(impl Fn(Option<&Value>) -> Result<Value, ApiError> + Sync),
+    ) -> Result<Option<Bytes>, ApiError> {
+        let old = unstructured::parse(&record.value);
         let mut new = change(Some(&old))?;
-        let attempt = Attempt { target, operation: Operation::Update { old: &old } };
-        admission::mutate(self, context, attempt, &mut new).await?;
+        let attributes = AdmissionAttributes { target, operation: Operation::Update { old: &old } };
+        self.admission.mutate(context, attributes, &mut new).await?;
         dedup_owners(context, &mut new);
         refuse_stale(target, &new, &old)?;
-        target.kind.prepare_for_update(target.part, &mut new, &old);
+        target.kind.prepare_for_update(target.subresource, &mut new, &old);
         check(context, target, &new, Some(&old))?;
-        let charge = admission::validate(self, context, attempt, &new).await?;
+        let charge = self.admission.validate(self, context, attributes, &new).await?;
         if is_same(&new, &old) {
             return Ok(Some(record.value.clone()));
         }
         if context.dry_run {
-            return Ok(Some(object::bytes(&new)));
+            return Ok(Some(unstructured::bytes(&new)));
         }
-        let is_gone = is_last_goodbye(target, &new, &old);
+        let is_gone = should_delete_during_update(target, &new, &old);
         // Watches get the last stored object; the writer gets the object that it sent.
         let commit = if is_gone { Commit::Delete } else { Commit::Put(&new) };
-        let written = self.commit(context, target, Expect::At(record.modified), commit).await?;
+        let written = self.storage.commit(context, target, Expect::At(record.modified), commit).await?;
         if written.is_some() {
-            admission::spent(charge);
+            charge.into_iter().for_each(Charge::spent);
         }
-        Ok(if is_gone { written.map(|_| object::bytes(&new)) } else { written })
+        Ok(if is_gone { written.map(|_| unstructured::bytes(&new)) } else { written })
     }
 }
 
 /// Whoever may change an object may not for that reason create it.
-fn may_create_too(registry: &Registry, context: &Context, target: &Target) -> Result<(), Refusal> {
-    let resource = auth::Resource {
+fn may_create_too(registry: &Registry, context: &Context, target: &Target) -> Result<(), ApiError> {
+    let resource = ResourceAttributes {
         group: target.kind.group.to_owned(),
         version: target.kind.version.to_owned(),
         plural: target.kind.plural.to_owned(),
         namespace: target.namespace.clone().unwrap_or_default(),
         name: target.name.clone(),
-        ..auth::Resource::default()
+        ..ResourceAttributes::default()
     };
-    auth::allow(registry, &context.user, &Deed::resource("create", resource)).map(drop)
+    auth::allow(&registry.access, &context.user, &RequestAttributes::resource("create", resource)).map(drop)
 }
 
 /// The writer may say which version of the object it replaces, and for some kinds must.
-fn refuse_stale(target: &Target, new: &Value, old: &Value) -> Result<(), Refusal> {
+fn refuse_stale(target: &Target, new: &Value, old: &Value) -> Result<(), ApiError> {
     let (new, old) = (&new["metadata"]["resourceVersion"], &old["metadata"]["resourceVersion"]);
     match new.as_str().unwrap_or_default() {
-        "" | "0" if target.kind.version_required => Err(Refusal::version_required(target.kind, &target.name)),
+        "" | "0" if target.kind.version_required => {
+            Err(ApiError::version_required(target.kind, &target.name))
+        }
         "" | "0" => Ok(()),
         _ if new == old => Ok(()),
-        _ => Err(Refusal::conflict(target.kind, &target.name, MODIFIED)),
+        _ => Err(ApiError::conflict(target.kind, &target.name, MODIFIED)),
     }
 }
 
-fn other_uid(target: &Target, wanted: &str, found: &str) -> Refusal {
+fn other_uid(target: &Target, wanted: &str, found: &str) -> ApiError {
     let (plural, name) = (target.kind.plural, &target.name);
     let namespace = target.namespace.as_ref().map_or_else(String::new, |it| format!("{it}/"));
     let why = format!(
         "StorageError: invalid object, Code: 4, Key: /registry/{plural}/{namespace}{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
     );
-    Refusal::conflict(target.kind, &target.name, &why)
+    ApiError::conflict(target.kind, &target.name, &why)
 }
 
 /// A write that changes nothing is none, and that fields were set anew to what they were changes nothing: only the
@@ -269,7 +271,7 @@ fn is_same(new: &Value, old: &Value) -> bool {
 }
 
 /// Whether an object that is being deleted goes with this write, because no one has anything left to do with it.
-fn is_last_goodbye(target: &Target, new: &Value, old: &Value) -> bool {
+fn should_delete_during_update(target: &Target, new: &Value, old: &Value) -> bool {
     is_set(&old["metadata"]["deletionTimestamp"])
         && list(&new["metadata"], "finalizers").is_empty()
         && old["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0

@@ -1,6 +1,6 @@
 //! Label selectors: `a=b, c!=d, e in (f,g), h notin (i), j, !k, l>1`. What cannot be read is told in upstream's words.
 
-use crate::validation::{Cause, names};
+use crate::validation::{FieldError, names};
 
 /// What one label must be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Label {
 }
 
 pub(super) fn parse(text: &str) -> Result<Vec<Label>, String> {
-    let mut tokens = Tokens { tokens: scan(text), at: 0 };
+    let mut tokens = SelectorLexer { tokens: scan(text), at: 0 };
     let mut labels = Vec::new();
     loop {
         match tokens.peek() {
@@ -61,7 +61,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Label>, String> {
     }
 }
 
-fn requirement(tokens: &mut Tokens) -> Result<Label, String> {
+fn requirement(tokens: &mut SelectorLexer) -> Result<Label, String> {
     let mut token = tokens.next();
     let is_negated = token == Token::Symbol("!");
     if is_negated {
@@ -70,7 +70,7 @@ fn requirement(tokens: &mut Tokens) -> Result<Label, String> {
     let Token::Word(key) = token else { return Err(format!("found '{token}', expected: identifier")) };
     let wrong = names::qualified(&key);
     if !wrong.is_empty() {
-        return Err(told(&[Cause::invalid("<nil>", &*key, &wrong.join("; "))]));
+        return Err(joined(&[FieldError::invalid("<nil>", &*key, &wrong.join("; "))]));
     }
     if is_negated {
         return Ok(Label { key, must: Must::NotExist });
@@ -90,16 +90,16 @@ fn requirement(tokens: &mut Tokens) -> Result<Label, String> {
     let bound = values.first().and_then(|it| it.parse::<i64>().ok());
     if matches!(operator, "<" | ">") && bound.is_none() {
         let why = "for 'Gt', 'Lt' operators, the value must be an integer";
-        causes.push(Cause::invalid("values[0]", values.first().map_or("", String::as_str), why));
+        causes.push(FieldError::invalid("values[0]", values.first().map_or("", String::as_str), why));
     }
     for (at, value) in values.iter().enumerate() {
         let wrong = names::label_value(value);
         if !wrong.is_empty() {
-            causes.push(Cause::invalid(format!("values[{at}][{key}]"), &**value, &wrong.join("; ")));
+            causes.push(FieldError::invalid(format!("values[{at}][{key}]"), &**value, &wrong.join("; ")));
         }
     }
     if !causes.is_empty() {
-        return Err(told(&causes));
+        return Err(joined(&causes));
     }
     let must = match (operator, bound) {
         ("!=" | "notin", _) => Must::NotBeIn(values),
@@ -110,13 +110,13 @@ fn requirement(tokens: &mut Tokens) -> Result<Label, String> {
     Ok(Label { key, must })
 }
 
-fn told(causes: &[Cause]) -> String {
+fn joined(causes: &[FieldError]) -> String {
     let said: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
     if let [one] = &said[..] { one.clone() } else { format!("[{}]", said.join(", ")) }
 }
 
 /// `(a,b)`, in which nothing between two commas is the empty value.
-fn set(tokens: &mut Tokens) -> Result<Vec<String>, String> {
+fn set(tokens: &mut SelectorLexer) -> Result<Vec<String>, String> {
     let open = tokens.next();
     if open != Token::Symbol("(") {
         return Err(format!("found '{open}' expected: '('"));
@@ -155,7 +155,7 @@ fn set(tokens: &mut Tokens) -> Result<Vec<String>, String> {
     Ok(values)
 }
 
-fn exact(tokens: &mut Tokens) -> Result<String, String> {
+fn exact(tokens: &mut SelectorLexer) -> Result<String, String> {
     if matches!(tokens.peek(), Token::End | Token::Symbol(",")) {
         return Ok(String::new());
     }
@@ -183,12 +183,12 @@ impl std::fmt::Display for Token {
     }
 }
 
-struct Tokens {
+struct SelectorLexer {
     tokens: Vec<Token>,
     at: usize,
 }
 
-impl Tokens {
+impl SelectorLexer {
     fn peek(&self) -> Token {
         self.tokens.get(self.at).cloned().unwrap_or(Token::End)
     }

@@ -4,7 +4,15 @@
 //! and nothing else knows a field by type.
 
 #[rustfmt::skip]
-mod table;
+mod generated;
+
+/// The group, version and kind of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GroupVersionKind<'a> {
+    pub(crate) group: &'a str,
+    pub(crate) version: &'a str,
+    pub(crate) kind: &'a str,
+}
 
 /// The type of the objects of a kind, if it is known.
 pub(crate) fn of(group: &str, version: &str, kind: &str) -> Option<&'static Type> {
@@ -15,13 +23,14 @@ pub(crate) fn of(group: &str, version: &str, kind: &str) -> Option<&'static Type
         ("policy", "v1beta1", "Eviction") => ("policy", "v1"),
         _ => (group, version),
     };
-    let known = table::KINDS.binary_search_by(|it| (it.0, it.1, it.2).cmp(&(group, version, kind))).ok()?;
-    Some(table::KINDS[known].3)
+    let known =
+        generated::KINDS.binary_search_by(|it| (it.0, it.1, it.2).cmp(&(group, version, kind))).ok()?;
+    Some(generated::KINDS[known].3)
 }
 
 /// Every kind with its type: group, version, kind.
 pub(crate) fn kinds() -> &'static [(&'static str, &'static str, &'static str, &'static Type)] {
-    table::KINDS
+    generated::KINDS
 }
 
 /// A type with named fields.
@@ -133,7 +142,7 @@ impl Shape {
             Self::IntOrString => "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
             _ => return None,
         };
-        table::SPECIAL.iter().find(|it| it.0 == name).copied()
+        generated::SPECIAL.iter().find(|it| it.0 == name).copied()
     }
 }
 

@@ -4,18 +4,18 @@ use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
 use serde_json::Value;
 
 use super::{Write, check_choice, has, in_go, required};
-use crate::object::{is_set, list, str_at};
-use crate::route::Part;
-use crate::validation::field_error::{Causes, Path};
+use crate::subresource::Subresource;
+use crate::unstructured::{is_set, list, str_at};
+use crate::validation::field_error::{FieldErrors, Path};
 use crate::validation::{labels, names};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-pub(crate) fn role(write: &Write, out: &mut Causes) {
+pub(crate) fn role(write: &Write, out: &mut FieldErrors) {
     check_rules(write.new, true, out);
 }
 
-pub(crate) fn cluster_role(write: &Write, out: &mut Causes) {
+pub(crate) fn cluster_role(write: &Write, out: &mut FieldErrors) {
     check_rules(write.new, false, out);
     let rule = &write.new["aggregationRule"];
     if rule.is_null() {
@@ -35,7 +35,7 @@ pub(crate) fn cluster_role(write: &Write, out: &mut Causes) {
     }
 }
 
-fn check_rules(role: &Value, is_namespaced: bool, out: &mut Causes) {
+fn check_rules(role: &Value, is_namespaced: bool, out: &mut FieldErrors) {
     for (index, rule) in list(role, "rules").iter().enumerate() {
         let at = Path::new("rules");
         let at = at.index(index);
@@ -62,15 +62,15 @@ fn check_rules(role: &Value, is_namespaced: bool, out: &mut Causes) {
     }
 }
 
-pub(crate) fn role_binding(write: &Write, out: &mut Causes) {
+pub(crate) fn role_binding(write: &Write, out: &mut FieldErrors) {
     check_binding(write, &["Role", "ClusterRole"], true, out);
 }
 
-pub(crate) fn cluster_role_binding(write: &Write, out: &mut Causes) {
+pub(crate) fn cluster_role_binding(write: &Write, out: &mut FieldErrors) {
     check_binding(write, &["ClusterRole"], false, out);
 }
 
-fn check_binding(write: &Write, kinds: &[&str], is_namespaced: bool, out: &mut Causes) {
+fn check_binding(write: &Write, kinds: &[&str], is_namespaced: bool, out: &mut FieldErrors) {
     let (role, at) = (&write.new["roleRef"], Path::new("roleRef"));
     if str_at(role, "apiGroup") != RBAC {
         out.unsupported(&at.field("apiGroup"), str_at(role, "apiGroup"), &[RBAC]);
@@ -90,7 +90,7 @@ fn check_binding(write: &Write, kinds: &[&str], is_namespaced: bool, out: &mut C
     }
 }
 
-fn check_subject(subject: &Value, is_namespaced: bool, at: &Path, out: &mut Causes) {
+fn check_subject(subject: &Value, is_namespaced: bool, at: &Path, out: &mut FieldErrors) {
     let (name, group) = (str_at(subject, "name"), str_at(subject, "apiGroup"));
     required(subject, &["name"], at, out);
     match str_at(subject, "kind") {
@@ -111,7 +111,7 @@ fn check_subject(subject: &Value, is_namespaced: bool, at: &Path, out: &mut Caus
     }
 }
 
-pub(crate) fn signing_request(write: &Write, out: &mut Causes) {
+pub(crate) fn signing_request(write: &Write, out: &mut FieldErrors) {
     let (request, at) = (write.new, Path::new("spec"));
     let spec = &request["spec"];
     if let Err(why) = read_request(str_at(spec, "request")) {
@@ -132,7 +132,7 @@ pub(crate) fn signing_request(write: &Write, out: &mut Causes) {
     }
     check_conditions(list(&request["status"], "conditions"), &Path::new("status.conditions"), out);
     if let Some(old) = write.old {
-        check_decisions(request, old, write.part, out);
+        check_decisions(request, old, write.subresource, out);
     }
 }
 
@@ -175,7 +175,7 @@ pub(crate) const USAGES: &[&str] = &[
     "timestamping",
 ];
 
-fn check_usages(spec: &Value, old: Option<&Value>, at: &Path, out: &mut Causes) {
+fn check_usages(spec: &Value, old: Option<&Value>, at: &Path, out: &mut FieldErrors) {
     let usages = list(spec, "usages");
     if usages.is_empty() {
         out.required(at, "");
@@ -193,7 +193,7 @@ fn check_usages(spec: &Value, old: Option<&Value>, at: &Path, out: &mut Causes) 
     }
 }
 
-fn check_signer(name: &str, at: &Path, out: &mut Causes) {
+fn check_signer(name: &str, at: &Path, out: &mut FieldErrors) {
     if name.is_empty() {
         return out.required(at, "");
     }
@@ -222,7 +222,7 @@ fn check_signer(name: &str, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_conditions(conditions: &[Value], at: &Path, out: &mut Causes) {
+fn check_conditions(conditions: &[Value], at: &Path, out: &mut FieldErrors) {
     for (index, it) in conditions.iter().enumerate() {
         let list_at = at;
         let (at, kind) = (at.index(index), str_at(it, "type"));
@@ -250,7 +250,7 @@ fn check_conditions(conditions: &[Value], at: &Path, out: &mut Causes) {
 }
 
 /// What was decided stays decided, and only its own door decides.
-fn check_decisions(new: &Value, old: &Value, part: Part, out: &mut Causes) {
+fn check_decisions(new: &Value, old: &Value, subresource: Subresource, out: &mut FieldErrors) {
     let at = Path::new("status.conditions");
     let of = |it: &Value, kind: &str| -> Vec<Value> {
         list(&it["status"], "conditions").iter().filter(|it| str_at(it, "type") == kind).cloned().collect()
@@ -260,7 +260,7 @@ fn check_decisions(new: &Value, old: &Value, part: Part, out: &mut Causes) {
             out.forbidden(&at, &format!("updates may not remove a condition of type {kind:?}"));
         }
     }
-    if part == Part::Status || part == Part::Whole {
+    if subresource == Subresource::Status || subresource == Subresource::Whole {
         for kind in ["Approved", "Denied"] {
             let (now, before) = (of(new, kind), of(old, kind));
             if before.len() < now.len() {
@@ -272,7 +272,7 @@ fn check_decisions(new: &Value, old: &Value, part: Part, out: &mut Causes) {
     }
     let (now, before) = (&new["status"]["certificate"], &old["status"]["certificate"]);
     let at = Path::new("status.certificate");
-    if now != before && part != Part::Status {
+    if now != before && subresource != Subresource::Status {
         out.forbidden(&at, "updates may not set certificate content");
     } else if now != before && has(&old["status"], "certificate") {
         out.forbidden(&at, "updates may not modify existing certificate content");

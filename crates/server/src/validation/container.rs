@@ -4,15 +4,15 @@ use serde_json::Value;
 
 use super::pod::Spec;
 use super::{check_choice, check_name, downward, file, has, probe, required, security};
-use crate::object::{is_set, list, str_at};
-use crate::validation::field_error::{Causes, Path};
+use crate::unstructured::{is_set, list, str_at};
+use crate::validation::field_error::{FieldErrors, Path};
 use crate::validation::{names, resources};
 use muster_api::quantity::Quantity;
 
 const RULES_NEED_POLICY: &str = "must specify restartPolicy when restart rules are used";
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
-pub(super) fn check_containers(spec: &Spec, at: &Path, out: &mut Causes) {
+pub(super) fn check_containers(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     let containers = list(spec.json, "containers");
     if containers.is_empty() {
         return out.required(at, "");
@@ -29,7 +29,7 @@ pub(super) fn check_containers(spec: &Spec, at: &Path, out: &mut Causes) {
     check_host_ports(containers, at, out);
 }
 
-pub(super) fn check_init_containers(spec: &Spec, at: &Path, out: &mut Causes) {
+pub(super) fn check_init_containers(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     let mut taken: Vec<_> = list(spec.json, "containers").iter().map(|it| str_at(it, "name")).collect();
     for (index, it) in list(spec.json, "initContainers").iter().enumerate() {
         let list_at = at;
@@ -70,7 +70,7 @@ pub(super) fn check_init_containers(spec: &Spec, at: &Path, out: &mut Causes) {
     }
 }
 
-pub(super) fn check_ephemeral_containers(spec: &Spec, at: &Path, out: &mut Causes) {
+pub(super) fn check_ephemeral_containers(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     const NOT_THESE: &[&str] = &[
         "ports",
         "resources",
@@ -113,14 +113,14 @@ pub(super) fn check_ephemeral_containers(spec: &Spec, at: &Path, out: &mut Cause
 }
 
 /// Pods are stricter than templates, which may hold what a program fills in.
-pub(super) fn check_image_of_pod(container: &Value, at: &Path, out: &mut Causes) {
+pub(super) fn check_image_of_pod(container: &Value, at: &Path, out: &mut FieldErrors) {
     let image = str_at(container, "image");
     if image.trim().len() != image.len() {
         out.invalid(&at.field("image"), image, "must not have leading or trailing whitespace");
     }
 }
 
-pub(super) fn check_pull_policy(policy: &Value, at: &Path, out: &mut Causes) {
+pub(super) fn check_pull_policy(policy: &Value, at: &Path, out: &mut FieldErrors) {
     match policy.as_str().unwrap_or_default() {
         "Always" | "IfNotPresent" | "Never" => {}
         "" => out.required(at, ""),
@@ -128,7 +128,7 @@ pub(super) fn check_pull_policy(policy: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_common(it: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
+fn check_common(it: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
     check_name(str_at(it, "name"), names::dns_label, &at.field("name"), out);
     required(it, &["image"], at, out);
     match str_at(it, "terminationMessagePolicy") {
@@ -150,7 +150,7 @@ fn check_common(it: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
     security::check_container(&it["securityContext"], spec, &at.field("securityContext"), out);
 }
 
-fn check_ports(ports: &[Value], at: &Path, out: &mut Causes) {
+fn check_ports(ports: &[Value], at: &Path, out: &mut FieldErrors) {
     let mut taken = Vec::new();
     for (index, port) in ports.iter().enumerate() {
         let at = at.index(index);
@@ -180,14 +180,14 @@ fn check_ports(ports: &[Value], at: &Path, out: &mut Causes) {
     }
 }
 
-pub(super) fn check_port(number: i64, at: &Path, out: &mut Causes) {
+pub(super) fn check_port(number: i64, at: &Path, out: &mut FieldErrors) {
     for why in names::port_number(number) {
         out.invalid(at, number, &why);
     }
 }
 
 /// Of one container, or of several that run together.
-fn check_host_ports(containers: &[Value], at: &Path, out: &mut Causes) {
+fn check_host_ports(containers: &[Value], at: &Path, out: &mut FieldErrors) {
     let mut taken: Vec<String> = Vec::new();
     for (index, container) in containers.iter().enumerate() {
         let at = at.index(index);
@@ -207,7 +207,7 @@ fn check_host_ports(containers: &[Value], at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_env(env: &[Value], at: &Path, out: &mut Causes) {
+fn check_env(env: &[Value], at: &Path, out: &mut FieldErrors) {
     for (index, it) in env.iter().enumerate() {
         let at = at.index(index);
         check_name(str_at(it, "name"), names::env_name, &at.field("name"), out);
@@ -217,7 +217,7 @@ fn check_env(env: &[Value], at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_value_from(env: &Value, at: &Path, out: &mut Causes) {
+fn check_value_from(env: &Value, at: &Path, out: &mut FieldErrors) {
     let from = &env["valueFrom"];
     let mut sources = 0;
     for name in ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"] {
@@ -254,7 +254,7 @@ fn check_value_from(env: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_env_from(sources: &[Value], at: &Path, out: &mut Causes) {
+fn check_env_from(sources: &[Value], at: &Path, out: &mut FieldErrors) {
     for (index, it) in sources.iter().enumerate() {
         let list_at = at;
         let at = at.index(index);
@@ -279,7 +279,7 @@ fn check_env_from(sources: &[Value], at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_mounts(container: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
+fn check_mounts(container: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
     let (mounts, devices) = (list(container, "volumeMounts"), list(container, "volumeDevices"));
     for (index, it) in mounts.iter().enumerate() {
         let list_at = at;
@@ -322,7 +322,7 @@ fn check_mounts(container: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_recursive_read_only(mount: &Value, at: &Path, out: &mut Causes) {
+fn check_recursive_read_only(mount: &Value, at: &Path, out: &mut FieldErrors) {
     match mount["recursiveReadOnly"].as_str() {
         None | Some("Disabled") => {}
         Some("Enabled" | "IfPossible") => {
@@ -337,7 +337,7 @@ fn check_recursive_read_only(mount: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_devices(container: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
+fn check_devices(container: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
     let (mounts, devices) = (list(container, "volumeMounts"), list(container, "volumeDevices"));
     for (index, it) in devices.iter().enumerate() {
         let at = at.index(index);
@@ -372,10 +372,16 @@ fn check_devices(container: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
     }
 }
 
-type NameCheck = fn(&str, &Path, &mut Causes);
+type NameCheck = fn(&str, &Path, &mut FieldErrors);
 
 /// What is asked for, and the most that may be used.
-pub(super) fn check_resources(it: &Value, check_name: NameCheck, spec: &Spec, at: &Path, out: &mut Causes) {
+pub(super) fn check_resources(
+    it: &Value,
+    check_name: NameCheck,
+    spec: &Spec,
+    at: &Path,
+    out: &mut FieldErrors,
+) {
     let (limits, requests) = (&it["limits"], &it["requests"]);
     let (limits_at, requests_at) = (at.field("limits"), at.field("requests"));
     let (mut compute, mut huge) = (false, false);
@@ -418,7 +424,7 @@ pub(super) fn check_resources(it: &Value, check_name: NameCheck, spec: &Spec, at
 }
 
 /// Whether the resource is pages; if so, only whole ones will do.
-fn check_huge_pages(name: &str, amount: &Value, at: &Path, out: &mut Causes) -> bool {
+fn check_huge_pages(name: &str, amount: &Value, at: &Path, out: &mut FieldErrors) -> bool {
     let Some(size) = name.strip_prefix("hugepages-") else { return false };
     let size = Quantity::parse(size).map_or(0, |it| if it.is_whole() { it.units() } else { 0 });
     if size <= 0 || Quantity::of(amount).units() % size != 0 {
@@ -428,7 +434,7 @@ fn check_huge_pages(name: &str, amount: &Value, at: &Path, out: &mut Causes) -> 
     true
 }
 
-fn check_claims(claims: &[Value], spec: &Spec, at: &Path, out: &mut Causes) {
+fn check_claims(claims: &[Value], spec: &Spec, at: &Path, out: &mut FieldErrors) {
     let mut taken: Vec<String> = Vec::new();
     for (index, claim) in claims.iter().enumerate() {
         let at = at.index(index);
@@ -457,7 +463,7 @@ fn check_claims(claims: &[Value], spec: &Spec, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_resize_policy(container: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
+fn check_resize_policy(container: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
     let policies = list(container, "resizePolicy");
     for (index, it) in policies.iter().enumerate() {
         let (resource, policy) = (str_at(it, "resourceName"), str_at(it, "restartPolicy"));
@@ -480,7 +486,7 @@ fn check_resize_policy(container: &Value, spec: &Spec, at: &Path, out: &mut Caus
 }
 
 /// A container may say for itself when it is started again.
-fn check_restart_policy(container: &Value, at: &Path, out: &mut Causes) {
+fn check_restart_policy(container: &Value, at: &Path, out: &mut FieldErrors) {
     let rules = list(container, "restartPolicyRules");
     let policy = &container["restartPolicy"];
     if policy.is_null() && !rules.is_empty() {

@@ -5,11 +5,11 @@ use serde_json::Value;
 use super::{
     Write, check_int_or_percent, check_not_above_100_percent, immutable, not_negative, percent_of, pod,
 };
-use crate::object::{is_set, list, str_at};
-use crate::validation::field_error::{Bad, Causes, Path};
+use crate::unstructured::{is_set, list, str_at};
+use crate::validation::field_error::{Bad, FieldErrors, Path};
 use crate::validation::labels;
 
-pub(crate) fn daemonset(write: &Write, out: &mut Causes) {
+pub(crate) fn daemonset(write: &Write, out: &mut FieldErrors) {
     let new = write.new;
     if let Some(old) = write.old {
         if write.is_status() {
@@ -48,7 +48,7 @@ pub(crate) fn daemonset(write: &Write, out: &mut Causes) {
     not_negative(spec, &["revisionHistoryLimit"], &at, out);
 }
 
-fn check_strategy(strategy: &Value, at: &Path, out: &mut Causes) {
+fn check_strategy(strategy: &Value, at: &Path, out: &mut FieldErrors) {
     match str_at(strategy, "type") {
         "OnDelete" => {}
         "RollingUpdate" => {
@@ -76,7 +76,7 @@ fn check_strategy(strategy: &Value, at: &Path, out: &mut Causes) {
 }
 
 /// Either the old pod goes first or the new one comes first: exactly one of the two is more than nothing.
-fn check_rolling(rolling: &Value, at: &Path, out: &mut Causes) {
+fn check_rolling(rolling: &Value, at: &Path, out: &mut FieldErrors) {
     let fields = [("maxUnavailable", &rolling["maxUnavailable"]), ("maxSurge", &rolling["maxSurge"])];
     for (name, value) in fields {
         check_int_or_percent(value, &at.field(name), out);
@@ -95,7 +95,7 @@ fn check_rolling(rolling: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_status(new: &Value, old: &Value, out: &mut Causes) {
+fn check_status(new: &Value, old: &Value, out: &mut FieldErrors) {
     const COUNTS: &[&str] = &[
         "currentNumberScheduled",
         "numberMisscheduled",
@@ -116,7 +116,7 @@ fn check_status(new: &Value, old: &Value, out: &mut Causes) {
     }
 }
 
-pub(crate) fn controller_revision(write: &Write, out: &mut Causes) {
+pub(crate) fn controller_revision(write: &Write, out: &mut FieldErrors) {
     let (data, at) = (&write.new["data"], Path::new("data"));
     if let Some(revision) = write.new["revision"].as_i64().filter(|it| *it < 0) {
         out.invalid(&Path::new("revision"), revision, "must be greater than or equal to 0");

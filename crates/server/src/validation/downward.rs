@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::required;
-use crate::object::str_at;
-use crate::validation::field_error::{Causes, Path};
+use crate::unstructured::str_at;
+use crate::validation::field_error::{FieldErrors, Path};
 use crate::validation::names;
 use muster_api::quantity::Quantity;
 
@@ -34,7 +34,7 @@ const RESOURCES: &[&str] = &[
     "requests.memory",
 ];
 
-pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &Path, out: &mut Causes) {
+pub(super) fn check_field_ref(reference: &Value, fields: &[&str], at: &Path, out: &mut FieldErrors) {
     let before = out.len();
     for name in ["apiVersion", "fieldPath"] {
         if out.len() == before {
@@ -88,7 +88,7 @@ fn is_known(path: &str) -> bool {
 }
 
 /// A file, unlike a variable, must say which container it speaks of.
-pub(super) fn check_resource_ref(reference: &Value, is_file: bool, at: &Path, out: &mut Causes) {
+pub(super) fn check_resource_ref(reference: &Value, is_file: bool, at: &Path, out: &mut FieldErrors) {
     let resource = str_at(reference, "resource");
     let huge = ["requests.hugepages-", "limits.hugepages-"].iter().any(|it| resource.starts_with(it));
     if is_file && str_at(reference, "containerName").is_empty() {

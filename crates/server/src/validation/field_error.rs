@@ -8,13 +8,13 @@ use crate::go_format;
 
 /// One thing that is wrong with an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cause {
+pub(crate) struct FieldError {
     pub(crate) reason: &'static str,
     pub(crate) field: String,
     pub(crate) message: String,
 }
 
-impl Cause {
+impl FieldError {
     pub(crate) fn required(field: impl fmt::Display, why: &str) -> Self {
         Self::without_value("FieldValueRequired", "Required value", field, why)
     }
@@ -175,11 +175,11 @@ impl From<usize> for Bad<'_> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Path<'a> {
     parent: Option<&'a Path<'a>>,
-    step: Step<'a>,
+    step: FieldPathStep<'a>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Step<'a> {
+enum FieldPathStep<'a> {
     Field(&'a str),
     Index(usize),
     Key(&'a str),
@@ -187,20 +187,20 @@ enum Step<'a> {
 
 impl<'a> Path<'a> {
     pub(crate) const fn new(name: &'a str) -> Self {
-        Self { parent: None, step: Step::Field(name) }
+        Self { parent: None, step: FieldPathStep::Field(name) }
     }
 
     /// The name may be a dotted path of its own.
     pub(crate) const fn field(&'a self, name: &'a str) -> Path<'a> {
-        Path { parent: Some(self), step: Step::Field(name) }
+        Path { parent: Some(self), step: FieldPathStep::Field(name) }
     }
 
     pub(crate) const fn index(&'a self, at: usize) -> Path<'a> {
-        Path { parent: Some(self), step: Step::Index(at) }
+        Path { parent: Some(self), step: FieldPathStep::Index(at) }
     }
 
     pub(crate) const fn key(&'a self, key: &'a str) -> Path<'a> {
-        Path { parent: Some(self), step: Step::Key(key) }
+        Path { parent: Some(self), step: FieldPathStep::Key(key) }
     }
 }
 
@@ -210,20 +210,20 @@ impl fmt::Display for Path<'_> {
             parent.fmt(f)?;
         }
         match self.step {
-            Step::Field(name) if self.parent.is_none() => write!(f, "{name}"),
-            Step::Field(name) => write!(f, ".{name}"),
-            Step::Index(at) => write!(f, "[{at}]"),
-            Step::Key(key) => write!(f, "[{key}]"),
+            FieldPathStep::Field(name) if self.parent.is_none() => write!(f, "{name}"),
+            FieldPathStep::Field(name) => write!(f, ".{name}"),
+            FieldPathStep::Index(at) => write!(f, "[{at}]"),
+            FieldPathStep::Key(key) => write!(f, "[{key}]"),
         }
     }
 }
 
 /// The causes found so far.
 #[derive(Debug, Default)]
-pub(crate) struct Causes(Vec<Cause>);
+pub(crate) struct FieldErrors(Vec<FieldError>);
 
-impl Causes {
-    pub(crate) fn into_inner(self) -> Vec<Cause> {
+impl FieldErrors {
+    pub(crate) fn into_inner(self) -> Vec<FieldError> {
         self.0
     }
 
@@ -240,48 +240,48 @@ impl Causes {
         self.0.drain(..at.min(self.0.len()));
     }
 
-    pub(crate) fn push(&mut self, cause: Cause) {
+    pub(crate) fn push(&mut self, cause: FieldError) {
         self.0.push(cause);
     }
 
     pub(crate) fn required(&mut self, at: &Path, why: &str) {
-        self.push(Cause::required(at, why));
+        self.push(FieldError::required(at, why));
     }
 
     pub(crate) fn forbidden(&mut self, at: &Path, why: &str) {
-        self.push(Cause::forbidden(at, why));
+        self.push(FieldError::forbidden(at, why));
     }
 
     pub(crate) fn invalid<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, why: &str) {
-        self.push(Cause::invalid(at, value, why));
+        self.push(FieldError::invalid(at, value, why));
     }
 
     pub(crate) fn not_found<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>) {
-        self.push(Cause::not_found(at, value));
+        self.push(FieldError::not_found(at, value));
     }
 
     pub(crate) fn not_found_because<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, why: &str) {
-        self.push(Cause::with_value("FieldValueNotFound", "Not found", at, value, why));
+        self.push(FieldError::with_value("FieldValueNotFound", "Not found", at, value, why));
     }
 
     pub(crate) fn duplicate<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>) {
-        self.push(Cause::duplicate(at, value));
+        self.push(FieldError::duplicate(at, value));
     }
 
     pub(crate) fn duplicate_because<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, why: &str) {
-        self.push(Cause::with_value("FieldValueDuplicate", "Duplicate value", at, value, why));
+        self.push(FieldError::with_value("FieldValueDuplicate", "Duplicate value", at, value, why));
     }
 
     pub(crate) fn too_many(&mut self, at: &Path, count: usize, count_max: usize) {
-        self.push(Cause::too_many(at, count, count_max));
+        self.push(FieldError::too_many(at, count, count_max));
     }
 
     pub(crate) fn unsupported<'a>(&mut self, at: &Path, value: impl Into<Bad<'a>>, supported: &[&str]) {
-        self.push(Cause::unsupported(at, value, supported));
+        self.push(FieldError::unsupported(at, value, supported));
     }
 
     pub(crate) fn too_long(&mut self, at: &Path, bytes_max: usize) {
-        self.push(Cause::too_long(at, bytes_max));
+        self.push(FieldError::too_long(at, bytes_max));
     }
 
     /// One cause for each thing that is wrong with a text.

@@ -1,23 +1,23 @@
 //! Paths of files.
 
-use crate::validation::field_error::{Causes, Path};
+use crate::validation::field_error::{FieldErrors, Path};
 
 /// Relative, and never upwards.
-pub(super) fn check_descending(path: &str, at: &Path, out: &mut Causes) {
+pub(super) fn check_descending(path: &str, at: &Path, out: &mut FieldErrors) {
     if path.starts_with('/') {
         out.invalid(at, path, "must be a relative path");
     }
     check_no_backsteps(path, at, out);
 }
 
-pub(super) fn check_no_backsteps(path: &str, at: &Path, out: &mut Causes) {
+pub(super) fn check_no_backsteps(path: &str, at: &Path, out: &mut FieldErrors) {
     if path.split('/').any(|it| it == "..") {
         out.invalid(at, path, "must not contain '..'");
     }
 }
 
 /// Descending, and not a name that the node keeps for itself.
-pub(super) fn check_local_path(path: &str, at: &Path, out: &mut Causes) {
+pub(super) fn check_local_path(path: &str, at: &Path, out: &mut FieldErrors) {
     check_descending(path, at, out);
     if path.starts_with("..") && !path.starts_with("../") {
         out.invalid(at, path, "must not start with '..'");

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::field_error::{Causes, Path};
+use super::field_error::{FieldErrors, Path};
 use super::names;
-use crate::object::{list, str_at};
+use crate::unstructured::{list, str_at};
 
-pub(crate) fn check_labels(labels: &Value, at: &Path, out: &mut Causes) {
+pub(crate) fn check_labels(labels: &Value, at: &Path, out: &mut FieldErrors) {
     for (key, value) in labels.as_object().into_iter().flatten() {
         check_key(key, at, out);
         let value = value.as_str().unwrap_or_default();
@@ -14,12 +14,12 @@ pub(crate) fn check_labels(labels: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-pub(crate) fn check_key(key: &str, at: &Path, out: &mut Causes) {
+pub(crate) fn check_key(key: &str, at: &Path, out: &mut FieldErrors) {
     out.each(at, key, names::qualified(key));
 }
 
 /// A `LabelSelector`.
-pub(crate) fn check_selector(selector: &Value, at: &Path, out: &mut Causes) {
+pub(crate) fn check_selector(selector: &Value, at: &Path, out: &mut FieldErrors) {
     check_labels(&selector["matchLabels"], &at.field("matchLabels"), out);
     for (index, it) in list(selector, "matchExpressions").iter().enumerate() {
         let at = at.field("matchExpressions");

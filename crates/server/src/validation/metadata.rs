@@ -4,14 +4,19 @@
 
 use serde_json::Value;
 
-use super::field_error::{Bad, Causes, Path};
+use super::field_error::{Bad, FieldErrors, Path};
 use super::{labels, names};
-use crate::object::{is_set, list, str_at};
+use crate::unstructured::{is_set, list, str_at};
 
 /// All annotations of an object together.
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 
-pub(crate) fn check_new(object: &Value, name_rule: names::Rule, is_namespaced: bool, out: &mut Causes) {
+pub(crate) fn check_new(
+    object: &Value,
+    name_rule: names::NameRule,
+    is_namespaced: bool,
+    out: &mut FieldErrors,
+) {
     let meta = &object["metadata"];
     let at = Path::new("metadata");
     let prefix = str_at(meta, "generateName");
@@ -37,7 +42,7 @@ pub(crate) fn check_new(object: &Value, name_rule: names::Rule, is_namespaced: b
     check_finalizers(list(meta, "finalizers"), &at.field("finalizers"), out);
 }
 
-pub(crate) fn check_change(new: &Value, old: &Value, out: &mut Causes) {
+pub(crate) fn check_change(new: &Value, old: &Value, out: &mut FieldErrors) {
     let (new, old) = (&new["metadata"], &old["metadata"]);
     let at = Path::new("metadata");
     if is_set(&old["deletionTimestamp"]) {
@@ -65,13 +70,13 @@ pub(crate) fn check_change(new: &Value, old: &Value, out: &mut Causes) {
 
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 
-fn check_maps(meta: &Value, at: &Path, out: &mut Causes) {
+fn check_maps(meta: &Value, at: &Path, out: &mut FieldErrors) {
     labels::check_labels(&meta["labels"], &at.field("labels"), out);
     check_annotations(&meta["annotations"], &at.field("annotations"), out);
     check_owners(&meta["ownerReferences"], &at.field("ownerReferences"), out);
 }
 
-pub(crate) fn check_annotations(annotations: &Value, at: &Path, out: &mut Causes) {
+pub(crate) fn check_annotations(annotations: &Value, at: &Path, out: &mut FieldErrors) {
     let mut bytes = 0;
     for (key, value) in annotations.as_object().into_iter().flatten() {
         for why in names::qualified(&key.to_lowercase()) {
@@ -84,7 +89,7 @@ pub(crate) fn check_annotations(annotations: &Value, at: &Path, out: &mut Causes
     }
 }
 
-fn check_owners(owners: &Value, at: &Path, out: &mut Causes) {
+fn check_owners(owners: &Value, at: &Path, out: &mut FieldErrors) {
     let mut controller: Option<String> = None;
     for owner in owners.as_array().into_iter().flatten() {
         let api_version = str_at(owner, "apiVersion");
@@ -132,7 +137,7 @@ fn in_go_order(owners: &Value) -> Bad<'static> {
 }
 
 /// Without a prefix, a finalizer is one of ours.
-pub(crate) fn check_standard_finalizers(object: &Value, out: &mut Causes) {
+pub(crate) fn check_standard_finalizers(object: &Value, out: &mut FieldErrors) {
     let at = Path::new("metadata.finalizers");
     for (index, it) in list(&object["metadata"], "finalizers").iter().enumerate() {
         let it = it.as_str().unwrap_or_default();
@@ -143,7 +148,7 @@ pub(crate) fn check_standard_finalizers(object: &Value, out: &mut Causes) {
     }
 }
 
-pub(crate) fn check_finalizers(finalizers: &[Value], at: &Path, out: &mut Causes) {
+pub(crate) fn check_finalizers(finalizers: &[Value], at: &Path, out: &mut FieldErrors) {
     for it in finalizers {
         let it = it.as_str().unwrap_or_default();
         out.each(at, it, names::qualified(it));

@@ -31,8 +31,8 @@ use serde_json::Value;
 
 pub(crate) use self::authority::{cluster_role, cluster_role_binding, role, role_binding, signing_request};
 pub(crate) use self::daemonset::{controller_revision, daemonset};
-use self::field_error::{Bad, Causes, Path};
-pub(crate) use self::field_error::{Cause, go_quoted};
+use self::field_error::{Bad, FieldErrors, Path};
+pub(crate) use self::field_error::{FieldError, go_quoted};
 pub(crate) use self::labels::selects;
 pub(crate) use self::network::{endpoint_slice, endpoints, service};
 pub(crate) use self::node::node;
@@ -43,30 +43,30 @@ pub(crate) use self::security::is_app_armor_profile;
 pub(crate) use self::small::{
     config_map, disruption_budget, event, lease, namespace, priority_class, secret,
 };
-use crate::object::{is_set, str_at};
-use crate::route::Part;
+use crate::subresource::Subresource;
+use crate::unstructured::{is_set, str_at};
 
 /// One write: the object that would be stored, the stored object unless this is a create, and the subresource.
 pub(crate) struct Write<'a> {
     pub(crate) new: &'a Value,
     pub(crate) old: Option<&'a Value>,
-    pub(crate) part: Part,
+    pub(crate) subresource: Subresource,
 }
 
 impl Write<'_> {
     fn is_status(&self) -> bool {
-        self.part == Part::Status
+        self.subresource == Subresource::Status
     }
 }
 
-pub(crate) fn nothing(_: &Write, _: &mut Causes) {}
+pub(crate) fn nothing(_: &Write, _: &mut FieldErrors) {}
 
 /// Whether a pointer would be set: an empty object counts, an absent one does not.
 fn has(object: &Value, name: &str) -> bool {
     object.get(name).is_some_and(|it| !it.is_null())
 }
 
-fn required(object: &Value, fields: &[&str], at: &Path, out: &mut Causes) {
+fn required(object: &Value, fields: &[&str], at: &Path, out: &mut FieldErrors) {
     for field in fields {
         if !is_set(&object[field]) {
             out.required(&at.field(field), "");
@@ -75,7 +75,7 @@ fn required(object: &Value, fields: &[&str], at: &Path, out: &mut Causes) {
 }
 
 /// A text that must be there and look right.
-fn check_name(name: &str, rule: fn(&str) -> Vec<String>, at: &Path, out: &mut Causes) {
+fn check_name(name: &str, rule: fn(&str) -> Vec<String>, at: &Path, out: &mut FieldErrors) {
     if name.is_empty() {
         out.required(at, "");
     } else {
@@ -84,7 +84,7 @@ fn check_name(name: &str, rule: fn(&str) -> Vec<String>, at: &Path, out: &mut Ca
 }
 
 /// One of a few words, if it is said at all.
-fn check_choice(value: &Value, supported: &[&str], at: &Path, out: &mut Causes) {
+fn check_choice(value: &Value, supported: &[&str], at: &Path, out: &mut FieldErrors) {
     if let Some(said) = value.as_str()
         && !supported.contains(&said)
     {
@@ -92,7 +92,7 @@ fn check_choice(value: &Value, supported: &[&str], at: &Path, out: &mut Causes) 
     }
 }
 
-fn not_negative(object: &Value, fields: &[&str], at: &Path, out: &mut Causes) {
+fn not_negative(object: &Value, fields: &[&str], at: &Path, out: &mut FieldErrors) {
     for field in fields {
         if let Some(number) = object[field].as_i64().filter(|it| *it < 0) {
             out.invalid(&at.field(field), number, "must be greater than or equal to 0");
@@ -100,20 +100,20 @@ fn not_negative(object: &Value, fields: &[&str], at: &Path, out: &mut Causes) {
     }
 }
 
-fn positive(number: i64, at: &Path, out: &mut Causes) {
+fn positive(number: i64, at: &Path, out: &mut FieldErrors) {
     if number <= 0 {
         out.invalid(at, number, "must be greater than zero");
     }
 }
 
-fn immutable(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
+fn immutable(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
     if new != old {
         out.invalid(at, new, metadata::IMMUTABLE);
     }
 }
 
 /// A number, or a part of a hundred.
-fn check_int_or_percent(value: &Value, at: &Path, out: &mut Causes) {
+fn check_int_or_percent(value: &Value, at: &Path, out: &mut FieldErrors) {
     match value.as_str() {
         Some(text) => {
             for why in names::percent(text) {
@@ -134,7 +134,7 @@ fn percent_of(value: &Value) -> Option<i64> {
     Some(text.trim_end_matches('%').parse().unwrap_or(i64::MAX))
 }
 
-fn check_not_above_100_percent(value: &Value, at: &Path, out: &mut Causes) {
+fn check_not_above_100_percent(value: &Value, at: &Path, out: &mut FieldErrors) {
     if percent_of(value).is_some_and(|it| 100 < it) {
         out.invalid(at, value, "must not be greater than 100%");
     }
@@ -166,7 +166,7 @@ fn labels_of(labels: &Value) -> impl Iterator<Item = (&String, &Value)> {
 }
 
 /// A text at a dotted path that must be a name of an object, if it is said.
-fn check_reference(object: &Value, field: &str, at: &Path, out: &mut Causes) {
+fn check_reference(object: &Value, field: &str, at: &Path, out: &mut FieldErrors) {
     let name = str_at(object, field);
     if !name.is_empty() {
         out.each(&at.field(field), name, names::dns_subdomain(name));

@@ -3,7 +3,7 @@
 //! Upstream: `apimachinery/pkg/util/validation` and `pkg/api/validate/content`.
 
 /// What is wrong with a name. The flag says that more will be appended to it.
-pub(crate) type Rule = fn(&str, bool) -> Vec<String>;
+pub(crate) type NameRule = fn(&str, bool) -> Vec<String>;
 
 /// Names of most objects.
 pub(crate) fn subdomain_name(name: &str, is_prefix: bool) -> Vec<String> {

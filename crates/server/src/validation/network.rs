@@ -5,13 +5,13 @@ use serde_json::Value;
 use super::container::check_port;
 use super::probe::check_port_or_name;
 use super::{Write, check_choice, check_name, has, immutable, required};
-use crate::object::{is_set, list, str_at};
-use crate::validation::field_error::{Bad, Causes, Path};
+use crate::unstructured::{is_set, list, str_at};
+use crate::validation::field_error::{Bad, FieldErrors, Path};
 use crate::validation::{address, labels, names};
 
 const PROTOCOLS: &[&str] = &["SCTP", "TCP", "UDP"];
 
-pub(crate) fn service(write: &Write, out: &mut Causes) {
+pub(crate) fn service(write: &Write, out: &mut FieldErrors) {
     let (new, at) = (write.new, Path::new("spec"));
     let spec = &new["spec"];
     if write.is_status() {
@@ -77,7 +77,7 @@ fn is_headless(spec: &Value) -> bool {
     spec["clusterIP"] == "None" || list(spec, "clusterIPs") == ["None"]
 }
 
-fn check_change(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
+fn check_change(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
     if new["type"] == "ExternalName"
         || old["type"] == "ExternalName"
         || (is_headless(old) && is_headless(new))
@@ -107,7 +107,7 @@ fn check_change(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_service_port(port: &Value, before: &[Value], needs_name: bool, at: &Path, out: &mut Causes) {
+fn check_service_port(port: &Value, before: &[Value], needs_name: bool, at: &Path, out: &mut FieldErrors) {
     let name = str_at(port, "name");
     if needs_name || !name.is_empty() {
         check_name(name, names::dns_label, &at.field("name"), out);
@@ -123,14 +123,14 @@ fn check_service_port(port: &Value, before: &[Value], needs_name: bool, at: &Pat
     }
 }
 
-fn check_protocol(port: &Value, at: &Path, out: &mut Causes) {
+fn check_protocol(port: &Value, at: &Path, out: &mut FieldErrors) {
     required(port, &["protocol"], at, out);
     if is_set(&port["protocol"]) {
         check_choice(&port["protocol"], PROTOCOLS, &at.field("protocol"), out);
     }
 }
 
-fn check_affinity(spec: &Value, at: &Path, out: &mut Causes) {
+fn check_affinity(spec: &Value, at: &Path, out: &mut FieldErrors) {
     const SECONDS_MAX: i64 = 86_400;
     let config = &spec["sessionAffinityConfig"];
     match str_at(spec, "sessionAffinity") {
@@ -155,7 +155,7 @@ fn check_affinity(spec: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_addresses(spec: &Value, old: Option<&Value>, at: &Path, out: &mut Causes) {
+fn check_addresses(spec: &Value, old: Option<&Value>, at: &Path, out: &mut FieldErrors) {
     let (ip, ips) = (str_at(spec, "clusterIP"), list(spec, "clusterIPs"));
     let ips_at = at.field("clusterIPs");
     if let Some(first) = ips.first() {
@@ -206,7 +206,7 @@ fn check_addresses(spec: &Value, old: Option<&Value>, at: &Path, out: &mut Cause
     }
 }
 
-fn check_duplicate_ports(kind: &str, ports: &[Value], at: &Path, out: &mut Causes) {
+fn check_duplicate_ports(kind: &str, ports: &[Value], at: &Path, out: &mut FieldErrors) {
     let node_port = |it: &Value| it["nodePort"].as_i64().unwrap_or(0);
     for (index, port) in ports.iter().enumerate() {
         if kind == "ClusterIP" && node_port(port) != 0 {
@@ -231,7 +231,7 @@ fn check_duplicate_ports(kind: &str, ports: &[Value], at: &Path, out: &mut Cause
     }
 }
 
-fn check_balancer(spec: &Value, at: &Path, out: &mut Causes) {
+fn check_balancer(spec: &Value, at: &Path, out: &mut FieldErrors) {
     const ONLY_BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
     let is_balanced = spec["type"] == "LoadBalancer";
     let ranges = list(spec, "loadBalancerSourceRanges");
@@ -257,7 +257,7 @@ fn check_balancer(spec: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_traffic(spec: &Value, at: &Path, out: &mut Causes) {
+fn check_traffic(spec: &Value, at: &Path, out: &mut FieldErrors) {
     let kind = str_at(spec, "type");
     let is_reached_from_outside =
         matches!(kind, "LoadBalancer" | "NodePort") || (kind == "ClusterIP" && is_set(&spec["externalIPs"]));
@@ -283,7 +283,7 @@ fn check_traffic(spec: &Value, at: &Path, out: &mut Causes) {
     check_choice(&spec["trafficDistribution"], distributions, &at.field("trafficDistribution"), out);
 }
 
-fn check_balancer_status(service: &Value, at: &Path, out: &mut Causes) {
+fn check_balancer_status(service: &Value, at: &Path, out: &mut FieldErrors) {
     let ingress = list(&service["status"]["loadBalancer"], "ingress");
     if service["spec"]["type"] != "LoadBalancer" && !ingress.is_empty() {
         return out.forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'");
@@ -308,7 +308,7 @@ fn check_balancer_status(service: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-pub(crate) fn endpoints(write: &Write, out: &mut Causes) {
+pub(crate) fn endpoints(write: &Write, out: &mut FieldErrors) {
     let subsets = &write.new["subsets"];
     if write.old.is_some_and(|old| old["subsets"] == *subsets) {
         return;
@@ -340,7 +340,7 @@ pub(crate) fn endpoints(write: &Write, out: &mut Causes) {
     }
 }
 
-fn check_endpoint_address(it: &Value, at: &Path, out: &mut Causes) {
+fn check_endpoint_address(it: &Value, at: &Path, out: &mut FieldErrors) {
     let (ip, hostname) = (str_at(it, "ip"), str_at(it, "hostname"));
     address::check_ip(ip, &at.field("ip"), out);
     if !hostname.is_empty() {
@@ -352,7 +352,7 @@ fn check_endpoint_address(it: &Value, at: &Path, out: &mut Causes) {
     address::check_endpoint(ip, &at.field("ip"), out);
 }
 
-pub(crate) fn endpoint_slice(write: &Write, out: &mut Causes) {
+pub(crate) fn endpoint_slice(write: &Write, out: &mut FieldErrors) {
     const ENDPOINTS_MAX: usize = 1000;
     const ADDRESSES_MAX: usize = 100;
     const PORTS_MAX: usize = 20_000;
@@ -417,7 +417,7 @@ pub(crate) fn endpoint_slice(write: &Write, out: &mut Causes) {
     }
 }
 
-fn check_slice_address(kind: &str, text: &str, at: &Path, list_at: &Path, out: &mut Causes) {
+fn check_slice_address(kind: &str, text: &str, at: &Path, list_at: &Path, out: &mut FieldErrors) {
     let before = out.len();
     match kind {
         "IPv4" | "IPv6" => {
@@ -443,7 +443,7 @@ fn check_slice_address(kind: &str, text: &str, at: &Path, list_at: &Path, out: &
     }
 }
 
-fn check_hints(hints: &Value, at: &Path, out: &mut Causes) {
+fn check_hints(hints: &Value, at: &Path, out: &mut FieldErrors) {
     const HINTS_MAX: usize = 8;
     for (field, rule) in
         [("forZones", names::label_value as fn(&str) -> Vec<String>), ("forNodes", names::dns_subdomain)]

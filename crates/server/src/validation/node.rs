@@ -2,11 +2,11 @@ use serde_json::Value;
 
 use super::scheduling::check_taints;
 use super::{Write, in_go};
-use crate::object::{list, str_at};
-use crate::validation::field_error::{Causes, Path};
+use crate::unstructured::{list, str_at};
+use crate::validation::field_error::{FieldErrors, Path};
 use crate::validation::{address, resources};
 
-pub(crate) fn node(write: &Write, out: &mut Causes) {
+pub(crate) fn node(write: &Write, out: &mut FieldErrors) {
     let node = write.new;
     // Upstream looks for the taints in the wrong place, and its messages say so.
     check_taints(list(&node["spec"], "taints"), &Path::new("metadata.taints"), out);
@@ -33,7 +33,7 @@ pub(crate) fn node(write: &Write, out: &mut Causes) {
     }
 }
 
-fn check_change(new: &Value, old: &Value, out: &mut Causes) {
+fn check_change(new: &Value, old: &Value, out: &mut FieldErrors) {
     let addresses = list(&new["status"], "addresses");
     for (index, it) in addresses.iter().enumerate() {
         let at = Path::new("status.addresses");

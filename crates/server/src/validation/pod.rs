@@ -6,16 +6,16 @@ use super::container::{
     check_containers, check_ephemeral_containers, check_image_of_pod, check_init_containers, check_resources,
 };
 use super::{Write, check_choice, check_reference, has, pod_change, required, scheduling, security, volume};
-use crate::object::{is_set, list, str_at};
-use crate::route::Part;
-use crate::validation::field_error::{Causes, Path};
+use crate::subresource::Subresource;
+use crate::unstructured::{is_set, list, str_at};
+use crate::validation::field_error::{FieldErrors, Path};
 use crate::validation::{address, labels, metadata, names, resources};
 use muster_api::quantity::Quantity;
 
-pub(crate) fn pod(write: &Write, out: &mut Causes) {
+pub(crate) fn pod(write: &Write, out: &mut FieldErrors) {
     let (new, at) = (write.new, Path::new("spec"));
-    match (write.old, write.part) {
-        (Some(old), Part::Status) => pod_change::check_status(new, old, out),
+    match (write.old, write.subresource) {
+        (Some(old), Subresource::Status) => pod_change::check_status(new, old, out),
         (None, _) => {
             check_pod(new, out);
             if is_set(&new["spec"]["ephemeralContainers"]) {
@@ -29,20 +29,20 @@ pub(crate) fn pod(write: &Write, out: &mut Causes) {
             }
             check_profiles_agree(&new["metadata"], &new["spec"], &at, out);
         }
-        (Some(old), part) => {
+        (Some(old), subresource) => {
             metadata::check_new(new, names::subdomain_name, true, out);
             check_pod(new, out);
-            pod_change::check(new, old, part, out);
+            pod_change::check(new, old, subresource, out);
         }
     }
 }
 
-pub(crate) fn pod_template(write: &Write, out: &mut Causes) {
+pub(crate) fn pod_template(write: &Write, out: &mut FieldErrors) {
     check_template(&write.new["template"], &Path::new("template"), out);
 }
 
 /// What another object makes pods from.
-pub(super) fn check_template(template: &Value, at: &Path, out: &mut Causes) {
+pub(super) fn check_template(template: &Value, at: &Path, out: &mut FieldErrors) {
     let (meta, spec) = (&template["metadata"], &template["spec"]);
     labels::check_labels(&meta["labels"], &at.field("labels"), out);
     metadata::check_annotations(&meta["annotations"], &at.field("annotations"), out);
@@ -55,7 +55,7 @@ pub(super) fn check_template(template: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_pod(pod: &Value, out: &mut Causes) {
+fn check_pod(pod: &Value, out: &mut FieldErrors) {
     let (meta, spec, at) = (&pod["metadata"], &pod["spec"], Path::new("spec"));
     check_annotations(&meta["annotations"], spec, &Path::new("metadata.annotations"), out);
     check_spec(spec, Some(str_at(meta, "name")), &at, out);
@@ -115,7 +115,7 @@ impl<'a> Spec<'a> {
 }
 
 /// `pod` is the name of the pod, unless the spec is of a template.
-fn check_spec(json: &Value, pod: Option<&str>, at: &Path, out: &mut Causes) {
+fn check_spec(json: &Value, pod: Option<&str>, at: &Path, out: &mut FieldErrors) {
     if json["terminationGracePeriodSeconds"].is_null() {
         out.required(&at.field("terminationGracePeriodSeconds"), "");
     }
@@ -173,20 +173,20 @@ fn check_spec(json: &Value, pod: Option<&str>, at: &Path, out: &mut Causes) {
 }
 
 /// Upstream checks it as if it were the limits of a container, and says so.
-pub(super) fn check_overhead(overhead: &Value, at: &Path, out: &mut Causes) {
+pub(super) fn check_overhead(overhead: &Value, at: &Path, out: &mut FieldErrors) {
     let limits = serde_json::json!({"limits": overhead});
     let claims_nothing = Spec { json: &Value::Null, volumes: Vec::new() };
     check_resources(&limits, resources::check_container_name, &claims_nothing, at, out);
 }
 
-fn check_word(json: &Value, name: &str, supported: &[&str], at: &Path, out: &mut Causes) {
+fn check_word(json: &Value, name: &str, supported: &[&str], at: &Path, out: &mut FieldErrors) {
     required(json, &[name], at, out);
     if is_set(&json[name]) {
         check_choice(&json[name], supported, &at.field(name), out);
     }
 }
 
-fn check_resource_claims(claims: &[Value], at: &Path, out: &mut Causes) {
+fn check_resource_claims(claims: &[Value], at: &Path, out: &mut FieldErrors) {
     for (index, claim) in claims.iter().enumerate() {
         let at = at.index(index);
         let name = str_at(claim, "name");
@@ -218,7 +218,7 @@ fn check_resource_claims(claims: &[Value], at: &Path, out: &mut Causes) {
 }
 
 /// What the pod asks for as a whole must hold what its containers ask for.
-fn check_pod_resources(spec: &Spec, at: &Path, out: &mut Causes) {
+fn check_pod_resources(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     let of_pod = &spec.json["resources"];
     if of_pod.is_null() {
         return;
@@ -259,7 +259,7 @@ fn check_pod_resources(spec: &Spec, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_pod_level_name(name: &str, at: &Path, out: &mut Causes) {
+fn check_pod_level_name(name: &str, at: &Path, out: &mut FieldErrors) {
     let before = out.len();
     resources::check_name(name, at, out);
     if out.len() == before && !resources::is_pod_level(name) {
@@ -268,7 +268,7 @@ fn check_pod_level_name(name: &str, at: &Path, out: &mut Causes) {
 }
 
 /// On the host's network, a container's port is the host's.
-fn check_host_network(json: &Value, is_pod: bool, at: &Path, out: &mut Causes) {
+fn check_host_network(json: &Value, is_pod: bool, at: &Path, out: &mut FieldErrors) {
     if json["hostNetwork"] != true {
         return;
     }
@@ -287,7 +287,7 @@ fn check_host_network(json: &Value, is_pod: bool, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_dns(json: &Value, at: &Path, out: &mut Causes) {
+fn check_dns(json: &Value, at: &Path, out: &mut FieldErrors) {
     const SERVERS_MAX: usize = 3;
     const SEARCHES_MAX: usize = 32;
     const SEARCH_BYTES_MAX: usize = 2048;
@@ -333,7 +333,7 @@ fn check_dns(json: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_scheduling_gates(gates: &[Value], at: &Path, out: &mut Causes) {
+fn check_scheduling_gates(gates: &[Value], at: &Path, out: &mut FieldErrors) {
     for (index, gate) in gates.iter().enumerate() {
         let (at, name) = (at.index(index), str_at(gate, "name"));
         labels::check_key(name, &at, out);
@@ -343,7 +343,7 @@ fn check_scheduling_gates(gates: &[Value], at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_hostname_override(json: &Value, at: &Path, out: &mut Causes) {
+fn check_hostname_override(json: &Value, at: &Path, out: &mut FieldErrors) {
     let Some(name) = json["hostnameOverride"].as_str() else { return };
     let name_at = at.field("hostnameOverride");
     if json["setHostnameAsFQDN"] == true {
@@ -358,7 +358,7 @@ fn check_hostname_override(json: &Value, at: &Path, out: &mut Causes) {
     out.each(&name_at, name, names::dns_subdomain(name));
 }
 
-fn check_host_aliases(aliases: &[Value], at: &Path, out: &mut Causes) {
+fn check_host_aliases(aliases: &[Value], at: &Path, out: &mut FieldErrors) {
     for (index, alias) in aliases.iter().enumerate() {
         let at = at.index(index);
         address::check_ip(str_at(alias, "ip"), &at.field("ip"), out);
@@ -370,7 +370,7 @@ fn check_host_aliases(aliases: &[Value], at: &Path, out: &mut Causes) {
 }
 
 /// A variable that is read from a file is read from an empty directory that another container filled.
-fn check_file_keys(spec: &Spec, at: &Path, out: &mut Causes) {
+fn check_file_keys(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     spec.each_container(at, |container, at| {
         for (index, env) in list(container, "env").iter().enumerate() {
             let reference = &env["valueFrom"]["fileKeyRef"];
@@ -396,7 +396,7 @@ const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/
 const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Annotations that once were fields.
-fn check_annotations(annotations: &Value, spec: &Value, at: &Path, out: &mut Causes) {
+fn check_annotations(annotations: &Value, spec: &Value, at: &Path, out: &mut FieldErrors) {
     const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
     let Some(annotations) = annotations.as_object() else { return };
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
@@ -435,7 +435,7 @@ fn check_annotations(annotations: &Value, spec: &Value, at: &Path, out: &mut Cau
 }
 
 /// Who says a profile both ways must say the same.
-fn check_profiles_agree(meta: &Value, json: &Value, at: &Path, out: &mut Causes) {
+fn check_profiles_agree(meta: &Value, json: &Value, at: &Path, out: &mut FieldErrors) {
     let annotations = &meta["annotations"];
     if !annotations.is_object() {
         return;
@@ -465,7 +465,7 @@ fn check_profiles_agree(meta: &Value, json: &Value, at: &Path, out: &mut Causes)
     });
 }
 
-fn agree(what: &str, said: &str, profile: &Value, at: &Path, out: &mut Causes) {
+fn agree(what: &str, said: &str, profile: &Value, at: &Path, out: &mut FieldErrors) {
     let is_same = match str_at(profile, "type") {
         "Unconfined" => said == "unconfined",
         "RuntimeDefault" => said == "runtime/default" || (what == "seccomp" && said == "docker/default"),
@@ -485,7 +485,7 @@ fn agree(what: &str, said: &str, profile: &Value, at: &Path, out: &mut Causes) {
 }
 
 /// Annotations that are set once and for all.
-pub(super) fn check_annotation_changes(new: &Value, old: &Value, out: &mut Causes) {
+pub(super) fn check_annotation_changes(new: &Value, old: &Value, out: &mut FieldErrors) {
     let at = Path::new("metadata.annotations");
     let (new, old) = (&new["metadata"]["annotations"], &old["metadata"]["annotations"]);
     let kinds = |key: &str| match key {

@@ -5,24 +5,24 @@ use serde_json::Value;
 use super::container::check_image_of_pod;
 use super::pod::check_annotation_changes;
 use super::{immutable, labels_of, required, scheduling};
-use crate::object::{is_set, list, map_mut, str_at};
-use crate::route::Part;
-use crate::validation::field_error::{Causes, Path};
+use crate::subresource::Subresource;
+use crate::unstructured::{is_set, list, map_mut, str_at};
+use crate::validation::field_error::{FieldErrors, Path};
 use crate::validation::{address, labels, names};
 
 /// Rule: of a pod that stands, only images, tolerations that are added, a deadline that comes nearer, scheduling
 /// gates that go, and for a gated pod stricter wishes for its node may change. Upstream: `ValidatePodUpdate`.
-pub(super) fn check(new: &Value, old: &Value, part: Part, out: &mut Causes) {
+pub(super) fn check(new: &Value, old: &Value, subresource: Subresource, out: &mut FieldErrors) {
     check_annotation_changes(new, old, out);
     let (new, old, at) = (&new["spec"], &old["spec"], Path::new("spec"));
-    match part {
-        Part::EphemeralContainers => check_ephemeral(new, old, &at.field("ephemeralContainers"), out),
-        Part::Binding => {}
+    match subresource {
+        Subresource::EphemeralContainers => check_ephemeral(new, old, &at.field("ephemeralContainers"), out),
+        Subresource::Binding => {}
         _ => check_spec(new, old, &at, out),
     }
 }
 
-fn check_spec(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
+fn check_spec(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
     for name in ["containers", "initContainers"] {
         let (now, before) = (list(new, name), list(old, name));
         if now.len() != before.len() {
@@ -90,7 +90,7 @@ fn put_back(object: &mut Value, name: &str, value: Option<&Value>) {
     }
 }
 
-fn check_added_tolerations(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
+fn check_added_tolerations(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
     let without_seconds = |it: &Value| {
         let mut it = it.clone();
         put_back(&mut it, "tolerationSeconds", None);
@@ -104,7 +104,7 @@ fn check_added_tolerations(new: &Value, old: &Value, at: &Path, out: &mut Causes
     scheduling::check_tolerations(list(new, "tolerations"), at, out);
 }
 
-fn check_removed_gates(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
+fn check_removed_gates(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
     let before = list(old, "schedulingGates");
     for (index, gate) in list(new, "schedulingGates").iter().enumerate() {
         let name = str_at(gate, "name");
@@ -116,7 +116,7 @@ fn check_removed_gates(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
 }
 
 /// As long as gates hold a pod back, its wishes for a node may become stricter.
-fn check_gated(rest: &mut Value, old: &Value, at: &Path, out: &mut Causes) {
+fn check_gated(rest: &mut Value, old: &Value, at: &Path, out: &mut FieldErrors) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const TERMS: &str = "nodeSelectorTerms";
     if rest["nodeSelector"] != old["nodeSelector"] {
@@ -163,7 +163,7 @@ fn check_gated(rest: &mut Value, old: &Value, at: &Path, out: &mut Causes) {
 }
 
 /// Ephemeral containers only come; they do not change and do not go.
-fn check_ephemeral(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
+fn check_ephemeral(new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
     for before in list(old, "ephemeralContainers") {
         let name = str_at(before, "name");
         match list(new, "ephemeralContainers").iter().find(|it| str_at(it, "name") == name) {
@@ -179,7 +179,7 @@ fn check_ephemeral(new: &Value, old: &Value, at: &Path, out: &mut Causes) {
 }
 
 /// Upstream: `ValidatePodStatusUpdate`.
-pub(super) fn check_status(new: &Value, old: &Value, out: &mut Causes) {
+pub(super) fn check_status(new: &Value, old: &Value, out: &mut FieldErrors) {
     check_annotation_changes(new, old, out);
     let (spec, at) = (&old["spec"], Path::new("status"));
     let (new, old) = (&new["status"], &old["status"]);
@@ -215,7 +215,7 @@ pub(super) fn check_status(new: &Value, old: &Value, out: &mut Causes) {
 }
 
 /// A container that has ended for good does not run again.
-fn check_no_revival(name: &str, new: &Value, old: &Value, spec: &Value, at: &Path, out: &mut Causes) {
+fn check_no_revival(name: &str, new: &Value, old: &Value, spec: &Value, at: &Path, out: &mut FieldErrors) {
     let may_run_again = |container: &str, code: i64| match name {
         "ephemeralContainerStatuses" => false,
         "initContainerStatuses" => {
@@ -241,7 +241,7 @@ fn check_no_revival(name: &str, new: &Value, old: &Value, spec: &Value, at: &Pat
     }
 }
 
-fn check_ips(name: &str, single: &str, new: &Value, old: &Value, at: &Path, out: &mut Causes) {
+fn check_ips(name: &str, single: &str, new: &Value, old: &Value, at: &Path, out: &mut FieldErrors) {
     let ips: Vec<_> = list(new, name).iter().map(|it| str_at(it, "ip")).collect();
     if let Some(first) = ips.first()
         && single == "hostIP"

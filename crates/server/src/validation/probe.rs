@@ -5,11 +5,11 @@ use serde_json::Value;
 use super::container::check_port;
 use super::pod::Spec;
 use super::{check_choice, has, required};
-use crate::object::{list, str_at};
-use crate::validation::field_error::{Causes, Path};
+use crate::unstructured::{list, str_at};
+use crate::validation::field_error::{FieldErrors, Path};
 use crate::validation::names;
 
-pub(super) fn check_hooks_and_probes(container: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
+pub(super) fn check_hooks_and_probes(container: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
     let lifecycle = &container["lifecycle"];
     for name in ["postStart", "preStop"].into_iter().filter(|name| has(lifecycle, name)) {
         check_handler(&lifecycle[name], spec, &at.field("lifecycle").field(name), out);
@@ -21,7 +21,7 @@ pub(super) fn check_hooks_and_probes(container: &Value, spec: &Spec, at: &Path, 
     }
 }
 
-fn check_probe(name: &str, probe: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
+fn check_probe(name: &str, probe: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
     check_handler(probe, spec, at, out);
     for field in
         ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
@@ -48,7 +48,7 @@ fn check_probe(name: &str, probe: &Value, spec: &Spec, at: &Path, out: &mut Caus
 }
 
 /// What is done: exactly one thing.
-fn check_handler(handler: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
+fn check_handler(handler: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
     let mut found = false;
     for name in ["exec", "httpGet", "tcpSocket", "grpc", "sleep"] {
         let action = &handler[name];
@@ -81,7 +81,7 @@ fn check_handler(handler: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_http_get(action: &Value, at: &Path, out: &mut Causes) {
+fn check_http_get(action: &Value, at: &Path, out: &mut FieldErrors) {
     required(action, &["path"], at, out);
     check_port_or_name(&action["port"], &at.field("port"), out);
     check_choice(&action["scheme"], &["HTTP", "HTTPS"], &at.field("scheme"), out);
@@ -91,7 +91,7 @@ fn check_http_get(action: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-pub(super) fn check_port_or_name(port: &Value, at: &Path, out: &mut Causes) {
+pub(super) fn check_port_or_name(port: &Value, at: &Path, out: &mut FieldErrors) {
     match port.as_str() {
         Some(name) => out.each(at, name, names::port_name(name)),
         None => check_port(port.as_i64().unwrap_or(0), at, out),

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::Write;
-use crate::object::{is_set, list, str_at};
-use crate::validation::field_error::{Bad, Causes, Path};
+use crate::unstructured::{is_set, list, str_at};
+use crate::validation::field_error::{Bad, FieldErrors, Path};
 use crate::validation::{metadata::IMMUTABLE, names, resources};
 use muster_api::quantity::Quantity;
 
-pub(crate) fn limit_range(write: &Write, out: &mut Causes) {
+pub(crate) fn limit_range(write: &Write, out: &mut FieldErrors) {
     let limits = list(&write.new["spec"], "limits");
     for (index, limit) in limits.iter().enumerate() {
         let at = Path::new("spec.limits");
@@ -29,7 +29,7 @@ pub(crate) fn limit_range(write: &Write, out: &mut Causes) {
     }
 }
 
-fn check_limit(kind: &str, limit: &Value, at: &Path, out: &mut Causes) {
+fn check_limit(kind: &str, limit: &Value, at: &Path, out: &mut FieldErrors) {
     let check_name = match kind {
         "Pod" | "Container" => resources::check_container_name,
         _ => resources::check_name,
@@ -60,7 +60,7 @@ fn check_limit(kind: &str, limit: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_amounts(kind: &str, name: &str, limit: &Value, at: &Path, out: &mut Causes) {
+fn check_amounts(kind: &str, name: &str, limit: &Value, at: &Path, out: &mut FieldErrors) {
     let said = |part: &'static str| {
         let amount = &limit[part][name];
         let counts = !amount.is_null() && (kind != "Pod" || !part.starts_with("default"));
@@ -113,7 +113,7 @@ fn check_amounts(kind: &str, name: &str, limit: &Value, at: &Path, out: &mut Cau
     }
 }
 
-pub(crate) fn resource_quota(write: &Write, out: &mut Causes) {
+pub(crate) fn resource_quota(write: &Write, out: &mut FieldErrors) {
     let quota = write.new;
     if write.is_status() {
         for part in ["hard", "used"] {
@@ -138,7 +138,7 @@ pub(crate) fn resource_quota(write: &Write, out: &mut Causes) {
     }
 }
 
-fn check_hard(hard: &Value, at: &Path, out: &mut Causes) {
+fn check_hard(hard: &Value, at: &Path, out: &mut FieldErrors) {
     for (name, amount) in hard.as_object().into_iter().flatten() {
         let at = at.key(name);
         resources::check_name(name, &at, out);
@@ -149,7 +149,7 @@ fn check_hard(hard: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_scope(scope: &str, spec: &Value, name_at: &Path, at: &Path, said: &Value, out: &mut Causes) {
+fn check_scope(scope: &str, spec: &Value, name_at: &Path, at: &Path, said: &Value, out: &mut FieldErrors) {
     const SCOPES: &[&str] = &[
         "Terminating",
         "NotTerminating",
@@ -197,7 +197,7 @@ fn selector_in_go(said: &Value) -> Bad<'_> {
     Bad::Said(format!("{{\"MatchExpressions\":[{}]}}", said.join(",")))
 }
 
-fn check_conflicts(scopes: &[&str], spec: &Value, at: &Path, out: &mut Causes) {
+fn check_conflicts(scopes: &[&str], spec: &Value, at: &Path, out: &mut FieldErrors) {
     for (one, other) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
         if scopes.contains(&one) && scopes.contains(&other) {
             out.invalid(at, &spec["scopes"], "conflicting scopes");
@@ -205,7 +205,7 @@ fn check_conflicts(scopes: &[&str], spec: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_selector(spec: &Value, at: &Path, out: &mut Causes) {
+fn check_selector(spec: &Value, at: &Path, out: &mut FieldErrors) {
     let selector = &spec["scopeSelector"];
     let expressions = list(selector, "matchExpressions");
     for it in expressions {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::field_error::{Causes, Path};
+use super::field_error::{FieldErrors, Path};
 use super::names;
-use crate::object::list;
+use crate::unstructured::list;
 use muster_api::quantity::Quantity;
 use muster_api::resources::{self, Amounts};
 
@@ -163,7 +163,7 @@ fn is_quota_huge_pages(name: &str) -> bool {
     is_huge_pages(name) || name.starts_with("requests.hugepages-")
 }
 
-pub(crate) fn check_name(name: &str, at: &Path, out: &mut Causes) {
+pub(crate) fn check_name(name: &str, at: &Path, out: &mut FieldErrors) {
     let wrong = names::qualified(name);
     if !wrong.is_empty() {
         return out.each(at, name, wrong);
@@ -174,7 +174,7 @@ pub(crate) fn check_name(name: &str, at: &Path, out: &mut Causes) {
 }
 
 /// Of a resource that a container asks for.
-pub(crate) fn check_container_name(name: &str, at: &Path, out: &mut Causes) {
+pub(crate) fn check_container_name(name: &str, at: &Path, out: &mut FieldErrors) {
     check_name(name, at, out);
     if !name.contains('/') {
         if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge_pages(name) {
@@ -186,7 +186,7 @@ pub(crate) fn check_container_name(name: &str, at: &Path, out: &mut Causes) {
 }
 
 /// Not negative, and whole where the resource is counted.
-pub(crate) fn check_amount(name: &str, amount: &Value, at: &Path, out: &mut Causes) {
+pub(crate) fn check_amount(name: &str, amount: &Value, at: &Path, out: &mut FieldErrors) {
     let quantity = Quantity::of(amount);
     if quantity.is_negative() {
         out.invalid(at, amount, "must be greater than or equal to 0");

@@ -5,11 +5,11 @@ use serde_json::Value;
 use super::pod::check_overhead;
 use super::scheduling::check_tolerations;
 use super::{Write, check_name, has, immutable, in_go};
-use crate::object::{list, str_at};
-use crate::validation::field_error::{Causes, Path};
+use crate::unstructured::{list, str_at};
+use crate::validation::field_error::{FieldErrors, Path};
 use crate::validation::{labels, names};
 
-pub(crate) fn runtime_class(write: &Write, out: &mut Causes) {
+pub(crate) fn runtime_class(write: &Write, out: &mut FieldErrors) {
     let class = write.new;
     let handler_at = Path::new("handler");
     check_name(str_at(class, "handler"), names::dns_label, &handler_at, out);

@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use super::{check_choice, positive};
-use crate::object::{list, str_at};
-use crate::validation::field_error::{Causes, Path};
+use crate::unstructured::{list, str_at};
+use crate::validation::field_error::{FieldErrors, Path};
 use crate::validation::{labels, names};
 
 const EFFECTS: &[&str] = &["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-pub(super) fn check_tolerations(tolerations: &[Value], at: &Path, out: &mut Causes) {
+pub(super) fn check_tolerations(tolerations: &[Value], at: &Path, out: &mut FieldErrors) {
     for (index, it) in tolerations.iter().enumerate() {
         let at = at.index(index);
         let (key, operator) = (str_at(it, "key"), str_at(it, "operator"));
@@ -47,7 +47,7 @@ pub(super) fn check_tolerations(tolerations: &[Value], at: &Path, out: &mut Caus
 }
 
 /// Of a node. Two with the same key and effect would be one.
-pub(super) fn check_taints(taints: &[Value], at: &Path, out: &mut Causes) {
+pub(super) fn check_taints(taints: &[Value], at: &Path, out: &mut FieldErrors) {
     for (index, it) in taints.iter().enumerate() {
         let at = at.index(index);
         let (key, value, effect) = (str_at(it, "key"), str_at(it, "value"), str_at(it, "effect"));
@@ -76,7 +76,7 @@ pub(super) fn check_taints(taints: &[Value], at: &Path, out: &mut Causes) {
     }
 }
 
-pub(super) fn check_affinity(affinity: &Value, at: &Path, out: &mut Causes) {
+pub(super) fn check_affinity(affinity: &Value, at: &Path, out: &mut FieldErrors) {
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     let (node, node_at) = (&affinity["nodeAffinity"], at.field("nodeAffinity"));
@@ -103,14 +103,14 @@ pub(super) fn check_affinity(affinity: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_weight(term: &Value, at: &Path, out: &mut Causes) {
+fn check_weight(term: &Value, at: &Path, out: &mut FieldErrors) {
     let weight = term["weight"].as_i64().unwrap_or(0);
     if !(1..=100).contains(&weight) {
         out.invalid(&at.field("weight"), weight, "must be in the range 1-100");
     }
 }
 
-fn check_node_selector(selector: &Value, at: &Path, out: &mut Causes) {
+fn check_node_selector(selector: &Value, at: &Path, out: &mut FieldErrors) {
     let terms = list(selector, "nodeSelectorTerms");
     if terms.is_empty() {
         out.required(&at.field("nodeSelectorTerms"), "must have at least one node selector term");
@@ -121,7 +121,7 @@ fn check_node_selector(selector: &Value, at: &Path, out: &mut Causes) {
 }
 
 /// Values that no label can have are let through where the term is only a preference.
-fn check_node_term(term: &Value, checks_values: bool, at: &Path, out: &mut Causes) {
+fn check_node_term(term: &Value, checks_values: bool, at: &Path, out: &mut FieldErrors) {
     for (index, it) in list(term, "matchExpressions").iter().enumerate() {
         let at = at.field("matchExpressions");
         let at = at.index(index);
@@ -173,7 +173,7 @@ fn check_node_term(term: &Value, checks_values: bool, at: &Path, out: &mut Cause
     }
 }
 
-fn check_pod_term(term: &Value, at: &Path, out: &mut Causes) {
+fn check_pod_term(term: &Value, at: &Path, out: &mut FieldErrors) {
     labels::check_selector(&term["labelSelector"], &at.field("labelSelector"), out);
     labels::check_selector(&term["namespaceSelector"], &at.field("namespaceSelector"), out);
     for name in list(term, "namespaces") {
@@ -189,7 +189,7 @@ fn check_pod_term(term: &Value, at: &Path, out: &mut Causes) {
 }
 
 /// `matchLabelKeys` and `mismatchLabelKeys` of a term or a constraint.
-fn check_label_keys(it: &Value, at: &Path, out: &mut Causes) {
+fn check_label_keys(it: &Value, at: &Path, out: &mut FieldErrors) {
     let (matched, mismatched) = (list(it, "matchLabelKeys"), list(it, "mismatchLabelKeys"));
     let selector = &it["labelSelector"];
     for (name, keys) in [("matchLabelKeys", matched), ("mismatchLabelKeys", mismatched)] {
@@ -220,7 +220,7 @@ fn check_label_keys(it: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-pub(super) fn check_spreading(constraints: &[Value], at: &Path, out: &mut Causes) {
+pub(super) fn check_spreading(constraints: &[Value], at: &Path, out: &mut FieldErrors) {
     const ACTIONS: &[&str] = &["DoNotSchedule", "ScheduleAnyway"];
     for (index, it) in constraints.iter().enumerate() {
         let at = at.index(index);

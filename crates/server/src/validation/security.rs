@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use super::file::check_descending;
 use super::pod::Spec;
 use super::{check_choice, has};
-use crate::object::{is_set, list, str_at};
-use crate::validation::field_error::{Bad, Causes, Path};
+use crate::unstructured::{is_set, list, str_at};
+use crate::validation::field_error::{Bad, FieldErrors, Path};
 use crate::validation::names;
 
-pub(super) fn check_container(context: &Value, spec: &Spec, at: &Path, out: &mut Causes) {
+pub(super) fn check_container(context: &Value, spec: &Spec, at: &Path, out: &mut FieldErrors) {
     for name in ["runAsUser", "runAsGroup"] {
         check_id(&context[name], &at.field(name), out);
     }
@@ -37,7 +37,7 @@ pub(super) fn check_container(context: &Value, spec: &Spec, at: &Path, out: &mut
     check_app_armor(&context["appArmorProfile"], &at.field("appArmorProfile"), out);
 }
 
-pub(super) fn check_pod(spec: &Spec, at: &Path, out: &mut Causes) {
+pub(super) fn check_pod(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     let context = &spec.json["securityContext"];
     for name in ["fsGroup", "runAsUser", "runAsGroup"] {
         check_id(&context[name], &at.field(name), out);
@@ -62,7 +62,7 @@ pub(super) fn check_pod(spec: &Spec, at: &Path, out: &mut Causes) {
 }
 
 /// What fits only one system must not be said of the other.
-pub(super) fn check_os(spec: &Spec, at: &Path, out: &mut Causes) {
+pub(super) fn check_os(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     let json = spec.json;
     let Some(os) = json.get("os").filter(|it| !it.is_null()) else { return };
     match str_at(os, "name") {
@@ -83,7 +83,7 @@ pub(super) fn check_os(spec: &Spec, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_windows_pod(spec: &Spec, at: &Path, out: &mut Causes) {
+fn check_windows_pod(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     const WHY: &str = "cannot be set for a windows pod";
     // The flag says that the field stands beside the security context.
     const OF_POD: &[(&str, bool)] = &[
@@ -131,7 +131,7 @@ fn check_windows_pod(spec: &Spec, at: &Path, out: &mut Causes) {
 }
 
 /// Containers that are processes of the host: all of them or none, and on its network.
-pub(super) fn check_host_process(spec: &Spec, at: &Path, out: &mut Causes) {
+pub(super) fn check_host_process(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     let of_pod = spec.json["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
     let (mut all, mut processes) = (0, 0);
     spec.each_container(at, |container, at| {
@@ -162,7 +162,7 @@ pub(super) fn check_host_process(spec: &Spec, at: &Path, out: &mut Causes) {
     }
 }
 
-pub(super) fn check_host_users(spec: &Spec, at: &Path, out: &mut Causes) {
+pub(super) fn check_host_users(spec: &Spec, at: &Path, out: &mut FieldErrors) {
     const WHY: &str = "when `hostUsers` is false";
     if spec.uses_host_users() {
         return;
@@ -179,7 +179,7 @@ pub(super) fn check_host_users(spec: &Spec, at: &Path, out: &mut Causes) {
     });
 }
 
-fn check_id(id: &Value, at: &Path, out: &mut Causes) {
+fn check_id(id: &Value, at: &Path, out: &mut FieldErrors) {
     if let Some(id) = id.as_i64() {
         for why in names::unix_id(id) {
             out.invalid(at, id, &why);
@@ -187,7 +187,7 @@ fn check_id(id: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_seccomp(profile: &Value, at: &Path, out: &mut Causes) {
+fn check_seccomp(profile: &Value, at: &Path, out: &mut FieldErrors) {
     const TYPES: &[&str] = &["Localhost", "RuntimeDefault", "Unconfined"];
     if profile.is_null() {
         return;
@@ -211,12 +211,12 @@ fn check_seccomp(profile: &Value, at: &Path, out: &mut Causes) {
 }
 
 pub(crate) fn is_app_armor_profile(profile: &Value) -> bool {
-    let mut causes = Causes::default();
+    let mut causes = FieldErrors::default();
     check_app_armor(profile, &Path::new("appArmorProfile"), &mut causes);
     causes.is_empty()
 }
 
-fn check_app_armor(profile: &Value, at: &Path, out: &mut Causes) {
+fn check_app_armor(profile: &Value, at: &Path, out: &mut FieldErrors) {
     const PATH_BYTES_MAX: usize = 4095;
     if profile.is_null() {
         return;
@@ -246,7 +246,7 @@ fn check_app_armor(profile: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_windows(options: &Value, at: &Path, out: &mut Causes) {
+fn check_windows(options: &Value, at: &Path, out: &mut FieldErrors) {
     const SPEC_BYTES_MAX: usize = 64 << 10;
     if let Some(name) = options["gmsaCredentialSpecName"].as_str() {
         out.each(&at.field("gmsaCredentialSpecName"), name, names::dns_subdomain(name));
@@ -311,7 +311,7 @@ fn windows_user(name: &str) -> Vec<&'static str> {
     wrong
 }
 
-fn check_sysctls(spec: &Spec, sysctls: &[Value], at: &Path, out: &mut Causes) {
+fn check_sysctls(spec: &Spec, sysctls: &[Value], at: &Path, out: &mut FieldErrors) {
     const FORM: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
     let is_part = |it: &str| {
         let ends = |it: Option<u8>| it.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());

@@ -6,15 +6,15 @@ use serde_json::Value;
 use super::{
     Write, check_choice, check_int_or_percent, check_not_above_100_percent, has, immutable, not_negative,
 };
-use crate::object::{is_set, list, str_at};
-use crate::route::Part;
-use crate::validation::field_error::{Bad, Causes, Path};
+use crate::subresource::Subresource;
+use crate::unstructured::{is_set, list, str_at};
+use crate::validation::field_error::{Bad, FieldErrors, Path};
 use crate::validation::{labels, names};
 
 /// What a ConfigMap or a Secret holds altogether.
 const DATA_BYTES_MAX: usize = 1 << 20;
 
-pub(crate) fn config_map(write: &Write, out: &mut Causes) {
+pub(crate) fn config_map(write: &Write, out: &mut FieldErrors) {
     let map = write.new;
     check_frozen(write, &["data", "binaryData"], out);
     let mut bytes = 0;
@@ -36,7 +36,7 @@ pub(crate) fn config_map(write: &Write, out: &mut Causes) {
     }
 }
 
-pub(crate) fn secret(write: &Write, out: &mut Causes) {
+pub(crate) fn secret(write: &Write, out: &mut FieldErrors) {
     let (secret, at) = (write.new, Path::new("data"));
     if let Some(old) = write.old {
         immutable(&secret["type"], &old["type"], &Path::new("type"), out);
@@ -76,7 +76,7 @@ pub(crate) fn secret(write: &Write, out: &mut Causes) {
     }
 }
 
-fn check_docker(data: &Value, key: &str, at: &Path, out: &mut Causes) {
+fn check_docker(data: &Value, key: &str, at: &Path, out: &mut FieldErrors) {
     let Some(content) = data[key].as_str() else { return out.required(&at.key(key), "") };
     let content = BASE64.decode(content).unwrap_or_default();
     let unmarshal =
@@ -100,7 +100,7 @@ fn check_docker(data: &Value, key: &str, at: &Path, out: &mut Causes) {
 }
 
 /// Once an object is immutable it stays so, and so does what it holds.
-fn check_frozen(write: &Write, fields: &[&str], out: &mut Causes) {
+fn check_frozen(write: &Write, fields: &[&str], out: &mut FieldErrors) {
     const WHY: &str = "field is immutable when `immutable` is set";
     let Some(old) = write.old.filter(|old| old["immutable"] == true) else { return };
     if write.new["immutable"] != true {
@@ -118,10 +118,10 @@ fn decoded_len(value: &Value) -> usize {
     (text.len() / 4 * 3).saturating_sub(padding)
 }
 
-pub(crate) fn namespace(write: &Write, out: &mut Causes) {
+pub(crate) fn namespace(write: &Write, out: &mut FieldErrors) {
     let new = write.new;
-    match (write.old, write.part) {
-        (Some(_), Part::Status) => {
+    match (write.old, write.subresource) {
+        (Some(_), Subresource::Status) => {
             let is_going = is_set(&new["metadata"]["deletionTimestamp"]);
             let (phase, at) = (str_at(new, "status.phase"), Path::new("status.Phase"));
             if !is_going && phase != "Active" {
@@ -130,7 +130,7 @@ pub(crate) fn namespace(write: &Write, out: &mut Causes) {
                 out.invalid(&at, phase, "may only be 'Terminating' if `deletionTimestamp` is not empty");
             }
         }
-        (Some(_), Part::Whole) => {}
+        (Some(_), Subresource::Whole) => {}
         _ => {
             for it in list(&new["spec"], "finalizers") {
                 let (name, at) = (it.as_str().unwrap_or_default(), Path::new("spec.finalizers"));
@@ -145,7 +145,7 @@ pub(crate) fn namespace(write: &Write, out: &mut Causes) {
     }
 }
 
-pub(crate) fn priority_class(write: &Write, out: &mut Causes) {
+pub(crate) fn priority_class(write: &Write, out: &mut FieldErrors) {
     const USER_MAX: i64 = 1_000_000_000;
     let class = write.new;
     let value = class["value"].as_i64().unwrap_or(0);
@@ -189,7 +189,7 @@ pub(crate) fn priority_class(write: &Write, out: &mut Causes) {
     check_choice(&class["preemptionPolicy"], policies, &Path::new("preemptionPolicy"), out);
 }
 
-pub(crate) fn disruption_budget(write: &Write, out: &mut Causes) {
+pub(crate) fn disruption_budget(write: &Write, out: &mut FieldErrors) {
     let budget = write.new;
     if write.is_status() {
         let counts = &["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
@@ -217,7 +217,7 @@ pub(crate) fn disruption_budget(write: &Write, out: &mut Causes) {
     check_choice(&spec["unhealthyPodEvictionPolicy"], &["AlwaysAllow", "IfHealthyBudget"], &policy_at, out);
 }
 
-fn check_conditions(conditions: &[Value], at: &Path, out: &mut Causes) {
+fn check_conditions(conditions: &[Value], at: &Path, out: &mut FieldErrors) {
     for (index, it) in conditions.iter().enumerate() {
         let (at, kind) = (at.index(index), str_at(it, "type"));
         if conditions[..index].iter().any(|it| str_at(it, "type") == kind) {
@@ -235,7 +235,7 @@ fn check_conditions(conditions: &[Value], at: &Path, out: &mut Causes) {
     }
 }
 
-pub(crate) fn lease(write: &Write, out: &mut Causes) {
+pub(crate) fn lease(write: &Write, out: &mut FieldErrors) {
     let (spec, at) = (&write.new["spec"], Path::new("spec"));
     if let Some(seconds) = spec["leaseDurationSeconds"].as_i64().filter(|it| *it <= 0) {
         out.invalid(&at.field("leaseDurationSeconds"), seconds, "must be greater than 0");
@@ -244,7 +244,7 @@ pub(crate) fn lease(write: &Write, out: &mut Causes) {
 }
 
 /// Events written the old way say little; those with an `eventTime` must say who saw what.
-pub(crate) fn event(write: &Write, out: &mut Causes) {
+pub(crate) fn event(write: &Write, out: &mut FieldErrors) {
     let event = write.new;
     let namespace = str_at(event, "metadata.namespace");
     let involved = str_at(event, "involvedObject.namespace");

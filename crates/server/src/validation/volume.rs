@@ -4,16 +4,16 @@ use serde_json::Value;
 
 use super::file::{check_descending, check_local_path, check_no_backsteps};
 use super::{downward, has, required};
-use crate::object::{is_set, list, str_at};
-use crate::validation::field_error::{Causes, Path};
+use crate::unstructured::{is_set, list, str_at};
+use crate::validation::field_error::{FieldErrors, Path};
 use crate::validation::{labels, metadata, names, resources};
 use muster_api::quantity::Quantity;
 
-type Check = fn(&Value, &Path, &mut Causes);
+type VolumeCheck = fn(&Value, &Path, &mut FieldErrors);
 
 /// Every source: its field, the name upstream gives it in messages about its own fields, and its check. In
 /// upstream's order, for only the first of several is looked at.
-const SOURCES: &[(&str, &str, Check)] = &[
+const SOURCES: &[(&str, &str, VolumeCheck)] = &[
     ("emptyDir", "emptyDir", empty_dir),
     ("hostPath", "hostPath", host_path),
     ("gitRepo", "gitRepo", git_repo),
@@ -69,7 +69,7 @@ pub(super) fn check_volumes<'a>(
     volumes: &'a [Value],
     pod: Option<&str>,
     at: &Path,
-    out: &mut Causes,
+    out: &mut FieldErrors,
 ) -> Vec<&'a Value> {
     let mut good: Vec<&Value> = Vec::with_capacity(volumes.len());
     let claim_name = |it: &Value| pod.map(|pod| format!("{pod}-{}", str_at(it, "name")));
@@ -103,7 +103,7 @@ pub(super) fn check_volumes<'a>(
     good
 }
 
-fn check_source(volume: &Value, at: &Path, out: &mut Causes) {
+fn check_source(volume: &Value, at: &Path, out: &mut FieldErrors) {
     let mut found = false;
     for (field, said, check) in SOURCES {
         let source = &volume[field];
@@ -135,7 +135,7 @@ fn check_source(volume: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn empty_dir(source: &Value, at: &Path, out: &mut Causes) {
+fn empty_dir(source: &Value, at: &Path, out: &mut FieldErrors) {
     if Quantity::of(&source["sizeLimit"]).is_negative() {
         out.forbidden(&at.field("sizeLimit"), "SizeLimit field must be a valid resource quantity");
     }
@@ -145,7 +145,7 @@ fn empty_dir(source: &Value, at: &Path, out: &mut Causes) {
 pub(crate) const HOST_PATH_TYPES: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-fn host_path(source: &Value, at: &Path, out: &mut Causes) {
+fn host_path(source: &Value, at: &Path, out: &mut FieldErrors) {
     let path = str_at(source, "path");
     if path.is_empty() {
         return out.required(&at.field("path"), "");
@@ -154,12 +154,12 @@ fn host_path(source: &Value, at: &Path, out: &mut Causes) {
     super::check_choice(&source["type"], HOST_PATH_TYPES, &at.field("type"), out);
 }
 
-fn git_repo(source: &Value, at: &Path, out: &mut Causes) {
+fn git_repo(source: &Value, at: &Path, out: &mut FieldErrors) {
     required(source, &["repository"], at, out);
     check_descending(str_at(source, "directory"), &at.field("directory"), out);
 }
 
-fn nfs(source: &Value, at: &Path, out: &mut Causes) {
+fn nfs(source: &Value, at: &Path, out: &mut FieldErrors) {
     required(source, &["server", "path"], at, out);
     let path = str_at(source, "path");
     if !path.starts_with('/') {
@@ -167,7 +167,7 @@ fn nfs(source: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn iscsi(source: &Value, at: &Path, out: &mut Causes) {
+fn iscsi(source: &Value, at: &Path, out: &mut FieldErrors) {
     required(source, &["targetPortal", "iqn"], at, out);
     let iqn = str_at(source, "iqn");
     if !iqn.is_empty() {
@@ -186,7 +186,7 @@ fn iscsi(source: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_iscsi_name(name: &str, at: &Path, out: &mut Causes) {
+fn check_iscsi_name(name: &str, at: &Path, out: &mut FieldErrors) {
     let is_good = match name.get(..3) {
         Some("iqn") => is_iqn(name),
         Some("eui") => name.len() == 20 && name.bytes().skip(4).all(|it| it.is_ascii_alphanumeric()),
@@ -215,7 +215,7 @@ fn is_iqn(name: &str) -> bool {
         && unique.chars().all(is_unique)
 }
 
-fn flocker(source: &Value, at: &Path, out: &mut Causes) {
+fn flocker(source: &Value, at: &Path, out: &mut FieldErrors) {
     let name = str_at(source, "datasetName");
     match (name.is_empty(), str_at(source, "datasetUUID").is_empty()) {
         (true, true) => out.required(at, "one of datasetName and datasetUUID is required"),
@@ -229,7 +229,7 @@ fn flocker(source: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn quobyte(source: &Value, at: &Path, out: &mut Causes) {
+fn quobyte(source: &Value, at: &Path, out: &mut FieldErrors) {
     const PAIRS: &str = "must be a host:port pair or multiple pairs separated by commas";
     let registry = str_at(source, "registry");
     if registry.is_empty() {
@@ -244,14 +244,14 @@ fn quobyte(source: &Value, at: &Path, out: &mut Causes) {
     required(source, &["volume"], at, out);
 }
 
-fn downward_api(source: &Value, at: &Path, out: &mut Causes) {
+fn downward_api(source: &Value, at: &Path, out: &mut FieldErrors) {
     check_mode(&source["defaultMode"], &at.field("defaultMode"), out);
     for file in list(source, "items") {
         downward_file(file, at, out);
     }
 }
 
-fn downward_file(file: &Value, at: &Path, out: &mut Causes) {
+fn downward_file(file: &Value, at: &Path, out: &mut FieldErrors) {
     required(file, &["path"], at, out);
     check_local_path(str_at(file, "path"), &at.field("path"), out);
     if has(file, "fieldRef") {
@@ -267,7 +267,7 @@ fn downward_file(file: &Value, at: &Path, out: &mut Causes) {
     check_mode(&file["mode"], &at.field("mode"), out);
 }
 
-fn fibre_channel(source: &Value, at: &Path, out: &mut Causes) {
+fn fibre_channel(source: &Value, at: &Path, out: &mut FieldErrors) {
     let (targets, wwids) = (&source["targetWWNs"], &source["wwids"]);
     if !is_set(targets) && !is_set(wwids) {
         out.required(&at.field("targetWWNs"), "must specify either targetWWNs or wwids, but not both");
@@ -291,7 +291,7 @@ fn fibre_channel(source: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn flex(source: &Value, at: &Path, out: &mut Causes) {
+fn flex(source: &Value, at: &Path, out: &mut FieldErrors) {
     required(source, &["driver"], at, out);
     for key in source["options"].as_object().into_iter().flatten().map(|(key, _)| key) {
         let domain = format!(".{}", key.split('/').next().unwrap_or_default().to_lowercase());
@@ -302,7 +302,7 @@ fn flex(source: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn azure_disk(source: &Value, at: &Path, out: &mut Causes) {
+fn azure_disk(source: &Value, at: &Path, out: &mut FieldErrors) {
     required(source, &["diskName", "diskURI"], at, out);
     super::check_choice(
         &source["cachingMode"],
@@ -323,7 +323,7 @@ fn azure_disk(source: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn storage_os(source: &Value, at: &Path, out: &mut Causes) {
+fn storage_os(source: &Value, at: &Path, out: &mut FieldErrors) {
     super::check_name(str_at(source, "volumeName"), names::dns_label, &at.field("volumeName"), out);
     let namespace = str_at(source, "volumeNamespace");
     if !namespace.is_empty() {
@@ -332,7 +332,7 @@ fn storage_os(source: &Value, at: &Path, out: &mut Causes) {
     check_secret_ref(source, "secretRef", at, out);
 }
 
-fn projected(source: &Value, at: &Path, out: &mut Causes) {
+fn projected(source: &Value, at: &Path, out: &mut FieldErrors) {
     check_mode(&source["defaultMode"], &at.field("defaultMode"), out);
     let mut paths: Vec<&str> = Vec::new();
     for (index, source) in list(source, "sources").iter().enumerate() {
@@ -367,7 +367,7 @@ fn projected(source: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn check_token(token: &Value, at: &Path, volume_at: &Path, out: &mut Causes) {
+fn check_token(token: &Value, at: &Path, volume_at: &Path, out: &mut FieldErrors) {
     let seconds = token["expirationSeconds"].as_i64().unwrap_or(0);
     if seconds < 600 {
         let why = "may not specify a duration less than 10 minutes";
@@ -385,7 +385,7 @@ fn check_token(token: &Value, at: &Path, volume_at: &Path, out: &mut Causes) {
     }
 }
 
-fn take_path<'a>(taken: &mut Vec<&'a str>, path: &'a str, said: &str, at: &Path, out: &mut Causes) {
+fn take_path<'a>(taken: &mut Vec<&'a str>, path: &'a str, said: &str, at: &Path, out: &mut FieldErrors) {
     if path.is_empty() {
         return;
     }
@@ -396,7 +396,7 @@ fn take_path<'a>(taken: &mut Vec<&'a str>, path: &'a str, said: &str, at: &Path,
     }
 }
 
-fn csi(source: &Value, at: &Path, out: &mut Causes) {
+fn csi(source: &Value, at: &Path, out: &mut FieldErrors) {
     let driver = str_at(source, "driver");
     if driver.is_empty() {
         out.required(&at.field("driver"), "");
@@ -416,7 +416,7 @@ fn csi(source: &Value, at: &Path, out: &mut Causes) {
     }
 }
 
-fn ephemeral(source: &Value, at: &Path, out: &mut Causes) {
+fn ephemeral(source: &Value, at: &Path, out: &mut FieldErrors) {
     let template = &source["volumeClaimTemplate"];
     if template.is_null() {
         return out.required(&at.field("volumeClaimTemplate"), "");
@@ -433,7 +433,7 @@ fn ephemeral(source: &Value, at: &Path, out: &mut Causes) {
     check_claim(&template["spec"], &at.field("spec"), out);
 }
 
-fn check_claim(spec: &Value, at: &Path, out: &mut Causes) {
+fn check_claim(spec: &Value, at: &Path, out: &mut FieldErrors) {
     const MODES: &[&str] = &["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     let modes = list(spec, "accessModes");
     if modes.is_empty() {
@@ -465,32 +465,32 @@ fn check_claim(spec: &Value, at: &Path, out: &mut Causes) {
     super::check_choice(&spec["volumeMode"], &["Block", "Filesystem"], &at.field("volumeMode"), out);
 }
 
-fn check_files(source: &Value, at: &Path, out: &mut Causes) {
+fn check_files(source: &Value, at: &Path, out: &mut FieldErrors) {
     check_mode(&source["defaultMode"], &at.field("defaultMode"), out);
     for (index, item) in list(source, "items").iter().enumerate() {
         check_key_to_path(item, &at.field("items").index(index), out);
     }
 }
 
-fn check_key_to_path(item: &Value, at: &Path, out: &mut Causes) {
+fn check_key_to_path(item: &Value, at: &Path, out: &mut FieldErrors) {
     required(item, &["key", "path"], at, out);
     check_local_path(str_at(item, "path"), &at.field("path"), out);
     check_mode(&item["mode"], &at.field("mode"), out);
 }
 
-fn check_mode(mode: &Value, at: &Path, out: &mut Causes) {
+fn check_mode(mode: &Value, at: &Path, out: &mut FieldErrors) {
     if let Some(mode) = mode.as_i64().filter(|it| !(0..=0o777).contains(it)) {
         out.invalid(at, mode, "must be a number between 0 and 0777 (octal), both inclusive");
     }
 }
 
-fn check_partition(source: &Value, at: &Path, out: &mut Causes) {
+fn check_partition(source: &Value, at: &Path, out: &mut FieldErrors) {
     if let Some(partition) = source["partition"].as_i64().filter(|it| !(0..=255).contains(it)) {
         out.invalid(&at.field("partition"), partition, "must be between 1 and 255, inclusive");
     }
 }
 
-fn check_secret_ref(source: &Value, name: &str, at: &Path, out: &mut Causes) {
+fn check_secret_ref(source: &Value, name: &str, at: &Path, out: &mut FieldErrors) {
     if has(source, name) && str_at(&source[name], "name").is_empty() {
         out.required(&at.field(name).field("name"), "");
     }

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::Write;
 use super::field_error::Path;
 use super::names;
-use crate::object::{is_set, list, str_at};
-use crate::route::Part;
+use crate::subresource::Subresource;
+use crate::unstructured::{is_set, list, str_at};
 use muster_api::quantity::Quantity;
 
 pub(crate) fn nothing(_: &Write) -> Vec<String> {
@@ -48,7 +48,7 @@ pub(crate) fn pod_template(write: &Write) -> Vec<String> {
 pub(crate) fn daemonset(write: &Write) -> Vec<String> {
     let mut out = Vec::new();
     let is_new = |old: &Value| old["spec"]["template"] != write.new["spec"]["template"];
-    if write.part == Part::Whole && write.old.is_none_or(is_new) {
+    if write.subresource == Subresource::Whole && write.old.is_none_or(is_new) {
         let at = Path::new("spec.template");
         of_template(
             &write.new["spec"]["template"],
@@ -87,11 +87,11 @@ pub(crate) fn service(write: &Write) -> Vec<String> {
     if spec["trafficDistribution"] == "PreferClose" {
         out.push("spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".into());
     }
-    if write.part == Part::Whole { out } else { Vec::new() }
+    if write.subresource == Subresource::Whole { out } else { Vec::new() }
 }
 
 pub(crate) fn node(write: &Write) -> Vec<String> {
-    let is_said = write.part == Part::Whole && is_set(&write.new["spec"]["externalID"]);
+    let is_said = write.subresource == Subresource::Whole && is_set(&write.new["spec"]["externalID"]);
     let why = "spec.externalID: this field is deprecated, and is unused by Kubernetes";
     is_said.then(|| why.to_owned()).into_iter().collect()
 }
@@ -137,8 +137,8 @@ fn of_template(template: &Value, at: &Path, annotations_at: &Path, out: &mut Vec
         if is_template {
             of_app_armor(annotations, container, spec, annotations_at, out);
         }
-        for part in ["limits", "requests"] {
-            of_amounts(&container["resources"][part], &at.field("resources").field(part), out);
+        for list in ["limits", "requests"] {
+            of_amounts(&container["resources"][list], &at.field("resources").field(list), out);
         }
         of_environment(list(container, "env"), &at.field("env"), out);
     });

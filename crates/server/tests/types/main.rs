@@ -87,7 +87,7 @@ const CONSTANTS: &[(&str, &str)] =
 #[test]
 fn the_table_is_what_the_sources_say() {
     let committed = fs::read_to_string(table_path()).expect("read the table");
-    assert!(committed == table(), "src/types/table.rs is not what the sources say: run `cargo types`");
+    assert!(committed == table(), "src/types/generated.rs is not what the sources say: run `cargo types`");
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn write() {
 }
 
 fn table_path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/types/table.rs")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/types/generated.rs")
 }
 
 fn table() -> String {

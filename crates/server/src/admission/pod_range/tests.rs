@@ -1,7 +1,8 @@
 use expect_test::expect;
 
 use super::*;
-use crate::auth::User;
+use crate::registry::Registry;
+use crate::request::User;
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
@@ -13,8 +14,8 @@ struct World {
 impl World {
     async fn new(range: &str, left: u32) -> Self {
         let registry = Registry::new(100);
-        crate::standing::make_bare(&registry, NOW.parse().unwrap()).await.unwrap();
-        registry.memory.pod_ranges().give_of(range, left).unwrap();
+        crate::bootstrap::make_bare(&registry, NOW.parse().unwrap()).await.unwrap();
+        registry.admission.pod_ranges.give_of(range, left).unwrap();
         Self { registry, said: String::new() }
     }
 
@@ -29,7 +30,7 @@ impl World {
         });
         let made = self.registry.create(&context, nodes(), None, node).await;
         self.said += &match made {
-            Ok(made) => format!("{name}: {}\n", object::parse(&made)["spec"]["podCIDRs"]),
+            Ok(made) => format!("{name}: {}\n", unstructured::parse(&made)["spec"]["podCIDRs"]),
             Err(refusal) => format!("{name}: {}\n", refusal.message()),
         };
     }
@@ -48,11 +49,11 @@ async fn each_node_has_its_own() {
     world.join("n2", "system:node:n2", json!({}), "172.30.0.2").await;
     world.join("n3", "system:node:n3", json!({}), "172.30.0.3").await;
     let context = Context::of_server("delete", NOW.parse().unwrap());
-    let target = crate::route::Target {
+    let target = crate::request::Target {
         kind: nodes(),
         namespace: None,
         name: "n1".into(),
-        part: crate::route::Part::Whole,
+        subresource: crate::subresource::Subresource::Whole,
     };
     world.registry.delete(&context, &target, &Default::default()).await.unwrap();
     world.join("n4", "system:node:n4", json!({}), "172.30.0.4").await;
@@ -103,15 +104,15 @@ async fn a_node_that_was_there_before_is_given_one_when_it_speaks() {
     world.join("n1", "somebody", json!({}), "172.30.0.1").await;
     let user = User::new("system:node:n1", ["system:nodes"]);
     let context = Context::new(user, "update", NOW.parse().unwrap());
-    let target = crate::route::Target {
+    let target = crate::request::Target {
         kind: nodes(),
         namespace: None,
         name: "n1".into(),
-        part: crate::route::Part::Whole,
+        subresource: crate::subresource::Subresource::Whole,
     };
     for _ in 0..2 {
         let updated = world.registry.update(&context, &target, |it| Ok(it.clone())).await.unwrap();
-        world.said += &format!("n1: {}\n", object::parse(&updated)["spec"]["podCIDRs"]);
+        world.said += &format!("n1: {}\n", unstructured::parse(&updated)["spec"]["podCIDRs"]);
     }
     expect![[r#"
         n1: null

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::policy::{Pod, Values, Violation, named_containers, quoted, setters};
-use crate::object::{list, str_at};
+use crate::unstructured::{list, str_at};
 use crate::validation::go_quoted;
 
 const APP_ARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde_json::{Map, Value};
 
-use crate::validation::Cause;
+use crate::validation::FieldError;
 
 /// Prefix of the labels on namespaces and of the annotations in the audit log.
 pub(super) const PREFIX: &str = "pod-security.kubernetes.io/";
@@ -78,7 +78,7 @@ impl Policy {
     /// enforce and as `privileged` for audit and warn, and its version as `latest`. An enforce label stricter than the warn
     /// level raises it, unless a label sets warn.
     /// Upstream: `PolicyToEvaluate`.
-    pub(super) fn of_labels(labels: &Map<String, Value>, defaults: Self) -> (Self, Vec<Cause>) {
+    pub(super) fn of_labels(labels: &Map<String, Value>, defaults: Self) -> (Self, Vec<FieldError>) {
         let mut labels = Labels { labels, causes: Vec::new() };
         let mut policy = defaults;
         let enforce = labels.read::<Level>(ENFORCE);
@@ -116,7 +116,7 @@ impl Policy {
 /// A namespace's labels, and what is wrong with those that were read.
 struct Labels<'a> {
     labels: &'a Map<String, Value>,
-    causes: Vec<Cause>,
+    causes: Vec<FieldError>,
 }
 
 impl Labels<'_> {
@@ -125,7 +125,7 @@ impl Labels<'_> {
         let text = self.labels.get(label)?.as_str().unwrap_or_default();
         let parsed = text.parse::<T>();
         if let Err(why) = &parsed {
-            self.causes.push(Cause::invalid(format_args!("metadata.labels[{label}]"), text, why));
+            self.causes.push(FieldError::invalid(format_args!("metadata.labels[{label}]"), text, why));
         }
         Some(parsed.ok())
     }

@@ -15,26 +15,15 @@ use serde_json::Value;
 use self::level::Policy;
 pub use self::level::{Level, LevelVersion, Version};
 use self::policy::{Pod, details, violations};
-use super::{Attempt, Operation};
-use crate::context::Context;
-use crate::kinds::Kind;
+use super::{AdmissionAttributes, Operation};
+use crate::admission::Admission;
+use crate::error::ApiError;
+use crate::kinds::{AdmissionPlugin, Kind, PodSecuritySubject};
 use crate::metrics::{PodSecurityEvaluation, PodSecurityExemption};
-use crate::object::{self, list, str_at};
-use crate::refusal::Refusal;
-use crate::registry::Registry;
-use crate::route::Part;
-use crate::validation::{Cause, names};
-
-/// How a kind is held to the policy of its namespace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Subject {
-    /// Its labels select the policy.
-    Namespace,
-    /// Enforced, audited and warned about.
-    Pod,
-    /// Holds a pod template at this JSON pointer: audited and warned about, never refused. What it creates is enforced.
-    Template(&'static str),
-}
+use crate::request::Context;
+use crate::subresource::Subresource;
+use crate::unstructured::{self, list, str_at};
+use crate::validation::{FieldError, names};
 
 /// The policy of namespaces without labels, and the exemptions from every policy.
 #[derive(Debug, Clone)]
@@ -73,9 +62,13 @@ impl Settings {
     /// `Err` says what is wrong with the exemptions.
     pub(crate) fn set(&self, settings: PodSecurity) -> Result<(), String> {
         for (what, exempt, rule) in [
-            ("namespace", &settings.exempt_namespaces, Some(names::label_name as names::Rule)),
+            ("namespace", &settings.exempt_namespaces, Some(names::label_name as names::NameRule)),
             ("user", &settings.exempt_users, None),
-            ("runtime class", &settings.exempt_runtime_classes, Some(names::subdomain_name as names::Rule)),
+            (
+                "runtime class",
+                &settings.exempt_runtime_classes,
+                Some(names::subdomain_name as names::NameRule),
+            ),
         ] {
             for name in exempt {
                 let wrong = rule.map(|it| it(name, false)).unwrap_or_default();
@@ -106,15 +99,15 @@ impl PodSecurity {
     }
 
     /// The policy that the labels of a stored namespace select. Most namespaces have no such labels, and are not parsed.
-    fn policy_of(&self, namespace: &[u8]) -> (Policy, Vec<Cause>) {
+    fn policy_of(&self, namespace: &[u8]) -> (Policy, Vec<FieldError>) {
         let is_labelled = std::str::from_utf8(namespace).is_ok_and(|it| it.contains(level::PREFIX));
         if !is_labelled {
             return (self.defaults(), Vec::new());
         }
-        self.policy_of_object(&object::parse(namespace))
+        self.policy_of_object(&unstructured::parse(namespace))
     }
 
-    fn policy_of_object(&self, namespace: &Value) -> (Policy, Vec<Cause>) {
+    fn policy_of_object(&self, namespace: &Value) -> (Policy, Vec<FieldError>) {
         match namespace["metadata"]["labels"].as_object() {
             Some(labels) => Policy::of_labels(labels, self.defaults()),
             None => (self.defaults(), Vec::new()),
@@ -123,19 +116,21 @@ impl PodSecurity {
 }
 
 pub(super) async fn validate(
-    registry: &Registry,
+    admission: &Admission,
     context: &Context,
-    attempt: Attempt<'_>,
-    subject: Subject,
+    attributes: AdmissionAttributes<'_>,
+    subject: PodSecuritySubject,
     object: &Value,
-) -> Result<(), Refusal> {
-    match (subject, attempt.target.part) {
-        (Subject::Namespace, Part::Whole) => namespace::validate(registry, context, attempt, object).await,
-        (Subject::Pod, Part::Whole | Part::EphemeralContainers) => {
-            validate_pod(registry, context, attempt, object)
+) -> Result<(), ApiError> {
+    match (subject, attributes.target.subresource) {
+        (PodSecuritySubject::Namespace, Subresource::Whole) => {
+            namespace::validate(admission, context, attributes, object).await
         }
-        (Subject::Template(at), Part::Whole) => {
-            validate_template(registry, context, attempt, object, at);
+        (PodSecuritySubject::Pod, Subresource::Whole | Subresource::EphemeralContainers) => {
+            validate_pod(admission, context, attributes, object)
+        }
+        (PodSecuritySubject::Template(at), Subresource::Whole) => {
+            validate_template(admission, context, attributes, object, at);
             Ok(())
         }
         _ => Ok(()),
@@ -146,47 +141,47 @@ pub(super) async fn validate(
 /// image or adds an ephemeral container. Pods that run already stay, and their other updates pass.
 /// Upstream: `ValidatePod`.
 fn validate_pod(
-    registry: &Registry,
+    admission: &Admission,
     context: &Context,
-    attempt: Attempt<'_>,
+    attributes: AdmissionAttributes<'_>,
     pod: &Value,
-) -> Result<(), Refusal> {
-    let settings = registry.memory.pod_security().get();
-    if is_exempt(registry, settings, context, attempt) {
+) -> Result<(), ApiError> {
+    let settings = admission.pod_security.get();
+    if is_exempt(admission, settings, context, attributes) {
         return Ok(());
     }
-    let (policy, causes) = policy_of(registry, settings, attempt);
+    let (policy, causes) = policy_of(admission, settings, attributes);
     if causes.is_empty() && policy.is_privileged() {
         context.annotate_audit(ENFORCE_POLICY, "privileged:latest");
-        count(registry, attempt, "allow", "enforce", LevelVersion::PRIVILEGED);
+        count(admission, attributes, "allow", "enforce", LevelVersion::PRIVILEGED);
         return Ok(());
     }
-    if let Operation::Update { old } = attempt.operation
+    if let Operation::Update { old } = attributes.operation
         && !is_significant(pod, old)
     {
         return Ok(());
     }
     let subject = Pod { metadata: &pod["metadata"], spec: &pod["spec"] };
-    if is_exempt_class(registry, settings, context, attempt, subject) {
+    if is_exempt_class(admission, settings, context, attributes, subject) {
         return Ok(());
     }
     annotate_unreadable(context, &causes);
     context.annotate_audit(ENFORCE_POLICY, policy.enforce.to_string());
     let wrong = violations(policy.enforce, subject);
     let refusal = if wrong.is_empty() {
-        count(registry, attempt, "allow", "enforce", policy.enforce);
+        count(admission, attributes, "allow", "enforce", policy.enforce);
         None
     } else {
-        count(registry, attempt, "deny", "enforce", policy.enforce);
+        count(admission, attributes, "deny", "enforce", policy.enforce);
         let why = format!("violates PodSecurity \"{}\": {}", policy.enforce, details(&wrong));
-        Some(attempt.forbid(pod, &why))
+        Some(attributes.forbid(pod, &why))
     };
-    audit(registry, context, attempt, policy.audit, subject);
+    audit(admission, context, attributes, policy.audit, subject);
     match refusal {
         // The refusal says it already.
         Some(refusal) => Err(refusal),
         None => {
-            warn(registry, context, attempt, policy.warn, subject);
+            warn(admission, context, attributes, policy.warn, subject);
             Ok(())
         }
     }
@@ -195,43 +190,55 @@ fn validate_pod(
 /// Rule: an object with a pod template is never refused: violations are warned about and audited, and its pods are refused.
 /// Upstream: `ValidatePodController`.
 fn validate_template(
-    registry: &Registry,
+    admission: &Admission,
     context: &Context,
-    attempt: Attempt<'_>,
+    attributes: AdmissionAttributes<'_>,
     object: &Value,
     template_at: &str,
 ) {
-    let settings = registry.memory.pod_security().get();
-    if is_exempt(registry, settings, context, attempt) {
+    let settings = admission.pod_security.get();
+    if is_exempt(admission, settings, context, attributes) {
         return;
     }
-    let (policy, causes) = policy_of(registry, settings, attempt);
+    let (policy, causes) = policy_of(admission, settings, attributes);
     if causes.is_empty() && policy.warn.is_privileged() && policy.audit.is_privileged() {
         return;
     }
     let Some(template) = object.pointer(template_at) else { return };
     let subject = Pod { metadata: &template["metadata"], spec: &template["spec"] };
-    if is_exempt_class(registry, settings, context, attempt, subject) {
+    if is_exempt_class(admission, settings, context, attributes, subject) {
         return;
     }
     annotate_unreadable(context, &causes);
-    audit(registry, context, attempt, policy.audit, subject);
-    warn(registry, context, attempt, policy.warn, subject);
+    audit(admission, context, attributes, policy.audit, subject);
+    warn(admission, context, attributes, policy.warn, subject);
 }
 
-fn audit(registry: &Registry, context: &Context, attempt: Attempt<'_>, level: LevelVersion, pod: Pod<'_>) {
+fn audit(
+    admission: &Admission,
+    context: &Context,
+    attributes: AdmissionAttributes<'_>,
+    level: LevelVersion,
+    pod: Pod<'_>,
+) {
     let wrong = violations(level, pod);
     if !wrong.is_empty() {
         context.annotate_audit(AUDIT_VIOLATIONS, would_violate(level, &details(&wrong)));
-        count(registry, attempt, "deny", "audit", level);
+        count(admission, attributes, "deny", "audit", level);
     }
 }
 
-fn warn(registry: &Registry, context: &Context, attempt: Attempt<'_>, level: LevelVersion, pod: Pod<'_>) {
+fn warn(
+    admission: &Admission,
+    context: &Context,
+    attributes: AdmissionAttributes<'_>,
+    level: LevelVersion,
+    pod: Pod<'_>,
+) {
     let wrong = violations(level, pod);
     if !wrong.is_empty() {
         context.warn(would_violate(level, &details(&wrong)));
-        count(registry, attempt, "deny", "warn", level);
+        count(admission, attributes, "deny", "warn", level);
     }
 }
 
@@ -240,8 +247,12 @@ fn would_violate(level: LevelVersion, details: &str) -> String {
 }
 
 /// The policy of the namespace of the object that is written, and what is wrong with its labels.
-fn policy_of(registry: &Registry, settings: &PodSecurity, attempt: Attempt<'_>) -> (Policy, Vec<Cause>) {
-    match registry.peek(Kind::namespace(), None, attempt.namespace()) {
+fn policy_of(
+    admission: &Admission,
+    settings: &PodSecurity,
+    attributes: AdmissionAttributes<'_>,
+) -> (Policy, Vec<FieldError>) {
+    match admission.storage.peek(Kind::namespace(), None, attributes.namespace()) {
         Some(namespace) => settings.policy_of(&namespace),
         None => (settings.defaults(), Vec::new()),
     }
@@ -249,36 +260,41 @@ fn policy_of(registry: &Registry, settings: &PodSecurity, attempt: Attempt<'_>) 
 
 /// Rule: requests in an exempt namespace or by an exempt user are neither checked nor warned about; the audit log says why.
 /// Upstream: `exemptNamespace`, `exemptUser`.
-fn is_exempt(registry: &Registry, settings: &PodSecurity, context: &Context, attempt: Attempt<'_>) -> bool {
-    let why = if settings.exempt_namespaces.iter().any(|it| it == attempt.namespace()) {
+fn is_exempt(
+    admission: &Admission,
+    settings: &PodSecurity,
+    context: &Context,
+    attributes: AdmissionAttributes<'_>,
+) -> bool {
+    let why = if settings.exempt_namespaces.iter().any(|it| it == attributes.namespace()) {
         "namespace"
     } else if settings.exempt_users.contains(&context.user.name) {
         "user"
     } else {
         return false;
     };
-    exempt(registry, context, attempt, why);
+    exempt(admission, context, attributes, why);
     true
 }
 
 fn is_exempt_class(
-    registry: &Registry,
+    admission: &Admission,
     settings: &PodSecurity,
     context: &Context,
-    attempt: Attempt<'_>,
+    attributes: AdmissionAttributes<'_>,
     pod: Pod<'_>,
 ) -> bool {
     let is_exempt = settings.exempts_runtime_class(pod.spec);
     if is_exempt {
-        exempt(registry, context, attempt, "runtimeClass");
+        exempt(admission, context, attributes, "runtimeClass");
     }
     is_exempt
 }
 
-fn exempt(registry: &Registry, context: &Context, attempt: Attempt<'_>, why: &'static str) {
+fn exempt(admission: &Admission, context: &Context, attributes: AdmissionAttributes<'_>, why: &'static str) {
     context.annotate_audit(EXEMPT, why);
-    let (request_operation, resource, subresource) = labels_of(attempt);
-    registry.metrics.pod_security_exempted(&PodSecurityExemption {
+    let (request_operation, resource, subresource) = labels_of(attributes);
+    admission.metrics.pod_security_exempted(&PodSecurityExemption {
         request_operation,
         resource,
         subresource,
@@ -302,7 +318,7 @@ fn is_significant(pod: &Value, old: &Value) -> bool {
         })
 }
 
-fn annotate_unreadable(context: &Context, causes: &[Cause]) {
+fn annotate_unreadable(context: &Context, causes: &[FieldError]) {
     let lines: Vec<_> = causes.iter().map(|it| format!("{}: {}", it.field, it.message)).collect();
     match &lines[..] {
         [] => {}
@@ -312,14 +328,14 @@ fn annotate_unreadable(context: &Context, causes: &[Cause]) {
 }
 
 fn count(
-    registry: &Registry,
-    attempt: Attempt<'_>,
+    admission: &Admission,
+    attributes: AdmissionAttributes<'_>,
     decision: &'static str,
     mode: &'static str,
     level: LevelVersion,
 ) {
-    let (request_operation, resource, subresource) = labels_of(attempt);
-    registry.metrics.pod_security_evaluated(&PodSecurityEvaluation {
+    let (request_operation, resource, subresource) = labels_of(attributes);
+    admission.metrics.pod_security_evaluated(&PodSecurityEvaluation {
         decision,
         policy_level: level.level.name(),
         policy_version: match level.version {
@@ -335,11 +351,15 @@ fn count(
 }
 
 /// The labels of a request in metrics: operation, resource, subresource.
-fn labels_of(attempt: Attempt<'_>) -> (&'static str, &'static str, &'static str) {
-    let operation = if attempt.is_create() { "create" } else { "update" };
-    let is_pod = attempt.target.kind.plugins.contains(&super::Plugin::PodSecurity(Subject::Pod));
+fn labels_of(attributes: AdmissionAttributes<'_>) -> (&'static str, &'static str, &'static str) {
+    let operation = if attributes.is_create() { "create" } else { "update" };
+    let is_pod =
+        attributes.target.kind.plugins.contains(&AdmissionPlugin::PodSecurity(PodSecuritySubject::Pod));
     let resource = if is_pod { "pod" } else { "controller" };
-    let subresource =
-        if attempt.target.part == Part::EphemeralContainers { "ephemeralcontainers" } else { "" };
+    let subresource = if attributes.target.subresource == Subresource::EphemeralContainers {
+        "ephemeralcontainers"
+    } else {
+        ""
+    };
     (operation, resource, subresource)
 }

@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use super::level::{self, LevelVersion, Policy};
 use super::policy::{Pod, reasons, violations};
-use super::{Attempt, Operation, PodSecurity};
-use crate::context::Context;
+use super::{AdmissionAttributes, Operation, PodSecurity};
+use crate::admission::Admission;
+use crate::error::ApiError;
 use crate::kinds::Kind;
-use crate::object::{self, list, str_at};
-use crate::refusal::Refusal;
-use crate::registry::Registry;
+use crate::request::Context;
 use crate::selector::Selector;
+use crate::unstructured::{self, list, str_at};
 
 /// Pods checked for one write of a namespace.
 const PODS_MAX: usize = 3_000;
@@ -28,17 +28,17 @@ const PODS_PER_TURN: usize = 64;
 /// becomes stricter is accepted with warnings about existing pods that violate it.
 /// Upstream: `ValidateNamespace`.
 pub(super) async fn validate(
-    registry: &Registry,
+    admission: &Admission,
     context: &Context,
-    attempt: Attempt<'_>,
+    attributes: AdmissionAttributes<'_>,
     namespace: &Value,
-) -> Result<(), Refusal> {
-    let settings = registry.memory.pod_security().get();
-    let name = attempt.target.name.as_str();
+) -> Result<(), ApiError> {
+    let settings = admission.pod_security.get();
+    let name = attributes.target.name.as_str();
     let (policy, causes) = settings.policy_of_object(namespace);
     let is_exempt = settings.exempt_namespaces.iter().any(|it| it == name);
-    let invalid = || Refusal::invalid(attempt.target.kind, name, &causes);
-    match attempt.operation {
+    let invalid = || ApiError::invalid(attributes.target.kind, name, &causes);
+    match attributes.operation {
         Operation::Create if !causes.is_empty() => return Err(invalid()),
         Operation::Create => {}
         Operation::Update { old } => {
@@ -60,9 +60,9 @@ pub(super) async fn validate(
         }
         return Ok(());
     }
-    if !attempt.is_create() {
-        let kind = Kind::find("", "v1", "pods").expect("it is in the table");
-        let (pods, _) = registry.list(kind, Some(name), &Selector::default());
+    if !attributes.is_create() {
+        let kind = Kind::builtin("", "v1", "pods");
+        let (pods, _) = admission.storage.list(kind, Some(name), &Selector::default());
         for warning in violators(settings, name, policy.enforce, &pods).await {
             context.warn(warning);
         }
@@ -96,7 +96,7 @@ async fn violators(
         if at % PODS_PER_TURN == PODS_PER_TURN - 1 {
             tokio::task::yield_now().await;
         }
-        let pod = object::parse(stored);
+        let pod = unstructured::parse(stored);
         if settings.exempts_runtime_class(&pod["spec"]) {
             total -= 1;
             continue;
@@ -115,7 +115,7 @@ async fn violators(
         if at % PODS_PER_TURN == PODS_PER_TURN - 1 {
             tokio::task::yield_now().await;
         }
-        found.check(&object::parse(stored));
+        found.check(&unstructured::parse(stored));
     }
     let Found { checked, groups, .. } = found;
     let mut warnings = Vec::new();

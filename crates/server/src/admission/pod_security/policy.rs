@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::level::{Level, LevelVersion, Version};
 use super::{baseline, restricted};
-use crate::object::{list, str_at};
+use crate::unstructured::{list, str_at};
 
 /// What a control looks at: a pod, or a pod template.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ pub(super) struct Violation {
     pub(super) detail: String,
 }
 
-pub(super) type Check = fn(Pod<'_>) -> Option<Violation>;
+pub(super) type PolicyCheck = fn(Pod<'_>) -> Option<Violation>;
 
 /// One control of the Pod Security Standards.
 #[derive(Debug)]
@@ -32,18 +32,18 @@ struct Control {
     id: &'static str,
     level: Level,
     /// Oldest first: the minor version of Kubernetes since which the control checks this.
-    revisions: &'static [(u64, Check)],
+    revisions: &'static [(u64, PolicyCheck)],
     /// The control of the level baseline that this one includes.
     replaces: Option<&'static str>,
 }
 
-const fn baseline(id: &'static str, revisions: &'static [(u64, Check)]) -> Control {
+const fn baseline(id: &'static str, revisions: &'static [(u64, PolicyCheck)]) -> Control {
     Control { id, level: Level::Baseline, revisions, replaces: None }
 }
 
 const fn restricted(
     id: &'static str,
-    revisions: &'static [(u64, Check)],
+    revisions: &'static [(u64, PolicyCheck)],
     replaces: Option<&'static str>,
 ) -> Control {
     Control { id, level: Level::Restricted, revisions, replaces }
@@ -109,7 +109,7 @@ static CONTROLS: &[Control] = &[
 
 impl Control {
     /// The check of the newest revision that is not newer than `version`.
-    fn check_at(&self, version: Version) -> Option<Check> {
+    fn check_at(&self, version: Version) -> Option<PolicyCheck> {
         self.revisions
             .iter()
             .rev()

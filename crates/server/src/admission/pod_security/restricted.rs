@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::baseline::{added_capabilities, must_not_add, must_not_set_seccomp, unconfined};
 use super::policy::{Pod, Values, Violation, named_containers, quoted, setters};
-use crate::object::{list, str_at};
+use crate::unstructured::{list, str_at};
 
 /// Rule: every container forbids its processes to gain privileges.
 /// Upstream: `allowPrivilegeEscalation_1_8`.

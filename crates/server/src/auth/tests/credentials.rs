@@ -6,24 +6,30 @@ use jiff::SignedDuration;
 use rcgen::{CertificateParams, DnType, KeyPair};
 
 use super::*;
-use crate::auth::user::ClientCertificate;
-use crate::auth::{bootstrap, csr, issued, review, token_request};
-use crate::object::is_set;
-use crate::pki::Pki;
+use crate::auth::{bootstrap_token, review, token_request};
+use crate::controllers::{certificate_records, certificate_signing};
 use crate::pki::tests::{Dir, signing_request, signing_request_for};
+use crate::pki::{Peer, Pki};
 use crate::registry::DeleteOptions;
-use crate::route::{Part, Target};
+use crate::request::{ClientCertificate, Target};
+use crate::subresource::Subresource;
+use crate::unstructured::is_set;
 
 fn target(plural: &str, namespace: Option<&str>, name: &str) -> Target {
     let kind = Kind::find("", "v1", plural).unwrap();
-    Target { kind, namespace: namespace.map(str::to_owned), name: name.to_owned(), part: Part::Whole }
+    Target {
+        kind,
+        namespace: namespace.map(str::to_owned),
+        name: name.to_owned(),
+        subresource: Subresource::Whole,
+    }
 }
 
 impl World {
-    fn request_token(&self, account: &str, spec: Value) -> Result<Value, Refusal> {
+    fn request_token(&self, account: &str, spec: Value) -> Result<Value, ApiError> {
         let context = Context::of_server("create", self.now);
         let target = target("serviceaccounts", Some("default"), account);
-        token_request::answer(&self.registry, &context, &target, json!({"spec": spec}))
+        token_request::answer(&self.registry.access, &context, &target, json!({"spec": spec}))
     }
 
     fn token(&self, account: &str, spec: Value) -> String {
@@ -32,7 +38,7 @@ impl World {
 
     fn whose(&self, token: &str, audience: &str, later_s: i64) -> String {
         let now = self.now + SignedDuration::from_secs(later_s);
-        match user_of_token(&self.registry, token, &[audience], now) {
+        match user_of_token(&self.registry.access, token, &[audience], now) {
             Ok(user) => {
                 let keys: Vec<_> = user.extra.keys().map(|it| it.rsplit('/').next().unwrap()).collect();
                 format!("{} {:?} {keys:?}", user.name, user.groups)
@@ -43,7 +49,9 @@ impl World {
 
     /// A node's request to renew its client certificate, as it is stored.
     async fn renewal(&self, name: &str, node: &str) -> Value {
-        let kind = Kind::find(csr::GROUP, "v1", "certificatesigningrequests").unwrap();
+        let kind =
+            Kind::find(crate::admission::certificate_approval::GROUP, "v1", "certificatesigningrequests")
+                .unwrap();
         let user = format!("system:node:{node}");
         let object = json!({
             "metadata": {"name": name},
@@ -55,7 +63,7 @@ impl World {
         });
         let context =
             Context::new(User::new(user, ["system:nodes", "system:authenticated"]), "create", self.now);
-        object::parse(&self.registry.create(&context, kind, None, object).await.unwrap())
+        unstructured::parse(&self.registry.create(&context, kind, None, object).await.unwrap())
     }
 
     async fn delete(&self, target: &Target) {
@@ -209,7 +217,7 @@ async fn reviews_of_tokens_and_of_oneself() {
     let context = Context::new(someone("eve"), "create", world.now);
     let of_token = |token: &str| {
         let review = json!({"spec": {"token": token}});
-        let review = review::of_token(&world.registry, &context, review).unwrap();
+        let review = review::of_token(&world.registry.access, &context, review).unwrap();
         let status = &review["status"];
         format!("{} {} {}", status["authenticated"], status["user"]["username"], status["audiences"])
     };
@@ -248,7 +256,7 @@ async fn who_approves_may_annotate_but_not_change_what_is_asked_for() {
     });
     world.create("certificates.k8s.io", "certificatesigningrequests", "", request).await;
     let name = "r".to_owned();
-    let target = Target { kind, namespace: None, name, part: Part::Approval };
+    let target = Target { kind, namespace: None, name, subresource: Subresource::Approval };
     let approve = |old: &Value| {
         let mut new = old.clone();
         new["metadata"]["annotations"] = json!({"why": "known"});
@@ -260,7 +268,7 @@ async fn who_approves_may_annotate_but_not_change_what_is_asked_for() {
         Ok(new)
     };
     let context = Context::of_server("update", world.now);
-    let approved = object::parse(&world.registry.update(&context, &target, approve).await.unwrap());
+    let approved = unstructured::parse(&world.registry.update(&context, &target, approve).await.unwrap());
     let condition = &approved["status"]["conditions"][0]["type"];
     let seen = [&approved["metadata"]["annotations"], &approved["spec"]["signerName"], condition];
     assert_eq!(seen, [&json!({"why": "known"}), &json!("example.com/signer"), &json!("Approved")]);
@@ -304,20 +312,22 @@ async fn certificates_on_request() {
             said.push(format!("{what}: {}", refusal.message()));
             continue;
         }
-        let read = || object::parse(&world.registry.peek(kind, None, &name).unwrap());
+        let read = || unstructured::parse(&world.registry.storage.peek(kind, None, &name).unwrap());
         // Approved, signed, and then nothing more.
         for _ in 0..3 {
-            csr::step(&world.registry, &pki, csr::LIFE, &read(), world.now).await.unwrap();
+            certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &read(), world.now)
+                .await
+                .unwrap();
         }
         let object = read();
-        let conditions: Vec<_> = object::list(&object["status"], "conditions")
+        let conditions: Vec<_> = unstructured::list(&object["status"], "conditions")
             .iter()
             .map(|it| format!("{} {}", it["type"], it["message"]))
             .collect();
         let certificate = BASE64.decode(str_at(&object, "status.certificate")).unwrap();
         let named = x509_parser::pem::parse_x509_pem(&certificate)
             .ok()
-            .and_then(|(_, pem)| crate::auth::certificate::user(&pem.contents))
+            .and_then(|(_, pem)| crate::pki::certificate_user(&pem.contents))
             .map_or_else(|| "none".to_owned(), |it| format!("{} {:?}", it.name, it.groups));
         said.push(format!("{what}: {conditions:?} {named}"));
     }
@@ -329,10 +339,12 @@ async fn certificates_on_request() {
         a new node, for a master: [] none"#]]
     .assert_eq(&said.join("\n"));
 
-    let object = object::parse(&world.registry.peek(kind, None, "r0").unwrap());
+    let object = unstructured::parse(&world.registry.storage.peek(kind, None, "r0").unwrap());
     let later = world.now + SignedDuration::from_mins(61);
-    csr::step(&world.registry, &pki, csr::LIFE, &object, later).await.unwrap();
-    assert!(world.registry.peek(kind, None, "r0").is_none(), "what was decided is cleared away");
+    certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &object, later)
+        .await
+        .unwrap();
+    assert!(world.registry.storage.peek(kind, None, "r0").is_none(), "what was decided is cleared away");
 }
 
 /// What a node serves with names it, and what nobody else has.
@@ -370,9 +382,11 @@ async fn serving_certificates_on_request() {
         });
         let context = Context::new(User::new(user, [group, "system:authenticated"]), "create", world.now);
         world.registry.create(&context, kind, None, object).await.unwrap();
-        let read = || object::parse(&world.registry.peek(kind, None, &name).unwrap());
+        let read = || unstructured::parse(&world.registry.storage.peek(kind, None, &name).unwrap());
         for _ in 0..2 {
-            csr::step(&world.registry, &pki, csr::LIFE, &read(), world.now).await.unwrap();
+            certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &read(), world.now)
+                .await
+                .unwrap();
         }
         let is_signed = is_set(&read()["status"]["certificate"]);
         said.push(format!("{what}: {}", if is_signed { "signed" } else { "waits" }));
@@ -395,7 +409,7 @@ async fn a_signing_request_cannot_be_rewritten_after_it_was_made() {
     let dir = Dir::new();
     let pki = Pki::open(&dir.0).unwrap();
     let kind = Kind::find("certificates.k8s.io", "v1", "certificatesigningrequests").unwrap();
-    let target = |part| Target { kind, namespace: None, name: "r".to_owned(), part };
+    let target = |subresource| Target { kind, namespace: None, name: "r".to_owned(), subresource };
     let request = json!({
         "metadata": {"name": "r"},
         "spec": {
@@ -405,7 +419,7 @@ async fn a_signing_request_cannot_be_rewritten_after_it_was_made() {
         },
     });
     let eve = Context::new(someone("eve"), "create", world.now);
-    let made = object::parse(&world.registry.create(&eve, kind, None, request).await.unwrap());
+    let made = unstructured::parse(&world.registry.create(&eve, kind, None, request).await.unwrap());
     let rewritten = json!({
         "username": "system:bootstrap:abcdef",
         "groups": ["system:bootstrappers"],
@@ -413,19 +427,23 @@ async fn a_signing_request_cannot_be_rewritten_after_it_was_made() {
         "signerName": "kubernetes.io/kube-apiserver-client",
         "usages": ["client auth"],
     });
-    for part in [Part::Whole, Part::Status, Part::Approval] {
+    for subresource in [Subresource::Whole, Subresource::Status, Subresource::Approval] {
         let rewrite = |old: &Value| {
             let mut new = old.clone();
             merge_into(&mut new["spec"], &rewritten);
             Ok(new)
         };
         let server = Context::of_server("update", world.now);
-        let written = object::parse(&world.registry.update(&server, &target(part), rewrite).await.unwrap());
-        assert_eq!(written["spec"], made["spec"], "{part:?}");
+        let written = unstructured::parse(
+            &world.registry.update(&server, &target(subresource), rewrite).await.unwrap(),
+        );
+        assert_eq!(written["spec"], made["spec"], "{subresource:?}");
     }
-    let stored = object::parse(&world.registry.get(&target(Part::Whole)).unwrap());
-    csr::step(&world.registry, &pki, csr::LIFE, &stored, world.now).await.unwrap();
-    let stored = object::parse(&world.registry.get(&target(Part::Whole)).unwrap());
+    let stored = unstructured::parse(&world.registry.storage.get(&target(Subresource::Whole)).unwrap());
+    certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &stored, world.now)
+        .await
+        .unwrap();
+    let stored = unstructured::parse(&world.registry.storage.get(&target(Subresource::Whole)).unwrap());
     assert_eq!(stored["status"], json!({}), "eve has no right to a node's certificate");
 }
 
@@ -461,21 +479,25 @@ async fn an_approved_request_for_masters_or_with_other_usages_is_not_signed() {
         let mut object = world.create("certificates.k8s.io", "certificatesigningrequests", "", request).await;
         object["spec"]["signerName"] = json!("kubernetes.io/kube-apiserver-client");
         object["status"]["conditions"] = json!([{"type": "Approved", "status": "True"}]);
-        let target = Target { kind, namespace: None, name, part: Part::Whole };
+        let target = Target { kind, namespace: None, name, subresource: Subresource::Whole };
         // As it would be in the store: the write that notes the outcome keeps the stored conditions.
         let approve = |old: &Value| {
             let mut new = old.clone();
             new["status"] = object["status"].clone();
             Ok(new)
         };
-        let approval = Target { part: Part::Approval, ..target.clone() };
+        let approval = Target { subresource: Subresource::Approval, ..target.clone() };
         let context = Context::of_server("update", world.now);
-        let approved = object::parse(&world.registry.update(&context, &approval, approve).await.unwrap());
+        let approved =
+            unstructured::parse(&world.registry.update(&context, &approval, approve).await.unwrap());
         object["metadata"] = approved["metadata"].clone();
         object["status"] = approved["status"].clone();
-        csr::step(&world.registry, &pki, csr::LIFE, &object, world.now).await.unwrap();
-        let stored = object::parse(&world.registry.get(&target).unwrap());
-        let failed = object::list(&stored["status"], "conditions").iter().find(|it| it["type"] == "Failed");
+        certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &object, world.now)
+            .await
+            .unwrap();
+        let stored = unstructured::parse(&world.registry.storage.get(&target).unwrap());
+        let failed =
+            unstructured::list(&stored["status"], "conditions").iter().find(|it| it["type"] == "Failed");
         said.push(format!(
             "{} {}",
             is_set(&stored["status"]["certificate"]),
@@ -535,7 +557,8 @@ async fn a_bootstrap_token_does_not_take_over_a_ready_node() {
     for (number, (who, name)) in cases.into_iter().enumerate() {
         let user = match who {
             "node" => User::new(format!("system:node:{name}"), ["system:nodes", "system:authenticated"]),
-            id => bootstrap::user(&world.registry, &format!("{id}.0123456789abcdef"), world.now).unwrap(),
+            id => bootstrap_token::user(&world.registry.access, &format!("{id}.0123456789abcdef"), world.now)
+                .unwrap(),
         };
         let object = json!({
             "metadata": {"name": format!("r{number}")},
@@ -547,14 +570,17 @@ async fn a_bootstrap_token_does_not_take_over_a_ready_node() {
         });
         let context = Context::new(user, "create", world.now);
         let object = match world.registry.create(&context, kind, None, object).await {
-            Ok(object) => object::parse(&object),
+            Ok(object) => unstructured::parse(&object),
             Err(refusal) => {
                 said.push(format!("{who} for {name:?}: {}", refusal.message()));
                 continue;
             }
         };
-        csr::step(&world.registry, &pki, csr::LIFE, &object, world.now).await.unwrap();
-        let object = object::parse(&world.registry.peek(kind, None, &format!("r{number}")).unwrap());
+        certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &object, world.now)
+            .await
+            .unwrap();
+        let object =
+            unstructured::parse(&world.registry.storage.peek(kind, None, &format!("r{number}")).unwrap());
         let condition = &object["status"]["conditions"][0];
         let is_signed = is_set(&object["status"]["certificate"]);
         let message = str_at(condition, "message").split(':').next().unwrap();
@@ -586,14 +612,14 @@ async fn a_revoked_credential_is_refused() {
     params.distinguished_name.push(DnType::CommonName, "eve");
     params.serial_number = Some(vec![0, 0x4f, 0xa0].into());
     let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-    let eve = crate::auth::certificate::user(certificate.der()).unwrap();
+    let eve = crate::pki::certificate_user(certificate.der()).unwrap();
     assert_eq!(&*eve.client_certificate.as_ref().unwrap().serial, "4fa0");
     let ask = |user: Option<&User>, token: &str| {
         let mut headers = HeaderMap::new();
         if !token.is_empty() {
             headers.insert("authorization", format!("Bearer {token}").parse().unwrap());
         }
-        match authenticate(&world.registry, user, &headers, world.now) {
+        match authenticate(&world.registry.access, user, &headers, world.now) {
             Ok(user) => user.name,
             Err(refusal) => refusal.code.as_str().to_owned(),
         }
@@ -645,7 +671,7 @@ async fn the_certificates_of_a_user_are_revoked_by_one_entry() {
         user.client_certificate = Some(ClientCertificate { serial: serial.into(), issued_at });
         user
     };
-    let until = object::time(world.now);
+    let until = unstructured::time(world.now);
     let entry = json!({"subject": "system:node:evil", "kept": "7", "issuedUntil": until}).to_string();
     let revoked = json!({
         "metadata": {"name": "muster-revoked-credentials"},
@@ -661,7 +687,7 @@ async fn the_certificates_of_a_user_are_revoked_by_one_entry() {
         ("system:node:good", "4", -1),
     ] {
         let user = user(name, serial, issued_s);
-        let answer = authenticate(&world.registry, Some(&user), &HeaderMap::new(), world.now);
+        let answer = authenticate(&world.registry.access, Some(&user), &HeaderMap::new(), world.now);
         let code = answer.map_or_else(|it| it.code.as_str().to_owned(), |_| "ok".to_owned());
         said.push(format!("{name} {serial} {issued_s}: {code}"));
     }
@@ -698,7 +724,7 @@ async fn a_revocation_of_a_user_is_dated_by_the_server() {
     let target = target("configmaps", Some("kube-system"), "muster-revoked-credentials");
     let context = Context::of_server("update", world.now);
     let again = world.registry.update(&context, &target, |it| Ok(it.clone())).await.unwrap();
-    assert_eq!(object::parse(&again)["data"], stored["data"]);
+    assert_eq!(unstructured::parse(&again)["data"], stored["data"]);
 }
 
 /// However many certificates a node has itself issued, one small entry revokes them, and what it asked for before is not
@@ -708,26 +734,29 @@ async fn a_node_cannot_outrun_its_revocation() {
     let world = World::new().await;
     let dir = Dir::new();
     let pki = Pki::open(&dir.0).unwrap();
-    let kind = Kind::find(csr::GROUP, "v1", "certificatesigningrequests").unwrap();
+    let kind = Kind::find(crate::admission::certificate_approval::GROUP, "v1", "certificatesigningrequests")
+        .unwrap();
     let signed_in = |object: &Value| {
         let certificate = BASE64.decode(str_at(object, "status.certificate")).unwrap();
         let (_, pem) = x509_parser::pem::parse_x509_pem(&certificate).unwrap();
-        crate::auth::certificate::user(&pem.contents).unwrap()
+        crate::pki::certificate_user(&pem.contents).unwrap()
     };
     let mut held = Vec::new();
     for number in 0..5 {
         let pending = world.renewal(&format!("r{number}"), "evil").await;
-        csr::step(&world.registry, &pki, csr::LIFE, &pending, world.now).await.unwrap();
-        held.push(signed_in(&object::parse(
-            &world.registry.peek(kind, None, &format!("r{number}")).unwrap(),
+        certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &pending, world.now)
+            .await
+            .unwrap();
+        held.push(signed_in(&unstructured::parse(
+            &world.registry.storage.peek(kind, None, &format!("r{number}")).unwrap(),
         )));
     }
     let whoami =
-        |user: &User| authenticate(&world.registry, Some(user), &HeaderMap::new(), world.now).is_ok();
+        |user: &User| authenticate(&world.registry.access, Some(user), &HeaderMap::new(), world.now).is_ok();
     assert!(held.iter().all(whoami));
     let pending = world.renewal("pending", "evil").await;
 
-    let until = object::time(world.now + SignedDuration::from_secs(5));
+    let until = unstructured::time(world.now + SignedDuration::from_secs(5));
     let entry = json!({"subject": "system:node:evil", "issuedUntil": until}).to_string();
     let revoked = json!({
         "metadata": {"name": "muster-revoked-credentials"},
@@ -736,8 +765,10 @@ async fn a_node_cannot_outrun_its_revocation() {
     world.create("", "configmaps", "kube-system", revoked).await;
     assert!(!held.iter().any(whoami));
     let later = world.now + SignedDuration::from_secs(60);
-    csr::step(&world.registry, &pki, csr::LIFE, &pending, later).await.unwrap();
-    let refused = object::parse(&world.registry.peek(kind, None, "pending").unwrap());
+    certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &pending, later)
+        .await
+        .unwrap();
+    let refused = unstructured::parse(&world.registry.storage.peek(kind, None, "pending").unwrap());
     assert!(!is_set(&refused["status"]["certificate"]));
     expect![[r#"certificates and signing requests of "system:node:evil" up to 2026-01-01T00:00:05Z are revoked: make a new request"#]]
         .assert_eq(str_at(&refused["status"]["conditions"][1], "message"));
@@ -745,9 +776,11 @@ async fn a_node_cannot_outrun_its_revocation() {
     // A node that joins again under this name gets a certificate that is good, although it is valid from before.
     let world = World { now: later, ..world };
     let pending = world.renewal("again", "evil").await;
-    csr::step(&world.registry, &pki, csr::LIFE, &pending, later).await.unwrap();
-    let again = signed_in(&object::parse(&world.registry.peek(kind, None, "again").unwrap()));
-    assert!(authenticate(&world.registry, Some(&again), &HeaderMap::new(), later).is_ok());
+    certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &pending, later)
+        .await
+        .unwrap();
+    let again = signed_in(&unstructured::parse(&world.registry.storage.peek(kind, None, "again").unwrap()));
+    assert!(authenticate(&world.registry.access, Some(&again), &HeaderMap::new(), later).is_ok());
 }
 
 /// Each client certificate that leaves the server is known by its serial number.
@@ -771,19 +804,24 @@ async fn a_signing_request_is_signed_and_recorded_once() {
     let world = World::new().await;
     let dir = Dir::new();
     let pki = Pki::open(&dir.0).unwrap();
-    let kind = Kind::find(csr::GROUP, "v1", "certificatesigningrequests").unwrap();
+    let kind = Kind::find(crate::admission::certificate_approval::GROUP, "v1", "certificatesigningrequests")
+        .unwrap();
     let pending = world.renewal("r", "n1").await;
-    csr::step(&world.registry, &pki, csr::LIFE, &pending, world.now).await.unwrap();
-    let signed = object::parse(&world.registry.peek(kind, None, "r").unwrap());
+    certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &pending, world.now)
+        .await
+        .unwrap();
+    let signed = unstructured::parse(&world.registry.storage.peek(kind, None, "r").unwrap());
     assert!(is_set(&signed["status"]["certificate"]));
     let mut approved = signed.clone();
     approved["status"].as_object_mut().unwrap().remove("certificate");
     for version in ["1", str_at(&pending, "metadata.resourceVersion")] {
         approved["metadata"]["resourceVersion"] = json!(version);
-        csr::step(&world.registry, &pki, csr::LIFE, &approved, world.now).await.unwrap();
+        certificate_signing::step(&world.registry, &pki, certificate_signing::LIFE, &approved, world.now)
+            .await
+            .unwrap();
     }
     assert_eq!(pki.take_issued().len(), 1);
-    assert_eq!(object::parse(&world.registry.peek(kind, None, "r").unwrap()), signed);
+    assert_eq!(unstructured::parse(&world.registry.storage.peek(kind, None, "r").unwrap()), signed);
 }
 
 /// The records of credentials are for administrators alone to write, whatever roles others have.
@@ -810,12 +848,15 @@ async fn records_of_credentials_are_written_by_masters_alone() {
         at: world.now,
         until: world.now + SignedDuration::from_secs(60),
     };
-    issued::record(&world.registry, std::slice::from_ref(&issued), world.now).await.unwrap();
+    certificate_records::record(&world.registry, std::slice::from_ref(&issued), world.now).await.unwrap();
     let again = crate::pki::Issued { serial: "50".to_owned(), ..issued };
     // The first has expired by then.
-    issued::record(&world.registry, &[again], world.now + SignedDuration::from_secs(61)).await.unwrap();
-    let stored = world.registry.peek(kind, Some("kube-system"), "muster-issued-certificates-0").unwrap();
-    let data = object::parse(&stored)["data"].clone();
+    certificate_records::record(&world.registry, &[again], world.now + SignedDuration::from_secs(61))
+        .await
+        .unwrap();
+    let stored =
+        world.registry.storage.peek(kind, Some("kube-system"), "muster-issued-certificates-0").unwrap();
+    let data = unstructured::parse(&stored)["data"].clone();
     assert_eq!(data.as_object().unwrap().keys().collect::<Vec<_>>(), ["50"]);
 }
 

@@ -10,7 +10,11 @@ use serde_json::{Value, json};
 
 use super::rule::Rule;
 use super::*;
-use crate::context::Context;
+use crate::controllers::cluster_roles;
+use crate::registry::Registry;
+use crate::request::{
+    CONTROLLER, Context, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR, NODE_LIFECYCLE, SCHEDULER, SIMULATED_NODES,
+};
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
@@ -22,8 +26,10 @@ pub(super) struct World {
 impl World {
     pub(super) async fn new() -> Self {
         let world = Self { registry: Registry::new(100), now: NOW.parse().unwrap() };
-        crate::standing::make(&world.registry, &crate::standing::Server::of_test(), world.now).await.unwrap();
-        make_default_roles(&world.registry, world.now).await.unwrap();
+        crate::bootstrap::make(&world.registry, &crate::bootstrap::ServerIdentity::of_test(), world.now)
+            .await
+            .unwrap();
+        cluster_roles::make(&world.registry, world.now).await.unwrap();
         world
     }
 
@@ -32,7 +38,7 @@ impl World {
         let namespace = Some(namespace).filter(|it| !it.is_empty());
         let context = Context::of_server("create", self.now);
         let created = self.registry.create(&context, kind, namespace, object).await.unwrap();
-        object::parse(&created)
+        unstructured::parse(&created)
     }
 
     /// Makes a role and gives it to someone: in a namespace, or everywhere.
@@ -60,12 +66,14 @@ impl World {
             let found = form_urlencoded::parse(query.as_bytes()).find(|(it, _)| it == name);
             found.map(|(_, value)| value.into_owned())
         };
-        let deed = Deed::of(&method.parse().unwrap(), path, get);
-        match authorize(&self.registry, user, &deed) {
+        let attributes = RequestAttributes::of(&method.parse().unwrap(), path, get);
+        match authorize(&self.registry.access, user, &attributes) {
             Ok(Grant::Masters) => "yes: a master".to_owned(),
             Ok(Grant::Node) => "yes: its own".to_owned(),
             Ok(grant) => format!("yes: {grant}"),
-            Err(why) => format!("no: {}", denied(user, &deed, &why).status()["message"].as_str().unwrap()),
+            Err(why) => {
+                format!("no: {}", denied(user, &attributes, &why).status()["message"].as_str().unwrap())
+            }
         }
     }
 
@@ -192,11 +200,11 @@ async fn a_change_acts_at_once() {
     said.push(world.ask(&eve, request));
     for plural in ["clusterroles", "clusterrolebindings"] {
         let kind = Kind::find(RBAC, "v1", plural).unwrap();
-        let target = crate::route::Target {
+        let target = crate::request::Target {
             kind,
             namespace: None,
             name: "nodes".to_owned(),
-            part: crate::route::Part::Whole,
+            subresource: crate::subresource::Subresource::Whole,
         };
         let context = Context::of_server("delete", world.now);
         world.registry.delete(&context, &target, &Default::default()).await.unwrap();
@@ -524,7 +532,7 @@ async fn one_may_ask_as_another_with_the_right_to() {
         for (name, value) in headers {
             map.append(*name, value.parse().unwrap());
         }
-        match impersonate::impersonated(&world.registry, user, &map) {
+        match impersonate::impersonated(&world.registry.access, user, &map) {
             Ok(None) => "oneself".to_owned(),
             Ok(Some(it)) => format!("{} {:?} {:?}", it.name, it.groups, it.extra),
             Err(it) => it.status()["message"].as_str().unwrap().to_owned(),
@@ -558,16 +566,16 @@ async fn one_may_ask_as_another_with_the_right_to() {
 #[tokio::test]
 async fn a_second_start_changes_nothing_and_mends_what_is_missing() {
     let world = World::new().await;
-    let before = world.registry.revision();
-    make_default_roles(&world.registry, world.now).await.unwrap();
-    assert_eq!(world.registry.revision(), before);
+    let before = world.registry.storage.revision();
+    cluster_roles::make(&world.registry, world.now).await.unwrap();
+    assert_eq!(world.registry.storage.revision(), before);
 
     let kind = Kind::find(RBAC, "v1", "clusterroles").unwrap();
-    let target = |name: &str| crate::route::Target {
+    let target = |name: &str| crate::request::Target {
         kind,
         namespace: None,
         name: name.to_owned(),
-        part: crate::route::Part::Whole,
+        subresource: crate::subresource::Subresource::Whole,
     };
     let context = Context::of_server("update", world.now);
     let spoil = |role: &Value| {
@@ -577,9 +585,9 @@ async fn a_second_start_changes_nothing_and_mends_what_is_missing() {
     };
     world.registry.update(&context, &target("system:basic-user"), spoil).await.unwrap();
     world.registry.update(&context, &target("view"), spoil).await.unwrap();
-    make_default_roles(&world.registry, world.now).await.unwrap();
+    cluster_roles::make(&world.registry, world.now).await.unwrap();
     let rules = |name: &str| {
-        let role = object::parse(&world.registry.peek(kind, None, name).unwrap());
+        let role = unstructured::parse(&world.registry.storage.peek(kind, None, name).unwrap());
         Rule::all(&role["rules"]).iter().map(Rule::compact).collect::<Vec<_>>()
     };
     expect![[r#"

@@ -3,13 +3,15 @@
 use expect_test::expect;
 
 use super::*;
-use crate::auth::{escalate, restrict, review};
-use crate::route::{Part, Target};
+use crate::admission::{node_restriction, rbac_escalation};
+use crate::auth::review;
+use crate::request::Target;
+use crate::subresource::Subresource;
 
 fn target(group: &str, plural: &str, namespace: &str, name: &str) -> Target {
     let kind = Kind::find(group, "v1", plural).unwrap();
     let namespace = Some(namespace).filter(|it| !it.is_empty()).map(str::to_owned);
-    Target { kind, namespace, name: name.to_owned(), part: Part::Whole }
+    Target { kind, namespace, name: name.to_owned(), subresource: Subresource::Whole }
 }
 
 /// A merge patch, as far as these tests need one.
@@ -26,7 +28,7 @@ fn merge(object: &mut Value, change: &Value) {
     }
 }
 
-fn said(checked: Result<(), Refusal>) -> String {
+fn said(checked: Result<(), ApiError>) -> String {
     checked.map_or_else(|it| it.message().to_owned(), |()| "ok".to_owned())
 }
 
@@ -43,12 +45,12 @@ async fn nobody_gives_away_what_they_do_not_have() {
     let role = |name: &str, rules: Value, old: Option<&Value>| {
         let object = json!({"metadata": {"name": name}, "rules": rules});
         let target = target(RBAC, "roles", "default", name);
-        said(escalate::check(&world.registry, &eve, &target, &object, old))
+        said(rbac_escalation::check(&world.registry.access, &eve, &target, &object, old))
     };
     let binding = |role: &str| {
         let object = json!({"roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}});
         let target = target(RBAC, "rolebindings", "default", "b");
-        said(escalate::check(&world.registry, &eve, &target, &object, None))
+        said(rbac_escalation::check(&world.registry.access, &eve, &target, &object, None))
     };
     let pods = |verb: &str| json!([{"apiGroups": [""], "resources": ["pods"], "verbs": [verb]}]);
     let gathered = json!({"aggregationRule": {"clusterRoleSelectors": [{}]}, "rules": []});
@@ -66,9 +68,15 @@ async fn nobody_gives_away_what_they_do_not_have() {
         binding("system:basic-user"),
         binding("cluster-admin").split('{').next().unwrap().to_owned(),
         binding("nothing"),
-        said(escalate::check(&world.registry, &eve, &target(RBAC, "clusterroles", "", "g"), &gathered, None)),
-        said(escalate::check(
-            &world.registry,
+        said(rbac_escalation::check(
+            &world.registry.access,
+            &eve,
+            &target(RBAC, "clusterroles", "", "g"),
+            &gathered,
+            None,
+        )),
+        said(rbac_escalation::check(
+            &world.registry.access,
             &User::server(),
             &target(RBAC, "clusterroles", "", "g"),
             &gathered,
@@ -109,37 +117,39 @@ async fn a_node_writes_what_is_its_own() {
         world.create("", "nodes", "", json!({"metadata": {"name": node}})).await;
     }
     let n1 = User::new("system:node:n1", ["system:nodes", "system:authenticated"]);
-    let check = |target: &Target, part: &str, write: restrict::Write<'_>| {
-        said(restrict::check(&world.registry, &n1, target, part, write))
+    let check = |target: &Target, subresource: &str, write: node_restriction::NodeWrite<'_>| {
+        said(node_restriction::check(&world.registry.access, &n1, target, subresource, write))
     };
     let read = |target: &Target| {
-        object::parse(&world.registry.peek(target.kind, target.namespace.as_deref(), &target.name).unwrap())
+        unstructured::parse(
+            &world.registry.storage.peek(target.kind, target.namespace.as_deref(), &target.name).unwrap(),
+        )
     };
     let (mine, theirs) = (target("", "pods", "default", "on-n1"), target("", "pods", "default", "on-n2"));
     let status = |target: &Target| {
         let old = read(target);
         let mut new = old.clone();
         new["status"]["phase"] = json!("Running");
-        check(target, "status", restrict::Write::Update { new: &new, old: &old })
+        check(target, "status", node_restriction::NodeWrite::Update { new: &new, old: &old })
     };
     let (one, two) = (target("", "nodes", "", "n1"), target("", "nodes", "", "n2"));
     let node = |target: &Target, change: Value| {
         let old = read(target);
         let mut new = old.clone();
         merge(&mut new, &change);
-        check(target, "", restrict::Write::Update { new: &new, old: &old })
+        check(target, "", node_restriction::NodeWrite::Update { new: &new, old: &old })
     };
     let token = |pod: &str, audience: &[&str]| {
         let uid = read(&target("", "pods", "default", pod))["metadata"]["uid"].clone();
         let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid});
         let request = json!({"spec": {"boundObjectRef": bound, "audiences": audience}});
         let target = target("", "serviceaccounts", "default", "default");
-        check(&target, "token", restrict::Write::Create { new: &request })
+        check(&target, "token", node_restriction::NodeWrite::Create { new: &request })
     };
     let lease = |namespace: &str, name: &str| {
         let lease = json!({"metadata": {"name": name}});
         let target = target("coordination.k8s.io", "leases", namespace, "");
-        check(&target, "", restrict::Write::Create { new: &lease })
+        check(&target, "", node_restriction::NodeWrite::Create { new: &lease })
     };
     let mirror = |change: Value| {
         let uid = read(&one)["metadata"]["uid"].clone();
@@ -152,15 +162,15 @@ async fn a_node_writes_what_is_its_own() {
             "spec": {"nodeName": "n1"},
         });
         merge(&mut pod, &change);
-        check(&target("", "pods", "default", ""), "", restrict::Write::Create { new: &pod })
+        check(&target("", "pods", "default", ""), "", node_restriction::NodeWrite::Create { new: &pod })
     };
     let lines = [
         status(&mine),
         status(&theirs),
-        check(&mine, "", restrict::Write::Delete),
-        check(&theirs, "", restrict::Write::Delete),
-        check(&theirs, "eviction", restrict::Write::Create { new: &json!({}) }),
-        check(&mine, "", restrict::Write::Update { new: &read(&mine), old: &read(&mine) }),
+        check(&mine, "", node_restriction::NodeWrite::Delete),
+        check(&theirs, "", node_restriction::NodeWrite::Delete),
+        check(&theirs, "eviction", node_restriction::NodeWrite::Create { new: &json!({}) }),
+        check(&mine, "", node_restriction::NodeWrite::Update { new: &read(&mine), old: &read(&mine) }),
         mirror(json!({})),
         mirror(json!({"metadata": {"annotations": null}})),
         mirror(json!({"spec": {"nodeName": "n2"}})),
@@ -187,7 +197,7 @@ async fn a_node_writes_what_is_its_own() {
         check(
             &target("", "serviceaccounts", "default", "default"),
             "token",
-            restrict::Write::Create { new: &json!({}) },
+            node_restriction::NodeWrite::Create { new: &json!({}) },
         ),
     ];
     expect![[r#"
@@ -220,7 +230,13 @@ async fn a_node_writes_what_is_its_own() {
         serviceaccounts "default" is forbidden: audience "vault" not found in pod spec volume, system:node:n1 is not authorized to request tokens for this audience
         serviceaccounts "default" is forbidden: node requested token bound to a pod scheduled on a different node
         serviceaccounts "default" is forbidden: node requested token not bound to a pod"#]].assert_eq(&lines.join("\n"));
-    let all = restrict::check(&world.registry, &User::server(), &theirs, "", restrict::Write::Delete);
+    let all = node_restriction::check(
+        &world.registry.access,
+        &User::server(),
+        &theirs,
+        "",
+        node_restriction::NodeWrite::Delete,
+    );
     assert_eq!(said(all), "ok", "only nodes are restricted");
 }
 
@@ -233,15 +249,15 @@ async fn reviews_of_access() {
     let context = Context::new(eve.clone(), "create", world.now);
     // The rows of the reviews are not needed to answer them: any kind of the cluster, or of a namespace, will do.
     let (of_cluster, of_namespace) = (target("", "nodes", "", ""), target("", "pods", "default", ""));
-    let status = |answer: Result<Value, Refusal>| {
+    let status = |answer: Result<Value, ApiError>| {
         answer.map_or_else(|it| it.message().to_owned(), |it| it["status"].to_string())
     };
     let pods = |namespace: &str| json!({"verb": "get", "resource": "pods", "namespace": namespace});
     let own = |spec: Value| {
-        status(review::of_own_access(&world.registry, &context, &of_cluster, json!({"spec": spec})))
+        status(review::of_own_access(&world.registry.access, &context, &of_cluster, json!({"spec": spec})))
     };
     let of = |target: &Target, spec: Value| {
-        status(review::of_access(&world.registry, target, json!({"spec": spec})))
+        status(review::of_access(&world.registry.access, target, json!({"spec": spec})))
     };
     let lines = [
         own(json!({"resourceAttributes": pods("default")})),
@@ -252,7 +268,11 @@ async fn reviews_of_access() {
         of(&of_cluster, json!({"groups": ["system:masters"], "resourceAttributes": pods("default")})),
         of(&of_cluster, json!({"resourceAttributes": pods("default")})),
         of(&of_namespace, json!({"user": "eve", "resourceAttributes": pods("kube-system")})),
-        status(review::of_own_rules(&world.registry, &context, json!({"spec": {"namespace": "default"}}))),
+        status(review::of_own_rules(
+            &world.registry.access,
+            &context,
+            json!({"spec": {"namespace": "default"}}),
+        )),
     ];
     expect![[r#"
         {"allowed":true,"reason":"RBAC: allowed by RoleBinding \"some/default\" of Role \"some\" to User \"eve\""}

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const LEVELS: [Level; 3] = Level::ALL;
+const LEVELS: [PriorityLevel; 3] = PriorityLevel::ALL;
 
 fn queue(seats: usize, waiting_max: usize) -> Queue<u32> {
     let share = |reserved, max| Share { reserved, max, flow_queue_max: 5 };
@@ -18,13 +18,13 @@ fn granted(queue: &mut Queue<u32>) -> Vec<(FlowId, u32)> {
 #[test]
 fn a_released_seat_goes_to_the_flow_with_the_fewest_seats() {
     let mut queue = queue(12, 100);
-    let busy: Vec<_> = (0..6).map(|_| queue.enter(Level::Workload, "busy", 6).unwrap()).collect();
-    assert_eq!(queue.enter(Level::Workload, "late", 6), None, "the level is full");
+    let busy: Vec<_> = (0..6).map(|_| queue.enter(PriorityLevel::Workload, "busy", 6).unwrap()).collect();
+    assert_eq!(queue.enter(PriorityLevel::Workload, "late", 6), None, "the level is full");
     for request in 0..3 {
-        queue.wait(Level::Workload, "busy", 6, request).unwrap();
+        queue.wait(PriorityLevel::Workload, "busy", 6, request).unwrap();
     }
     for request in 10..12 {
-        queue.wait(Level::Workload, "late", 6, request).unwrap();
+        queue.wait(PriorityLevel::Workload, "late", 6, request).unwrap();
     }
     let mut order = Vec::new();
     for id in busy {
@@ -38,9 +38,10 @@ fn a_released_seat_goes_to_the_flow_with_the_fewest_seats() {
 #[test]
 fn flows_with_as_many_seats_take_turns_by_arrival() {
     let mut queue = queue(12, 100);
-    let held: Vec<_> = (0..6).map(|at| queue.enter(Level::Workload, &format!("h{at}"), 6).unwrap()).collect();
+    let held: Vec<_> =
+        (0..6).map(|at| queue.enter(PriorityLevel::Workload, &format!("h{at}"), 6).unwrap()).collect();
     for (name, request) in [("a", 0), ("a", 1), ("b", 2), ("c", 3), ("b", 4)] {
-        queue.wait(Level::Workload, name, 6, request).unwrap();
+        queue.wait(PriorityLevel::Workload, name, 6, request).unwrap();
     }
     let mut order = Vec::new();
     for id in held {
@@ -61,9 +62,9 @@ fn a_level_leaves_the_reserves_of_others_alone() {
         std::iter::from_fn(|| queue.enter(level, name, 100)).count()
     };
     let counts = [
-        taken(&mut queue, Level::Workload, "w"),
-        taken(&mut queue, Level::Anonymous, "a"),
-        taken(&mut queue, Level::System, "s"),
+        taken(&mut queue, PriorityLevel::Workload, "w"),
+        taken(&mut queue, PriorityLevel::Anonymous, "a"),
+        taken(&mut queue, PriorityLevel::System, "s"),
     ];
     // Of 8 seats, 3 are reserved for `system` and 1 for `anonymous`.
     assert_eq!(counts, [4, 1, 3]);
@@ -72,29 +73,33 @@ fn a_level_leaves_the_reserves_of_others_alone() {
 #[test]
 fn one_flow_cannot_keep_others_out_of_the_queue() {
     let mut queue = queue(8, 6);
-    while queue.enter(Level::Workload, "w", 100).is_some() {}
+    while queue.enter(PriorityLevel::Workload, "w", 100).is_some() {}
     for request in 0..5 {
-        queue.wait(Level::Workload, "w", 100, request).unwrap();
+        queue.wait(PriorityLevel::Workload, "w", 100, request).unwrap();
     }
-    assert_eq!(queue.wait(Level::Workload, "w", 100, 5), Err((Rejected::QueueFull, 5)), "its queue is full");
-    assert_eq!(queue.wait(Level::Workload, "x", 100, 6).unwrap().evicted, None);
-    let waiting = queue.wait(Level::Workload, "y", 100, 7).unwrap();
+    assert_eq!(
+        queue.wait(PriorityLevel::Workload, "w", 100, 5),
+        Err((Rejected::QueueFull, 5)),
+        "its queue is full"
+    );
+    assert_eq!(queue.wait(PriorityLevel::Workload, "x", 100, 6).unwrap().evicted, None);
+    let waiting = queue.wait(PriorityLevel::Workload, "y", 100, 7).unwrap();
     assert_eq!(waiting.evicted, Some(4), "the last request of the longest queue makes room");
-    assert_eq!(queue.waiting(Level::Workload), 6);
+    assert_eq!(queue.waiting(PriorityLevel::Workload), 6);
 }
 
 #[test]
 fn idle_flows_are_forgotten() {
     let mut queue = queue(8, 6);
-    let held = queue.enter(Level::Workload, "held", 1).unwrap();
+    let held = queue.enter(PriorityLevel::Workload, "held", 1).unwrap();
     for at in 0..3 * IDLE_MAX {
-        let id = queue.enter(Level::Workload, &format!("u{at}"), 1).unwrap();
+        let id = queue.enter(PriorityLevel::Workload, &format!("u{at}"), 1).unwrap();
         queue.leave(id);
         assert!(queue.flows.len() <= IDLE_MAX + 3, "{at}");
     }
-    assert_eq!(queue.enter(Level::Workload, "held", 1), None, "a flow with a seat is kept");
+    assert_eq!(queue.enter(PriorityLevel::Workload, "held", 1), None, "a flow with a seat is kept");
     queue.leave(held);
-    assert!(queue.enter(Level::Workload, "held", 1).is_some());
+    assert!(queue.enter(PriorityLevel::Workload, "held", 1).is_some());
 }
 
 #[derive(Debug, Clone)]

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 
 use self::inputs::Input;
 use super::tests::Server;
-use crate::auth::User;
-use crate::object::str_at;
+use crate::request::User;
+use crate::unstructured::str_at;
 
 /// Of each sort, in `make test`.
 const INPUTS: u32 = 500;
@@ -265,7 +265,7 @@ impl World {
         };
         let Some(request) = input.request(!is_guest) else { return Ok(()) };
         let is_of_many = *request.method() == hyper::Method::DELETE;
-        let revision = self.server.api.registry.revision();
+        let revision = self.server.api.registry.storage.revision();
         let answered = pin!(async {
             let response = self.server.api.answer(Some(&user), request).await;
             let status = response.status();
@@ -279,7 +279,7 @@ impl World {
         // A deletion of a collection may be refused after the first objects are gone.
         if (status.is_client_error() || status.is_server_error()) && !is_of_many {
             prop_assert_eq!(
-                self.server.api.registry.revision(),
+                self.server.api.registry.storage.revision(),
                 revision,
                 "{} changed something: {}",
                 status,

@@ -109,8 +109,8 @@ async fn a_log_is_asked_of_the_agent_of_the_pods_node() {
         writeln!(said, "{}", bed.text("GET", &format!("{LOG}?{query}")).await).unwrap();
     }
     for path in [PODS, "/api/v1/nodes"] {
-        let part = if path == PODS { "x/log" } else { "x/proxy/healthz" };
-        writeln!(said, "{}", bed.text("GET", &format!("{path}/{part}")).await).unwrap();
+        let subresource = if path == PODS { "x/log" } else { "x/proxy/healthz" };
+        writeln!(said, "{}", bed.text("GET", &format!("{path}/{subresource}")).await).unwrap();
     }
     expect![[r#"
         400 container x is not valid for pod p
@@ -455,7 +455,7 @@ async fn a_service_leads_to_a_ready_pod_of_its_namespace() {
 #[tokio::test]
 async fn whoever_may_not_create_it_gets_into_no_pod() {
     let bed = Bed::new("system:node:n", "system:nodes").await;
-    crate::auth::make_default_roles(&bed.server.api.registry, Timestamp::now()).await.unwrap();
+    crate::controllers::cluster_roles::make(&bed.server.api.registry, Timestamp::now()).await.unwrap();
     let role = json!({
         "metadata": {"name": "reads"},
         "rules": [{"apiGroups": [""], "resources": ["pods", "pods/exec", "pods/log"], "verbs": ["get"]}],
@@ -482,7 +482,8 @@ async fn whoever_may_not_create_it_gets_into_no_pod() {
     let node = User::new("system:node:n", ["system:nodes", "system:authenticated"]);
     let reader = || User::new("reader", ["system:authenticated"]);
     let of_pod = |namespace: &str| {
-        ["exec", "attach", "portforward", "log"].map(|part| format!("namespaces/{namespace}/pods/p/{part}"))
+        ["exec", "attach", "portforward", "log"]
+            .map(|subresource| format!("namespaces/{namespace}/pods/p/{subresource}"))
     };
     let mut asked: Vec<(User, String, bool)> = Vec::new();
     for (user, namespace) in [(reader(), "default"), (node.clone(), "default"), (reader(), "kube-system")] {

@@ -16,13 +16,15 @@ fn owners((code, object): (u16, Value)) -> String {
     let mut said = format!("{code} {}\n", str_at(&object, "message"));
     let mut entries: Vec<_> = object["metadata"]["managedFields"].as_array().into_iter().flatten().collect();
     entries.sort_by_key(|it| {
-        let [operation, manager, part] = ["operation", "manager", "subresource"].map(|name| str_at(it, name));
-        (operation, it["time"].is_string(), manager, part)
+        let [operation, manager, subresource] =
+            ["operation", "manager", "subresource"].map(|name| str_at(it, name));
+        (operation, it["time"].is_string(), manager, subresource)
     });
     for entry in entries {
         let has_time = if entry["time"].is_string() { "" } else { " never" };
-        let [operation, manager, part] = ["operation", "manager", "subresource"].map(|it| str_at(entry, it));
-        writeln!(said, "{operation} {manager} {part}{has_time} {}", entry["fieldsV1"]).unwrap();
+        let [operation, manager, subresource] =
+            ["operation", "manager", "subresource"].map(|it| str_at(entry, it));
+        writeln!(said, "{operation} {manager} {subresource}{has_time} {}", entry["fieldsV1"]).unwrap();
     }
     said
 }
@@ -224,7 +226,7 @@ fn entries(set: &Value) -> String {
         let words = said.into_iter().chain([&*above, &*spec]).filter(|it| !it.is_empty());
         format!("{}\n", words.collect::<Vec<_>>().join(" "))
     };
-    object::list(&set["metadata"], "managedFields").iter().map(line).collect()
+    unstructured::list(&set["metadata"], "managedFields").iter().map(line).collect()
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use muster_store::{
 };
 
 use super::*;
+use crate::auth::Tokens;
 
 /// Another server commits between any two commits of this one.
 const GAP: Revision = 128;
@@ -88,7 +89,9 @@ async fn server(events_max: usize) -> (Server, Remote) {
         remote = Some(backend.clone());
         Ok(Db::new(published, backend))
     };
-    let registry = Registry::open(open, window, muster_store::Limits::NONE, Box::new(|_| ())).unwrap();
+    let registry =
+        Registry::open(open, window, muster_store::Limits::NONE, Box::new(|_| ()), Tokens::of_test())
+            .unwrap();
     (Server::on(registry).await, remote.unwrap())
 }
 
@@ -108,7 +111,10 @@ async fn lists_pages_and_watches_work_across_gaps_of_revisions() {
     // The second page is of the revision of the first.
     let (_, rest) = server.get(&format!("{MAPS}?limit=2&continue={next}")).await;
     let names = |it: &Value| {
-        object::list(it, "items").iter().map(|it| str_at(it, "metadata.name").to_owned()).collect::<Vec<_>>()
+        unstructured::list(it, "items")
+            .iter()
+            .map(|it| str_at(it, "metadata.name").to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!((names(&page), names(&rest)), (vec!["a".into(), "b".into()], vec!["c".into()]));
     let watch = |after: &str| format!("{MAPS}?watch=true&resourceVersion={after}&timeoutSeconds=1");

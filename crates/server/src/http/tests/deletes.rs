@@ -61,7 +61,7 @@ async fn the_event_of_a_deletion_has_the_last_stored_object() {
                 str_at(meta, "name"),
                 str_at(meta, "resourceVersion"),
                 meta["generation"],
-                if object::is_set(&meta["deletionTimestamp"]) { "timestamp, " } else { "" },
+                if unstructured::is_set(&meta["deletionTimestamp"]) { "timestamp, " } else { "" },
                 meta["deletionGracePeriodSeconds"]
             )
             .unwrap();
@@ -118,19 +118,22 @@ async fn a_namespace_is_emptied_and_then_goes() {
         ]],
     );
 
-    let draining = tokio::spawn(crate::drain::run(server.api.registry.clone(), server.api.stop.clone()));
-    let mut heads = server.api.registry.heads();
-    let told = async |heads: &mut tokio::sync::watch::Receiver<_>, part: &str| {
+    let draining = tokio::spawn(crate::controllers::namespace_deletion::run(
+        server.api.registry.clone(),
+        server.api.stop.clone(),
+    ));
+    let mut commits = server.api.registry.storage.commits();
+    let told = async |commits: &mut tokio::sync::watch::Receiver<_>, subresource: &str| {
         loop {
             let (_, namespace) = server.get("/api/v1/namespaces/a").await;
-            let told = object::list(&namespace["status"], "conditions").iter().map(|it| {
+            let told = unstructured::list(&namespace["status"], "conditions").iter().map(|it| {
                 format!("{} {} {}", str_at(it, "type"), str_at(it, "status"), str_at(it, "message"))
             });
             let told = told.collect::<Vec<_>>().join("\n");
-            if told.contains(part) {
+            if told.contains(subresource) {
                 return told;
             }
-            heads.changed().await.unwrap();
+            commits.changed().await.unwrap();
         }
     };
     expect![[r#"
@@ -139,7 +142,7 @@ async fn a_namespace_is_emptied_and_then_goes() {
         NamespaceDeletionContentFailure False All content successfully deleted, may be waiting on finalization
         NamespaceContentRemaining True Some resources are remaining: pods. has 1 resource instances
         NamespaceFinalizersRemaining True Some content in the namespace has finalizers remaining: example.com/mine in 1 resource instances"#]]
-    .assert_eq(&told(&mut heads, "pods.").await);
+    .assert_eq(&told(&mut commits, "pods.").await);
     assert_eq!(server.get("/api/v1/namespaces/a/configmaps/m").await.0, 200, "the pods go first");
     let release = json!({"metadata": {"finalizers": null}});
     assert_eq!(server.merge("/api/v1/namespaces/a/pods/first", release.clone()).await.0, 200);
@@ -148,12 +151,12 @@ async fn a_namespace_is_emptied_and_then_goes() {
         NamespaceDeletionGroupVersionParsingFailure False All legacy kube types successfully parsed
         NamespaceDeletionContentFailure False All content successfully deleted, may be waiting on finalization
         NamespaceContentRemaining True Some resources are remaining: configmaps. has 1 resource instances
-        NamespaceFinalizersRemaining True Some content in the namespace has finalizers remaining: example.com/mine in 1 resource instances"#]].assert_eq(&told(&mut heads, "configmaps.").await);
+        NamespaceFinalizersRemaining True Some content in the namespace has finalizers remaining: example.com/mine in 1 resource instances"#]].assert_eq(&told(&mut commits, "configmaps.").await);
     assert_eq!(server.get("/api/v1/namespaces/a/configmaps/m").await.0, 404);
     let path = "/api/v1/namespaces/a/configmaps/held";
     assert_eq!(server.merge(path, release).await.0, 200);
     while server.get("/api/v1/namespaces/a").await.0 != 404 {
-        heads.changed().await.unwrap();
+        commits.changed().await.unwrap();
     }
     server.api.stop.cancel();
     draining.await.unwrap();
@@ -281,8 +284,10 @@ async fn a_collection_goes_as_far_as_it_is_chosen() {
         server.json("POST", MAPS, map(name, app)).await;
     }
     let names = |list: &Value| {
-        let names: Vec<_> =
-            object::list(list, "items").iter().map(|it| str_at(it, "metadata.name").to_owned()).collect();
+        let names: Vec<_> = unstructured::list(list, "items")
+            .iter()
+            .map(|it| str_at(it, "metadata.name").to_owned())
+            .collect();
         names.join(" ")
     };
     let delete =

@@ -6,7 +6,9 @@
 use std::convert::Infallible;
 
 use futures::stream;
+use http_body_util::StreamBody;
 use http_body_util::combinators::BoxBody;
+use hyper::body::Frame;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -15,9 +17,9 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::*;
-use crate::auth::Peer;
-use crate::connections::Client;
+use crate::connections::{Client, ConnectionGuard};
 use crate::flow_control::What;
+use crate::pki::Peer;
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
@@ -26,7 +28,7 @@ type Sent = BoxBody<Bytes, Infallible>;
 
 async fn api() -> Api {
     let api = Server::with_history(1000).await.api;
-    auth::make_default_roles(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    crate::controllers::cluster_roles::make(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
     api
 }
 
@@ -58,7 +60,7 @@ pub(in crate::http) fn serve(
     let client = Client {
         address,
         connection: Some(permit.connection.clone()),
-        held: Some(Held::new(permit)),
+        held: Some(ConnectionGuard::new(permit)),
         peer: user.clone().map(Peer::of_user),
         is_in_process: false,
     };
@@ -135,7 +137,7 @@ async fn others_are_served(api: &Api) {
     let mut admin = connect(api, Some(User::server()), None).await;
     let mut node = connect(api, Some(node()), None).await;
     for round in 0..3 {
-        let map = map(&format!("m{}", api.registry.revision()), "x").to_string();
+        let map = map(&format!("m{}", api.registry.storage.revision()), "x").to_string();
         assert_eq!(code(&mut admin, "GET", PODS, whole("")).await, 200);
         assert_eq!(code(&mut admin, "POST", MAPS, whole(map)).await, 201, "round {round}");
         let lease = json!({"metadata": {"name": "a"}, "spec": {"holderIdentity": "a"}}).to_string();
@@ -347,6 +349,7 @@ async fn a_watch_that_is_not_read_is_dropped_and_a_quiet_one_is_not() {
     let watches = || api.registry.metrics.watches.get();
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert_eq!(watches(), 2, "there was nothing to send");
+    // The store writes on a thread of its own: without this the paused clock runs on while it does.
     let stop = ClockStop::new();
     assert_eq!(code(&mut admin, "POST", MAPS, whole(map("a", "x").to_string())).await, 201);
     let mut quiet = quiet.into_body();
@@ -432,7 +435,7 @@ async fn a_watch_ends_when_its_rights_or_credentials_are_gone() {
         kind: Kind::find("rbac.authorization.k8s.io", "v1", "clusterrolebindings").unwrap(),
         namespace: None,
         name: "edit".to_owned(),
-        part: Part::Whole,
+        subresource: Subresource::Whole,
     };
     let context = Context::of_server("delete", Timestamp::UNIX_EPOCH);
     // The store writes on a thread of its own: without this the paused clock runs on while it does.

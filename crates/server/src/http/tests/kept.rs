@@ -40,36 +40,41 @@ async fn every_kind_and_subresource_keeps_what_a_write_may_not_change() {
     let server = samples::server().await;
     let mut written = 0;
     for (kind, sample) in samples::all() {
-        let parts: Vec<(Part, &str)> = [(Part::Whole, "")]
+        let parts: Vec<(Subresource, &str)> = [(Subresource::Whole, "")]
             .into_iter()
-            .chain(kind.has_status_subresource().then_some((Part::Status, "/status")))
-            .chain(kind.parts.iter().filter(|it| it.answer.is_none() && !it.changes.is_empty()).map(|it| {
-                (
-                    it.part,
-                    match it.name {
-                        "approval" => "/approval",
-                        "finalize" => "/finalize",
-                        "ephemeralcontainers" => "/ephemeralcontainers",
-                        other => panic!("the test does not know {other}"),
-                    },
-                )
-            }))
+            .chain(kind.has_status_subresource().then_some((Subresource::Status, "/status")))
+            .chain(
+                kind.subresources
+                    .iter()
+                    .filter(|it| it.virtual_create.is_none() && !it.changes.is_empty())
+                    .map(|it| {
+                        (
+                            it.subresource,
+                            match it.name {
+                                "approval" => "/approval",
+                                "finalize" => "/finalize",
+                                "ephemeralcontainers" => "/ephemeralcontainers",
+                                other => panic!("the test does not know {other}"),
+                            },
+                        )
+                    }),
+            )
             .collect();
         let path = format!("{}/{}", samples::path(kind), str_at(&sample, "metadata.name"));
-        for (part, suffix) in parts {
+        for (subresource, suffix) in parts {
             // The fields that are named as kept, and whatever is beside those that may change.
-            let mut kept: Vec<&[&str]> = kind.keeps(part).collect();
-            if part != Part::Whole {
+            let mut kept: Vec<&[&str]> = kind.keeps(subresource).collect();
+            if subresource != Subresource::Whole {
                 kept.extend(
                     [&["spec"][..], &["status"], &["data"]]
                         .into_iter()
-                        .filter(|path| !kind.changes(part).unwrap().iter().any(|it| it[0] == path[0])),
+                        .filter(|path| !kind.changes(subresource).unwrap().iter().any(|it| it[0] == path[0])),
                 );
             }
-            if part == Part::Approval {
+            if subresource == Subresource::Approval {
                 kept.push(&["status", "certificate"]);
             }
-            if part == Part::EphemeralContainers {
+            if subresource == Subresource::EphemeralContainers {
                 kept.extend([
                     &["spec", "nodeName"][..],
                     &["spec", "serviceAccountName"],
@@ -77,7 +82,7 @@ async fn every_kind_and_subresource_keeps_what_a_write_may_not_change() {
                 ]);
             }
             for way in WAYS {
-                if part == Part::Finalize && way != "PUT" {
+                if subresource == Subresource::Finalize && way != "PUT" {
                     continue;
                 }
                 let mut done = 0;
@@ -134,8 +139,8 @@ async fn every_kind_and_subresource_keeps_what_a_write_may_not_change() {
                     written += 1;
                 }
                 // A write that is refused shows nothing. The older APIs of a kind cannot be applied.
-                let is_door = kind.door.is_some();
-                assert!(done > 0 || is_door, "{way} {path}{suffix}: none of the writes was made");
+                let is_converted = kind.conversion.is_some();
+                assert!(done > 0 || is_converted, "{way} {path}{suffix}: none of the writes was made");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What differs from kind to kind, as a client meets it: the two doors, quotas, evictions, services.
+//! What differs from kind to kind, as a client meets it: the two loopback_clients, quotas, evictions, services.
 
 use super::*;
 
@@ -131,7 +131,7 @@ async fn daemon_sets_have_two_doors() {
     let (_, old) = server.get(OLD).await;
     let (_, new) = server.get(NEW).await;
     let said: Vec<_> =
-        [&old, &new].into_iter().flat_map(|it| object::list(it, "items")).map(outline).collect();
+        [&old, &new].into_iter().flat_map(|it| unstructured::list(it, "items")).map(outline).collect();
     expect![[r#"
         fluentd-elasticsearch labels={"k8s-app":"fluentd-logging"} selector={"name":"fluentd-elasticsearch"} strategy={"type":"OnDelete"} templateGeneration=1 annotations=null
         node-exporter labels={"name":"node-exporter"} selector={"name":"node-exporter"} strategy={"type":"OnDelete"} templateGeneration=1 annotations=null
@@ -177,7 +177,7 @@ async fn events_have_two_doors() {
     let (code, made) = server.json("POST", new, event).await;
     assert_eq!(code, 201, "{made}");
     let (_, found) = server.get(&format!("{new}?fieldSelector=regarding.name=p")).await;
-    assert_eq!(object::list(&found, "items").len(), 1);
+    assert_eq!(unstructured::list(&found, "items").len(), 1);
     let (_, core) = server.get("/api/v1/namespaces/default/events/e").await;
     let said = [str_at(&core, "apiVersion"), str_at(&core, "message"), str_at(&core, "involvedObject.name")];
     assert_eq!(said, ["v1", "said", "p"]);
@@ -192,7 +192,10 @@ async fn creates_at_once_do_not_exceed_a_quota() {
     // As upstream: a quota that was not counted yet holds nothing off.
     assert_eq!(server.json("POST", PODS, pod("early", "")).await.0, 201);
     let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-    assert!(crate::admission::count_quotas(&server.api.registry, "default", now).await);
+    assert!(
+        crate::admission::count_quotas(&server.api.registry.admission, &*server.api.registry, "default", now)
+            .await
+    );
 
     let creates = (0..20).map(|at| {
         let server = server.clone();
@@ -212,7 +215,10 @@ async fn creates_at_once_do_not_exceed_a_quota() {
     let (_, list) = server.get(PODS).await;
     let first = str_at(&list["items"][0], "metadata.name").to_owned();
     server.json("DELETE", &format!("{PODS}/{first}"), json!({})).await;
-    assert!(crate::admission::count_quotas(&server.api.registry, "default", now).await);
+    assert!(
+        crate::admission::count_quotas(&server.api.registry.admission, &*server.api.registry, "default", now)
+            .await
+    );
     assert_eq!(used().await, json!({"hard": {"pods": "5"}, "used": {"pods": "4"}}));
     // One that is refused charges nothing.
     let taken = str_at(&list["items"][1], "metadata.name");
@@ -248,7 +254,7 @@ async fn an_eviction_respects_the_budget() {
     assert_eq!(budget["status"]["disruptionsAllowed"], 0);
     assert!(budget["status"]["disruptedPods"]["a"].is_string());
     let (_, gone) = server.get(&format!("{PODS}/a")).await;
-    assert!(object::is_set(&gone["metadata"]["deletionTimestamp"]));
+    assert!(unstructured::is_set(&gone["metadata"]["deletionTimestamp"]));
     assert_eq!(gone["status"]["conditions"][1]["type"], "DisruptionTarget");
     expect![[r#"429 Cannot evict pod as it would violate the pod's disruption budget. {"causes":[{"message":"The disruption budget b does not allow evicting pods currently","reason":"DisruptionBudget"}]}"#]].assert_eq(&evict("b", "policy/v1").await);
     // One that is not ready does not count while the others are enough.
@@ -312,7 +318,7 @@ async fn external_addresses_of_services_are_refused_unless_they_are_allowed() {
     let service = |name: &str, addresses: Value| json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], "externalIPs": addresses}});
     let allow = |ranges: &[&str]| {
         let ranges: Vec<String> = ranges.iter().map(|it| (*it).to_owned()).collect();
-        server.api.registry.memory.external_ips().set(&ranges).unwrap();
+        server.api.registry.admission.external_ips.set(&ranges).unwrap();
     };
     let mut said = String::new();
     let mut tell = |what: &str, (code, made): (u16, Value)| {
@@ -421,7 +427,7 @@ async fn a_pod_costs_and_needs_what_its_runtime_class_says() {
     let mut said = String::new();
     let mut tell = |answer: (u16, Value)| {
         let spec = &answer.1["spec"];
-        let keys = object::list(spec, "tolerations")
+        let keys = unstructured::list(spec, "tolerations")
             .iter()
             .map(|it| str_at(it, "key"))
             .collect::<Vec<_>>()

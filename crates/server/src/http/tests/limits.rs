@@ -4,7 +4,7 @@ use expect_test::expect;
 use futures::FutureExt as _;
 
 use super::*;
-use crate::flow_control::{Class, FlowSize, Level, Seat};
+use crate::flow_control::{Class, FlowSize, PriorityLevel, Seat};
 use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX, URL_BYTES_MAX};
 
 /// Code, `Retry-After` and message of the answer to a GET.
@@ -24,7 +24,7 @@ fn limited(config: LimitsConfig) -> Arc<Limits> {
 
 /// Seats for everything that a user may have.
 async fn all_seats(api: &Api, user: &str, is_read: bool) -> Vec<Seat> {
-    let class = Class::Queued { level: Level::Workload, flow: user, size: FlowSize::Quarter };
+    let class = Class::Queued { level: PriorityLevel::Workload, flow: user, size: FlowSize::Quarter };
     let mut held = Vec::new();
     while let Some(Ok((seat, _))) = api.limits.flow_control.seat(class, is_read).now_or_never() {
         held.push(seat);
@@ -35,7 +35,7 @@ async fn all_seats(api: &Api, user: &str, is_read: bool) -> Vec<Seat> {
 #[tokio::test(start_paused = true)]
 async fn a_user_without_a_free_seat_gets_429_and_others_are_served() {
     let mut api = Server::new().await.api;
-    auth::make_default_roles(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    crate::controllers::cluster_roles::make(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
     api.limits = limited(LimitsConfig { watches: 0, ..api.limits.config });
     let account = User::account("default", "default");
     let known = User { groups: vec!["system:authenticated".to_owned()], ..account };
@@ -65,7 +65,7 @@ async fn a_user_without_a_free_seat_gets_429_and_others_are_served() {
         system:serviceaccount:default:default /apis 200 None 
     "#]]
     .assert_eq(&said);
-    let text = api.registry.metrics.text(&api.registry, &api.limits.flow_control);
+    let text = api.metrics_text();
     for line in [
         "muster_requests_refused_total{limit=\"seats\"} 1",
         "muster_requests_refused_total{limit=\"watch\"} 1",
@@ -85,11 +85,14 @@ async fn metrics_show_the_users_that_use_most() {
     let api = Server::new().await.api;
     let mut held = all_seats(&api, "busy", false).await;
     for at in 0..30 {
-        let class =
-            Class::Queued { level: Level::System, flow: &format!("u{at}"), size: FlowSize::Heartbeat };
+        let class = Class::Queued {
+            level: PriorityLevel::System,
+            flow: &format!("u{at}"),
+            size: FlowSize::Heartbeat,
+        };
         held.push(api.limits.flow_control.seat(class, false).await.unwrap().0);
     }
-    let text = api.registry.metrics.text(&api.registry, &api.limits.flow_control);
+    let text = api.metrics_text();
     let flows: Vec<&str> =
         text.lines().filter(|it| it.starts_with("muster_flowcontrol_flow_seats{")).collect();
     let busy = "muster_flowcontrol_flow_seats{priority_level=\"workload\",request_kind=\"mutating\",flow=\"busy\"} 50";
@@ -97,7 +100,7 @@ async fn metrics_show_the_users_that_use_most() {
     assert_eq!(flows.len(), 20, "user names make a bounded number of series");
     assert!(text.contains("apiserver_current_inflight_requests{request_kind=\"mutating\"} 80"), "{text}");
     drop(held);
-    let text = api.registry.metrics.text(&api.registry, &api.limits.flow_control);
+    let text = api.metrics_text();
     assert!(!text.contains("muster_flowcontrol_flow_seats{"), "{text}");
     let counts: Vec<&str> = text.lines().filter(|it| it.contains("flow=\"busy\"")).collect();
     assert_eq!(
@@ -112,11 +115,11 @@ async fn metrics_show_the_users_that_use_most() {
 #[tokio::test]
 async fn nothing_begins_when_the_clients_time_is_over() {
     let mut api = Server::new().await.api;
-    auth::make_default_roles(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    crate::controllers::cluster_roles::make(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
     api.limits =
         limited(LimitsConfig { queue_timeout: Duration::from_secs(3600), ..LimitsConfig::default() });
     let user = User::new("system:muster-simulated-nodes", ["system:authenticated"]);
-    let class = Class::Queued { level: Level::System, flow: &user.name, size: FlowSize::Level };
+    let class = Class::Queued { level: PriorityLevel::System, flow: &user.name, size: FlowSize::Level };
     let mut held = Vec::new();
     while let Some(Ok((seat, _))) = api.limits.flow_control.seat(class, false).now_or_never() {
         held.push(seat);
@@ -163,7 +166,7 @@ async fn nothing_begins_when_the_clients_time_is_over() {
 async fn a_request_ends_at_its_deadline() {
     let mut api = Server::new().await.api;
     api.limits = limited(LimitsConfig::default());
-    api.knower = Some(Knower::new(|_, _| std::future::pending()));
+    api.explain_provider = Some(ExplainProvider::new(|_, _| std::future::pending()));
     let began = tokio::time::Instant::now();
     let said = get(&api, Some(&User::server()), "/debug/explain").await;
     assert_eq!((said.get(..3), began.elapsed().as_secs()), (Some("504"), 60));
@@ -180,11 +183,11 @@ async fn a_panic_is_answered_counted_and_audited() {
     let path = dir.0.join("audit");
     let mut api = Server::new().await.api;
     api.audit = Some(Arc::new(crate::audit::Audit::open(&path).unwrap()));
-    api.knower = Some(Knower::new(|_, _| async { panic!("expected by a test") }));
+    api.explain_provider = Some(ExplainProvider::new(|_, _| async { panic!("expected by a test") }));
     let said = get(&api, Some(&User::server()), "/debug/explain").await;
     expect!["500 None Internal error occurred: this request caused the server to panic: see its log"]
         .assert_eq(&said);
-    let text = api.registry.metrics.text(&api.registry, &api.limits.flow_control);
+    let text = api.metrics_text();
     assert!(text.contains("code=\"500\"} 1"), "{text}");
     assert_eq!(get(&api, Some(&User::server()), "/readyz").await, "200 None ");
     drop(api);
@@ -273,7 +276,7 @@ async fn a_watch_has_its_place_until_it_ends() {
 #[tokio::test]
 async fn a_stranger_who_is_given_rights_has_none() {
     let api = Server::new().await.api;
-    auth::make_default_roles(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    crate::controllers::cluster_roles::make(&api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
     let rbac = "rbac.authorization.k8s.io";
     let binding = json!({
         "metadata": {"name": "all"},

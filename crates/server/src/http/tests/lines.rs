@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::*;
-use crate::line::Line;
+use crate::idle_timeout::IdleTimeout;
 use crate::pki::tests::Dir;
 use crate::pki::{Pki, Serving};
 
@@ -35,7 +35,7 @@ async fn a_watcher_that_stops_reading_is_cut_off() {
                 async move { Ok::<_, std::convert::Infallible>(api.answer(Some(&User::server()), request).await) }
             });
             hyper::server::conn::http1::Builder::new()
-                .serve_connection(TokioIo::new(Line::new(line, Duration::from_secs(60))), service)
+                .serve_connection(TokioIo::new(IdleTimeout::new(line, Duration::from_secs(60))), service)
                 .await
         });
         let began = Instant::now();
@@ -66,7 +66,7 @@ async fn silent(offers: Option<&[u8]>) -> String {
     let graceful = GracefulShutdown::new();
     let began = Instant::now();
     let serving = tokio::spawn(crate::serve_line(
-        Line::new(line, Duration::from_secs(60)),
+        IdleTimeout::new(line, Duration::from_secs(60)),
         [127, 0, 0, 1].into(),
         Arc::new(api.limits.connections.connect([127, 0, 0, 1].into()).unwrap()),
         tls,

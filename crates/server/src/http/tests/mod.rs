@@ -19,17 +19,28 @@ mod watches;
 mod writes;
 
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
 
+use bytes::Bytes;
 use expect_test::{Expect, expect};
+use futures::StreamExt as _;
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::auth::User;
-use crate::limits::LimitsConfig;
-use crate::standing;
+use crate::bootstrap;
+use crate::decode::JSON;
+use crate::kinds::Kind;
+use crate::limits::{Limits, LimitsConfig};
+use crate::registry::{DeleteOptions, Registry};
+use crate::request::{Context, Target, User};
+use crate::subresource::Subresource;
+use crate::unstructured::{self, str_at};
 
 pub(super) struct Server {
     pub(super) api: Api,
@@ -46,7 +57,7 @@ impl Server {
 
     async fn on(registry: Registry) -> Self {
         let registry = Arc::new(registry);
-        standing::make_bare(&registry, "2026-01-01T00:00:00Z".parse().unwrap()).await.unwrap();
+        bootstrap::make_bare(&registry, "2026-01-01T00:00:00Z".parse().unwrap()).await.unwrap();
         let mut api = Api::new(registry, CancellationToken::new());
         // The store has a thread of its own. A clock that stands still would go to a deadline while it works.
         let config = LimitsConfig { request_timeout: Duration::MAX, ..LimitsConfig::default() };
@@ -170,7 +181,7 @@ fn check(answer: (u16, Value), golden: &Expect) {
 #[tokio::test]
 async fn a_stranger_sees_only_health_and_version() {
     let server = Server::new().await;
-    auth::make_default_roles(&server.api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    crate::controllers::cluster_roles::make(&server.api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
     let code = async |path: &str| {
         let request = Request::builder().uri(path).body(Full::new(Bytes::new())).unwrap();
         server.api.answer(None, request).await.status().as_u16()

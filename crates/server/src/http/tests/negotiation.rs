@@ -132,7 +132,7 @@ async fn the_root_lists_paths_that_there_are() {
     let server = Server::new().await;
     let (code, said) = server.get("/").await;
     assert_eq!(code, 200);
-    let paths: Vec<&str> = object::list(&said, "paths").iter().filter_map(Value::as_str).collect();
+    let paths: Vec<&str> = unstructured::list(&said, "paths").iter().filter_map(Value::as_str).collect();
     assert!(
         paths.is_sorted() && paths.contains(&"/apis/apps/v1") && paths.contains(&"/readyz/store"),
         "{paths:?}"

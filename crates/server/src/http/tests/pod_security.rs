@@ -247,7 +247,7 @@ async fn defaults_and_exemptions_are_those_of_the_flags() {
         exempt_runtime_classes: vec!["vm".into()],
     };
     let server = Server::new().await;
-    let memory = server.api.registry.memory.pod_security();
+    let memory = &server.api.registry.admission.pod_security;
     expect![[r#"invalid namespace name "A b": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"#]].assert_eq(&memory.set(settings(&["A b"], &[])).unwrap_err());
     memory.set(settings(&["free"], &["ann"])).unwrap();
     let mut said = server.ask("POST", PODS, &privileged("p")).await;
@@ -283,7 +283,7 @@ async fn defaults_and_exemptions_are_those_of_the_flags() {
           Warning: "existing pods in namespace 'default' violate the new PodSecurity enforce level 'restricted:latest'"
           Warning: "by-ann: privileged, allowPrivilegeEscalation != false, unrestricted capabilities, runAsNonRoot != true, seccompProfile"
     "#]].assert_eq(&said);
-    let metrics = server.api.registry.metrics.text(&server.api.registry, &server.api.limits.flow_control);
+    let metrics = server.api.metrics_text();
     let lines: Vec<_> = metrics.lines().filter(|it| it.starts_with("pod_security")).collect();
     let mut lines: Vec<_> = lines.into_iter().map(str::to_owned).collect();
     lines.sort();

@@ -288,14 +288,19 @@ async fn a_request_that_is_refused_changes_nothing() {
             let mut requests = vec![("POST", collection.clone(), JSON, sample.to_string())];
             for body in bad {
                 requests.push(("POST", collection.clone(), JSON, body.to_owned()));
-                for part in parts.iter().filter(|it| it.is_empty() || body.starts_with(['[', '{'])) {
-                    requests.push(("PUT", format!("{object}{part}"), JSON, body.to_owned()));
+                for subresource in parts.iter().filter(|it| it.is_empty() || body.starts_with(['[', '{'])) {
+                    requests.push(("PUT", format!("{object}{subresource}"), JSON, body.to_owned()));
                     for media_type in [
                         "application/merge-patch+json",
                         "application/json-patch+json",
                         "application/apply-patch+yaml",
                     ] {
-                        requests.push(("PATCH", format!("{object}{part}"), media_type, body.to_owned()));
+                        requests.push((
+                            "PATCH",
+                            format!("{object}{subresource}"),
+                            media_type,
+                            body.to_owned(),
+                        ));
                     }
                 }
             }
@@ -306,14 +311,14 @@ async fn a_request_that_is_refused_changes_nothing() {
             }
             if !is_mighty {
                 let labels = "{\"metadata\": {\"labels\": {\"a\": \"b\"}}}";
-                for part in parts {
+                for subresource in parts {
                     requests.push((
                         "PATCH",
-                        format!("{object}{part}"),
+                        format!("{object}{subresource}"),
                         "application/merge-patch+json",
                         labels.to_owned(),
                     ));
-                    requests.push(("PUT", format!("{object}{part}"), JSON, sample.to_string()));
+                    requests.push(("PUT", format!("{object}{subresource}"), JSON, sample.to_string()));
                 }
                 requests.push(("DELETE", object.clone(), JSON, String::new()));
                 requests.push(("DELETE", collection.clone(), JSON, String::new()));
@@ -326,7 +331,7 @@ async fn a_request_that_is_refused_changes_nothing() {
             ));
             requests.push(("DELETE", format!("{object}?propagationPolicy=Other"), JSON, String::new()));
             for (method, uri, media_type, body) in requests {
-                let before = registry.revision();
+                let before = registry.storage.revision();
                 let request = Request::builder()
                     .method(method)
                     .uri(&uri)
@@ -341,7 +346,11 @@ async fn a_request_that_is_refused_changes_nothing() {
                 }
                 refused += 1;
                 let who = user.as_ref().map_or("anonymous", |it| it.name.as_str());
-                assert_eq!(registry.revision(), before, "{code} to {method} {uri} by {who} with {body}");
+                assert_eq!(
+                    registry.storage.revision(),
+                    before,
+                    "{code} to {method} {uri} by {who} with {body}"
+                );
             }
         }
     }

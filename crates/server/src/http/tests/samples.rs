@@ -7,7 +7,7 @@ pub(in crate::http) const NAMESPACE: &str = "samples";
 
 /// Every kind that is stored, by each group and version that serves it, with a valid object.
 pub(in crate::http) fn all() -> Vec<(&'static Kind, Value)> {
-    let stored = KINDS.iter().filter(|it| it.answer.is_none());
+    let stored = KINDS.iter().filter(|it| it.virtual_create.is_none());
     stored.map(|kind| (kind, of(kind.kind))).collect()
 }
 
@@ -72,7 +72,7 @@ fn of(kind: &str) -> Value {
 /// A server that has one object of every kind.
 pub(in crate::http) async fn server() -> Server {
     let server = Server::new().await;
-    auth::make_default_roles(&server.api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
+    crate::controllers::cluster_roles::make(&server.api.registry, Timestamp::UNIX_EPOCH).await.unwrap();
     let (code, _) = server.json("POST", "/api/v1/namespaces", json!({"metadata": {"name": NAMESPACE}})).await;
     assert_eq!(code, 201);
     let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");

@@ -1,5 +1,7 @@
 //! What a watch tells, and when it ends.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -164,7 +166,7 @@ async fn a_watch_as_a_table_tells_its_columns_once() {
     let seen: Vec<_> = tables
         .map(|it| {
             let event: Value = serde_json::from_slice(it).unwrap();
-            let columns = object::list(&event["object"], "columnDefinitions").len();
+            let columns = unstructured::list(&event["object"], "columnDefinitions").len();
             (columns, event["object"]["rows"][0]["cells"][0].clone())
         })
         .collect();

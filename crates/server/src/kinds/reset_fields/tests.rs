@@ -9,14 +9,14 @@ use crate::decode::arbitrary;
 use crate::kinds::KINDS;
 
 /// Every subresource through which an object of the kind is written.
-fn parts(kind: &Kind) -> Vec<Part> {
-    let status = kind.has_status_subresource().then_some(Part::Status);
-    let own = kind.parts.iter().filter(|it| !it.changes.is_empty()).map(|it| it.part);
-    [Part::Whole].into_iter().chain(status).chain(own).collect()
+fn parts(kind: &Kind) -> Vec<Subresource> {
+    let status = kind.has_status_subresource().then_some(Subresource::Status);
+    let own = kind.subresources.iter().filter(|it| !it.changes.is_empty()).map(|it| it.subresource);
+    [Subresource::Whole].into_iter().chain(status).chain(own).collect()
 }
 
 fn stored() -> impl Iterator<Item = &'static Kind> {
-    KINDS.iter().filter(|it| it.answer.is_none())
+    KINDS.iter().filter(|it| it.virtual_create.is_none())
 }
 
 fn at<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
@@ -24,14 +24,14 @@ fn at<'a>(object: &'a Value, path: &[&str]) -> Option<&'a Value> {
 }
 
 /// The fields that differ from the stored object although the subresource may not change them.
-fn violations(kind: &Kind, part: Part, new: &Value, old: &Value) -> Vec<String> {
+fn violations(kind: &Kind, subresource: Subresource, new: &Value, old: &Value) -> Vec<String> {
     let mut wrong: Vec<String> = kind
-        .keeps(part)
+        .keeps(subresource)
         .chain(METADATA.into_iter().filter(|it| it[1] != "generation"))
         .filter(|path| at(new, path) != at(old, path))
         .map(|path| path.join("."))
         .collect();
-    let Some(changes) = kind.changes(part) else { return wrong };
+    let Some(changes) = kind.changes(subresource) else { return wrong };
     // With what may change taken out of both, the rest is equal.
     let rest = |object: &Value| {
         let mut rest = object.clone();
@@ -56,10 +56,10 @@ fn violations(kind: &Kind, part: Part, new: &Value, old: &Value) -> Vec<String> 
     wrong
 }
 
-fn check(write: fn(&Kind, Part, &mut Value, &Value)) -> Result<(), String> {
+fn check(write: fn(&Kind, Subresource, &mut Value, &Value)) -> Result<(), String> {
     let bytes = || prop::collection::vec(any::<u8>(), 0..300);
     for kind in stored() {
-        for part in parts(kind) {
+        for subresource in parts(kind) {
             let mut runner =
                 TestRunner::new(Config { cases: 60, failure_persistence: None, ..Config::default() });
             let checked = runner.run(&(bytes(), bytes()), |(old, new)| {
@@ -70,11 +70,11 @@ fn check(write: fn(&Kind, Part, &mut Value, &Value)) -> Result<(), String> {
                     object
                 };
                 let (old, mut new) = (object(&old), object(&new));
-                write(kind, part, &mut new, &old);
-                let wrong = violations(kind, part, &new, &old);
+                write(kind, subresource, &mut new, &old);
+                let wrong = violations(kind, subresource, &new, &old);
                 if wrong.is_empty() { Ok(()) } else { Err(TestCaseError::fail(wrong.join("; "))) }
             });
-            checked.map_err(|why| format!("{} {part:?}: {why}", kind.kind))?;
+            checked.map_err(|why| format!("{} {subresource:?}: {why}", kind.kind))?;
         }
     }
     Ok(())
@@ -89,10 +89,10 @@ fn no_write_changes_a_field_that_its_subresource_may_not_change() {
 #[test]
 fn a_write_that_changes_such_a_field_is_found() {
     assert!(check(|_, _, _, _| {}).is_err(), "nothing is kept");
-    let keeps_status_alone = |kind: &Kind, part: Part, new: &mut Value, old: &Value| {
+    let keeps_status_alone = |kind: &Kind, subresource: Subresource, new: &mut Value, old: &Value| {
         let request = new["spec"].clone();
-        kind.prepare_for_update(part, new, old);
-        if kind.kind == "CertificateSigningRequest" && part == Part::Whole {
+        kind.prepare_for_update(subresource, new, old);
+        if kind.kind == "CertificateSigningRequest" && subresource == Subresource::Whole {
             new["spec"] = request;
         }
     };

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 use super::Write;
 use crate::kinds::{KINDS, Kind};
-use crate::route::Part;
+use crate::subresource::Subresource;
 
 fn kind(name: &str) -> &'static Kind {
     KINDS.iter().find(|it| it.kind == name).unwrap()
 }
 
 /// Defaults are set, and then every cause is on a line of its own.
-fn said(kind: &Kind, new: &Value, old: Option<&Value>, part: Part) -> String {
+fn said(kind: &Kind, new: &Value, old: Option<&Value>, subresource: Subresource) -> String {
     let named = |object: &Value| {
         let mut object = object.clone();
         if object["metadata"]["name"].is_null() {
@@ -30,21 +30,21 @@ fn said(kind: &Kind, new: &Value, old: Option<&Value>, part: Part) -> String {
         object
     };
     let (new, old) = (named(new), old.map(named));
-    let causes = kind.validate(&Write { new: &new, old: old.as_ref(), part });
-    let line = |it: &crate::validation::Cause| format!("{}: {}", it.field, it.message);
+    let causes = kind.validate(&Write { new: &new, old: old.as_ref(), subresource });
+    let line = |it: &crate::validation::FieldError| format!("{}: {}", it.field, it.message);
     causes.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn check(name: &str, new: &Value, golden: &Expect) {
-    golden.assert_eq(&said(kind(name), new, None, Part::Whole));
+    golden.assert_eq(&said(kind(name), new, None, Subresource::Whole));
 }
 
 fn check_change(name: &str, old: &Value, new: &Value, golden: &Expect) {
-    golden.assert_eq(&said(kind(name), new, Some(old), Part::Whole));
+    golden.assert_eq(&said(kind(name), new, Some(old), Subresource::Whole));
 }
 
 fn check_status(name: &str, old: &Value, new: &Value, golden: &Expect) {
-    golden.assert_eq(&said(kind(name), new, Some(old), Part::Status));
+    golden.assert_eq(&said(kind(name), new, Some(old), Subresource::Status));
 }
 
 /// A pod, or a template, of one container with these fields added to it.

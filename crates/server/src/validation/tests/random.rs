@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::{Part, Write};
+use super::{Subresource, Write};
 use crate::kinds::KINDS;
 use crate::types::{self, Shape, Type};
 
@@ -75,9 +75,9 @@ proptest! {
         let kind = &KINDS[at];
         (kind.default)(&mut new);
         (kind.default)(&mut old);
-        for part in [Part::Whole, Part::Status] {
+        for subresource in [Subresource::Whole, Subresource::Status] {
             for old in [None, Some(&old), Some(&new)] {
-                let write = Write { new: &new, old, part };
+                let write = Write { new: &new, old, subresource };
                 kind.validate(&write);
                 (kind.warn)(&write);
             }

@@ -1,0 +1,107 @@
+//! Who may request, approve and sign certificates. Upstream: the plugins CertificateApproval, CertificateSigning and
+//! CertificateSubjectRestriction.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::auth::bootstrap_token::FOR_NODE;
+use crate::auth::{Access, authorize};
+use crate::error::ApiError;
+use crate::pki::Request;
+use crate::request::{MASTERS, RequestAttributes, ResourceAttributes, Target, User, node_name};
+use crate::unstructured::{self, is_set, list, str_at};
+use crate::validation::FieldError;
+
+pub(crate) const GROUP: &str = "certificates.k8s.io";
+
+/// The signer of client certificates.
+pub(crate) const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+
+/// Rule: whoever approves a request needs the verb `approve` on its signer, and whoever writes its certificate the verb `sign`;
+/// nobody gets a certificate of `system:masters` this way.
+/// Upstream: the admission plugins CertificateApproval, CertificateSigning and CertificateSubjectRestriction.
+pub(crate) fn check(
+    access: &Access,
+    user: &User,
+    target: &Target,
+    subresource: &str,
+    new: &Value,
+    old: Option<&Value>,
+) -> Result<(), ApiError> {
+    let forbid = |why: String| Err(ApiError::forbidden(target.kind, &target.name, &why));
+    let Some(old) = old else {
+        let request = match Request::of_object(new) {
+            Ok(request) => request,
+            Err(error) => {
+                let cause = FieldError::invalid("spec.request", &new["spec"]["request"], &error.to_string());
+                return Err(ApiError::invalid(target.kind, &target.name, &[cause]));
+            }
+        };
+        if is_master(&request) && new["spec"]["signerName"] == CLIENT_SIGNER {
+            return forbid(NO_MASTERS.to_owned());
+        }
+        if let Some(node) = node_name(&request.common_name)
+            && !is_for(&json!(user.extra), node)
+        {
+            return forbid(format!("this bootstrap token is for another node than {node:?}"));
+        }
+        return Ok(());
+    };
+    let signer = str_at(old, "spec.signerName");
+    let of = |it: &Value, field: &str| it["status"][field].clone();
+    let is_signed =
+        of(new, "certificate") != of(old, "certificate") || of(new, "conditions") != of(old, "conditions");
+    match subresource {
+        "approval" if !may(access, user, "approve", signer) => {
+            forbid(format!("user not permitted to approve requests with signerName {signer:?}"))
+        }
+        "status" if is_signed && !may(access, user, "sign", signer) => {
+            forbid(format!("user not permitted to sign requests with signerName {signer:?}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) const NO_MASTERS: &str =
+    "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
+
+pub(crate) fn is_master(request: &Request) -> bool {
+    request.organizations.iter().any(|it| it == MASTERS)
+}
+
+/// Whoever sets a condition need not say when.
+pub(crate) fn date_conditions(now: Timestamp, new: &mut Value, old: &Value) {
+    let conditions = new.get_mut("status").and_then(|it| it.get_mut("conditions"));
+    let Some(conditions) = conditions.and_then(Value::as_array_mut) else { return };
+    for condition in conditions.iter_mut().filter(|it| it.is_object()) {
+        if !is_set(&condition["lastUpdateTime"]) {
+            condition["lastUpdateTime"] = json!(unstructured::time(now));
+        }
+        if !is_set(&condition["lastTransitionTime"]) {
+            let same = |it: &&Value| it["type"] == condition["type"] && it["status"] == condition["status"];
+            let stood = list(&old["status"], "conditions").iter().find(same);
+            let since = stood.map(|it| it["lastTransitionTime"].clone()).filter(is_set);
+            condition["lastTransitionTime"] = since.unwrap_or_else(|| json!(unstructured::time(now)));
+        }
+    }
+}
+
+/// A right to one signer, or to all of its domain.
+fn may(access: &Access, user: &User, verb: &str, signer: &str) -> bool {
+    let domain = signer.split('/').next().unwrap_or_default();
+    [signer.to_owned(), format!("{domain}/*")].into_iter().any(|name| {
+        let on = ResourceAttributes {
+            group: GROUP.to_owned(),
+            plural: "signers".to_owned(),
+            name,
+            ..ResourceAttributes::default()
+        };
+        authorize(access, user, &RequestAttributes::resource(verb, on)).is_ok()
+    })
+}
+
+/// Whether a bootstrap token with these extras may join this node.
+pub(crate) fn is_for(extra: &Value, node: &str) -> bool {
+    let nodes = list(extra, FOR_NODE);
+    nodes.is_empty() || nodes.iter().any(|it| it == node)
+}

@@ -1,0 +1,280 @@
+//! What a node may write: itself, its lease, the state of its pods, and tokens for them. Upstream: NodeRestriction.
+
+use serde_json::Value;
+
+use crate::auth::{Access, node};
+use crate::error::ApiError;
+use crate::kinds::Kind;
+use crate::pki::Request;
+use crate::request::{Target, User};
+use crate::unstructured::{self, is_set, list, str_at};
+
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const LEASE_NAMESPACE: &str = "kube-node-lease";
+
+/// Labels of the project's own domains that a node may set on itself.
+const LABELS: [&str; 11] = [
+    "kubernetes.io/hostname",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "beta.kubernetes.io/instance-type",
+    "node.kubernetes.io/instance-type",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+];
+const LABEL_DOMAINS: [&str; 2] = ["kubelet.kubernetes.io", "node.kubernetes.io"];
+
+/// What is about to be written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum NodeWrite<'a> {
+    Create { new: &'a Value },
+    Update { new: &'a Value, old: &'a Value },
+    Delete,
+}
+
+/// Rule: a node writes its own Node (without its taints, and only some labels), its own Lease, and the status of pods that are
+/// bound to it; it deletes and evicts such pods, makes mirror pods on itself, and tokens for pods that run on it.
+/// `part` is the subresource. Others than nodes are not concerned.
+pub(crate) fn check(
+    access: &Access,
+    user: &User,
+    target: &Target,
+    subresource: &str,
+    write: NodeWrite<'_>,
+) -> Result<(), ApiError> {
+    if user.is_unknown_node() {
+        let why = "could not determine node from user: it is in the group system:nodes, and its name is not system:node: and a node's name";
+        return Err(ApiError::forbidden(target.kind, &target.name, why));
+    }
+    let Some(node) = user.node() else { return Ok(()) };
+    let named = match write {
+        NodeWrite::Create { new } | NodeWrite::Update { new, .. } => str_at(new, "metadata.name"),
+        NodeWrite::Delete => "",
+    };
+    let name = if target.name.is_empty() { named } else { &target.name };
+    let checked = match (target.kind.group, target.kind.plural) {
+        ("", "pods") => pod(access, node, target, subresource, write),
+        ("", "nodes") => own_node(node, name, write),
+        ("", "serviceaccounts") if subresource == "token" => token(access, node, target, write),
+        ("coordination.k8s.io", "leases") => {
+            if target.namespace.as_deref() != Some(LEASE_NAMESPACE) {
+                Err(format!("can only access leases in the {LEASE_NAMESPACE:?} system namespace"))
+            } else if name != node {
+                Err("can only access node lease with the same name as the requesting node".to_owned())
+            } else {
+                Ok(())
+            }
+        }
+        ("certificates.k8s.io", "certificatesigningrequests") => signing_request(node, write),
+        _ => Ok(()),
+    };
+    checked.map_err(|why| ApiError::forbidden(target.kind, name, &why))
+}
+
+fn pod(
+    access: &Access,
+    node: &str,
+    target: &Target,
+    subresource: &str,
+    write: NodeWrite<'_>,
+) -> Result<(), String> {
+    let stands = || {
+        let stored = access.storage.peek(target.kind, target.namespace.as_deref(), &target.name);
+        stored.map(|it| unstructured::parse(&it))
+    };
+    let is_ours = |pod: &Value| str_at(pod, "spec.nodeName") == node;
+    match (subresource, write) {
+        ("", NodeWrite::Create { new }) => mirror_pod(access, node, new),
+        // What is not there is for the registry to say.
+        ("", NodeWrite::Delete) if stands().is_none_or(|it| is_ours(&it)) => Ok(()),
+        ("", NodeWrite::Delete) => {
+            Err(format!("node {node:?} can only delete pods with spec.nodeName set to itself"))
+        }
+        ("", NodeWrite::Update { .. }) => Err(format!(
+            "unexpected operation \"UPDATE\", node {node:?} can only create and delete mirror pods"
+        )),
+        ("status", NodeWrite::Update { old, .. }) if !is_ours(old) => {
+            Err(format!("node {node:?} can only update pod status for pods with spec.nodeName set to itself"))
+        }
+        ("status", NodeWrite::Update { new, old }) => {
+            let labels = |it: &Value| it["metadata"]["labels"].clone();
+            if labels(new) == labels(old) {
+                Ok(())
+            } else {
+                Err(format!("node {node:?} cannot update labels through pod status"))
+            }
+        }
+        ("eviction", _) if stands().is_none_or(|it| is_ours(&it)) => Ok(()),
+        ("eviction", _) => Err(format!("node {node} can only evict pods with spec.nodeName set to itself")),
+        (subresource, _) => Err(format!(
+            "unexpected pod subresource {subresource:?}, only 'status' and 'eviction' are allowed"
+        )),
+    }
+}
+
+/// A pod that the node runs by itself, shown to others.
+fn mirror_pod(access: &Access, node: &str, pod: &Value) -> Result<(), String> {
+    if pod["metadata"]["annotations"].get(MIRROR).is_none() {
+        return Err(format!(
+            "pod does not have {MIRROR:?} annotation, node {node:?} can only create mirror pods"
+        ));
+    }
+    if str_at(pod, "spec.nodeName") != node {
+        return Err(format!("node {node:?} can only create pods with spec.nodeName set to itself"));
+    }
+    let owner = match list(&pod["metadata"], "ownerReferences") {
+        [one] => one,
+        [] => {
+            return Err(format!("node {node:?} can only create pods with an owner reference set to itself"));
+        }
+        _ => {
+            return Err(format!(
+                "node {node:?} can only create pods with a single owner reference set to itself"
+            ));
+        }
+    };
+    if owner["apiVersion"] != "v1" || owner["kind"] != "Node" || owner["name"] != node {
+        return Err(format!("node {node:?} can only create pods with an owner reference set to itself"));
+    }
+    if owner["controller"] != true {
+        return Err(format!(
+            "node {node:?} can only create pods with a controller owner reference set to itself"
+        ));
+    }
+    if owner["blockOwnerDeletion"] == true {
+        return Err(format!("node {node:?} must not set blockOwnerDeletion on an owner reference"));
+    }
+    let nodes = Kind::builtin("", "v1", "nodes");
+    let stored = access.storage.peek(nodes, None, node).ok_or_else(|| format!("nodes {node:?} not found"))?;
+    let stored = unstructured::parse(&stored);
+    let (uid, said) = (str_at(&stored, "metadata.uid"), str_at(owner, "uid"));
+    if uid != said {
+        return Err(format!("node {node} UID mismatch: expected {said} got {uid}"));
+    }
+    // It must not lead to what the node could not read otherwise.
+    if let Some(plural) =
+        ["secrets", "configmaps"].iter().find(|it| !node::named(&pod["spec"], it).is_empty())
+    {
+        return Err(format!("node {node:?} can not create pods that reference {plural}"));
+    }
+    for field in ["serviceAccountName", "resourceClaims"] {
+        if is_set(&pod["spec"][field]) {
+            return Err(format!("node {node:?} can not create pods that reference {}", field.to_lowercase()));
+        }
+    }
+    let sources = ["persistentVolumeClaim", "projected", "csi", "ephemeral"];
+    for volume in list(&pod["spec"], "volumes") {
+        if let Some(source) = sources.iter().find(|it| is_set(&volume[**it])) {
+            return Err(format!(
+                "node {node:?} can not create pods that reference {}s",
+                source.to_lowercase()
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn own_node(node: &str, name: &str, write: NodeWrite<'_>) -> Result<(), String> {
+    if name != node {
+        return Err(format!("node {node:?} is not allowed to modify node {name:?}"));
+    }
+    match write {
+        NodeWrite::Delete => Ok(()),
+        NodeWrite::Create { new } => {
+            let labels = forbidden_labels(&new["metadata"]["labels"], &Value::Null);
+            if labels.is_empty() {
+                return Ok(());
+            }
+            Err(format!("node {node:?} is not allowed to set the following labels: {}", labels.join(", ")))
+        }
+        NodeWrite::Update { new, old } => {
+            if list(&new["spec"], "taints") != list(&old["spec"], "taints") {
+                return Err(format!("node {node:?} is not allowed to modify taints"));
+            }
+            if list(&new["metadata"], "ownerReferences") != list(&old["metadata"], "ownerReferences") {
+                return Err(format!("node {node:?} is not allowed to modify ownerReferences"));
+            }
+            let labels = forbidden_labels(&new["metadata"]["labels"], &old["metadata"]["labels"]);
+            if labels.is_empty() {
+                return Ok(());
+            }
+            Err(format!("is not allowed to modify labels: {}", labels.join(", ")))
+        }
+    }
+}
+
+/// Changed labels that are not the node's to change, in order.
+fn forbidden_labels(new: &Value, old: &Value) -> Vec<String> {
+    let keys =
+        |it: &Value| it.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect::<Vec<_>>();
+    let mut changed: Vec<String> =
+        keys(new).into_iter().chain(keys(old)).filter(|it| new.get(it) != old.get(it)).collect();
+    changed.sort();
+    changed.dedup();
+    let is_under = |domain: &str, of: &str| domain == of || domain.ends_with(&format!(".{of}"));
+    changed.retain(|key| {
+        let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+        let is_theirs = ["kubernetes.io", "k8s.io"].iter().any(|it| is_under(domain, it));
+        let is_allowed =
+            LABELS.contains(&key.as_str()) || LABEL_DOMAINS.iter().any(|it| is_under(domain, it));
+        is_under(domain, "node-restriction.kubernetes.io") || (is_theirs && !is_allowed)
+    });
+    changed
+}
+
+/// A token that a node asks for is bound to a pod that runs on it, and for an audience that the pod names.
+fn token(access: &Access, node: &str, target: &Target, write: NodeWrite<'_>) -> Result<(), String> {
+    let NodeWrite::Create { new: request } = write else { return Ok(()) };
+    let bound = &request["spec"]["boundObjectRef"];
+    if bound["apiVersion"] != "v1" || bound["kind"] != "Pod" || !is_set(&bound["name"]) {
+        return Err("node requested token not bound to a pod".to_owned());
+    }
+    let uid = str_at(bound, "uid");
+    if uid.is_empty() {
+        return Err("node requested token with a pod binding without a uid".to_owned());
+    }
+    let pods = Kind::builtin("", "v1", "pods");
+    let name = str_at(bound, "name");
+    let stored = access.storage.peek(pods, target.namespace.as_deref(), name);
+    let pod = unstructured::parse(&stored.ok_or_else(|| format!("pods {name:?} not found"))?);
+    if str_at(&pod, "metadata.uid") != uid {
+        return Err(format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been \
+             deleted and then recreated"
+        ));
+    }
+    if str_at(&pod, "spec.nodeName") != node {
+        return Err("node requested token bound to a pod scheduled on a different node".to_owned());
+    }
+    let audience = match list(&request["spec"], "audiences") {
+        [] => "",
+        [one] => one.as_str().unwrap_or_default(),
+        _ => return Err("node may only request 0 or 1 audiences".to_owned()),
+    };
+    let sources = list(&pod["spec"], "volumes").iter().flat_map(|it| list(&it["projected"], "sources"));
+    let mut tokens = sources.filter_map(|it| it.get("serviceAccountToken"));
+    if tokens.any(|it| str_at(it, "audience") == audience) {
+        return Ok(());
+    }
+    Err(format!(
+        "audience {audience:?} not found in pod spec volume, system:node:{node} is not authorized to request tokens for this \
+         audience"
+    ))
+}
+
+fn signing_request(node: &str, write: NodeWrite<'_>) -> Result<(), String> {
+    let NodeWrite::Create { new } = write else { return Ok(()) };
+    let signer = str_at(new, "spec.signerName");
+    if !matches!(signer, "kubernetes.io/kubelet-serving" | "kubernetes.io/kube-apiserver-client-kubelet") {
+        return Ok(());
+    }
+    let request = Request::of_object(new).map_err(|error| format!("unable to parse csr: {error}"))?;
+    if request.common_name == format!("system:node:{node}") {
+        return Ok(());
+    }
+    Err(format!("can only create a node CSR with CN=system:node:{node}"))
+}

@@ -1,0 +1,88 @@
+//! Bootstrap tokens: with one a new node asks for its certificate. Each is a Secret in `kube-system`.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::Access;
+use super::default_roles::BOOTSTRAPPERS;
+use crate::kinds::Kind;
+use crate::request::{AUTHENTICATED, User};
+use crate::unstructured::{self, is_set, str_at};
+
+const NAMESPACE: &str = "kube-system";
+const TYPE: &str = "bootstrap.kubernetes.io/token";
+
+/// Under this key of a user's extras stands the only node that a bootstrap token may join.
+pub(crate) const FOR_NODE: &str = "muster.bootstrap/node";
+
+/// Rule: a bootstrap token is good while its Secret stands, says that it is for authentication, and has not expired; it
+/// makes its bearer a member of `system:bootstrappers`, and of further groups whose names begin so. One whose Secret names
+/// a node is good for that node alone.
+/// Upstream: the bootstrap token authenticator.
+pub(crate) fn user(access: &Access, token: &str, now: Timestamp) -> Option<User> {
+    let (id, secret) = parts(token)?;
+    let stored = StoredToken::read(access, id, now)?;
+    if !same(stored.field("token-secret")?.as_bytes(), secret.as_bytes()) {
+        return None;
+    }
+    let mut groups = vec![BOOTSTRAPPERS.to_owned()];
+    for group in stored.field("auth-extra-groups").unwrap_or_default().split(',').map(str::trim) {
+        match group.strip_prefix(BOOTSTRAPPERS).and_then(|it| it.strip_prefix(':')) {
+            Some(rest) if !rest.is_empty() => groups.push(group.to_owned()),
+            // A Secret that claims another group is not to be trusted at all.
+            _ if !group.is_empty() => return None,
+            _ => {}
+        }
+    }
+    groups.push(AUTHENTICATED.to_owned());
+    let mut user = User::new(format!("system:bootstrap:{id}"), groups);
+    if let Some(node) = stored.field("node").filter(|it| !it.is_empty()) {
+        user.extra.insert(FOR_NODE.to_owned(), vec![node]);
+    }
+    Some(user)
+}
+
+/// The Secret of a token that is good.
+struct StoredToken(Value);
+
+impl StoredToken {
+    fn read(access: &Access, id: &str, now: Timestamp) -> Option<Self> {
+        let secrets = Kind::builtin("", "v1", "secrets");
+        let stored = access.storage.peek(secrets, Some(NAMESPACE), &format!("bootstrap-token-{id}"))?;
+        let stored = Self(unstructured::parse(&stored));
+        let is_good = stored.0["type"] == TYPE
+            && !is_set(&stored.0["metadata"]["deletionTimestamp"])
+            && stored.field("token-id").as_deref() == Some(id)
+            && stored.field("usage-bootstrap-authentication").as_deref() == Some("true")
+            && !is_expired(&stored.0, stored.field("expiration"), now);
+        is_good.then_some(stored)
+    }
+
+    fn field(&self, name: &str) -> Option<String> {
+        let bytes = BASE64.decode(str_at(&self.0["data"], name)).ok()?;
+        String::from_utf8(bytes).ok()
+    }
+}
+
+/// Without a time it does not expire; a time that cannot be read is past.
+fn is_expired(stored: &Value, expiration: Option<String>, now: Timestamp) -> bool {
+    if !is_set(&stored["data"]["expiration"]) {
+        return false;
+    }
+    expiration.and_then(|it| it.parse::<Timestamp>().ok()).is_none_or(|it| it < now)
+}
+
+/// Six and sixteen letters or digits, with a dot between them.
+fn parts(token: &str) -> Option<(&str, &str)> {
+    let (id, secret) = token.split_once('.')?;
+    let is_word = |it: &str, length| {
+        it.len() == length && it.bytes().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit())
+    };
+    (is_word(id, 6) && is_word(secret, 16)).then_some((id, secret))
+}
+
+/// Takes as long for a wrong secret that begins right as for any other.
+fn same(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b)) == 0
+}

@@ -1,0 +1,170 @@
+use std::time::Duration;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+
+use super::*;
+use crate::auth::ISSUER;
+use crate::registry::DeleteOptions;
+
+struct World {
+    registry: Arc<Registry>,
+    stop: CancellationToken,
+}
+
+impl World {
+    fn new() -> Self {
+        let registry = Arc::new(Registry::new(10_000));
+        let stop = CancellationToken::new();
+        tokio::spawn(keep(registry.clone(), ServerIdentity::of_test(), stop.clone()));
+        Self { registry, stop }
+    }
+
+    async fn create(&self, plural: &str, namespace: Option<&str>, object: Value) {
+        let context = Context::of_server("create", Timestamp::now());
+        self.registry.create(&context, kind("", plural), namespace, object).await.unwrap();
+    }
+
+    async fn delete(&self, plural: &str, namespace: &str, name: &str) {
+        let context = Context::of_server("delete", Timestamp::now());
+        let target = target(plural, namespace, name);
+        self.registry.delete(&context, &target, &DeleteOptions::default()).await.unwrap();
+    }
+
+    async fn change(&self, plural: &str, namespace: &str, name: &str, change: fn(&mut Value)) {
+        let context = Context::of_server("update", Timestamp::now());
+        let update = |old: &Value| {
+            let mut new = old.clone();
+            change(&mut new);
+            Ok(new)
+        };
+        self.registry.update(&context, &target(plural, namespace, name), update).await.unwrap();
+    }
+
+    fn get(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+        self.registry.storage.peek(kind("", plural), Some(namespace), name).map(|it| unstructured::parse(&it))
+    }
+
+    /// Waits until the object is as it should be, however long that takes on this machine.
+    async fn until(
+        &self,
+        plural: &str,
+        namespace: &str,
+        name: &str,
+        is: impl Fn(Option<&Value>) -> bool,
+    ) -> Option<Value> {
+        for _ in 0..12_000 {
+            let found = self.get(plural, namespace, name);
+            if is(found.as_ref()) {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{plural} {namespace}/{name}: {:?}", self.get(plural, namespace, name));
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn target(plural: &str, namespace: &str, name: &str) -> Target {
+    Target {
+        kind: kind("", plural),
+        namespace: Some(namespace.to_owned()),
+        name: name.to_owned(),
+        subresource: Subresource::Whole,
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_has_an_account_and_a_certificate_and_gets_them_back() {
+    let world = World::new();
+    world.create("namespaces", None, json!({"metadata": {"name": "a"}})).await;
+    let is_there = |it: Option<&Value>| it.is_some();
+    let first = world.until("serviceaccounts", "a", ACCOUNT, is_there).await.unwrap();
+    let is_ours = |it: Option<&Value>| it.is_some_and(|it| it["data"] == json!({"ca.crt": "a certificate"}));
+    world.until("configmaps", "a", AUTHORITY, is_ours).await;
+
+    world.delete("serviceaccounts", "a", ACCOUNT).await;
+    let is_another =
+        |it: Option<&Value>| it.is_some_and(|it| it["metadata"]["uid"] != first["metadata"]["uid"]);
+    world.until("serviceaccounts", "a", ACCOUNT, is_another).await;
+    world.change("configmaps", "a", AUTHORITY, |it| it["data"] = json!({"ca.crt": "forged", "b": "c"})).await;
+    world.until("configmaps", "a", AUTHORITY, is_ours).await;
+    world.delete("configmaps", "a", AUTHORITY).await;
+    world.until("configmaps", "a", AUTHORITY, is_ours).await;
+}
+
+#[tokio::test]
+async fn a_secret_for_a_token_is_filled_in_and_goes_with_its_account() {
+    let world = World::new();
+    let secret = |name: &str, account: &str| {
+        json!({
+            "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": account}},
+            "type": "kubernetes.io/service-account-token",
+        })
+    };
+    world.create("namespaces", None, json!({"metadata": {"name": "a"}})).await;
+    world.create("serviceaccounts", Some("a"), json!({"metadata": {"name": "robot"}})).await;
+    world.create("secrets", Some("a"), secret("robot-token", "robot")).await;
+    let is_filled = |it: Option<&Value>| it.is_some_and(|it| is_set(&it["data"]["token"]));
+    let filled = world.until("secrets", "a", "robot-token", is_filled).await.unwrap();
+    let account = world.get("serviceaccounts", "a", "robot").unwrap();
+    let annotations = &filled["metadata"]["annotations"];
+    assert_eq!(annotations["kubernetes.io/service-account.uid"], account["metadata"]["uid"]);
+    let read = |key: &str| {
+        let bytes = BASE64.decode(filled["data"][key].as_str().unwrap()).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    assert_eq!((read("namespace").as_str(), read("ca.crt").as_str()), ("a", "a certificate"));
+    let claims = world.registry.access.tokens.read(&read("token")).unwrap();
+    let user = |now: Timestamp| claims.user(&world.registry.access, &[ISSUER], now).map(|it| it.name);
+    assert_eq!(user(Timestamp::now()), Ok("system:serviceaccount:a:robot".to_owned()));
+    let years_later = Timestamp::now() + jiff::SignedDuration::from_hours(50 * 365 * 24);
+    assert_eq!(user(years_later), Ok("system:serviceaccount:a:robot".to_owned()));
+
+    // A token that is taken out is replaced; what others wrote beside it stays.
+    world
+        .change("secrets", "a", "robot-token", |it| {
+            it["data"]["token"] = json!("");
+            it["data"]["more"] = json!("eA==");
+        })
+        .await;
+    let refilled = world
+        .until("secrets", "a", "robot-token", |it| {
+            is_filled(it) && it.is_some_and(|it| it["data"]["token"] != "")
+        })
+        .await
+        .unwrap();
+    assert_ne!(refilled["data"]["token"], filled["data"]["token"]);
+    assert_eq!(refilled["data"]["more"], "eA==");
+
+    // There is no such account, or no longer.
+    world.create("secrets", Some("a"), secret("nobodys-token", "nobody")).await;
+    world.until("secrets", "a", "nobodys-token", |it| it.is_none()).await;
+    world.delete("serviceaccounts", "a", "robot").await;
+    world.until("secrets", "a", "robot-token", |it| it.is_none()).await;
+    assert_eq!(user(Timestamp::now()), Err("service account token has been invalidated".to_owned()));
+}
+
+#[tokio::test]
+async fn the_services_of_dns_and_of_the_server_come_back_when_they_are_deleted() {
+    let registry = Arc::new(Registry::new(10_000));
+    let server = ServerIdentity::of_test();
+    make(&registry, &server, Timestamp::now()).await.unwrap();
+    let stop = CancellationToken::new();
+    tokio::spawn(keep(registry.clone(), server, stop.clone()));
+    let world = World { registry, stop };
+    // It looks from the moment on at which it first runs.
+    tokio::task::yield_now().await;
+    for (namespace, name) in [("kube-system", "kube-dns"), ("default", "kubernetes")] {
+        let before = world.get("services", namespace, name).unwrap();
+        world.delete("services", namespace, name).await;
+        let is_another =
+            |it: Option<&Value>| it.is_some_and(|it| it["metadata"]["uid"] != before["metadata"]["uid"]);
+        let after = world.until("services", namespace, name, is_another).await.unwrap();
+        assert_eq!(after["spec"]["clusterIP"], before["spec"]["clusterIP"]);
+    }
+}

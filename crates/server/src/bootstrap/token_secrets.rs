@@ -1,0 +1,119 @@
+//! Secrets that hold a token of a service account, for who cannot ask for one each hour.
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{ServerIdentity, kind};
+use crate::auth::{Claims, ISSUER, Ref};
+use crate::error::ApiError;
+use crate::registry::{DeleteOptions, Registry};
+use crate::request::{Context, Target};
+use crate::selector::Selector;
+use crate::subresource::Subresource;
+use crate::unstructured::{self, is_set, map_mut, str_at};
+
+const TYPE: &str = "kubernetes.io/service-account-token";
+const ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
+const ACCOUNT_UID: &str = "kubernetes.io/service-account.uid";
+
+/// Such a token lasts as long as its secret and its account do: this is longer than either.
+const LIFE_S: i64 = 1 << 32;
+
+/// Namespace and name.
+pub(super) type SecretName = (String, String);
+
+pub(super) fn is_token(secret: &Value) -> bool {
+    secret["type"] == TYPE
+}
+
+/// All that there are, or those of one account.
+pub(super) fn all(registry: &Registry, of: Option<(&str, &str)>) -> impl Iterator<Item = SecretName> {
+    let (secrets, _) =
+        registry.storage.list(kind("", "secrets"), of.map(|(namespace, _)| namespace), &Selector::default());
+    let account = of.map(|(_, account)| account.to_owned());
+    secrets.into_iter().filter_map(move |it| {
+        let secret = unstructured::parse(&it);
+        let is_its = |account: &String| secret["metadata"]["annotations"][ACCOUNT_NAME] == account.as_str();
+        let is_meant = is_token(&secret) && account.as_ref().is_none_or(is_its);
+        let meta = |field: &str| str_at(&secret["metadata"], field).to_owned();
+        is_meant.then(|| (meta("namespace"), meta("name")))
+    })
+}
+
+/// Rule: a secret for a token of a service account is given one, with the namespace and the server's certificate beside it;
+/// if there is no such account, the secret goes. Upstream: `tokens_controller`.
+pub(super) async fn keep(
+    registry: &Registry,
+    server: &ServerIdentity,
+    (namespace, name): &SecretName,
+    now: Timestamp,
+) -> Result<(), ApiError> {
+    let secrets = kind("", "secrets");
+    let Some(stored) = registry.storage.peek(secrets, Some(namespace), name) else { return Ok(()) };
+    let secret = unstructured::parse(&stored);
+    if !is_token(&secret) || is_set(&secret["metadata"]["deletionTimestamp"]) {
+        return Ok(());
+    }
+    let target = Target {
+        kind: secrets,
+        namespace: Some(namespace.clone()),
+        name: name.clone(),
+        subresource: Subresource::Whole,
+    };
+    let Some(account) = account(registry, namespace, &secret) else {
+        let uid = Some(str_at(&secret, "metadata.uid").to_owned());
+        let options = DeleteOptions { uid, ..DeleteOptions::default() };
+        return registry.delete(&Context::of_server("delete", now), &target, &options).await.map(drop);
+    };
+    if !needs(&secret, server).iter().any(|it| *it) {
+        return Ok(());
+    }
+    let fill = |secret: &Value| fill(registry, server, namespace, &account, secret, now);
+    registry.update(&Context::of_server("update", now), &target, fill).await.map(drop)
+}
+
+/// The account that is meant, if it is there.
+fn account(registry: &Registry, namespace: &str, secret: &Value) -> Option<Ref> {
+    let said = |key: &str| secret["metadata"]["annotations"][key].as_str().unwrap_or_default();
+    let stored = registry.storage.peek(kind("", "serviceaccounts"), Some(namespace), said(ACCOUNT_NAME))?;
+    let uid = str_at(&unstructured::parse(&stored), "metadata.uid").to_owned();
+    let is_meant = said(ACCOUNT_UID).is_empty() || said(ACCOUNT_UID) == uid;
+    is_meant.then(|| Ref { name: said(ACCOUNT_NAME).to_owned(), uid })
+}
+
+/// Whether the certificate, the namespace and the token must be written.
+fn needs(secret: &Value, server: &ServerIdentity) -> [bool; 3] {
+    let has = |key: &str| is_set(&secret["data"][key]) && secret["data"][key] != "";
+    [secret["data"]["ca.crt"] != BASE64.encode(&server.ca_pem).as_str(), !has("namespace"), !has("token")]
+}
+
+fn fill(
+    registry: &Registry,
+    server: &ServerIdentity,
+    namespace: &str,
+    account: &Ref,
+    secret: &Value,
+    now: Timestamp,
+) -> Result<Value, ApiError> {
+    let mut new = secret.clone();
+    let [needs_ca, needs_namespace, needs_token] = needs(secret, server);
+    let data = map_mut(&mut new, "data");
+    if needs_ca {
+        data.insert("ca.crt".into(), json!(BASE64.encode(&server.ca_pem)));
+    }
+    if needs_namespace {
+        data.insert("namespace".into(), json!(BASE64.encode(namespace)));
+    }
+    if needs_token {
+        let mut claims = Claims::new(namespace, account.clone(), vec![ISSUER.to_owned()], now, LIFE_S);
+        let meta = |field: &str| str_at(&secret["metadata"], field).to_owned();
+        claims.secret = Some(Ref { name: meta("name"), uid: meta("uid") });
+        let token = registry.access.tokens.sign(&claims).map_err(|_| ApiError::internal("sign the token"))?;
+        data.insert("token".into(), json!(BASE64.encode(token)));
+    }
+    let annotations = map_mut(&mut new["metadata"], "annotations");
+    annotations.insert(ACCOUNT_NAME.into(), json!(account.name));
+    annotations.insert(ACCOUNT_UID.into(), json!(account.uid));
+    Ok(new)
+}

@@ -1,0 +1,454 @@
+//! Certificates on request: who may approve them, which are approved by themselves, and the signing.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD as BASE64};
+use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::certificate_approval::{CLIENT_SIGNER, GROUP, NO_MASTERS, is_for, is_master};
+use crate::auth::{authorize, node_addresses, revoked};
+use crate::error::ApiError;
+use crate::kinds::Kind;
+use crate::pki::{KeyUsage, Pki, Request};
+use crate::registry::{DeleteOptions, Registry};
+use crate::request::{Context, RequestAttributes, ResourceAttributes, Target, User, node_name};
+use crate::selector::Selector;
+use crate::subresource::Subresource;
+use crate::unstructured::{self, is_set, list, str_at};
+
+const NODE_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+const NODE_SERVING: &str = "kubernetes.io/kubelet-serving";
+const NODES: &str = "system:nodes";
+
+/// How long a certificate is good for, unless somebody says otherwise.
+pub(crate) const LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
+
+/// Whoever asks for less than all gets ten minutes at least.
+const LIFE_MIN: SignedDuration = SignedDuration::from_mins(10);
+
+/// It is valid from a little before now, because clocks differ; one that lives shortly is not shortened by that. Never from longer
+/// before now than it is valid after, or whoever renews it when most of its time is over would begin at once.
+const BACKDATE: SignedDuration = SignedDuration::from_mins(5);
+const SHORT: SignedDuration = SignedDuration::from_hours(8);
+
+/// A request is of no use for long: one that was decided goes after an hour, one that nobody decided after a day.
+const DECIDED_KEPT: SignedDuration = SignedDuration::from_hours(1);
+const PENDING_KEPT: SignedDuration = SignedDuration::from_hours(24);
+const SWEEP_EVERY: Duration = Duration::from_secs(10 * 60);
+
+/// Approves, signs and clears away requests until `stop`: those that change when they do, and all of them now and then. No
+/// certificate is good for longer than `life_max`.
+pub(crate) async fn keep(
+    registry: Arc<Registry>,
+    pki: Arc<Pki>,
+    life_max: SignedDuration,
+    stop: CancellationToken,
+) {
+    let kind = kind();
+    let mut commits = registry.storage.commits_to(kind);
+    let mut seen = registry.storage.revision();
+    // The first time is now.
+    let mut sweep = tokio::time::interval(SWEEP_EVERY);
+    loop {
+        let is_sweep = tokio::select! {
+            () = stop.cancelled() => return,
+            _ = sweep.tick() => true,
+            changed = commits.changed() => match changed {
+                Ok(()) => false,
+                Err(_) => return,
+            },
+        };
+        let changes = registry.storage.since(&kind.prefix(None), seen);
+        let requests: Vec<Bytes> = match changes {
+            Ok((events, head)) if !is_sweep => {
+                seen = head;
+                events.iter().map(|it| it.value().clone()).collect()
+            }
+            _ => {
+                seen = registry.storage.revision();
+                registry.storage.list(kind, None, &Selector::default()).0
+            }
+        };
+        let now = Timestamp::now();
+        for request in requests {
+            match step(&registry, &pki, life_max, &unstructured::parse(&request), now).await {
+                // What has gone or changed meanwhile is met again as it is then.
+                Err(refusal) if !refusal.is_gone() => {
+                    tracing::warn!(status = %refusal.status(), "a signing request; it is looked at again");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The next thing to do for a request. It is written only if the request still is as it was looked at: another one may have
+/// its name by then, or someone may have denied it.
+pub(crate) async fn step(
+    registry: &Registry,
+    pki: &Pki,
+    life_max: SignedDuration,
+    object: &Value,
+    now: Timestamp,
+) -> Result<(), ApiError> {
+    let has = |wanted: &str| {
+        list(&object["status"], "conditions").iter().any(|it| it["type"] == wanted && it["status"] == "True")
+    };
+    let is_signed = is_set(&object["status"]["certificate"]);
+    let is_decided = has("Approved") || has("Denied");
+    let made: Option<Timestamp> = str_at(object, "metadata.creationTimestamp").parse().ok();
+    let kept = if is_decided { DECIDED_KEPT } else { PENDING_KEPT };
+    let target = |subresource| Target {
+        kind: kind(),
+        namespace: None,
+        name: str_at(object, "metadata.name").to_owned(),
+        subresource,
+    };
+    if made.is_some_and(|made| made + kept < now) {
+        let context = Context::of_server("delete", now);
+        let uid = Some(str_at(object, "metadata.uid").to_owned());
+        let options = DeleteOptions { uid, ..DeleteOptions::default() };
+        return match registry.delete(&context, &target(Subresource::Whole), &options).await {
+            Err(it) if !it.is_gone() => Err(it),
+            _ => Ok(()),
+        };
+    }
+    let Ok(request) = Request::of_object(object) else { return Ok(()) };
+    let context = Context::of_server("update", now);
+    if !is_decided && !is_signed {
+        let decided = approved_by_itself(registry, object, &request);
+        let decided =
+            decided.or_else(|| serving_by_itself(registry, object, &request).map(Decision::Approve));
+        let (decision, reason, why) = match decided {
+            Some(Decision::Approve(why)) => ("Approved", "AutoApproved", why.to_owned()),
+            Some(Decision::Deny(why)) => ("Denied", NODE_IS_READY, why),
+            None => return Ok(()),
+        };
+        let condition = json!({
+            "type": decision,
+            "status": "True",
+            "reason": reason,
+            "message": why,
+            "lastUpdateTime": unstructured::time(now),
+            "lastTransitionTime": unstructured::time(now),
+        });
+        let decided = with_condition(object, &condition);
+        let decide = |_: &Value| Ok(decided.clone());
+        let written = registry.update(&context, &target(Subresource::Approval), decide).await?;
+        if decision == "Denied" {
+            return Ok(());
+        }
+        // The version that was approved is the one that is signed: another write in between is a conflict.
+        return sign(registry, pki, life_max, &unstructured::parse(&written), now).await;
+    }
+    if is_signed || !has("Approved") || has("Denied") || has("Failed") {
+        return Ok(());
+    }
+    sign(registry, pki, life_max, object, now).await
+}
+
+/// Signs an approved request, or notes on it why its signer refuses. The write holds only for this version of it.
+/// Rule: a request is signed once, and a client certificate is recorded only if it was written to its request. The watch
+/// shows each approval again after it was signed, so a version that is no longer stored is skipped.
+async fn sign(
+    registry: &Registry,
+    pki: &Pki,
+    life_max: SignedDuration,
+    object: &Value,
+    now: Timestamp,
+) -> Result<(), ApiError> {
+    let Ok(request) = Request::of_object(object) else { return Ok(()) };
+    let context = Context::of_server("update", now);
+    let name = str_at(object, "metadata.name").to_owned();
+    let target = Target { kind: kind(), namespace: None, name, subresource: Subresource::Status };
+    let stored = registry.storage.peek(kind(), None, &target.name).map(|it| unstructured::parse(&it));
+    if stored.is_none_or(|it| it["metadata"]["resourceVersion"] != object["metadata"]["resourceVersion"]) {
+        return Ok(());
+    }
+    let signed = match signed(pki, life_max, object, &request, now) {
+        Some(Ok(_)) if let Some(why) = revoked_requester(registry, object, &request) => Some(Err(why)),
+        signed => signed,
+    };
+    match signed {
+        None => Ok(()),
+        Some(Ok(certificate)) => {
+            let mut signed = object.clone();
+            signed["status"]["certificate"] = json!(BASE64.encode(&certificate));
+            let sign = |_: &Value| Ok(signed.clone());
+            registry.update(&context, &target, sign).await?;
+            if usages(object).contains(&"client auth") {
+                pki.note_issued(&certificate);
+            }
+            Ok(())
+        }
+        Some(Err(why)) => {
+            let condition = json!({
+                "type": "Failed",
+                "status": "True",
+                "reason": "SignerValidationFailure",
+                "message": why,
+                "lastUpdateTime": unstructured::time(now),
+                "lastTransitionTime": unstructured::time(now),
+            });
+            let failed = with_condition(object, &condition);
+            let fail = |_: &Value| Ok(failed.clone());
+            registry.update(&context, &target, fail).await.map(drop)
+        }
+    }
+}
+
+/// Rule: a request from before its subject's certificates were revoked is not signed: the revoked node may have made it, and
+/// may still hold a watch that would show it the new certificate.
+fn revoked_requester(registry: &Registry, object: &Value, request: &Request) -> Option<String> {
+    let revoked_until = revoked::issued_until(&registry.access, &request.common_name)?;
+    let made: Option<Timestamp> = str_at(object, "metadata.creationTimestamp").parse().ok();
+    made.is_none_or(|it| it <= revoked_until).then(|| {
+        format!(
+            "certificates and signing requests of {:?} up to {revoked_until} are revoked: make a new request",
+            request.common_name
+        )
+    })
+}
+
+fn with_condition(stands: &Value, condition: &Value) -> Value {
+    let mut new = stands.clone();
+    let conditions = list(&stands["status"], "conditions").iter().chain([condition]);
+    new["status"]["conditions"] = conditions.cloned().collect();
+    new
+}
+
+/// What is decided without an administrator, with what is noted on the request.
+enum Decision {
+    Approve(&'static str),
+    Deny(String),
+}
+
+/// The reason of a denial, by which the agent knows it.
+const NODE_IS_READY: &str = "NodeIsReady";
+
+/// Rule: a node's client certificate is approved by itself for who may ask for one: a bearer of a bootstrap token for a new
+/// node, a node for its own renewal. A bootstrap token gets none for a node that is there and Ready: it would take over the
+/// node's identity. It does once the node is NotReady, or its Node is deleted.
+/// Upstream: the csrapproving controller, which does not look at the node.
+fn approved_by_itself(registry: &Registry, object: &Value, request: &Request) -> Option<Decision> {
+    if object["spec"]["signerName"] != NODE_CLIENT || node_client(request, object).is_err() {
+        return None;
+    }
+    let texts = |it: &[Value]| it.iter().filter_map(|it| Some(it.as_str()?.to_owned())).collect::<Vec<_>>();
+    let user = User::new(str_at(object, "spec.username"), texts(list(&object["spec"], "groups")));
+    let may_create = |subresource: &str| {
+        let on = ResourceAttributes {
+            group: GROUP.to_owned(),
+            plural: "certificatesigningrequests".to_owned(),
+            subresource: subresource.to_owned(),
+            ..ResourceAttributes::default()
+        };
+        authorize(&registry.access, &user, &RequestAttributes::resource("create", on)).is_ok()
+    };
+    if user.name == request.common_name && may_create("selfnodeclient") {
+        return Some(Decision::Approve(
+            "Auto approving self kubelet client certificate after SubjectAccessReview.",
+        ));
+    }
+    let name = node_name(&request.common_name)?;
+    if !may_create("nodeclient") || !is_for(&object["spec"]["extra"], name) {
+        return None;
+    }
+    Some(match ready_at(registry, name) {
+        Some(at) => Decision::Deny(format!(
+            "a node {name:?} is there already and is ready, at {at}: choose another name; or, if this machine is to take its \
+             place, stop the other one and wait until it is NotReady, or kubectl delete node {name}"
+        )),
+        None => Decision::Approve("Auto approving kubelet client certificate after SubjectAccessReview."),
+    })
+}
+
+/// Where the node is, if it is there, Ready and not being deleted.
+fn ready_at(registry: &Registry, name: &str) -> Option<String> {
+    let nodes = Kind::builtin("", "v1", "nodes");
+    let node = unstructured::parse(&registry.storage.peek(nodes, None, name)?);
+    let is_ready = |it: &Value| it["type"] == "Ready" && it["status"] == "True";
+    if is_set(&node["metadata"]["deletionTimestamp"])
+        || !list(&node["status"], "conditions").iter().any(is_ready)
+    {
+        return None;
+    }
+    let mut at = list(&node["status"], "addresses").iter().map(|it| str_at(it, "address"));
+    Some(at.next().unwrap_or("an address that is not known").to_owned())
+}
+
+/// Rule: what a node serves with is approved by itself if the node asks for its own name, and for addresses that its Node has and
+/// no other's. Upstream leaves that to others.
+fn serving_by_itself(registry: &Registry, object: &Value, request: &Request) -> Option<&'static str> {
+    if object["spec"]["signerName"] != NODE_SERVING || node_serving(request, object).is_err() {
+        return None;
+    }
+    let is_node = list(&object["spec"], "groups").iter().any(|it| it == NODES);
+    if !is_node || str_at(object, "spec.username") != request.common_name {
+        return None;
+    }
+    let name = node_name(&request.common_name)?;
+    let is_own = request.dns.iter().all(|it| it == name)
+        && node_addresses::are_of_node_alone(&registry.access, name, &request.ips);
+    is_own.then_some("Auto approving kubelet serving certificate: it names the node and its addresses alone.")
+}
+
+/// The certificate, or why the request is none that its signer would sign. `None`: it is for another signer.
+fn signed(
+    pki: &Pki,
+    life_max: SignedDuration,
+    object: &Value,
+    request: &Request,
+    now: Timestamp,
+) -> Option<Result<String, String>> {
+    let allowed = match str_at(object, "spec.signerName") {
+        CLIENT_SIGNER => client(request, object),
+        NODE_CLIENT => node_client(request, object),
+        NODE_SERVING => node_serving(request, object),
+        _ => return None,
+    };
+    if let Err(why) = allowed {
+        return Some(Err(why.to_owned()));
+    }
+    let asked = object["spec"]["expirationSeconds"].as_i64().map(SignedDuration::from_secs);
+    let validity = validity(asked, life_max, now);
+    let usages: Vec<KeyUsage> = usages(object).into_iter().filter_map(usage).collect();
+    Some(pki.certify(request, &usages, validity, now).map_err(|error| error.to_string()))
+}
+
+/// From when until when a certificate is good.
+fn validity(
+    asked: Option<SignedDuration>,
+    life_max: SignedDuration,
+    now: Timestamp,
+) -> (Timestamp, Timestamp) {
+    let life = asked.map_or(life_max, |it| it.max(LIFE_MIN)).min(life_max);
+    let from = now - BACKDATE.min(life);
+    (from, if life < SHORT { now + life } else { from + life })
+}
+
+fn client(request: &Request, object: &Value) -> Result<(), String> {
+    // Checked again: what stands in the store may have been written by an older server.
+    if is_master(request) {
+        return Err(NO_MASTERS.to_owned());
+    }
+    let usages = usages(object);
+    let known = ["digital signature", "key encipherment", "client auth"];
+    if let Some(other) = usages.iter().find(|it| !known.contains(it)) {
+        return Err(format!("invalid usage for client certificate: {other}"));
+    }
+    if !usages.contains(&"client auth") {
+        return Err("missing required usage for client certificate: client auth".to_owned());
+    }
+    Ok(())
+}
+
+fn node_client(request: &Request, object: &Value) -> Result<(), String> {
+    let refuse = |why: &str| Err(why.to_owned());
+    if request.organizations != [NODES] {
+        return refuse("subject organization is not system:nodes");
+    }
+    if !request.dns.is_empty() {
+        return refuse("DNS subjectAltNames are not allowed");
+    }
+    if 0 < request.emails {
+        return refuse("Email subjectAltNames are not allowed");
+    }
+    if !request.ips.is_empty() {
+        return refuse("IP subjectAltNames are not allowed");
+    }
+    if 0 < request.uris {
+        return refuse("URI subjectAltNames are not allowed");
+    }
+    if node_name(&request.common_name).is_none() {
+        return refuse("subject common name is not system:node: and the name of a node");
+    }
+    exactly(object, "client auth")
+}
+
+fn node_serving(request: &Request, object: &Value) -> Result<(), String> {
+    let refuse = |why: &str| Err(why.to_owned());
+    if request.organizations != [NODES] {
+        return refuse("subject organization is not system:nodes");
+    }
+    if request.dns.is_empty() && request.ips.is_empty() {
+        return refuse("DNS or IP subjectAltName is required");
+    }
+    if 0 < request.emails {
+        return refuse("Email subjectAltNames are not allowed");
+    }
+    if 0 < request.uris {
+        return refuse("URI subjectAltNames are not allowed");
+    }
+    exactly(object, "server auth")?;
+    if node_name(&request.common_name).is_none() {
+        return refuse("subject common name is not system:node: and the name of a node");
+    }
+    Ok(())
+}
+
+/// This purpose and signatures, and encryption of keys for those keys that can.
+fn exactly(object: &Value, purpose: &str) -> Result<(), String> {
+    let usages: BTreeSet<_> = usages(object).into_iter().collect();
+    let least = BTreeSet::from([purpose, "digital signature"]);
+    if usages.is_superset(&least) && usages.difference(&least).all(|it| *it == "key encipherment") {
+        return Ok(());
+    }
+    Err(format!("usages did not match [{purpose} digital signature key encipherment]"))
+}
+
+fn usages(object: &Value) -> Vec<&str> {
+    list(&object["spec"], "usages").iter().filter_map(Value::as_str).collect()
+}
+
+fn usage(text: &str) -> Option<KeyUsage> {
+    match text {
+        "digital signature" => Some(KeyUsage::DigitalSignature),
+        "key encipherment" => Some(KeyUsage::KeyEncipherment),
+        "server auth" => Some(KeyUsage::ServerAuth),
+        "client auth" => Some(KeyUsage::ClientAuth),
+        _ => None,
+    }
+}
+
+fn kind() -> &'static Kind {
+    Kind::builtin(GROUP, "v1", "certificatesigningrequests")
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn how_long_a_certificate_is_good() {
+        let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
+        let s = SignedDuration::from_secs;
+        let cases = [
+            ("nothing is said", None, LIFE),
+            ("a day is asked for", Some(s(86_400)), LIFE),
+            ("an hour is asked for", Some(s(3_600)), LIFE),
+            ("too little is asked for", Some(s(1)), LIFE),
+            ("too much is asked for", Some(s(1 << 31)), LIFE),
+            ("nobody gets more than a minute", Some(s(3_600)), s(60)),
+        ];
+        let said = cases.map(|(what, asked, life_max)| {
+            let (from, until) = validity(asked, life_max, now);
+            format!("{what}: {from} to {until}")
+        });
+        expect![[r#"
+            nothing is said: 2026-01-01T11:55:00Z to 2027-01-01T11:55:00Z
+            a day is asked for: 2026-01-01T11:55:00Z to 2026-01-02T11:55:00Z
+            an hour is asked for: 2026-01-01T11:55:00Z to 2026-01-01T13:00:00Z
+            too little is asked for: 2026-01-01T11:55:00Z to 2026-01-01T12:10:00Z
+            too much is asked for: 2026-01-01T11:55:00Z to 2027-01-01T11:55:00Z
+            nobody gets more than a minute: 2026-01-01T11:59:00Z to 2026-01-01T12:01:00Z"#]]
+        .assert_eq(&said.join("\n"));
+    }
+}

@@ -1,0 +1,253 @@
+//! Conversion between the served version and the storage version of kinds that have both.
+
+use serde_json::{Map, Value, json};
+
+use crate::defaulting::TEMPLATE_GENERATION;
+use crate::unstructured::{is_set, map_mut};
+
+#[derive(Debug)]
+pub(crate) struct Conversion {
+    /// Group, version and plural of the kind that the objects are stored as.
+    pub(crate) stored: (&'static str, &'static str, &'static str),
+    /// The field selectors of the served version, and the fields of the stored object that they mean.
+    pub(crate) field_names: &'static [&'static str],
+    fields: &'static [&'static str],
+    /// Paths of fields in the served version, and where they are in the storage version.
+    moved: &'static [(&'static [&'static str], &'static [&'static str])],
+    to_storage: fn(&mut Value),
+    from_storage: fn(&mut Value),
+}
+
+/// DaemonSets of `extensions/v1beta1`, the version before `apps`.
+pub(crate) static EXTENSIONS_DAEMON_SETS: Conversion = Conversion {
+    stored: ("apps", "v1", "daemonsets"),
+    field_names: &[],
+    fields: &[],
+    moved: &[(&["spec", "templateGeneration"], &["metadata", "annotations", TEMPLATE_GENERATION])],
+    to_storage: daemon_set_to_storage,
+    from_storage: daemon_set_from_storage,
+};
+
+/// Events of `events.k8s.io`: those of the core group with other field names.
+pub(crate) static EVENTS_K8S_IO: Conversion = Conversion {
+    stored: ("", "v1", "events"),
+    field_names: &[
+        "reason",
+        "regarding.kind",
+        "regarding.namespace",
+        "regarding.name",
+        "regarding.uid",
+        "regarding.apiVersion",
+        "regarding.resourceVersion",
+        "regarding.fieldPath",
+        "reportingController",
+        "type",
+    ],
+    fields: &[
+        "reason",
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "involvedObject.apiVersion",
+        "involvedObject.resourceVersion",
+        "involvedObject.fieldPath",
+        "reportingComponent",
+        "type",
+    ],
+    moved: &[
+        (&["regarding"], &["involvedObject"]),
+        (&["note"], &["message"]),
+        (&["reportingController"], &["reportingComponent"]),
+        (&["deprecatedSource"], &["source"]),
+        (&["deprecatedFirstTimestamp"], &["firstTimestamp"]),
+        (&["deprecatedLastTimestamp"], &["lastTimestamp"]),
+        (&["deprecatedCount"], &["count"]),
+    ],
+    to_storage: event_to_storage,
+    from_storage: event_from_storage,
+};
+
+impl Conversion {
+    /// From the served version to the storage version. The caller sets `apiVersion` and `kind`.
+    pub(crate) fn to_storage(&self, object: &mut Value) {
+        (self.to_storage)(object);
+    }
+
+    /// From the storage version to the served version. The caller sets `apiVersion` and `kind`.
+    pub(crate) fn from_storage(&self, object: &mut Value) {
+        (self.from_storage)(object);
+    }
+
+    /// The field of the stored object that a field selector of the served version means.
+    pub(crate) fn field<'a>(&self, name: &'a str) -> &'a str {
+        self.field_names.iter().position(|it| *it == name).map_or(name, |at| self.fields[at])
+    }
+}
+
+/// Renames the fields of a set, as managed fields have it, from one version to another version of the same objects. `None` is the
+/// storage version.
+pub(crate) fn convert_field_set(from: Option<&Conversion>, to: Option<&Conversion>, fields: &mut Value) {
+    for (here, stored) in from.iter().flat_map(|it| it.moved) {
+        move_fields(fields, here, stored);
+    }
+    for (here, stored) in to.iter().flat_map(|it| it.moved) {
+        move_fields(fields, stored, here);
+    }
+}
+
+fn move_fields(fields: &mut Value, from: &[&str], to: &[&str]) {
+    let Some(taken) = take_fields(fields, from) else { return };
+    let mut at = fields;
+    for name in to {
+        at = &mut at[format!("f:{name}")];
+        if !at.is_object() {
+            *at = json!({});
+        }
+    }
+    *at = taken;
+}
+
+/// A parent that held nothing else goes too.
+fn take_fields(fields: &mut Value, path: &[&str]) -> Option<Value> {
+    let (name, rest) = path.split_first()?;
+    let (name, fields) = (format!("f:{name}"), fields.as_object_mut()?);
+    if rest.is_empty() {
+        return fields.remove(&name);
+    }
+    let below = fields.get_mut(&name)?;
+    let taken = take_fields(below, rest)?;
+    if below.as_object().is_some_and(Map::is_empty) {
+        fields.remove(&name);
+    }
+    Some(taken)
+}
+
+/// Sets the defaults that only the old version has, too.
+fn daemon_set_to_storage(set: &mut Value) {
+    let labels = set["spec"]["template"]["metadata"]["labels"].clone();
+    if is_set(&labels) {
+        if !is_set(&set["spec"]["selector"]) {
+            map_mut(set, "spec").insert("selector".into(), json!({"matchLabels": labels}));
+        }
+        if !is_set(&set["metadata"]["labels"]) {
+            map_mut(set, "metadata").insert("labels".into(), labels);
+        }
+    }
+    let spec = map_mut(set, "spec");
+    let generation = spec.remove("templateGeneration").and_then(|it| it.as_i64()).filter(|it| *it != 0);
+    if !spec.get("updateStrategy").is_some_and(|it| is_set(&it["type"])) {
+        spec.insert("updateStrategy".into(), json!({"type": "OnDelete"}));
+    }
+    if let Some(generation) = generation {
+        map_mut(set, "metadata");
+        map_mut(&mut set["metadata"], "annotations")
+            .insert(TEMPLATE_GENERATION.into(), json!(generation.to_string()));
+    }
+}
+
+fn daemon_set_from_storage(set: &mut Value) {
+    let annotations = set.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+    let Some(said) = annotations.and_then(|it| it.remove(TEMPLATE_GENERATION)) else { return };
+    if !is_set(&set["metadata"]["annotations"]) {
+        map_mut(set, "metadata").remove("annotations");
+    }
+    if let Some(generation) = said.as_str().and_then(|it| it.parse::<i64>().ok()) {
+        map_mut(set, "spec").insert("templateGeneration".into(), json!(generation));
+    }
+}
+
+fn event_to_storage(event: &mut Value) {
+    let Some(event) = event.as_object_mut() else { return };
+    for (new, old) in EVENTS_K8S_IO.moved {
+        rename(event, new[0], old[0]);
+    }
+    // What an event of the core group always has.
+    for name in ["eventTime", "firstTimestamp", "lastTimestamp"] {
+        event.entry(name).or_insert(Value::Null);
+    }
+    for name in ["involvedObject", "source"] {
+        event.entry(name).or_insert_with(|| json!({}));
+    }
+    for name in ["reportingComponent", "reportingInstance"] {
+        event.entry(name).or_insert_with(|| json!(""));
+    }
+}
+
+fn event_from_storage(event: &mut Value) {
+    let Some(event) = event.as_object_mut() else { return };
+    for (new, old) in EVENTS_K8S_IO.moved {
+        rename(event, old[0], new[0]);
+    }
+    for name in ["reportingController", "reportingInstance"] {
+        if event.get(name).is_some_and(|it| !is_set(it)) {
+            event.remove(name);
+        }
+    }
+}
+
+fn rename(object: &mut Map<String, Value>, from: &str, to: &str) {
+    if let Some(value) = object.remove(from) {
+        object.insert(to.to_owned(), value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::kinds::Kind;
+
+    fn check(plural: (&str, &str, &str), object: Value, golden: &Expect) {
+        let kind = Kind::find(plural.0, plural.1, plural.2).unwrap();
+        let stored = kind.to_storage_version(object);
+        let shown = kind.from_storage_version(stored.clone());
+        golden.assert_eq(&format!("{stored}\n{shown}"));
+        assert_eq!(kind.to_storage_version(shown), stored, "what a client got it may send back");
+    }
+
+    #[test]
+    fn an_old_daemon_set() {
+        let sets = ("extensions", "v1beta1", "daemonsets");
+        let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": {}});
+        check(
+            sets,
+            json!({"metadata": {"name": "s"}, "spec": {"template": template}}),
+            &expect![[r#"
+                {"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"labels":{"a":"b"},"name":"s"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{}},"updateStrategy":{"type":"OnDelete"}}}
+                {"apiVersion":"extensions/v1beta1","kind":"DaemonSet","metadata":{"labels":{"a":"b"},"name":"s"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{}},"updateStrategy":{"type":"OnDelete"}}}"#]],
+        );
+        check(
+            sets,
+            json!({"metadata": {"name": "s", "labels": {"x": "y"}}, "spec": {
+                "template": template,
+                "selector": {"matchLabels": {"a": "b"}},
+                "updateStrategy": {"type": "RollingUpdate"},
+                "templateGeneration": 7,
+            }}),
+            &expect![[r#"
+                {"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"annotations":{"deprecated.daemonset.template.generation":"7"},"labels":{"x":"y"},"name":"s"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{}},"updateStrategy":{"type":"RollingUpdate"}}}
+                {"apiVersion":"extensions/v1beta1","kind":"DaemonSet","metadata":{"labels":{"x":"y"},"name":"s"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{}},"templateGeneration":7,"updateStrategy":{"type":"RollingUpdate"}}}"#]],
+        );
+    }
+
+    #[test]
+    fn a_new_event() {
+        let event = json!({
+            "metadata": {"name": "e"},
+            "regarding": {"kind": "Pod", "name": "p"},
+            "note": "said",
+            "reason": "Pulled",
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "reportingController": "kubelet",
+        });
+        check(
+            ("events.k8s.io", "v1", "events"),
+            event,
+            &expect![[r#"
+            {"apiVersion":"v1","eventTime":"2026-01-01T00:00:00.000000Z","firstTimestamp":null,"involvedObject":{"kind":"Pod","name":"p"},"kind":"Event","lastTimestamp":null,"message":"said","metadata":{"name":"e"},"reason":"Pulled","reportingComponent":"kubelet","reportingInstance":"","source":{}}
+            {"apiVersion":"events.k8s.io/v1","deprecatedFirstTimestamp":null,"deprecatedLastTimestamp":null,"deprecatedSource":{},"eventTime":"2026-01-01T00:00:00.000000Z","kind":"Event","metadata":{"name":"e"},"note":"said","reason":"Pulled","regarding":{"kind":"Pod","name":"p"},"reportingController":"kubelet"}"#]],
+        );
+    }
+}

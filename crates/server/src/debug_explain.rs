@@ -1,0 +1,32 @@
+//! Answers `/debug/explain` from the controller's in-memory state.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+
+type Answer = BoxFuture<'static, Result<String, String>>;
+
+/// Returns what the controller knows of a DaemonSet, by namespace and name, as JSON; or why it cannot.
+#[derive(Clone)]
+pub(crate) struct ExplainProvider(Arc<dyn Fn(String, String) -> Answer + Send + Sync>);
+
+impl fmt::Debug for ExplainProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Knower").finish_non_exhaustive()
+    }
+}
+
+impl ExplainProvider {
+    pub(crate) fn new<F>(ask: impl Fn(String, String) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<String, String>> + Send + 'static,
+    {
+        Self(Arc::new(move |namespace, name| ask(namespace, name).boxed()))
+    }
+
+    pub(crate) async fn explain(&self, namespace: String, name: String) -> Result<String, String> {
+        (self.0)(namespace, name).await
+    }
+}

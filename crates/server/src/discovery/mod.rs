@@ -1,0 +1,312 @@
+//! What the server can do, as clients ask before they do anything: versions, groups, resources.
+//!
+//! Clients up to 1.26 ask group by group; later ones ask for all at once, in version 2 or 2beta1 of that answer.
+
+mod document;
+
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+
+pub(crate) use self::document::Document;
+use crate::decode::JSON;
+use crate::health;
+use crate::kinds::{Kind, group_version, group_versions, served};
+
+/// The version of Kubernetes whose API this is.
+pub(crate) const MINOR: &str = "36";
+
+pub(crate) fn version() -> Value {
+    json!({
+        "major": "1",
+        "minor": MINOR,
+        "gitVersion": format!("v1.{MINOR}.0+muster-{}", env!("CARGO_PKG_VERSION")),
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "none",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
+}
+
+/// All paths but those of resources, as `GET /` lists them.
+pub(crate) fn paths() -> Value {
+    let mut paths: Vec<String> = [
+        "/.well-known/openid-configuration",
+        "/api",
+        "/apis",
+        "/metrics",
+        "/metrics/slis",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openid/v1/jwks",
+        "/version",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    paths.extend(health::paths());
+    paths.extend(named_groups().iter().map(|it| format!("/apis/{it}")));
+    paths.extend(group_versions().into_iter().map(|(group, version)| match group {
+        "" => format!("/api/{version}"),
+        group => format!("/apis/{group}/{version}"),
+    }));
+    paths.sort();
+    json!({ "paths": paths })
+}
+
+/// The core group. `accept` is the header of the request.
+pub(crate) fn core(accept: &str) -> &'static Document {
+    static PLAIN: LazyLock<Document> = LazyLock::new(|| {
+        let versions = json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []});
+        Document::new(JSON, versions.to_string())
+    });
+    static WHOLE: LazyLock<[Document; 2]> = LazyLock::new(|| aggregated_discovery(&[""]));
+    wanted(accept, &PLAIN, &WHOLE)
+}
+
+/// All other groups.
+pub(crate) fn groups(accept: &str) -> &'static Document {
+    static PLAIN: LazyLock<Document> = LazyLock::new(|| {
+        let groups: Vec<_> = named_groups().into_iter().filter_map(group).collect();
+        let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
+        Document::new(JSON, list.to_string())
+    });
+    static WHOLE: LazyLock<[Document; 2]> = LazyLock::new(|| aggregated_discovery(&named_groups()));
+    wanted(accept, &PLAIN, &WHOLE)
+}
+
+pub(crate) fn group(name: &str) -> Option<Value> {
+    let versions: Vec<Value> = versions_of(name)
+        .map(|version| json!({"groupVersion": group_version(name, version), "version": version}))
+        .collect();
+    let preferred = versions.first().filter(|_| !name.is_empty())?.clone();
+    Some(json!({
+        "kind": "APIGroup",
+        "apiVersion": "v1",
+        "name": name,
+        "versions": versions,
+        "preferredVersion": preferred,
+    }))
+}
+
+pub(crate) fn resources(group: &str, version: &str) -> Option<Value> {
+    let mut resources = Vec::new();
+    for kind in kinds_of(group, version) {
+        let mut resource = json!({
+            "name": kind.plural,
+            "singularName": kind.singular(),
+            "namespaced": kind.namespaced,
+            "kind": kind.kind,
+            "verbs": kind.verbs,
+        });
+        if !kind.short.is_empty() {
+            resource["shortNames"] = json!(kind.short);
+        }
+        if !kind.categories.is_empty() {
+            resource["categories"] = json!(kind.categories);
+        }
+        resources.push(resource);
+        for subresource in parts_of(kind) {
+            let mut resource = json!({
+                "name": format!("{}/{}", kind.plural, subresource.name),
+                "singularName": "",
+                "namespaced": kind.namespaced,
+                "kind": subresource.kind,
+                "verbs": subresource.verbs,
+            });
+            // Said only where it is not the group and version that were asked for.
+            if (subresource.group, subresource.version) != (group, version) {
+                resource["group"] = subresource.group.into();
+                resource["version"] = subresource.version.into();
+            }
+            resources.push(resource);
+        }
+    }
+    (!resources.is_empty()).then(|| {
+        json!({
+            "kind": "APIResourceList",
+            "apiVersion": "v1",
+            "groupVersion": group_version(group, version),
+            "resources": resources,
+        })
+    })
+}
+
+/// The first of the answers that the client can read.
+fn wanted(accept: &str, plain: &'static Document, whole: &'static [Document; 2]) -> &'static Document {
+    let reads = |it: &str| {
+        let mut parameters = it.split(';').map(str::trim);
+        let is_json = matches!(parameters.next(), Some(JSON | "*/*"));
+        let parameters: Vec<&str> = parameters.collect();
+        let is_whole =
+            parameters.contains(&"g=apidiscovery.k8s.io") && parameters.contains(&"as=APIGroupDiscoveryList");
+        match (is_json, is_whole) {
+            (true, true) if parameters.contains(&"v=v2") => Some(&whole[0]),
+            (true, true) if parameters.contains(&"v=v2beta1") => Some(&whole[1]),
+            (true, false) => Some(plain),
+            _ => None,
+        }
+    };
+    accept.split(',').find_map(|it| reads(it.trim())).unwrap_or(plain)
+}
+
+/// Groups with their versions, resources and parts, in both versions of the answer.
+fn aggregated_discovery(groups: &[&str]) -> [Document; 2] {
+    let versions = [
+        ("v2", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
+        ("v2beta1", "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"),
+    ];
+    versions.map(|(version, media_type)| {
+        let list = json!({
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+            "metadata": {},
+            "items": groups.iter().map(|it| whole_group(it)).collect::<Vec<_>>(),
+        });
+        Document::new(media_type, list.to_string())
+    })
+}
+
+fn whole_group(group: &str) -> Value {
+    let versions = versions_of(group).map(|version| {
+        let resources: Vec<_> = kinds_of(group, version).into_iter().map(whole_resource).collect();
+        json!({"version": version, "resources": resources, "freshness": "Current"})
+    });
+    let metadata = if group.is_empty() { json!({}) } else { json!({ "name": group }) };
+    json!({"metadata": metadata, "versions": versions.collect::<Vec<_>>()})
+}
+
+fn whole_resource(kind: &Kind) -> Value {
+    // Said only where they are not those that it is listed under.
+    let kind_of = |group: &str, version: &str, name: &str| {
+        let is_own = (group, version) == (kind.group, kind.version);
+        let (group, version) = if is_own { ("", "") } else { (group, version) };
+        json!({"group": group, "version": version, "kind": name})
+    };
+    let mut resource = json!({
+        "resource": kind.plural,
+        "responseKind": kind_of(kind.group, kind.version, kind.kind),
+        "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": kind.singular(),
+        "verbs": kind.verbs,
+    });
+    if !kind.short.is_empty() {
+        resource["shortNames"] = json!(kind.short);
+    }
+    if !kind.categories.is_empty() {
+        resource["categories"] = json!(kind.categories);
+    }
+    let parts = parts_of(kind).into_iter().map(|it| {
+        json!({
+            "subresource": it.name,
+            "responseKind": kind_of(it.group, it.version, it.kind),
+            "verbs": it.verbs,
+        })
+    });
+    let parts: Vec<_> = parts.collect();
+    if !parts.is_empty() {
+        resource["subresources"] = parts.into();
+    }
+    resource
+}
+
+/// A subresource, and the kind of what it takes and gives.
+struct PartOf {
+    name: &'static str,
+    group: &'static str,
+    version: &'static str,
+    kind: &'static str,
+    verbs: &'static [&'static str],
+}
+
+fn parts_of(kind: &Kind) -> Vec<PartOf> {
+    let own = (kind.group, kind.version, kind.kind);
+    let subresource = |name, (group, version, kind), verbs| PartOf { name, group, version, kind, verbs };
+    let mut parts: Vec<PartOf> =
+        kind.subresources.iter().map(|it| subresource(it.name, it.body.unwrap_or(own), it.verbs)).collect();
+    if kind.has_status_subresource() {
+        parts.push(subresource("status", own, &["get", "patch", "update"]));
+    }
+    parts.sort_by_key(|it| it.name);
+    parts
+}
+
+/// The groups but the core one, in the order of the table: of two that have a resource, clients take the first.
+fn named_groups() -> Vec<&'static str> {
+    let mut groups: Vec<_> = group_versions().into_iter().map(|(group, _)| group).collect();
+    groups.dedup();
+    groups.retain(|it| !it.is_empty());
+    groups
+}
+
+fn versions_of(group: &str) -> impl Iterator<Item = &'static str> {
+    group_versions().into_iter().filter(move |(it, _)| *it == group).map(|(_, version)| version)
+}
+
+fn kinds_of(group: &str, version: &str) -> Vec<&'static Kind> {
+    let mut kinds: Vec<_> = served().filter(|it| (it.group, it.version) == (group, version)).collect();
+    kinds.sort_by_key(|it| it.plural);
+    kinds
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn a_group_with_its_resources() {
+        let resources = resources("apps", "v1").expect("a known group");
+        expect![[r#"
+            {"apiVersion":"v1","groupVersion":"apps/v1","kind":"APIResourceList","resources":[{"kind":"ControllerRevision","name":"controllerrevisions","namespaced":true,"singularName":"controllerrevision","verbs":["create","delete","deletecollection","get","list","patch","update","watch"]},{"categories":["all"],"kind":"DaemonSet","name":"daemonsets","namespaced":true,"shortNames":["ds"],"singularName":"daemonset","verbs":["create","delete","deletecollection","get","list","patch","update","watch"]},{"kind":"DaemonSet","name":"daemonsets/status","namespaced":true,"singularName":"","verbs":["get","patch","update"]}]}
+        "#]].assert_eq(&format!("{resources}\n"));
+        expect![[r#"
+            {"apiVersion":"v1","kind":"APIGroup","name":"apps","preferredVersion":{"groupVersion":"apps/v1","version":"v1"},"versions":[{"groupVersion":"apps/v1","version":"v1"}]}
+        "#]].assert_eq(&format!("{}\n", group("apps").expect("a known group")));
+        expect![[r#"
+            {"metadata":{"name":"apps"},"versions":[{"freshness":"Current","resources":[{"resource":"controllerrevisions","responseKind":{"group":"","kind":"ControllerRevision","version":""},"scope":"Namespaced","singularResource":"controllerrevision","verbs":["create","delete","deletecollection","get","list","patch","update","watch"]},{"categories":["all"],"resource":"daemonsets","responseKind":{"group":"","kind":"DaemonSet","version":""},"scope":"Namespaced","shortNames":["ds"],"singularResource":"daemonset","subresources":[{"responseKind":{"group":"","kind":"DaemonSet","version":""},"subresource":"status","verbs":["get","patch","update"]}],"verbs":["create","delete","deletecollection","get","list","patch","update","watch"]}],"version":"v1"}]}
+        "#]].assert_eq(&format!("{}\n", whole_group("apps")));
+    }
+
+    #[test]
+    fn a_client_gets_the_newest_answer_that_it_reads() {
+        let whole =
+            |version: &str| format!("{JSON};g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList");
+        let asked = [
+            String::new(),
+            "*/*".to_owned(),
+            "application/json, */*".to_owned(),
+            format!("{},{},{JSON}", whole("v2"), whole("v2beta1")),
+            format!("{},{JSON}", whole("v2beta1")),
+            format!("{},{JSON}", whole("v9")),
+            "application/vnd.kubernetes.protobuf".to_owned(),
+        ];
+        let lines = asked.map(|it| format!("{it:?}\n    {}\n", groups(&it).media_type));
+        expect![[r#"
+            ""
+                application/json
+            "*/*"
+                application/json
+            "application/json, */*"
+                application/json
+            "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+                application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList
+            "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+                application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList
+            "application/json;g=apidiscovery.k8s.io;v=v9;as=APIGroupDiscoveryList,application/json"
+                application/json
+            "application/vnd.kubernetes.protobuf"
+                application/json
+        "#]].assert_eq(&lines.concat());
+    }
+
+    /// Of two groups that have DaemonSets, `kubectl get ds` takes the first.
+    #[test]
+    fn apps_is_listed_before_extensions() {
+        let groups = named_groups();
+        let at = |name: &str| groups.iter().position(|it| *it == name);
+        assert!(at("extensions").is_none_or(|it| at("apps") < Some(it)), "{groups:?}");
+    }
+}

@@ -1,0 +1,77 @@
+//! A request that has passed the filters.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use hyper::{HeaderMap, Method, Uri};
+use serde_json::Value;
+
+use super::agent::Upgrade;
+use super::negotiation::{Encoding, View, wants_yaml};
+use super::query::{Query, delete_options};
+use super::reply::{self, Response};
+use crate::auth::Reauthorization;
+use crate::decode;
+use crate::discovery::Document;
+use crate::error::ApiError;
+use crate::registry::DeleteOptions;
+use crate::request::{Context, User};
+use crate::types::GroupVersionKind;
+
+/// An authorized request with its whole body.
+pub(super) struct ApiRequest {
+    pub(super) context: Context,
+    pub(super) uri: Uri,
+    pub(super) query: Query,
+    pub(super) method: Method,
+    pub(super) upgrade: Option<Upgrade>,
+    pub(super) view_wanted: String,
+    pub(super) if_none_match: String,
+    /// The content type without its parameters, or empty.
+    pub(super) media_type: String,
+    /// The address of the client.
+    pub(super) source: Option<IpAddr>,
+    /// All headers, if an agent serves the request.
+    pub(super) headers: HeaderMap,
+    /// For watches and for what agents serve: they are authorized again while they last.
+    pub(super) reauthorization: Option<Reauthorization>,
+    /// The user that a watch or a stream is charged to, if not the user of the request.
+    pub(super) charged: Option<User>,
+    pub(super) body: Bytes,
+}
+
+impl ApiRequest {
+    pub(super) fn charged(&self) -> &User {
+        self.charged.as_ref().unwrap_or(&self.context.user)
+    }
+
+    pub(super) fn view(&self) -> Result<View, ApiError> {
+        View::of(&self.view_wanted, self.query.get("includeObject"))
+    }
+
+    pub(super) fn list_as(&self, view: View) -> (View, Encoding) {
+        (view, if wants_yaml(&self.view_wanted) { Encoding::Yaml } else { Encoding::Json })
+    }
+
+    pub(super) fn document(&self, document: &Document) -> Response {
+        reply::document(document, &self.if_none_match)
+    }
+
+    pub(super) fn object(&self, expected: GroupVersionKind<'_>) -> Result<Value, ApiError> {
+        decode::object(&self.context, expected, &self.media_type, &self.body)
+    }
+
+    /// Delete options come in the body, which kubectl sends without kind and version, or in the query. Both may ask for a dry run.
+    pub(super) fn delete_options(&self) -> Result<(DeleteOptions, Context), ApiError> {
+        let expected = GroupVersionKind { group: "", version: "v1", kind: "DeleteOptions" };
+        let said = if self.body.is_empty() { None } else { Some(self.object(expected)?) };
+        let (options, dry_run) = delete_options(&self.query, said.as_ref())?;
+        let context = Context {
+            dry_run: self.context.dry_run || dry_run,
+            field_manager: self.context.field_manager.clone(),
+            user_agent: self.context.user_agent.clone(),
+            ..Context::new(self.context.user.clone(), self.context.verb.clone(), self.context.now)
+        };
+        Ok((options, context))
+    }
+}

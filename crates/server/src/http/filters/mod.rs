@@ -1,0 +1,282 @@
+//! What every request passes before its handler, and after: authentication, authorization, limits, metrics and audit.
+
+mod limits;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt as _;
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, IF_NONE_MATCH, USER_AGENT};
+use hyper::{HeaderMap, Method, Request, Version};
+use jiff::Timestamp;
+
+use self::limits::{Unsent, charged, whole_bytes};
+use super::agent::Upgrade;
+use super::query::Query;
+use super::reply::{self, nothing_at, refusal};
+use super::route::Route;
+use super::{Api, ApiRequest, Response, SentResponse};
+use crate::audit::AuditEvent;
+use crate::auth::{self, Grant, Reauthorization};
+use crate::connections::Client;
+use crate::error::ApiError;
+use crate::flow_control::body::{Received, Sender, receive};
+use crate::flow_control::response::{self, Holds};
+use crate::flow_control::{self, BoxError, Seat};
+use crate::limits::{HEADER_BYTES_MAX, HEADERS_MAX, URL_BYTES_MAX};
+use crate::request::{AuditAnnotation, Context, RequestAttributes, User};
+use crate::subresource::Subresource;
+use crate::{headers, metrics};
+
+/// A request, and what becomes known of it on its way in.
+struct RequestState<'a> {
+    attributes: RequestAttributes,
+    labels: metrics::RequestLabels,
+    now: Timestamp,
+    client: Option<&'a Arc<Client>>,
+    user: Option<User>,
+    impersonated: Option<User>,
+    grant: Option<Grant>,
+    audit_annotations: Vec<AuditAnnotation>,
+    seat: Option<Seat>,
+}
+
+impl RequestState<'_> {
+    fn charged(&self) -> Option<&User> {
+        self.user.as_ref().map(|user| charged(user, self.impersonated.as_ref()))
+    }
+
+    fn is_in_process(&self) -> bool {
+        self.client.is_some_and(|it| it.is_in_process)
+    }
+}
+
+impl Api {
+    /// `peer` is who the connection's certificate names. The [`Client`] is an extension of the request.
+    pub(crate) async fn answer<B>(&self, peer: Option<&User>, request: Request<B>) -> SentResponse
+    where
+        B: hyper::body::Body<Error: Into<BoxError>>,
+    {
+        let (now, started) = (Timestamp::now(), Instant::now());
+        let uri = request.uri().clone();
+        let client = request.extensions().get::<Arc<Client>>().cloned();
+        let user_agent = headers::text(request.headers(), USER_AGENT).to_owned();
+        let accept = headers::text(request.headers(), ACCEPT).to_owned();
+        let is_head = request.method() == Method::HEAD;
+        let route = Route::parse(&self.registry.storage.kinds, uri.path());
+        let query = Query::of(&uri);
+        let attributes =
+            RequestAttributes::of(request.method(), uri.path(), |name| query.value(name).map(str::to_owned));
+        let labels = metrics::RequestLabels::of(&attributes.verb, route.as_ref().and_then(Route::kind));
+
+        let mut visit = RequestState {
+            attributes,
+            labels,
+            now,
+            client: client.as_ref(),
+            user: None,
+            impersonated: None,
+            grant: None,
+            audit_annotations: Vec::new(),
+            seat: None,
+        };
+        let is_stream = visit.labels.is_watch() || is_of_agent(route.as_ref());
+        let answered = match self.deadline(is_stream, &query) {
+            Err(refusal) => Err(refusal),
+            Ok(deadline) => {
+                // A panic is answered, counted and audited like any other error.
+                let answering = AssertUnwindSafe(self.filter(peer, request, route, query, &mut visit));
+                within(deadline, answering.catch_unwind())
+                    .await
+                    .unwrap_or_else(|refusal| Ok(Err(refusal)))
+                    .unwrap_or_else(|_| Err(ApiError::panicked()))
+            }
+        };
+        let response = reply::negotiated(answered.unwrap_or_else(|it| refusal(&it)), &accept, is_head);
+        // The work is done: what waits to be sent is bounded by itself.
+        visit.seat = None;
+        let held = match self.hold(whole_bytes(&response), &visit).await {
+            Err(Unsent::Refused(it)) => {
+                self.registry.metrics.rejected("response");
+                self.hold_small(&visit).map(|holds| (refusal(&it), holds))
+            }
+            held => held.map(|holds| (response, holds)),
+        };
+        let (response, holds) = held.unwrap_or_else(|_| {
+            self.registry.metrics.rejected("response");
+            (reply::reset(), Holds::default())
+        });
+
+        let code = response.status().as_u16();
+        self.registry.metrics.answered(&visit.labels, code, started.elapsed());
+        tracing::debug!(verb = %visit.attributes.verb, path = uri.path(), code);
+        if let Some(audit) = &self.audit {
+            let event = AuditEvent {
+                attributes: &visit.attributes,
+                uri: uri.path_and_query().map_or("", |it| it.as_str()),
+                user: visit.user.as_ref(),
+                impersonated: visit.impersonated.as_ref(),
+                source: client.as_ref().map(|it| it.address),
+                user_agent: &user_agent,
+                code,
+                reason: visit.grant.as_ref().map(ToString::to_string),
+                annotations: &visit.audit_annotations,
+                begun: now,
+                ended: Timestamp::now(),
+            };
+            audit.record(&event, &self.registry.metrics);
+        }
+        let is_on_wire = client.as_ref().is_some_and(|it| it.connection.is_some());
+        let patience = (!is_stream && is_on_wire).then_some(self.limits.config.response_timeout);
+        response.map(|body| response::SendingBody::new(body, holds, is_on_wire, patience))
+    }
+
+    /// Rule: a request has `--request-timeout`, or less if its client says so; watches and what agents serve have none.
+    fn deadline(&self, is_stream: bool, query: &Query) -> Result<Option<Duration>, ApiError> {
+        if is_stream {
+            // The parameters of what an agent serves are not ours.
+            return Ok(None);
+        }
+        let limit = self.limits.config.request_timeout;
+        let deadline = query.timeout()?.map_or(limit, |it| it.min(limit));
+        Ok(Some(deadline).filter(|it| *it != Duration::MAX))
+    }
+
+    /// Rule: nothing of a body is read before the request is authorized, and no seat is taken before the body is read: a client
+    /// that does not send holds nothing that others need.
+    async fn filter<B>(
+        &self,
+        peer: Option<&User>,
+        mut request: Request<B>,
+        route: Option<Route>,
+        query: Query,
+        visit: &mut RequestState<'_>,
+    ) -> Result<Response, ApiError>
+    where
+        B: hyper::body::Body<Error: Into<BoxError>>,
+    {
+        check_head(&request, visit.client.map(AsRef::as_ref))?;
+        let RequestState { attributes, labels, now, .. } = visit;
+        if needs_fresh_state(route.as_ref(), &query, labels) {
+            self.registry.storage.fresh().await?;
+        }
+        let user =
+            visit.user.insert(auth::authenticate(&self.registry.access, peer, request.headers(), *now)?);
+        let is_stranger = user.is_anonymous();
+        if let Some(connection) = visit.client.and_then(|it| it.connection.as_deref()) {
+            self.limits.connections.saw_request(connection, Some(&*user).filter(|_| !is_stranger));
+        }
+        visit.impersonated = auth::impersonated(&self.registry.access, user, request.headers())?;
+        let charged = charged(user, visit.impersonated.as_ref());
+        let user = visit.impersonated.as_ref().unwrap_or(user);
+        let allow = if is_stranger { auth::allow_stranger } else { auth::allow };
+        visit.grant = Some(allow(&self.registry.access, user, attributes)?);
+        let Some(route) = route else { return nothing_at(request.uri().path()) };
+
+        let is_of_agent = is_of_agent(Some(&route));
+        let upgrade = Upgrade::of(&mut request);
+        let (parts, body) = request.into_parts();
+        let header = |name| headers::text(&parts.headers, name);
+        let options = query.write_options();
+        if !is_of_agent && !options.causes.is_empty() {
+            let kind = match attributes.verb.as_ref() {
+                "create" => "CreateOptions",
+                "update" => "UpdateOptions",
+                "patch" => "PatchOptions",
+                _ => "DeleteOptions",
+            };
+            return Err(ApiError::invalid_options(kind, &options.causes));
+        }
+        // Reads have no body, except for requests that are proxied.
+        let has_body = is_of_agent || !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
+        let received = if has_body {
+            let sender = Sender {
+                user: charged,
+                client: visit.client.map(AsRef::as_ref),
+                usage: &self.limits.usage,
+                patience: self.limits.config.body_timeout,
+            };
+            receive(body, sender).await.inspect_err(|it| self.count_rejection(it, "body"))?
+        } else {
+            drop(body);
+            Received::default()
+        };
+        // A watch has a permit of its own, and so has what an agent serves.
+        if !labels.is_watch() && !is_of_agent {
+            let class = flow_control::classify(charged, attributes, matches!(route, Route::Health(_)));
+            visit.seat = Some(self.seat(class, labels.is_read()).await?);
+        }
+        let asked = ApiRequest {
+            context: Context {
+                dry_run: options.dry_run,
+                field_manager: query.get("fieldManager").to_owned(),
+                field_validation: options.field_validation,
+                user_agent: header(USER_AGENT).to_owned(),
+                ..Context::new(user.clone(), attributes.verb.clone(), *now)
+            },
+            uri: parts.uri.clone(),
+            query,
+            method: parts.method.clone(),
+            upgrade,
+            view_wanted: header(ACCEPT).to_owned(),
+            if_none_match: header(IF_NONE_MATCH).to_owned(),
+            media_type: header(CONTENT_TYPE).split(';').next().unwrap_or_default().trim().to_owned(),
+            source: visit.client.map(|it| it.address),
+            reauthorization: (labels.is_watch() || is_of_agent).then(|| {
+                let (client, every) = (visit.client, self.limits.config.reauthorize_every);
+                Reauthorization::new(peer, client, &parts.headers, attributes, every)
+            }),
+            charged: visit.impersonated.is_some().then(|| charged.clone()),
+            headers: if is_of_agent { parts.headers.clone() } else { HeaderMap::new() },
+            body: received.bytes.clone(),
+        };
+        let mut response = self.dispatch(route, &asked).await.unwrap_or_else(|it| refusal(&it));
+        reply::warn(&mut response, asked.context.take_warnings());
+        visit.audit_annotations = asked.context.take_audit_annotations();
+        Ok(response)
+    }
+}
+
+async fn within<F: Future>(deadline: Option<Duration>, answering: F) -> Result<F::Output, ApiError> {
+    match deadline {
+        None => Ok(answering.await),
+        Some(deadline) => tokio::time::timeout(deadline, answering).await.map_err(|_| ApiError::timeout()),
+    }
+}
+
+/// Rule: URL and headers are bounded, over HTTP/1 as over HTTP/2, and HTTP/1.1 names the host.
+fn check_head<B>(request: &Request<B>, client: Option<&Client>) -> Result<(), ApiError> {
+    if request.uri().path_and_query().is_some_and(|it| URL_BYTES_MAX < it.as_str().len()) {
+        return Err(ApiError::url_too_long(URL_BYTES_MAX));
+    }
+    let headers = request.headers();
+    if HEADERS_MAX < headers.len() {
+        return Err(ApiError::too_many_headers(HEADERS_MAX));
+    }
+    // As HTTP/2 counts them, which refuses larger ones itself.
+    let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32).sum::<usize>();
+    if HEADER_BYTES_MAX < bytes {
+        return Err(ApiError::headers_too_large(HEADER_BYTES_MAX));
+    }
+    let is_on_wire = client.is_some_and(|it| it.connection.is_some());
+    if is_on_wire && request.version() == Version::HTTP_11 && !headers.contains_key(HOST) {
+        return Err(ApiError::bad_request("missing required Host header"));
+    }
+    Ok(())
+}
+
+/// Rule: a request sees every write that any server acknowledged before it. Health checks, reads with `resourceVersion=0` and watches
+/// from a resourceVersion do not wait for that.
+fn needs_fresh_state(route: Option<&Route>, query: &Query, labels: &metrics::RequestLabels) -> bool {
+    let version = query.get("resourceVersion");
+    match route {
+        Some(Route::Health(_)) => false,
+        _ if labels.is_watch() => version.is_empty(),
+        _ => !(labels.is_read() && version == "0"),
+    }
+}
+
+fn is_of_agent(route: Option<&Route>) -> bool {
+    matches!(route, Some(Route::Object(it)) if matches!(it.subresource, Subresource::Agent(_)))
+}

@@ -1,0 +1,140 @@
+//! Requests for objects: one handler for each verb. Upstream: `apiserver/pkg/endpoints/handlers`.
+
+mod create;
+mod delete;
+mod get;
+mod list;
+mod nonresource;
+mod patch;
+mod update;
+mod watch;
+
+use std::time::Duration;
+
+use hyper::Method;
+use muster_store::Revision;
+use serde_json::{Value, json};
+
+use super::route::Route;
+use super::{Api, ApiRequest, Response};
+use crate::error::ApiError;
+use crate::kinds::Kind;
+use crate::request::Target;
+use crate::subresource::Subresource;
+use crate::unstructured::{self, str_at};
+
+/// How long a list waits for a revision that its client has seen elsewhere.
+const REVISION_WAIT: Duration = Duration::from_secs(3);
+
+impl Api {
+    pub(super) async fn dispatch(&self, route: Route, asked: &ApiRequest) -> Result<Response, ApiError> {
+        if let Some(text) = route.kind().and_then(|it| it.deprecated) {
+            asked.context.warn(text);
+        }
+        match route {
+            Route::Collection { kind, namespace } => self.collection(kind, namespace, asked).await,
+            Route::Watch { kind, namespace, name } => {
+                self.watch(kind, namespace, name.as_deref(), asked).await
+            }
+            Route::Object(target) => self.object(&target, asked).await,
+            other => self.nonresource(other, asked).await,
+        }
+    }
+
+    /// A request for a collection.
+    async fn collection(
+        &self,
+        kind: &'static Kind,
+        namespace: Option<String>,
+        asked: &ApiRequest,
+    ) -> Result<Response, ApiError> {
+        // The verb that was authorized decides, not the method.
+        if asked.context.verb == "watch" {
+            return self.watch(kind, namespace, None, asked).await;
+        }
+        let view = asked.view()?;
+        if !kind.verbs.contains(&asked.context.verb.as_ref()) {
+            return Err(ApiError::method_not_allowed_on(kind));
+        }
+        if let Some(of) = kind.metered {
+            return self.list_metered(kind, of, namespace.as_deref(), asked, view).await;
+        }
+        match asked.method {
+            Method::GET => self.list(kind, namespace.as_deref(), asked, view).await,
+            Method::POST => self.create(kind, namespace, asked, view).await,
+            Method::DELETE => self.delete_collection(kind, namespace.as_deref(), asked, view).await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+
+    /// A request for one object, or for a subresource of it.
+    async fn object(&self, target: &Target, asked: &ApiRequest) -> Result<Response, ApiError> {
+        let kind = target.kind;
+        let is_allowed = kind.verbs_of(target.subresource).contains(&asked.context.verb.as_ref());
+        if let Subresource::Agent(what) = target.subresource {
+            return match what {
+                // A client may ask with OPTIONS what is behind a proxy.
+                "proxy" if is_allowed || asked.method == Method::OPTIONS => self.proxied(target, asked).await,
+                what if is_allowed => self.of_agent(target, what, asked).await,
+                _ => Err(ApiError::method_not_allowed()),
+            };
+        }
+        let view = asked.view()?;
+        if !is_allowed {
+            return Err(ApiError::method_not_allowed_on(kind));
+        }
+        if let Some(of) = kind.metered {
+            return self.get_metered(target, of, asked, view).await;
+        }
+        match (&asked.method, target.subresource) {
+            (&Method::GET, it) if it.is_written() => self.get(target, asked, view).await,
+            (&Method::PUT, it) if it.is_written() || it == Subresource::Finalize => {
+                self.update(target, asked, view).await
+            }
+            (&Method::PATCH, it) if it.is_written() => self.patch(target, asked, view).await,
+            (&Method::DELETE, Subresource::Whole) => self.delete(target, asked, view).await,
+            (&Method::POST, _) => self.create_subresource(target, asked, view).await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+
+    /// Waits until the store has reached the revision that the client wants to see at least.
+    async fn wait_for(&self, wanted: Revision) -> Result<(), ApiError> {
+        if wanted <= self.registry.storage.revision() {
+            return Ok(());
+        }
+        let mut commits = self.registry.storage.commits();
+        let came = commits.wait_for(|head| wanted <= *head);
+        // The borrow of the revision ends at once: a writer waits for it.
+        match tokio::time::timeout(REVISION_WAIT, came).await.map(drop) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(ApiError::revision_not_yet(wanted, self.registry.storage.revision())),
+        }
+    }
+}
+
+/// The object must be the one that the URL names.
+fn hold_to_url(target: &Target, object: &mut Value) -> Result<(), ApiError> {
+    let meta = unstructured::map_mut(object, "metadata");
+    match (target.namespace.as_deref(), meta.get("namespace").and_then(Value::as_str)) {
+        (Some(namespace), Some(said)) if said == namespace => {}
+        (Some(namespace), None | Some("")) => drop(meta.insert("namespace".into(), json!(namespace))),
+        (None, _) => drop(meta.remove("namespace")),
+        (Some(_), Some(_)) => {
+            return Err(ApiError::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+    }
+    match str_at(object, "metadata.name") {
+        "" => Err(ApiError::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            target.name
+        ))),
+        name if name == target.name => Ok(()),
+        name => Err(ApiError::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.name
+        ))),
+    }
+}

@@ -1,0 +1,63 @@
+//! HTTP: from a request to the registry, and back.
+//!
+//! A request passes the `filters` (authentication, authorization, limits, audit), is dispatched by its `route`, and is answered by one of
+//! the `handlers`, one for each verb.
+
+mod agent;
+mod api_request;
+mod filters;
+mod handlers;
+mod negotiation;
+mod proxy;
+mod query;
+mod reply;
+mod resource_metrics;
+mod route;
+mod subresources;
+mod watch_stream;
+mod web_socket;
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use self::api_request::ApiRequest;
+pub(crate) use self::reply::Response;
+use crate::agents::Agents;
+use crate::audit::Audit;
+use crate::debug_explain::ExplainProvider;
+use crate::limits::Limits;
+use crate::registry::Registry;
+
+/// A response with what it holds until it is sent.
+pub(crate) type SentResponse = hyper::Response<crate::flow_control::response::SendingBody<reply::Body>>;
+
+/// The API, as clients over the network and in this process use it.
+#[derive(Debug, Clone)]
+pub(crate) struct Api {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) audit: Option<Arc<Audit>>,
+    pub(crate) explain_provider: Option<ExplainProvider>,
+    /// Without it, requests that agents serve fail.
+    pub(crate) agents: Option<Arc<Agents>>,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Api {
+    pub(crate) fn new(registry: Arc<Registry>, stop: CancellationToken) -> Self {
+        Self {
+            registry,
+            limits: Arc::new(Limits::default()),
+            audit: None,
+            explain_provider: None,
+            agents: None,
+            stop,
+        }
+    }
+}
+
+#[cfg(test)]
+mod fuzz;
+#[cfg(test)]
+mod tests;

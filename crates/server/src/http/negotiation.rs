@@ -1,0 +1,364 @@
+//! How a client wants to see objects: whole, their metadata, or as rows of a table. What is shown is in the version
+//! that the client asked for; the cells of a table are read off the stored one.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::decode::{JSON, YAML};
+use crate::error::ApiError;
+use crate::kinds::Kind;
+use crate::storage::ListMeta;
+use crate::unstructured;
+
+/// A list is sent in pieces of about this size: it is never in memory as a whole, and each is worth a system call.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// What an answer is written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Json,
+    Yaml,
+}
+
+impl Encoding {
+    /// What stands for a media range without parameters, if we have it.
+    fn of(range: &str) -> Option<Self> {
+        match range {
+            JSON | "application/*" | "*/*" | "" => Some(Self::Json),
+            YAML => Some(Self::Yaml),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the client likes YAML better than JSON: it names it first, or with a greater weight.
+pub(crate) fn wants_yaml(accept: &str) -> bool {
+    let mut best = (0.0, Encoding::Json);
+    for range in accept.split(',') {
+        let mut parts = range.split(';').map(str::trim);
+        let Some(encoding) = Encoding::of(parts.next().unwrap_or_default()) else { continue };
+        let weight = parts.find_map(|it| it.strip_prefix("q=")).map_or(1.0, |it| it.parse().unwrap_or(0.0));
+        if best.0 < weight {
+            best = (weight, encoding);
+        }
+    }
+    best.1 == Encoding::Yaml
+}
+
+/// The YAML of a value, as upstream's serializer writes it: nothing folded, no strings that another parser takes for something else.
+pub(crate) fn yaml(value: &Value) -> String {
+    // Values are trees of plain data, which the serializer takes whatever they hold.
+    serde_saphyr::to_string_with_options(value, yaml_options()).unwrap_or_default()
+}
+
+fn yaml_options() -> serde_saphyr::SerializerOptions {
+    serde_saphyr::ser_options! { prefer_block_scalars: false }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum View {
+    Whole,
+    Metadata,
+    Table { version: &'static str, in_row: InRow },
+}
+
+/// The versions of a table are the same but for their names.
+const TABLES: [&str; 2] = ["v1", "v1beta1"];
+
+/// What each row of a table carries besides its cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InRow {
+    Nothing,
+    Metadata,
+    Whole,
+}
+
+impl View {
+    /// The representation in `accept` that we have and the client likes best. Protobuf is passed over: clients that
+    /// prefer it name JSON too.
+    pub(crate) fn of(accept: &str, include_object: &str) -> Result<Self, ApiError> {
+        let in_row = match include_object {
+            "None" => Ok(InRow::Nothing),
+            "Object" => Ok(InRow::Whole),
+            "" | "Metadata" => Ok(InRow::Metadata),
+            _ => Err(()),
+        };
+        let mut is_json = false;
+        let mut best: Option<(f32, Self)> = None;
+        for range in accept.split(',') {
+            let mut parts = range.split(';').map(str::trim);
+            if Encoding::of(parts.next().unwrap_or_default()).is_none() {
+                continue;
+            }
+            is_json = true;
+            let parts: BTreeMap<_, _> = parts.filter_map(|it| it.split_once('=')).collect();
+            let version = parts.get("v").map_or("v1", |it| *it);
+            let view = match parts.get("as") {
+                None => Self::Whole,
+                Some(_) if parts.get("g").is_some_and(|it| *it != "meta.k8s.io") => continue,
+                Some(&"Table") => match (TABLES.into_iter().find(|it| *it == version), in_row) {
+                    (None, _) => continue,
+                    (Some(version), Ok(in_row)) => Self::Table { version, in_row },
+                    (_, Err(())) => {
+                        return Err(ApiError::bad_request(format!(
+                            "Unable to convert to Table as requested: includeObject: Invalid value: {include_object:?}: must be 'Metadata', 'Object', 'None', or empty"
+                        )));
+                    }
+                },
+                Some(&("PartialObjectMetadata" | "PartialObjectMetadataList")) if version == "v1" => {
+                    Self::Metadata
+                }
+                Some(_) => continue,
+            };
+            let liking = parts.get("q").and_then(|it| it.parse().ok()).unwrap_or(1.0);
+            if best.is_none_or(|(best, _)| best < liking) {
+                best = Some((liking, view));
+            }
+        }
+        best.map(|(_, view)| view)
+            .ok_or_else(|| if is_json { ApiError::no_such_view() } else { ApiError::not_acceptable() })
+    }
+
+    /// An answer that no object stands behind has no rows, and no metadata to show.
+    pub(crate) fn must_be_whole(self) -> Result<(), ApiError> {
+        if self == Self::Whole { Ok(()) } else { Err(ApiError::no_such_view()) }
+    }
+
+    /// One object, as its own answer.
+    pub(crate) fn of_object(self, kind: &Kind, stored: &Bytes, now: Timestamp) -> Bytes {
+        self.of_event(kind, stored, now, true)
+    }
+
+    /// One object, as that of a watch event. Which columns a table has is told once.
+    pub(crate) fn of_event(self, kind: &Kind, stored: &Bytes, now: Timestamp, tell_columns: bool) -> Bytes {
+        match self {
+            Self::Whole => kind.from_storage_bytes(stored.clone()),
+            Self::Metadata => {
+                let mut text = Vec::with_capacity(1024);
+                write_metadata(&mut text, stored, "v1");
+                text.into()
+            }
+            Self::Table { .. } => {
+                let object = unstructured::parse(stored);
+                let meta = json!({"resourceVersion": object["metadata"]["resourceVersion"]});
+                let mut text = self.head(kind, &meta, tell_columns);
+                self.write_item(&mut text, kind, stored, now);
+                text.extend_from_slice(b"]}");
+                text.into()
+            }
+        }
+    }
+
+    /// A list in YAML, object by object.
+    pub(crate) fn of_list_in_yaml(
+        self,
+        kind: &'static Kind,
+        objects: Vec<Bytes>,
+        meta: &ListMeta,
+        now: Timestamp,
+    ) -> impl Iterator<Item = Bytes> + Send + 'static {
+        let mut head = self.head(kind, &list_metadata(meta), true);
+        head.extend_from_slice(b"]}");
+        let mut head = unstructured::parse(&head);
+        let items = if matches!(self, Self::Table { .. }) { "rows" } else { "items" };
+        if let Some(head) = head.as_object_mut() {
+            head.remove(items);
+        }
+        let none = if objects.is_empty() { " []" } else { "" };
+        let head = format!("{}{items}:{none}\n", yaml(&head));
+        let item = move |stored: Bytes| {
+            let mut text = Vec::new();
+            self.write_item(&mut text, kind, &stored, now);
+            Bytes::from(yaml(&json!([unstructured::parse(&text)])))
+        };
+        std::iter::once(Bytes::from(head)).chain(objects.into_iter().map(item))
+    }
+
+    /// A list, piece by piece. Each object was serialised when it was written; once is enough.
+    pub(crate) fn of_list(
+        self,
+        kind: &'static Kind,
+        objects: Vec<Bytes>,
+        meta: &ListMeta,
+        now: Timestamp,
+    ) -> impl Iterator<Item = Bytes> + Send + 'static {
+        let mut piece = self.head(kind, &list_metadata(meta), true);
+        let mut objects = Some(objects.into_iter().enumerate());
+        std::iter::from_fn(move || {
+            let left = objects.as_mut()?;
+            for (at, object) in left.by_ref() {
+                if at != 0 {
+                    piece.push(b',');
+                }
+                self.write_item(&mut piece, kind, &object, now);
+                if PIECE_BYTES <= piece.len() {
+                    let next = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4);
+                    return Some(std::mem::replace(&mut piece, next).into());
+                }
+            }
+            objects = None;
+            piece.extend_from_slice(b"]}");
+            Some(std::mem::take(&mut piece).into())
+        })
+    }
+
+    fn head(self, kind: &Kind, meta: &Value, tell_columns: bool) -> Vec<u8> {
+        let head = match self {
+            Self::Whole => format!(
+                r#"{{"kind":"{}List","apiVersion":"{}","metadata":{meta},"items":["#,
+                kind.kind,
+                kind.api_version()
+            ),
+            Self::Metadata => format!(
+                r#"{{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{meta},"items":["#
+            ),
+            Self::Table { version, .. } => {
+                let columns: Vec<_> = kind
+                    .columns
+                    .iter()
+                    .map(|it| {
+                        json!({
+                            "name": it.name,
+                            "type": it.cells,
+                            "format": it.format(),
+                            "description": it.description(kind.stored().gvk()),
+                            "priority": i32::from(it.wide),
+                        })
+                    })
+                    .collect();
+                let columns = if tell_columns { Value::Array(columns) } else { Value::Null };
+                format!(
+                    r#"{{"kind":"Table","apiVersion":"meta.k8s.io/{version}","metadata":{meta},"columnDefinitions":{columns},"rows":["#
+                )
+            }
+        };
+        head.into_bytes()
+    }
+
+    fn write_item(self, text: &mut Vec<u8>, kind: &Kind, stored: &Bytes, now: Timestamp) {
+        match self {
+            Self::Whole => {
+                let object = kind.from_storage_bytes(stored.clone());
+                // Whoever reads a list knows what is in it.
+                match object.strip_prefix(typed(kind).as_bytes()) {
+                    Some(rest) => {
+                        text.push(b'{');
+                        text.extend_from_slice(rest);
+                    }
+                    None => text.extend_from_slice(&object),
+                }
+            }
+            Self::Metadata => write_metadata(text, stored, "v1"),
+            Self::Table { version, in_row } => {
+                let object = unstructured::parse(stored);
+                let cells = kind.columns.iter().map(|it| (it.cell)(&object, now)).collect();
+                text.extend_from_slice(br#"{"cells":"#);
+                text.extend_from_slice(Value::Array(cells).to_string().as_bytes());
+                if let Some(condition) = (kind.row_condition)(&object) {
+                    text.extend_from_slice(format!(r#","conditions":[{condition}]"#).as_bytes());
+                }
+                match in_row {
+                    InRow::Nothing => text.extend_from_slice(br#","object":null"#),
+                    InRow::Metadata => {
+                        text.extend_from_slice(br#","object":"#);
+                        write_metadata(text, stored, version);
+                    }
+                    InRow::Whole => {
+                        text.extend_from_slice(br#","object":"#);
+                        text.extend_from_slice(&kind.from_storage_bytes(stored.clone()));
+                    }
+                }
+                text.push(b'}');
+            }
+        }
+    }
+}
+
+fn list_metadata(meta: &ListMeta) -> Value {
+    let mut said = json!({"resourceVersion": meta.revision.to_string()});
+    if !meta.next.is_empty() {
+        said["continue"] = json!(meta.next);
+    }
+    if let Some(remaining) = meta.remaining {
+        said["remainingItemCount"] = json!(remaining);
+    }
+    said
+}
+
+/// What every stored object of a kind begins with.
+fn typed(kind: &Kind) -> String {
+    format!(r#"{{"apiVersion":"{}","kind":"{}","#, kind.api_version(), kind.kind)
+}
+
+/// The metadata are cut out as they stand: nothing else of the object is looked at.
+fn write_metadata(text: &mut Vec<u8>, stored: &[u8], version: &str) {
+    let object: BTreeMap<String, &RawValue> =
+        serde_json::from_slice(stored).expect("the store holds the JSON that was put into it");
+    let head =
+        format!(r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/{version}","metadata":"#);
+    text.extend_from_slice(head.as_bytes());
+    text.extend_from_slice(object.get("metadata").map_or("{}", |it| it.get()).as_bytes());
+    text.push(b'}');
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn yaml_is_sent_to_those_who_prefer_it() {
+        for (accept, wanted) in [
+            ("", false),
+            ("application/json", false),
+            ("application/yaml", true),
+            ("application/yaml, */*", true),
+            ("application/json, application/yaml", false),
+            ("application/json;q=0.5, application/yaml", true),
+            ("application/yaml;q=0", false),
+            ("text/html", false),
+            ("application/yaml;as=Table;v=v1;g=meta.k8s.io", true),
+        ] {
+            assert_eq!(wants_yaml(accept), wanted, "{accept}");
+        }
+    }
+
+    #[test]
+    fn strings_that_look_like_something_else_are_quoted() {
+        let value = json!({"a": ["yes", "no", "on", "12", "0x1f", "1e3", "~", "null", "", " x", "2024-01-01", "1:30", "a: b", "# c"],
+            "b": "two\nlines\n", "c": {}, "d": [], "e": null, "f": [{"g": 1, "h": true}]});
+        let text = yaml(&value);
+        expect![[r##"
+            a:
+            - "yes"
+            - "no"
+            - "on"
+            - "12"
+            - "0x1f"
+            - "1e3"
+            - "~"
+            - "null"
+            - ""
+            - " x"
+            - "2024-01-01"
+            - "1:30"
+            - "a: b"
+            - "# c"
+            b: "two\nlines\n"
+            c: {}
+            d: []
+            e: null
+            f:
+            - g: 1
+              h: true
+        "##]]
+        .assert_eq(&text);
+        let back: Value = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(back, value);
+    }
+}

@@ -1,0 +1,183 @@
+//! `metrics.k8s.io`: what nodes and pods use, asked of the agents when somebody asks. A node speaks for itself and for the pods
+//! that are bound to it; what it says of others is not heard.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt as _};
+use http_body_util::Full;
+use hyper::Request;
+use jiff::Timestamp;
+use muster_store::Record;
+use serde_json::{Value, json};
+
+use super::Api;
+use crate::agents;
+use crate::error::ApiError;
+use crate::kinds::{Kind, MeteredResource};
+use crate::selector::Selector;
+use crate::storage::{ListMeta, Listed};
+use crate::unstructured::{self, list};
+
+/// Agents that are asked at once. At 10 ms each, 5,000 take a second.
+const ASKED_AT_ONCE: usize = 50;
+
+/// A node that does not say is left out: whoever asks wants to see the others.
+const NODE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// 250 pods of a few containers, at a kilobyte each.
+const SUMMARY_BYTES_MAX: usize = 4 << 20;
+
+impl Api {
+    /// The figures of those that are chosen, by the labels and names of what they are figures of.
+    pub(super) async fn resource_metrics(
+        &self,
+        kind: &'static Kind,
+        of: MeteredResource,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> Result<Listed, ApiError> {
+        let plural = if of == MeteredResource::Nodes { "nodes" } else { "pods" };
+        let source = Kind::builtin("", "v1", plural);
+        let (records, revision) = self.registry.storage.records(source, namespace, selector);
+        let mut by_node: BTreeMap<String, Vec<Arc<Record>>> = BTreeMap::new();
+        for record in records {
+            let node = match of {
+                MeteredResource::Nodes => record.key.rsplit('/').next(),
+                MeteredResource::Pods => record.index.field("spec.nodeName"),
+            };
+            if let Some(node) = node.map(str::to_owned) {
+                by_node.entry(node).or_default().push(record);
+            }
+        }
+        let measured = stream::iter(by_node.into_iter().map(|(node, records)| async move {
+            let summary = tokio::time::timeout(NODE_TIMEOUT, self.summary(&node)).await.ok().flatten()?;
+            let measured = records
+                .iter()
+                .filter_map(|it| metrics_of(kind, of, &unstructured::parse(&it.value), &summary));
+            Some(measured.collect::<Vec<_>>())
+        }));
+        let measured: Vec<_> = measured.buffer_unordered(ASKED_AT_ONCE).collect().await;
+        let mut objects: Vec<Value> = measured.into_iter().flatten().flatten().collect();
+        let name = |it: &Value| ["namespace", "name"].map(|at| it["metadata"][at].to_string());
+        objects.sort_by_cached_key(name);
+        let meta = ListMeta { revision, next: String::new(), remaining: None };
+        Ok(Listed { objects: objects.iter().map(unstructured::bytes).collect(), meta })
+    }
+
+    /// What a node says that it and its pods use.
+    async fn summary(&self, node: &str) -> Option<Value> {
+        let place = self.place_of(node)?;
+        let request = Request::get("/stats/summary").body(Full::new(Bytes::new())).ok()?;
+        let asked = async {
+            let answer = self.agents.as_ref()?.ask(&place, request).await;
+            let answer = answer.inspect_err(|error| tracing::debug!(node, %error, "ask for figures")).ok()?;
+            if !answer.status().is_success() {
+                return None;
+            }
+            let body = agents::whole(answer.into_body(), SUMMARY_BYTES_MAX).await.ok()?;
+            serde_json::from_slice(&body).ok()
+        };
+        asked.await
+    }
+}
+
+/// Nothing, where the node does not know it yet: a rate takes two looks.
+fn metrics_of(kind: &Kind, of: MeteredResource, object: &Value, summary: &Value) -> Option<Value> {
+    let meta = &object["metadata"];
+    let mut metadata = json!({"name": meta["name"]});
+    if unstructured::is_set(&meta["labels"]) {
+        metadata["labels"] = meta["labels"].clone();
+    }
+    let mut measured = json!({"apiVersion": kind.api_version(), "kind": kind.kind});
+    let about = match of {
+        MeteredResource::Nodes => {
+            measured["usage"] = usage(&summary["node"])?;
+            &summary["node"]["cpu"]["time"]
+        }
+        MeteredResource::Pods => {
+            metadata["namespace"] = meta["namespace"].clone();
+            let is_it = |it: &&Value| ["name", "namespace"].iter().all(|at| it["podRef"][at] == meta[at]);
+            let pod = list(summary, "pods").iter().find(is_it)?;
+            let containers = list(pod, "containers");
+            let container = |it: &Value| Some(json!({"name": it["name"].as_str()?, "usage": usage(it)?}));
+            measured["containers"] = containers.iter().map(container).collect::<Option<Vec<_>>>()?.into();
+            containers.first().map_or(&Value::Null, |it| &it["cpu"]["time"])
+        }
+    };
+    let at = about.as_str().and_then(|it| it.parse::<Timestamp>().ok()).unwrap_or_else(Timestamp::now);
+    metadata["creationTimestamp"] = json!(unstructured::time(at));
+    measured["metadata"] = metadata;
+    measured["timestamp"] = json!(unstructured::time(at));
+    measured["window"] = json!(WINDOW);
+    Some(measured)
+}
+
+/// Over which time a rate is taken, about: an agent looks no more often.
+const WINDOW: &str = "10s";
+
+/// As metrics-server writes it: processor time in billionths of a core, memory in KiB.
+fn usage(of: &Value) -> Option<Value> {
+    let cpu = of["cpu"]["usageNanoCores"].as_u64()?;
+    let memory = of["memory"]["workingSetBytes"].as_u64()?;
+    Some(json!({"cpu": format!("{cpu}n"), "memory": format!("{}Ki", memory / 1024)}))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::table_printer::total_used;
+
+    #[test]
+    fn a_node_speaks_for_itself_and_for_its_pods() {
+        let used = |cpu: u64, memory: u64| {
+            json!({
+                "name": "c",
+                "cpu": {"time": "2026-01-02T03:04:05Z", "usageNanoCores": cpu},
+                "memory": {"workingSetBytes": memory},
+            })
+        };
+        let pod = |name: &str, uid: &str| json!({"metadata": {"name": name, "namespace": "a", "uid": uid}});
+        let said = |name: &str, uid: &str, containers: Value| json!({"podRef": {"name": name, "namespace": "a", "uid": uid}, "containers": containers});
+        let unknown = json!({"name": "c", "cpu": {}, "memory": {"workingSetBytes": 1}});
+        let summary = json!({
+            "node": used(1_500_000_000, 1 << 30),
+            "pods": [
+                said("p", "1", json!([used(7, 2048), used(1, 4096)])),
+                said("q", "2", json!([unknown])),
+            ],
+        });
+        let kind = |plural| Kind::find("metrics.k8s.io", "v1beta1", plural).unwrap();
+        let node = json!({"metadata": {"name": "n", "labels": {"l": "v"}}});
+        let measured = [
+            metrics_of(kind("nodes"), MeteredResource::Nodes, &node, &summary),
+            metrics_of(kind("pods"), MeteredResource::Pods, &pod("p", "1"), &summary),
+            // The node has no such pod, or does not know what it uses.
+            metrics_of(kind("pods"), MeteredResource::Pods, &pod("r", "1"), &summary),
+            metrics_of(kind("pods"), MeteredResource::Pods, &pod("q", "2"), &summary),
+            metrics_of(kind("nodes"), MeteredResource::Nodes, &node, &json!({"node": "garbage", "pods": 5})),
+        ];
+        let lines =
+            measured.iter().map(|it| it.as_ref().map_or("nothing".to_owned(), Value::to_string) + "\n");
+        expect![[r#"
+            {"apiVersion":"metrics.k8s.io/v1beta1","kind":"NodeMetrics","metadata":{"creationTimestamp":"2026-01-02T03:04:05Z","labels":{"l":"v"},"name":"n"},"timestamp":"2026-01-02T03:04:05Z","usage":{"cpu":"1500000000n","memory":"1048576Ki"},"window":"10s"}
+            {"apiVersion":"metrics.k8s.io/v1beta1","containers":[{"name":"c","usage":{"cpu":"7n","memory":"2Ki"}},{"name":"c","usage":{"cpu":"1n","memory":"4Ki"}}],"kind":"PodMetrics","metadata":{"creationTimestamp":"2026-01-02T03:04:05Z","name":"p","namespace":"a"},"timestamp":"2026-01-02T03:04:05Z","window":"10s"}
+            nothing
+            nothing
+            nothing
+        "#]]
+        .assert_eq(&lines.collect::<String>());
+        let sums = measured[..2]
+            .iter()
+            .flatten()
+            .map(|it| ["cpu", "memory"].map(|of| total_used(it, of).to_string()));
+        assert_eq!(
+            sums.collect::<Vec<_>>().concat().join(" "),
+            "\"1500000000n\" \"1048576Ki\" \"8n\" \"6Ki\""
+        );
+    }
+}

@@ -1,0 +1,214 @@
+//! What a path of the API means.
+
+use percent_encoding::percent_decode_str;
+
+use crate::health;
+use crate::kinds::{Kind, KindRegistry};
+use crate::request::{Target, path_segments};
+use crate::subresource::Subresource;
+
+#[derive(Debug)]
+pub(crate) enum Route {
+    /// `/`: the paths that there are.
+    Root,
+    Health(health::HealthProbe),
+    Metrics,
+    /// The health checks as metrics: `/metrics/slis`.
+    HealthMetrics,
+    /// What only a controller in this process knows.
+    Explain,
+    /// Who signs tokens, and with which key.
+    TokenIssuer,
+    TokenKeys,
+    Version,
+    CoreVersions,
+    Groups,
+    Group(String),
+    Resources {
+        group: String,
+        version: String,
+    },
+    OpenApiV2,
+    OpenApiV3Index,
+    OpenApiV3 {
+        group: String,
+        version: String,
+    },
+    Collection {
+        kind: &'static Kind,
+        namespace: Option<String>,
+    },
+    /// The deprecated watch of a collection, or of one object in it: `/api/v1/watch/pods`. Ruby's client knows no other.
+    Watch {
+        kind: &'static Kind,
+        namespace: Option<String>,
+        name: Option<String>,
+    },
+    Object(Target),
+}
+
+impl Route {
+    /// The kind of the objects that the path leads to.
+    pub(crate) fn kind(&self) -> Option<&'static Kind> {
+        match self {
+            Self::Collection { kind, .. } | Self::Watch { kind, .. } => Some(kind),
+            Self::Object(target) => Some(target.kind),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn parse(kinds: &KindRegistry, path: &str) -> Option<Self> {
+        let segments: Vec<String> = path_segments(path)
+            .map(|it| percent_decode_str(it).decode_utf8().map(|it| it.into_owned()))
+            .collect::<Result<_, _>>()
+            .ok()?;
+        // No name leads anywhere else than to its object.
+        if path.starts_with("//")
+            || has_empty_segment(path, segments.len())
+            || segments.iter().any(|it| it.contains('/') || matches!(&**it, "." | ".."))
+        {
+            return None;
+        }
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        Some(match &segments[..] {
+            [] | ["index.html"] => Self::Root,
+            [which @ ("healthz" | "livez" | "readyz"), check @ ..] => {
+                let which = ["healthz", "livez", "readyz"].into_iter().find(|it| it == which)?;
+                let check = (!check.is_empty()).then(|| check.join("/"));
+                Self::Health(health::HealthProbe { which, check })
+            }
+            ["metrics"] => Self::Metrics,
+            ["metrics", "slis"] => Self::HealthMetrics,
+            ["debug", "explain"] => Self::Explain,
+            [".well-known", "openid-configuration"] => Self::TokenIssuer,
+            ["openid", "v1", "jwks"] => Self::TokenKeys,
+            ["version"] => Self::Version,
+            ["api"] => Self::CoreVersions,
+            ["apis"] => Self::Groups,
+            ["openapi", "v2"] => Self::OpenApiV2,
+            ["openapi", "v3"] => Self::OpenApiV3Index,
+            ["openapi", "v3", "api", version] => {
+                Self::OpenApiV3 { group: String::new(), version: (*version).to_owned() }
+            }
+            ["openapi", "v3", "apis", group, version] => {
+                Self::OpenApiV3 { group: (*group).to_owned(), version: (*version).to_owned() }
+            }
+            ["api", version, rest @ ..] => resource(kinds, "", version, rest)?,
+            ["apis", group] => Self::Group((*group).to_owned()),
+            ["apis", group, version, rest @ ..] => resource(kinds, group, version, rest)?,
+            _ => return None,
+        })
+    }
+}
+
+/// Whether one of the first `count` segments is empty, as in `/api/v1//pods`. A slash at the end is none.
+fn has_empty_segment(path: &str, count: usize) -> bool {
+    path.strip_prefix('/').unwrap_or(path).split('/').take(count).any(str::is_empty)
+}
+
+fn resource(kinds: &KindRegistry, group: &str, version: &str, rest: &[&str]) -> Option<Route> {
+    match rest {
+        [] => Some(Route::Resources { group: group.to_owned(), version: version.to_owned() }),
+        ["watch", rest @ ..] => match resource(kinds, group, version, rest)? {
+            Route::Collection { kind, namespace } => Some(Route::Watch { kind, namespace, name: None }),
+            Route::Object(Target { kind, namespace, name, subresource: Subresource::Whole }) => {
+                Some(Route::Watch { kind, namespace, name: Some(name) })
+            }
+            _ => None,
+        },
+        // A namespace holds resources, and is itself one with a name and subresources.
+        ["namespaces", namespace, plural, rest @ ..]
+            if kinds.find(group, version, plural).is_some_and(|it| it.namespaced) =>
+        {
+            of_kind(kinds.find(group, version, plural)?, Some(namespace), rest)
+        }
+        [plural, rest @ ..] => {
+            let kind = kinds.find(group, version, plural)?;
+            // Across namespaces there are only lists.
+            (!kind.namespaced || rest.is_empty()).then(|| of_kind(kind, None, rest))?
+        }
+    }
+}
+
+fn of_kind(kind: &'static Kind, namespace: Option<&str>, rest: &[&str]) -> Option<Route> {
+    let namespace = namespace.map(str::to_owned);
+    let object = |name: &str, subresource| {
+        Some(Route::Object(Target { kind, namespace: namespace.clone(), name: name.to_owned(), subresource }))
+    };
+    match rest {
+        [] => Some(Route::Collection { kind, namespace }),
+        [name] => object(name, Subresource::Whole),
+        [name, "status"] if kind.has_status_subresource() => object(name, Subresource::Status),
+        // What follows is the agent's or the pod's own path.
+        [name, subresource @ "proxy", ..] | [name, subresource] => {
+            object(name, kind.subresources.iter().find(|it| it.name == *subresource)?.subresource)
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(path: &str, means: &str) {
+        let said = match Route::parse(&KindRegistry::builtin(), path) {
+            Some(Route::Collection { kind, namespace }) => format!("{} in {namespace:?}", kind.resource()),
+            Some(Route::Object(it)) => {
+                format!("{} {:?} {} {:?}", it.kind.resource(), it.namespace, it.name, it.subresource)
+            }
+            Some(Route::Watch { kind, namespace, name }) => {
+                format!("watch {} in {namespace:?}, {name:?}", kind.resource())
+            }
+            other => format!("{other:?}"),
+        };
+        assert_eq!(said, means, "{path}");
+    }
+
+    #[test]
+    fn paths() {
+        check("/api/v1/nodes", "nodes in None");
+        check("/api/v1/nodes/n1/status", "nodes None n1 Status");
+        check("/api/v1/pods", "pods in None");
+        check("/api/v1/namespaces/a/pods", "pods in Some(\"a\")");
+        check("/api/v1/namespaces/a/pods/p/proxy/a/b", "pods Some(\"a\") p Agent(\"proxy\")");
+        check("/api/v1/namespaces/a/pods/p:80/proxy/..%2F%ff/../x", "pods Some(\"a\") p:80 Agent(\"proxy\")");
+        check("/api/v1/nodes/n/proxy/../x", "nodes None n Agent(\"proxy\")");
+        check("/api/v1/namespaces/proxy/pods/proxy/..", "None");
+        check("/api/v1/namespaces/a/pods/../proxy/x", "None");
+        check("/api/v1/namespaces/a/pods/p/log/x", "None");
+        check("/api/v1/namespaces/a/pods/p/binding", "pods Some(\"a\") p Binding");
+        check("/api/v1/namespaces/a", "namespaces None a Whole");
+        check("/api/v1/namespaces/a/status", "namespaces None a Status");
+        check("/apis/apps/v1/namespaces/a/daemonsets/d%2Ee", "daemonsets.apps Some(\"a\") d.e Whole");
+        check("/apis/apps/v1/namespaces/a/daemonsets/d/scale", "None");
+        check("/apis/apps/v1/daemonsets/d", "None");
+        check("/apis/apps/v2/daemonsets", "None");
+        check("//api/v1/nodes", "None");
+        check("/api/v1/nodes/", "nodes in None");
+        check("/api/v1/namespaces/a/pods/%2e%2e", "None");
+        check("/api/v1/namespaces/a%2Fb/pods", "None");
+        check("/api/v1//pods", "None");
+        check("/api/v1/namespaces//pods", "None");
+        check("/api/v1/namespaces/a/pods/p/proxy//x", "pods Some(\"a\") p Agent(\"proxy\")");
+        check("/", "Some(Root)");
+        check("//", "None");
+        check("/metrics/slis", "Some(HealthMetrics)");
+        check("/livez/ping", "Some(Health(HealthProbe { which: \"livez\", check: Some(\"ping\") }))");
+        check("/metrics", "Some(Metrics)");
+    }
+    #[test]
+    fn deprecated_watch_paths() {
+        check("/api/v1/watch/pods", "watch pods in None, None");
+        check("/api/v1/watch/namespaces/a/pods", "watch pods in Some(\"a\"), None");
+        check("/api/v1/watch/namespaces/a/pods/p", "watch pods in Some(\"a\"), Some(\"p\")");
+        check("/api/v1/watch/nodes/n", "watch nodes in None, Some(\"n\")");
+        check("/api/v1/watch/namespaces/a", "watch namespaces in None, Some(\"a\")");
+        check("/apis/apps/v1/watch/daemonsets", "watch daemonsets.apps in None, None");
+        check("/api/v1/watch", "None");
+        check("/api/v1/watch/watch/pods", "None");
+        check("/api/v1/watch/pods/p", "None");
+        check("/api/v1/watch/namespaces/a/pods/p/status", "None");
+        check("/api/v1/watch/nodes/n/proxy", "None");
+    }
+}

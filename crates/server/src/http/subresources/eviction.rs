@@ -1,0 +1,278 @@
+//! `pods/eviction`: deletes a pod if its disruption budget allows it. Upstream: `EvictionREST`.
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use super::success;
+use crate::error::ApiError;
+use crate::kinds::Kind;
+use crate::registry::{DeleteOptions, Propagation, Registry};
+use crate::request::{Context, Target};
+use crate::selector::Selector;
+use crate::subresource::Subresource;
+use crate::unstructured::{self, is_set, list, map_mut, str_at};
+use crate::validation::selects;
+
+/// As upstream's `MaxDisruptedPodSize`: more evictions than that, unconfirmed, mean that no one keeps the budget.
+const DISRUPTED_MAX: usize = 2000;
+
+/// How often the eviction is begun again because the pod or its budget changed meanwhile. Upstream: `EvictionsRetry`.
+const ATTEMPTS_MAX: u32 = 20;
+
+const BUDGET: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+
+pub(super) async fn evict(
+    registry: &Registry,
+    context: &Context,
+    target: &Target,
+    eviction: &Value,
+) -> Result<Value, ApiError> {
+    let name = str_at(eviction, "metadata.name");
+    if !name.is_empty() && name != target.name {
+        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let said = &eviction["deleteOptions"];
+    let context = Context {
+        dry_run: context.dry_run || list(said, "dryRun").iter().any(|it| it == "All"),
+        field_manager: context.field_manager.clone(),
+        user_agent: context.user_agent.clone(),
+        ..Context::new(context.user.clone(), "delete", context.now)
+    };
+    let target = Target { subresource: Subresource::Whole, ..target.clone() };
+    let eviction = Eviction { registry, context: &context, target: &target };
+    eviction.run(&options(said)).await?;
+    Ok(success())
+}
+
+struct Eviction<'a> {
+    registry: &'a Registry,
+    context: &'a Context,
+    target: &'a Target,
+}
+
+impl Eviction<'_> {
+    async fn run(&self, asked: &DeleteOptions) -> Result<(), ApiError> {
+        // Rights, node restriction, admission and preconditions, before the budget is charged and the pod is marked.
+        self.registry.may_delete(self.context, self.target, asked).await?;
+        for _ in 0..ATTEMPTS_MAX {
+            let pod = unstructured::parse(&self.registry.storage.get(self.target)?);
+            let phase = str_at(&pod, "status.phase");
+            let is_over =
+                matches!(phase, "Succeeded" | "Failed") || is_set(&pod["metadata"]["deletionTimestamp"]);
+            if is_over {
+                return self.delete(&pod, asked, None).await;
+            }
+            // Until it runs there is nothing to disrupt, but it must not have begun to meanwhile.
+            if phase == "Pending" {
+                match self.delete(&pod, asked, Some(version(&pod))).await {
+                    Err(conflict) if conflict.code == StatusCode::CONFLICT && asked.version.is_none() => {
+                        continue;
+                    }
+                    done => return done,
+                }
+            }
+            return self.under_budget(&pod, asked).await;
+        }
+        Err(ApiError::timeout())
+    }
+
+    async fn under_budget(&self, pod: &Value, asked: &DeleteOptions) -> Result<(), ApiError> {
+        let budgets = self.budgets(pod);
+        let budget = match &budgets[..] {
+            [] => return self.delete(pod, asked, None).await,
+            [one] => one,
+            _ => {
+                return Err(ApiError::failed(
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+                ));
+            }
+        };
+        let name = str_at(budget, "metadata.name").to_owned();
+        if !is_ready(pod) && allows_unready(budget) {
+            // The budget does not count on it: it may go as it is, and must not have become ready.
+            return match self.delete(pod, asked, Some(version(pod))).await {
+                Err(conflict) if conflict.code == StatusCode::CONFLICT && asked.version.is_none() => {
+                    Err(still_processed(&name))
+                }
+                done => done,
+            };
+        }
+        let target = Target {
+            kind: budget_kind(),
+            namespace: self.target.namespace.clone(),
+            name,
+            subresource: Subresource::Status,
+        };
+        let server =
+            Context { dry_run: self.context.dry_run, ..Context::of_server("update", self.context.now) };
+        // The budget is read anew for each try, and charged by compare and swap: two evictions never share one.
+        let charge = |budget: &Value| {
+            charge(budget, str_at(pod, "metadata.name"), &unstructured::time(self.context.now))
+        };
+        self.registry.update(&server, &target, charge).await?;
+        self.delete(pod, asked, None).await
+    }
+
+    /// Says why the pod goes, and lets it go.
+    async fn delete(&self, pod: &Value, asked: &DeleteOptions, at: Option<String>) -> Result<(), ApiError> {
+        let mut at = asked.version.clone().or(at);
+        if !self.context.dry_run {
+            let target = Target { subresource: Subresource::Status, ..self.target.clone() };
+            let uid = asked.uid.clone().unwrap_or_else(|| str_at(pod, "metadata.uid").to_owned());
+            let now = unstructured::time(self.context.now);
+            let update = |pod: &Value| self.marked(pod, &uid, at.as_deref(), &now);
+            let server = Context::of_server("update", self.context.now);
+            let marked = self.registry.update(&server, &target, update).await?;
+            // It was we who changed the version.
+            at = at.map(|_| version(&unstructured::parse(&marked)));
+        }
+        let options = DeleteOptions {
+            grace_s: asked.grace_s,
+            propagation: asked.propagation,
+            uid: asked.uid.clone(),
+            version: at,
+            ..DeleteOptions::default()
+        };
+        self.registry.delete(self.context, self.target, &options).await.map(drop)
+    }
+
+    fn marked(&self, pod: &Value, uid: &str, at: Option<&str>, now: &str) -> Result<Value, ApiError> {
+        let conflict = |why: &str| Err(ApiError::conflict(self.target.kind, &self.target.name, why));
+        let (found_uid, found) = (str_at(pod, "metadata.uid"), str_at(pod, "metadata.resourceVersion"));
+        if found_uid != uid {
+            return conflict(&format!(
+                "the UID in the precondition ({uid}) does not match the UID in record ({found_uid}). The object might have been deleted and then recreated"
+            ));
+        }
+        if let Some(at) = at.filter(|it| *it != found) {
+            return conflict(&format!(
+                "the ResourceVersion in the precondition ({at}) does not match the ResourceVersion in record ({found}). The object might have been modified"
+            ));
+        }
+        let mut pod = pod.clone();
+        let mut conditions = list(&pod["status"], "conditions").to_vec();
+        if !conditions.iter().any(|it| it["type"] == "DisruptionTarget" && it["status"] == "True") {
+            conditions.retain(|it| it["type"] != "DisruptionTarget");
+            conditions.push(json!({
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "EvictionByEvictionAPI",
+                "message": "Eviction API: evicting",
+                "lastProbeTime": null,
+                "lastTransitionTime": now,
+            }));
+            map_mut(&mut pod, "status").insert("conditions".into(), Value::Array(conditions));
+        }
+        Ok(pod)
+    }
+
+    fn budgets(&self, pod: &Value) -> Vec<Value> {
+        let namespace = self.target.namespace.as_deref();
+        let (budgets, _) = self.registry.storage.list(budget_kind(), namespace, &Selector::default());
+        let budgets = budgets.iter().map(|it| unstructured::parse(it));
+        budgets.filter(|it| selects(&it["spec"]["selector"], &pod["metadata"]["labels"])).collect()
+    }
+}
+
+/// Rule: an eviction takes one from what its disruption budget allows, and none where nothing is left.
+fn charge(budget: &Value, pod: &str, now: &str) -> Result<Value, ApiError> {
+    let (name, status) = (str_at(budget, "metadata.name"), &budget["status"]);
+    let number = |field: &str| status[field].as_i64().unwrap_or(0);
+    if number("observedGeneration") < budget["metadata"]["generation"].as_i64().unwrap_or(0) {
+        return Err(still_processed(name));
+    }
+    let allowed = number("disruptionsAllowed");
+    let forbid = |why: &str| Err(ApiError::forbidden(budget_kind(), name, why));
+    if allowed < 0 {
+        return forbid("pdb disruptions allowed is negative");
+    }
+    if DISRUPTED_MAX < status["disruptedPods"].as_object().map_or(0, serde_json::Map::len) {
+        return forbid("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
+    }
+    if allowed == 0 {
+        return Err(ApiError::over_budget(BUDGET, 0).because("DisruptionBudget", &why_none(budget), ""));
+    }
+    let mut budget = budget.clone();
+    let status = map_mut(&mut budget, "status");
+    status.insert("disruptionsAllowed".into(), json!(allowed - 1));
+    // Whoever keeps the budget must not count on the pod any more.
+    let slot = status.entry("disruptedPods").or_insert_with(|| json!({}));
+    if !slot.is_object() {
+        *slot = json!({});
+    }
+    slot[pod] = json!(now);
+    if allowed == 1 {
+        let generation = budget["metadata"]["generation"].clone();
+        for condition in
+            budget["status"].get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten()
+        {
+            if condition["type"] == "DisruptionAllowed" && condition["status"] != "False" {
+                condition["status"] = json!("False");
+                condition["reason"] = json!("InsufficientPods");
+                condition["observedGeneration"] = generation.clone();
+                condition["lastTransitionTime"] = json!(now);
+            }
+        }
+    }
+    Ok(budget)
+}
+
+fn why_none(budget: &Value) -> String {
+    let (name, status) = (str_at(budget, "metadata.name"), &budget["status"]);
+    let number = |field: &str| status[field].as_i64().unwrap_or(0);
+    let (healthy, desired) = (number("currentHealthy"), number("desiredHealthy"));
+    let condition = list(status, "conditions").iter().find(|it| it["type"] == "DisruptionAllowed");
+    let said = condition.filter(|it| it["status"] == "False" && is_set(&it["message"]));
+    match said.map(|it| (str_at(it, "reason"), str_at(it, "message"))) {
+        Some(("SyncFailed", message)) => format!(
+            "The disruption budget {name} does not allow evicting pods currently because it failed sync: {message}"
+        ),
+        _ if healthy <= desired => {
+            format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
+        }
+        Some((reason, message)) => format!(
+            "The disruption budget {name} does not allow evicting pods currently ({reason}): {message}"
+        ),
+        None => format!("The disruption budget {name} does not allow evicting pods currently"),
+    }
+}
+
+fn still_processed(budget: &str) -> ApiError {
+    let cause = format!("The disruption budget {budget} is still being processed by the server.");
+    ApiError::over_budget(BUDGET, 10).because("DisruptionBudget", &cause, "")
+}
+
+/// Whether the budget lets a pod go that is not ready, which it does not count as healthy anyway.
+fn allows_unready(budget: &Value) -> bool {
+    let number = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
+    budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+        || (number("desiredHealthy") <= number("currentHealthy") && 0 < number("desiredHealthy"))
+}
+
+fn is_ready(pod: &Value) -> bool {
+    list(&pod["status"], "conditions").iter().any(|it| it["type"] == "Ready" && it["status"] == "True")
+}
+
+fn version(object: &Value) -> String {
+    str_at(object, "metadata.resourceVersion").to_owned()
+}
+
+fn options(said: &Value) -> DeleteOptions {
+    let text = |it: &Value| it.as_str().filter(|it| !it.is_empty()).map(str::to_owned);
+    DeleteOptions {
+        grace_s: said["gracePeriodSeconds"].as_i64(),
+        propagation: match str_at(said, "propagationPolicy") {
+            "Foreground" => Some(Propagation::Foreground),
+            "Orphan" => Some(Propagation::Orphan),
+            "Background" => Some(Propagation::Background),
+            _ => None,
+        },
+        uid: text(&said["preconditions"]["uid"]),
+        version: text(&said["preconditions"]["resourceVersion"]),
+        ..DeleteOptions::default()
+    }
+}
+
+fn budget_kind() -> &'static Kind {
+    Kind::builtin("policy", "v1", "poddisruptionbudgets")
+}

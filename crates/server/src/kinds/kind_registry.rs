@@ -1,0 +1,56 @@
+//! Look-up of kinds.
+
+use std::collections::HashMap;
+
+use super::{KINDS, Kind, served};
+
+/// The kinds that a server serves. Kinds that clients name, and all kinds together, are looked up here and in no static table, so that a
+/// server can gain kinds while it runs.
+#[derive(Debug)]
+pub(crate) struct KindRegistry {
+    /// Kinds that can be written.
+    writable: Vec<&'static Kind>,
+    /// Kinds that can be read, in the order of discovery.
+    served: Vec<&'static Kind>,
+    /// By group, version and plural.
+    by_resource: HashMap<(&'static str, &'static str, &'static str), &'static Kind>,
+}
+
+impl KindRegistry {
+    pub(crate) fn builtin() -> Self {
+        Self {
+            writable: KINDS.iter().collect(),
+            served: served().collect(),
+            by_resource: served().map(|it| ((it.group, it.version, it.plural), it)).collect(),
+        }
+    }
+
+    pub(crate) fn find(&self, group: &str, version: &str, plural: &str) -> Option<&'static Kind> {
+        self.by_resource.get(&(group, version, plural)).copied()
+    }
+
+    /// Kinds that can be written.
+    pub(crate) fn writable(&self) -> impl Iterator<Item = &'static Kind> {
+        self.writable.iter().copied()
+    }
+
+    /// Kinds that can be read, in the order of discovery.
+    pub(crate) fn served(&self) -> impl Iterator<Item = &'static Kind> {
+        self.served.iter().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_found_by_its_own_path_alone() {
+        let kinds = KindRegistry::builtin();
+        for kind in served() {
+            let found = kinds.find(kind.group, kind.version, kind.plural).expect("it is served");
+            assert!(std::ptr::eq(found, kind), "{}: another kind has the same path", kind.resource());
+        }
+        assert!(kinds.find("", "v2", "pods").is_none());
+    }
+}

@@ -1,0 +1,189 @@
+//! In-process clients for the components of Muster: no connection and no TLS. Authorization, limits, metrics and audit are those of
+//! clients over the network.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hyper::Request;
+use hyper::body::Body;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::connections::Client;
+use crate::flow_control::BoxError;
+use crate::http::{Api, SentResponse};
+use crate::request::User;
+
+/// Requests at once through all loopback_clients: beyond those that have a place there may be as many as may wait for one, and watches
+/// that begin.
+const IN_FLIGHT_MAX: u32 = 4_000;
+
+#[derive(Debug, thiserror::Error)]
+pub enum LoopbackError {
+    #[error("the server is stopping, or it has too many requests in flight")]
+    Closed,
+    #[error("the server panicked while it handled the request")]
+    Panicked,
+}
+
+/// An in-process client with the identity of one component. Upstream: `LoopbackClientConfig`.
+#[derive(Debug, Clone)]
+pub struct LoopbackClient {
+    api: Api,
+    user: Arc<User>,
+    shared: LoopbackClients,
+}
+
+/// What all loopback_clients have in common: how many requests are on their way through them.
+#[derive(Debug, Clone)]
+pub(crate) struct LoopbackClients {
+    permits: Arc<Semaphore>,
+    client: Arc<Client>,
+}
+
+impl LoopbackClient {
+    /// Sends a request and returns its response. A caller that drops the future cancels the request, as a closed connection does, and one
+    /// that drops the body of a watch ends the watch. A body that is not read produces nothing.
+    pub async fn send<B>(
+        &self,
+        mut request: Request<B>,
+    ) -> Result<hyper::Response<impl Body<Data = Bytes, Error = BoxError> + Send + use<B>>, LoopbackError>
+    where
+        B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static,
+    {
+        let permit = self.shared.permits.clone().try_acquire_owned().map_err(|_| LoopbackError::Closed)?;
+        request.extensions_mut().insert(self.shared.client.clone());
+        let (api, user) = (self.api.clone(), self.user.clone());
+        // A task of its own, as each request over the wire has: one client's requests are answered side by side.
+        let mut answering = JoinSet::new();
+        answering.spawn(async move {
+            let _permit = permit;
+            api.answer(Some(&user), request).await
+        });
+        let answered: Option<Result<SentResponse, _>> = answering.join_next().await;
+        answered.and_then(Result::ok).ok_or(LoopbackError::Panicked)
+    }
+}
+
+impl LoopbackClients {
+    pub(crate) fn new() -> Self {
+        let client = Client {
+            address: IpAddr::from(Ipv4Addr::LOCALHOST),
+            connection: None,
+            held: None,
+            peer: None,
+            is_in_process: true,
+        };
+        Self { permits: Arc::new(Semaphore::new(IN_FLIGHT_MAX as usize)), client: Arc::new(client) }
+    }
+
+    pub(crate) fn client(&self, api: Api, user: User) -> LoopbackClient {
+        LoopbackClient { api, user: Arc::new(user), shared: self.clone() }
+    }
+
+    /// Refuses new requests and waits for those in flight.
+    pub(crate) async fn close(&self) {
+        // The semaphore is fair: this acquires before requests that come later.
+        drop(self.permits.acquire_many(IN_FLIGHT_MAX).await);
+        self.permits.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use expect_test::expect;
+    use http_body_util::{BodyExt as _, Full};
+    use serde_json::Value;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::pki::tests::Dir;
+    use crate::{Server, Who};
+
+    const SETS: &str = "/apis/apps/v1/namespaces/default/daemonsets";
+
+    fn request(method: &str, path: &str) -> Request<Full<Bytes>> {
+        Request::builder().method(method).uri(path).body(Full::default()).unwrap()
+    }
+
+    async fn server(dir: &Dir) -> Server {
+        Server::bind((Ipv4Addr::LOCALHOST, 0).into(), None, &dir.0).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn roles_decide_and_the_audit_log_tells_who_came() {
+        let dir = Dir::new();
+        let mut server = server(&dir).await;
+        let log = dir.0.join("audit");
+        server.audit_to(&log).unwrap();
+        let (controller, admin) =
+            (server.loopback_client(Who::Controller), server.loopback_client(Who::Admin));
+        let mut said = String::new();
+        for (client, method) in [(&controller, "GET"), (&controller, "DELETE"), (&admin, "DELETE")] {
+            let answer = client.send(request(method, SETS)).await.unwrap();
+            let code = answer.status().as_u16();
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            let body: Value = serde_json::from_slice(&body).unwrap();
+            writeln!(said, "{code} {}", body["message"].as_str().unwrap_or_default()).unwrap();
+        }
+        drop((server, controller, admin));
+        for line in std::fs::read_to_string(log).unwrap().lines() {
+            let event: Value = serde_json::from_str(line).unwrap();
+            let code = &event["responseStatus"]["code"];
+            let decision = &event["annotations"]["authorization.k8s.io/decision"];
+            writeln!(said, "{} {} {code} {decision} {}", event["verb"], event["user"], event["sourceIPs"])
+                .unwrap();
+        }
+        expect![[r#"
+            200 
+            403 daemonsets.apps is forbidden: User "system:muster-controller" cannot deletecollection resource "daemonsets" in API group "apps" in the namespace "default"
+            200 
+            "list" {"groups":["system:authenticated"],"username":"system:muster-controller"} 200 "allow" ["127.0.0.1"]
+            "deletecollection" {"groups":["system:authenticated"],"username":"system:muster-controller"} 403 "forbid" ["127.0.0.1"]
+            "deletecollection" {"groups":["system:masters","system:authenticated"],"username":"kubernetes-admin"} 200 "allow" ["127.0.0.1"]
+        "#]].assert_eq(&said);
+    }
+
+    #[tokio::test]
+    async fn a_watch_ends_when_the_server_stops_and_the_door_is_closed_then() {
+        let dir = Dir::new();
+        let server = server(&dir).await;
+        let (client, stop) = (server.loopback_client(Who::Controller), CancellationToken::new());
+        let serving = tokio::spawn(server.serve(stop.clone()));
+        let watched = client.send(request("GET", &format!("{SETS}?watch=1"))).await.unwrap();
+        stop.cancel();
+        watched.into_body().collect().await.unwrap();
+        serving.await.unwrap().unwrap();
+        assert!(matches!(client.send(request("GET", SETS)).await, Err(LoopbackError::Closed)));
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_any_more_is_given_up() {
+        let dir = Dir::new();
+        let server = server(&dir).await;
+        let client = server.loopback_client(Who::Admin);
+        let watched = client.send(request("GET", &format!("{SETS}?watch=1"))).await.unwrap();
+        let watches = || server.api.registry.metrics.watches.get();
+        assert_eq!(watches(), 1);
+        drop(watched);
+        assert_eq!(watches(), 0);
+
+        // The body never comes, so there is no answer.
+        let body = http_body_util::StreamBody::new(futures::stream::pending::<
+            Result<hyper::body::Frame<Bytes>, std::convert::Infallible>,
+        >());
+        let asking = client.send(Request::builder().method("POST").uri(SETS).body(body).unwrap());
+        let mut asking = Box::pin(asking);
+        for _ in 0..10 {
+            assert!(futures::poll!(&mut asking).is_pending());
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(client.shared.permits.available_permits(), IN_FLIGHT_MAX as usize - 1);
+        drop(asking);
+        server.loopback_clients.close().await;
+        assert_eq!(client.shared.permits.available_permits(), IN_FLIGHT_MAX as usize);
+    }
+}

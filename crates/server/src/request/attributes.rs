@@ -1,0 +1,240 @@
+//! What authorization decides on: a verb on a resource, or on a path. Upstream: `RequestInfo` and `authorizer.Attributes`.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use hyper::Method;
+use percent_encoding::percent_decode_str;
+
+/// Subresources of a namespace, where other third segments are resources in it.
+const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RequestAttributes {
+    pub(crate) verb: Cow<'static, str>,
+    pub(crate) on: AccessTarget,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AccessTarget {
+    Resource(ResourceAttributes),
+    Path(String),
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ResourceAttributes {
+    pub(crate) group: String,
+    pub(crate) version: String,
+    pub(crate) plural: String,
+    pub(crate) subresource: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// The only node whose pods are asked for.
+    pub(crate) node: String,
+}
+
+impl RequestAttributes {
+    /// Rule: the verb follows from the method, from whether there is a name, and from `watch`; a list by name asks for
+    /// that name only.
+    /// Upstream: `NewRequestInfo`. The segments are those that the route is read from, so that both mean the same object.
+    pub(crate) fn of(method: &Method, path: &str, query: impl Fn(&str) -> Option<String>) -> Self {
+        let other = || Self {
+            verb: method.as_str().to_lowercase().into(),
+            on: AccessTarget::Path(percent_decode_str(path).decode_utf8_lossy().into_owned()),
+        };
+        let segments: Result<Vec<_>, _> =
+            path_segments(path).map(|it| percent_decode_str(it).decode_utf8()).collect();
+        let Ok(segments) = segments else { return other() };
+        let segments: Vec<&str> = segments.iter().map(AsRef::as_ref).collect();
+        let (group, version, rest) = match segments[..] {
+            ["api", version, ref rest @ ..] if !rest.is_empty() => ("", version, rest),
+            ["apis", group, version, ref rest @ ..] if !rest.is_empty() => (group, version, rest),
+            _ => return other(),
+        };
+        // A deprecated path that is a watch whatever else it says.
+        let (is_watch_path, rest) = match *rest {
+            ["watch", ref rest @ ..] if !rest.is_empty() => (true, rest),
+            _ => (false, rest),
+        };
+        let (namespace, rest) = match *rest {
+            ["namespaces", namespace, subresource, ..] if !NAMESPACE_SUBRESOURCES.contains(&subresource) => {
+                (namespace, &rest[2..])
+            }
+            ["namespaces", namespace, ..] => (namespace, rest),
+            _ => ("", rest),
+        };
+        let at = |it: usize| rest.get(it).copied().unwrap_or_default().to_owned();
+        let mut on = ResourceAttributes {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            plural: at(0),
+            name: at(1),
+            subresource: at(2),
+            namespace: namespace.to_owned(),
+            node: String::new(),
+        };
+        let is_collection = on.name.is_empty();
+        let verb = match *method {
+            _ if is_watch_path => "watch",
+            Method::POST => "create",
+            Method::PUT => "update",
+            Method::PATCH => "patch",
+            Method::DELETE if is_collection => "deletecollection",
+            Method::DELETE => "delete",
+            Method::GET | Method::HEAD if is_collection => {
+                let selector = query("fieldSelector").unwrap_or_default();
+                on.name = required(&selector, "metadata.name");
+                on.node = required(&selector, "spec.nodeName");
+                if query("watch").is_some_and(|it| is_true(&it)) { "watch" } else { "list" }
+            }
+            Method::GET | Method::HEAD => "get",
+            _ => "",
+        };
+        Self { verb: verb.into(), on: AccessTarget::Resource(on) }
+    }
+
+    pub(crate) fn resource(verb: &str, resource: ResourceAttributes) -> Self {
+        Self { verb: verb.to_owned().into(), on: AccessTarget::Resource(resource) }
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        match &self.on {
+            AccessTarget::Resource(it) => &it.namespace,
+            AccessTarget::Path(_) => "",
+        }
+    }
+}
+
+/// As a refusal says it: `cannot list resource "pods" in API group "" at the cluster scope`.
+impl fmt::Display for RequestAttributes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = &self.verb;
+        match &self.on {
+            AccessTarget::Path(path) => write!(f, "cannot {verb} path {path:?}"),
+            AccessTarget::Resource(it) => {
+                write!(f, "cannot {verb} resource {:?} in API group {:?}", it.whole(), it.group)?;
+                if it.namespace.is_empty() {
+                    write!(f, " at the cluster scope")
+                } else {
+                    write!(f, " in the namespace {:?}", it.namespace)
+                }
+            }
+        }
+    }
+}
+
+impl ResourceAttributes {
+    /// `pods`, `pods/status`
+    pub(crate) fn whole(&self) -> String {
+        if self.subresource.is_empty() {
+            self.plural.clone()
+        } else {
+            format!("{}/{}", self.plural, self.subresource)
+        }
+    }
+}
+
+/// The value that a field must have for an object to be selected. An escaped one is left alone: less is allowed then.
+fn required(selector: &str, field: &str) -> String {
+    let value = |term: &str| {
+        let rest = term.strip_prefix(field)?;
+        let value = rest.strip_prefix("==").or_else(|| rest.strip_prefix('='))?;
+        (!value.is_empty() && !value.contains(['\\', '/', '%', '='])).then(|| value.to_owned())
+    };
+    if selector.contains('\\') {
+        return String::new();
+    }
+    selector.split(',').find_map(value).unwrap_or_default()
+}
+
+/// Rule: a boolean parameter that is there is true, even if it is empty; only `0` and `false`, in any case, are false.
+/// Upstream: `Convert_Slice_string_To_bool`, whose comparison also takes `ſ` for an `s`.
+pub(crate) fn is_true(value: &str) -> bool {
+    value != "0" && !value.replace('\u{17f}', "s").eq_ignore_ascii_case("false")
+}
+
+/// The segments of a path that mean something here. What follows `proxy` is the path of whatever is reached through it.
+pub(crate) fn path_segments(path: &str) -> impl Iterator<Item = &str> {
+    let all = || path.split('/').filter(|it| !it.is_empty());
+    let until = if all().nth(2) == Some("namespaces") { 7 } else { 5 };
+    let is_proxy = all().next() == Some("api") && all().nth(until - 1) == Some("proxy");
+    all().take(if is_proxy { until } else { usize::MAX })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(method: &str, uri: &str, means: &str) {
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        let get = |name: &str| {
+            let found = form_urlencoded::parse(query.as_bytes()).find(|(it, _)| it == name);
+            found.map(|(_, value)| value.into_owned())
+        };
+        let attributes = RequestAttributes::of(&method.parse().unwrap(), path, get);
+        let said = match &attributes.on {
+            AccessTarget::Path(path) => format!("{} {path}", attributes.verb),
+            AccessTarget::Resource(it) => {
+                let mut said = format!("{} {}.{}", attributes.verb, it.whole(), it.group);
+                for (what, value) in [("in", &it.namespace), ("named", &it.name), ("on", &it.node)] {
+                    if !value.is_empty() {
+                        said = format!("{said} {what} {value}");
+                    }
+                }
+                said
+            }
+        };
+        assert_eq!(said, means, "{method} {uri}");
+    }
+
+    #[test]
+    fn verbs() {
+        check("GET", "/api/v1/pods", "list pods.");
+        check("GET", "/api/v1/pods?watch=true", "watch pods.");
+        check("GET", "/api/v1/pods?watch=0", "list pods.");
+        check("GET", "/api/v1/pods?watch", "watch pods.");
+        check("GET", "/api/v1/pods?watch=&watch=0", "watch pods.");
+        check("GET", "/api/v1/pods?watch=False&watch=1", "list pods.");
+        check("HEAD", "/api/v1/namespaces/a/pods/p", "get pods. in a named p");
+        check("POST", "/apis/apps/v1/namespaces/a/daemonsets", "create daemonsets.apps in a");
+        check("PUT", "/api/v1/nodes/n/status", "update nodes/status. named n");
+        check("PATCH", "/api/v1/nodes/n", "patch nodes. named n");
+        check("DELETE", "/api/v1/nodes/n", "delete nodes. named n");
+        check("DELETE", "/api/v1/nodes", "deletecollection nodes.");
+        check("GET", "/api/v1/nodes/n/proxy/a/b", "get nodes/proxy. named n");
+        check("GET", "/api/v1/namespaces/a/pods/p:80/proxy/%ff/..", "get pods/proxy. in a named p:80");
+        check("OPTIONS", "/api/v1/nodes", " nodes.");
+        check("GET", "/api/v1/watch/pods?watch=0", "watch pods.");
+        check("GET", "/api/v1/watch/namespaces/a/pods/p", "watch pods. in a named p");
+        check("DELETE", "/apis/apps/v1/watch/namespaces/a/daemonsets", "watch daemonsets.apps in a");
+        check("GET", "/api/v1/watch", "list watch.");
+    }
+
+    #[test]
+    fn a_namespace_is_in_itself() {
+        check("GET", "/api/v1/namespaces", "list namespaces.");
+        check("GET", "/api/v1/namespaces/a", "get namespaces. in a named a");
+        check("PUT", "/api/v1/namespaces/a/finalize", "update namespaces/finalize. in a named a");
+        check("GET", "/api/v1/namespaces/a/what", "list what. in a");
+    }
+
+    #[test]
+    fn a_list_by_name_asks_for_that_name() {
+        check("GET", "/api/v1/pods?fieldSelector=metadata.name%3Dp", "list pods. named p");
+        check("GET", "/api/v1/pods?fieldSelector=a=b,metadata.name==p", "list pods. named p");
+        check("GET", "/api/v1/pods?fieldSelector=metadata.name!=p", "list pods.");
+        check("GET", "/api/v1/pods?fieldSelector=metadata.name=a%5C,b", "list pods.");
+        check("GET", "/api/v1/pods?fieldSelector=spec.nodeName=n", "list pods. on n");
+        check("DELETE", "/api/v1/nodes?fieldSelector=metadata.name=n", "deletecollection nodes.");
+    }
+
+    #[test]
+    fn the_rest_are_paths() {
+        check("GET", "/", "get /");
+        check("GET", "/version", "get /version");
+        check("GET", "/api/v1", "get /api/v1");
+        check("GET", "/apis/apps/v1/", "get /apis/apps/v1/");
+        check("POST", "/metrics", "post /metrics");
+        check("GET", "/api/v1/%ff", "get /api/v1/\u{fffd}");
+    }
+}

@@ -1,0 +1,114 @@
+//! A request on its way from authentication to the store: who makes it, which object it is about, and how its client wants it
+//! handled. Upstream: `apiserver/pkg/endpoints/request`.
+
+mod attributes;
+mod target;
+mod user;
+
+use std::borrow::Cow;
+use std::sync::{Mutex, PoisonError};
+
+use jiff::Timestamp;
+
+pub(crate) use self::attributes::{
+    AccessTarget, RequestAttributes, ResourceAttributes, is_true, path_segments,
+};
+pub(crate) use self::target::Target;
+pub(crate) use self::user::{
+    AUTHENTICATED, CONTROLLER, CREDENTIAL, ClientCertificate, DISRUPTION, ENDPOINTS, GARBAGE_COLLECTOR,
+    MASTERS, NODE_LIFECYCLE, SCHEDULER, SIMULATED_NODES, TrustLevel, UNAUTHENTICATED, User, account_groups,
+    account_name, account_of, node_name,
+};
+
+/// Managers of fields have names of at most this many bytes: more of a user agent is not kept.
+pub(crate) const MANAGER_BYTES_MAX: usize = 128;
+
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) user: User,
+    /// As authorization names it: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    pub(crate) verb: Cow<'static, str>,
+    pub(crate) now: Timestamp,
+    /// Do everything but the commit.
+    pub(crate) dry_run: bool,
+    /// Empty if the client does not say.
+    pub(crate) field_manager: String,
+    pub(crate) field_validation: FieldValidation,
+    pub(crate) user_agent: String,
+    pub(crate) warnings: Mutex<Vec<String>>,
+    pub(crate) audit_annotations: Mutex<Vec<AuditAnnotation>>,
+}
+
+/// What admission adds to a request's line in the audit log.
+pub(crate) type AuditAnnotation = (&'static str, Cow<'static, str>);
+
+/// What becomes of fields that the type does not have, or that are there twice.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    Ignore,
+    #[default]
+    Warn,
+    Strict,
+}
+
+impl Context {
+    pub(crate) fn new(user: User, verb: impl Into<Cow<'static, str>>, now: Timestamp) -> Self {
+        Self {
+            user,
+            verb: verb.into(),
+            now,
+            dry_run: false,
+            field_manager: String::new(),
+            field_validation: FieldValidation::default(),
+            user_agent: String::new(),
+            warnings: Mutex::default(),
+            audit_annotations: Mutex::default(),
+        }
+    }
+
+    /// The server writes something of its own accord.
+    pub(crate) fn of_server(verb: &'static str, now: Timestamp) -> Self {
+        Self { user_agent: "muster".into(), ..Self::new(User::server(), verb, now) }
+    }
+
+    /// In whose name fields are set: the client says it, or its user agent does up to the first slash.
+    pub(crate) fn manager(&self) -> Cow<'_, str> {
+        if !self.field_manager.is_empty() {
+            return Cow::Borrowed(&self.field_manager);
+        }
+        let name = self.user_agent.split('/').next().unwrap_or_default();
+        let mut name: Cow<'_, str> = if name.contains(char::is_control) {
+            name.chars().filter(|it| !it.is_control()).collect()
+        } else {
+            name.into()
+        };
+        if MANAGER_BYTES_MAX < name.len() {
+            name = name[..name.floor_char_boundary(MANAGER_BYTES_MAX)].to_owned().into();
+        }
+        name
+    }
+
+    /// Sent back as a `Warning` header, once each.
+    pub(crate) fn warn(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if !warnings.contains(&text) {
+            warnings.push(text);
+        }
+    }
+
+    /// Written with the request into the audit log. Admission may run more than once: the last value counts.
+    pub(crate) fn annotate_audit(&self, key: &'static str, value: impl Into<Cow<'static, str>>) {
+        let mut annotations = self.audit_annotations.lock().unwrap_or_else(PoisonError::into_inner);
+        annotations.retain(|(other, _)| *other != key);
+        annotations.push((key, value.into()));
+    }
+
+    pub(crate) fn take_audit_annotations(&self) -> Vec<AuditAnnotation> {
+        std::mem::take(&mut self.audit_annotations.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,25 @@
+//! The object that a request is about.
+
+use crate::error::ApiError;
+use crate::kinds::Kind;
+use crate::subresource::Subresource;
+
+/// One object, or a subresource of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) kind: &'static Kind,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+    pub(crate) subresource: Subresource,
+}
+
+impl Target {
+    /// The key under which the object is stored.
+    pub(crate) fn key(&self) -> String {
+        self.kind.key(self.namespace.as_deref(), &self.name)
+    }
+
+    pub(crate) fn not_found(&self) -> ApiError {
+        ApiError::not_found(self.kind, &self.name)
+    }
+}

@@ -1,0 +1,196 @@
+//! Who asks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::validation::names;
+
+/// Everyone who showed who they are, and everyone who did not.
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
+
+/// May do anything, whatever the roles say: it is how one gets back in after locking oneself out.
+pub(crate) const MASTERS: &str = "system:masters";
+
+pub(crate) const NODES: &str = "system:nodes";
+const NODE_PREFIX: &str = "system:node:";
+const ACCOUNT_PREFIX: &str = "system:serviceaccount:";
+
+/// The users that Muster's components are. None of them is an administrator.
+pub(crate) const CONTROLLER: &str = "system:muster-controller";
+pub(crate) const DISRUPTION: &str = "system:muster-disruption";
+pub(crate) const ENDPOINTS: &str = "system:muster-endpoints";
+pub(crate) const GARBAGE_COLLECTOR: &str = "system:muster-garbage-collector";
+pub(crate) const NODE_LIFECYCLE: &str = "system:muster-node-lifecycle";
+pub(crate) const SCHEDULER: &str = "system:muster-scheduler";
+pub(crate) const SIMULATED_NODES: &str = "system:muster-simulated-nodes";
+
+/// The key of a user's extras that names the certificate or token of the request.
+pub(crate) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) groups: Vec<String>,
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
+    pub(crate) client_certificate: Option<ClientCertificate>,
+}
+
+/// How much of the server a user may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TrustLevel {
+    Ordinary,
+    /// A node: a small share of its own, and the reserve.
+    Node,
+    /// Members of `system:masters` and Muster's own parts: no share of their own, and the reserve.
+    Trusted,
+}
+
+/// What a client certificate is revoked by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClientCertificate {
+    /// Lower-case hexadecimal digits without leading zeros.
+    pub(crate) serial: Arc<str>,
+    /// In seconds, never later than it was. A certificate that does not carry its issue time has its `notBefore` here.
+    pub(crate) issued_at: Timestamp,
+}
+
+impl User {
+    pub(crate) fn new(name: impl Into<String>, groups: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let groups = groups.into_iter().map(Into::into).collect();
+        Self { name: name.into(), groups, ..Self::default() }
+    }
+
+    /// Someone who may ask for nothing but what is public.
+    pub(crate) fn anonymous() -> Self {
+        Self::new(ANONYMOUS, [UNAUTHENTICATED])
+    }
+
+    /// The server itself, for what it writes on its own behalf.
+    pub(crate) fn server() -> Self {
+        Self::new("system:apiserver", [MASTERS, AUTHENTICATED])
+    }
+
+    pub(crate) fn account(namespace: &str, name: &str) -> Self {
+        Self::new(account_name(namespace, name), account_groups(namespace))
+    }
+
+    pub(crate) fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|it| it == group)
+    }
+
+    pub(crate) fn is_anonymous(&self) -> bool {
+        self.name == ANONYMOUS
+    }
+
+    /// Rule: a user is a node if it is in the group `system:nodes` and its name is `system:node:` and a name that a Node
+    /// object can have.
+    /// Upstream: `NodeIdentity`.
+    pub(crate) fn node(&self) -> Option<&str> {
+        node_name(&self.name).filter(|_| self.is_in(NODES))
+    }
+
+    /// Whether it is in the group of nodes, but is none. It has no rights of a node, and writes nothing.
+    pub(crate) fn is_unknown_node(&self) -> bool {
+        self.is_in(NODES) && self.node().is_none()
+    }
+
+    /// Which bounds hold for what the user holds beside seats.
+    pub(crate) fn trust(&self) -> TrustLevel {
+        if self.is_in(MASTERS) || self.is_component() {
+            TrustLevel::Trusted
+        } else if self.node().is_some() {
+            TrustLevel::Node
+        } else {
+            TrustLevel::Ordinary
+        }
+    }
+
+    /// A component of Muster: it has a certificate of the server, or runs in its process.
+    pub(crate) fn is_component(&self) -> bool {
+        self.name.starts_with("system:muster-")
+    }
+
+    /// As reviews, signing requests and the audit log tell of a user.
+    pub(crate) fn info(&self) -> Value {
+        let mut info = json!({"username": self.name});
+        if !self.uid.is_empty() {
+            info["uid"] = json!(self.uid);
+        }
+        if !self.groups.is_empty() {
+            info["groups"] = json!(self.groups);
+        }
+        if !self.extra.is_empty() {
+            info["extra"] = json!(self.extra);
+        }
+        info
+    }
+}
+
+/// The node that is called so: `system:node:NAME`, where `NAME` is a DNS subdomain.
+pub(crate) fn node_name(user_name: &str) -> Option<&str> {
+    user_name.strip_prefix(NODE_PREFIX).filter(|it| names::dns_subdomain(it).is_empty())
+}
+
+pub(crate) fn account_name(namespace: &str, name: &str) -> String {
+    format!("{ACCOUNT_PREFIX}{namespace}:{name}")
+}
+
+pub(crate) fn account_groups(namespace: &str) -> Vec<String> {
+    vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
+}
+
+/// Namespace and name of the service account that is called so.
+pub(crate) fn account_of(user_name: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user_name.strip_prefix(ACCOUNT_PREFIX)?.split_once(':')?;
+    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_node_has_a_name() {
+        let node = |name: &str| User::new(name, [NODES]).node().map(str::to_owned);
+        assert_eq!(node("system:node:n1").as_deref(), Some("n1"));
+        assert_eq!(node("system:node:a.b-c").as_deref(), Some("a.b-c"));
+        for name in [
+            "system:node:",
+            "system:node:N1",
+            "system:node:a/b",
+            "system:node:a b",
+            "system:node:-a",
+            "system:node",
+            "n1",
+            "system:node:a,spec.x=y",
+        ] {
+            assert_eq!(node(name), None, "{name}");
+            assert!(User::new(name, [NODES]).is_unknown_node(), "{name}");
+        }
+        assert_eq!(User::new("system:node:n1", ["other"]).node(), None);
+        assert!(!User::new("n1", ["other"]).is_unknown_node());
+    }
+
+    proptest! {
+        /// Whatever a user is called, the node that it is has a name that a Node object can have.
+        #[test]
+        fn the_name_of_a_node_is_a_dns_name(prefix in "(system:node:|system:node|system:)?", rest in ".{0,20}|[a-z0-9.-]{0,20}", is_in in any::<bool>()) {
+            let groups = if is_in { vec![NODES] } else { vec!["other"] };
+            let user = User::new(format!("{prefix}{rest}"), groups);
+            if let Some(node) = user.node() {
+                prop_assert!(is_in);
+                prop_assert!(!node.is_empty() && names::dns_subdomain(node).is_empty(), "{node:?}");
+                prop_assert_eq!(format!("system:node:{node}"), user.name.clone());
+            }
+            prop_assert_eq!(user.is_unknown_node(), is_in && user.node().is_none());
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! `metadata.managedFields`: who owns which fields, and since when.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Value, json};
+
+use super::path::write_json;
+use super::set::Set;
+use super::typed::Comparison;
+
+/// Most entries of managers that updated the object: older ones become one. Upstream: `DefaultMaxUpdateManagers`.
+const UPDATERS_MAX: usize = 10;
+
+/// The manager of what was changed so long ago that no one remembers by whom.
+const ANCIENT: &str = "ancient-changes";
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Managed<'a>(pub(super) Vec<Entry<'a>>);
+
+#[derive(Debug, Clone)]
+pub(super) struct Entry<'a> {
+    pub(super) who: FieldManager<'a>,
+    pub(super) version: Cow<'a, str>,
+    /// As it is written, which is also how it is ordered.
+    pub(super) time: Option<Cow<'a, str>>,
+    pub(super) fields: Set<'a>,
+}
+
+/// Whose entry it is. Someone who updates in two versions has two, someone who applies has one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct FieldManager<'a> {
+    pub(super) manager: Cow<'a, str>,
+    pub(super) operation: ManagedOperation<'a>,
+    pub(super) subresource: Cow<'a, str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum ManagedOperation<'a> {
+    Apply,
+    Update { version: Cow<'a, str> },
+}
+
+/// A field that someone else owns and that an apply would change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Conflict<'a> {
+    pub(super) who: FieldManager<'a>,
+    pub(super) fields: Set<'a>,
+}
+
+impl<'a> FieldManager<'a> {
+    pub(super) fn updates(manager: &'a str, version: &'a str, subresource: &'a str) -> Self {
+        let operation = ManagedOperation::Update { version: version.into() };
+        Self { manager: named(manager), operation, subresource: subresource.into() }
+    }
+
+    pub(super) fn applies(manager: &'a str, subresource: &'a str) -> Self {
+        Self { manager: named(manager), operation: ManagedOperation::Apply, subresource: subresource.into() }
+    }
+
+    fn is_updater(&self) -> bool {
+        self.operation != ManagedOperation::Apply
+    }
+
+    /// What upstream knows a manager by, and sorts managers by.
+    pub(super) fn id(&self) -> String {
+        let mut id = String::from("{");
+        let mut put = |name: &str, value: &str| {
+            if !value.is_empty() {
+                id.push_str(if id.len() == 1 { "\"" } else { ",\"" });
+                id.push_str(name);
+                id.push_str("\":");
+                write_json(&mut id, &json!(value));
+            }
+        };
+        put("manager", &self.manager);
+        match &self.operation {
+            ManagedOperation::Apply => put("operation", "Apply"),
+            ManagedOperation::Update { version } => {
+                put("operation", "Update");
+                put("apiVersion", version);
+            }
+        }
+        put("subresource", &self.subresource);
+        id.push('}');
+        id
+    }
+
+    /// As a conflict names it.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("{:?}", self.manager);
+        if !self.subresource.is_empty() {
+            text.push_str(&format!(" with subresource {:?}", self.subresource));
+        }
+        if let ManagedOperation::Update { version } = &self.operation {
+            text.push_str(&format!(" using {version}"));
+        }
+        text
+    }
+}
+
+fn named(manager: &str) -> Cow<'_, str> {
+    if manager.is_empty() { "unknown".into() } else { manager.into() }
+}
+
+impl<'a> Managed<'a> {
+    /// Nothing where the entries make no sense.
+    pub(super) fn decode(entries: &'a Value) -> Option<Self> {
+        let mut all = Self::default();
+        for entry in entries.as_array().into_iter().flatten() {
+            let text = |name: &str| Cow::Borrowed(entry[name].as_str().unwrap_or_default());
+            let version = text("apiVersion");
+            let operation = match &*text("operation") {
+                "Apply" => ManagedOperation::Apply,
+                "Update" => ManagedOperation::Update { version: version.clone() },
+                _ => return None,
+            };
+            if version.is_empty() || text("fieldsType") != "FieldsV1" {
+                return None;
+            }
+            let fields = Set::of_json(&entry["fieldsV1"]).ok()?;
+            let who = FieldManager { manager: text("manager"), operation, subresource: text("subresource") };
+            let time = entry["time"].as_str().map(Cow::Borrowed);
+            all.remove(&who);
+            all.0.push(Entry { who, version, time, fields });
+        }
+        Some(all)
+    }
+
+    pub(super) fn encode(mut self) -> Value {
+        let operation = |it: &Entry<'_>| it.who.is_updater();
+        self.0.sort_by(|left, right| {
+            operation(left)
+                .cmp(&operation(right))
+                .then_with(|| left.time.cmp(&right.time))
+                .then_with(|| left.who.manager.cmp(&right.who.manager))
+                .then_with(|| left.version.cmp(&right.version))
+                .then_with(|| left.who.subresource.cmp(&right.who.subresource))
+        });
+        self.0.iter().map(Entry::encode).collect()
+    }
+
+    pub(super) fn get(&self, who: &FieldManager<'_>) -> Option<&Entry<'a>> {
+        self.0.iter().find(|it| it.who == *who)
+    }
+
+    pub(super) fn remove(&mut self, who: &FieldManager<'_>) -> Option<Entry<'a>> {
+        let at = self.0.iter().position(|it| it.who == *who)?;
+        Some(self.0.remove(at))
+    }
+
+    /// All that anyone owns.
+    pub(super) fn fields(&self) -> Set<'a> {
+        self.0.iter().fold(Set::default(), |all, it| all.union(&it.fields))
+    }
+
+    /// Takes what changed from everyone but `who`, or names the conflicts that this would be.
+    pub(super) fn take(
+        &mut self,
+        changes: &Comparison<'a>,
+        who: Option<&FieldManager<'_>>,
+        force: bool,
+    ) -> Result<(), Vec<Conflict<'a>>> {
+        let changed = changes.modified.union(&changes.added);
+        let is_other = |it: &Entry<'_>| who != Some(&it.who);
+        if !force {
+            let conflict =
+                |it: &Entry<'a>| Conflict { who: it.who.clone(), fields: it.fields.intersection(&changed) };
+            let mut conflicts: Vec<_> = self.0.iter().filter(|it| is_other(it)).map(conflict).collect();
+            conflicts.retain(|it| !it.fields.is_empty());
+            if !conflicts.is_empty() {
+                return Err(conflicts);
+            }
+        }
+        let lost = changed.union(&changes.removed);
+        for entry in self.0.iter_mut().filter(|it| is_other(it)) {
+            entry.fields = entry.fields.difference(&lost);
+        }
+        self.0.retain(|it| !it.fields.is_empty());
+        Ok(())
+    }
+
+    /// Rule: of the managers that updated an object at most ten are remembered by name; the oldest become one.
+    /// Upstream: `capUpdateManagers`.
+    pub(super) fn cap_updaters(&mut self) {
+        let mut updaters: Vec<_> =
+            self.0.iter().filter(|it| it.who.is_updater()).map(|it| (it.time.clone(), it.who.id())).collect();
+        let Some(mut surplus) = updaters.len().checked_sub(UPDATERS_MAX).filter(|it| *it != 0) else {
+            return;
+        };
+        updaters.sort();
+        // The oldest of each version, which becomes the first of its bucket.
+        let mut firsts: Vec<(Cow<'a, str>, String)> = Vec::new();
+        for (_, id) in updaters {
+            if surplus == 0 {
+                break;
+            }
+            let find = |all: &[Entry<'_>], id: &str| all.iter().position(|it| it.who.id() == id);
+            let at = find(&self.0, &id).expect("it was just listed");
+            let (fields, version, time) =
+                (self.0[at].fields.clone(), self.0[at].version.clone(), self.0[at].time.clone());
+            let Some((_, first)) = firsts.iter().find(|it| it.0 == version) else {
+                firsts.push((version, id));
+                continue;
+            };
+            let bucket = FieldManager {
+                manager: ANCIENT.into(),
+                operation: ManagedOperation::Update { version: version.clone() },
+                subresource: "".into(),
+            };
+            if self.get(&bucket).is_none() {
+                let first = find(&self.0, first).expect("it goes only into the bucket");
+                self.0[first].who = bucket.clone();
+            }
+            let bucket = self.0.iter_mut().find(|it| it.who == bucket).expect("just made sure");
+            bucket.fields = fields.union(&bucket.fields);
+            bucket.time = time;
+            let at = find(&self.0, &id).expect("it is still there");
+            self.0.remove(at);
+            surplus -= 1;
+        }
+    }
+}
+
+impl Entry<'_> {
+    fn encode(&self) -> Value {
+        let mut out = Map::new();
+        let mut put = |name: &str, value: Value| drop(out.insert(name.to_owned(), value));
+        put("apiVersion", json!(self.version));
+        put("fieldsType", json!("FieldsV1"));
+        put("fieldsV1", Value::Object(self.fields.to_json()));
+        if !self.who.manager.is_empty() {
+            put("manager", json!(self.who.manager));
+        }
+        put("operation", json!(if self.who.is_updater() { "Update" } else { "Apply" }));
+        if !self.who.subresource.is_empty() {
+            put("subresource", json!(self.who.subresource));
+        }
+        if let Some(time) = &self.time {
+            put("time", json!(time));
+        }
+        Value::Object(out)
+    }
+}

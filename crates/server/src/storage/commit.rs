@@ -1,0 +1,339 @@
+//! Every write to the store goes through here.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bytes::Bytes;
+use muster_store::{Class, CommitError, Draft, Expect, Revision, Write};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::ObjectStorage;
+use crate::error::ApiError;
+use crate::request::{Context, MASTERS, Target};
+use crate::subresource::Subresource;
+
+/// Most bytes of an object as it is stored. Upstream: etcd takes requests of 1.5 MiB, and an object is most of one.
+pub(crate) const OBJECT_BYTES_MAX: usize = 14 * (1 << 20) / 10;
+
+/// Most digits of a resourceVersion, a number of 64 bits.
+const VERSION_BYTES_MAX: usize = 20;
+
+/// Namespaces of the cluster itself.
+const SYSTEM_NAMESPACES: [&str; 2] = ["kube-system", "kube-node-lease"];
+
+/// A write of one object.
+pub(crate) enum Commit<'a> {
+    /// A new object, in a namespace that must still be at this revision.
+    New(&'a Value, Option<(String, Revision)>),
+    Put(&'a Value),
+    /// The object with the fields of a deletion that is pending.
+    Mark(&'a Value),
+    Delete,
+}
+
+impl ObjectStorage {
+    /// Returns the stored object when it is durable, or the last one if it was deleted. `None` if another write came first.
+    pub(crate) async fn commit(
+        &self,
+        context: &Context,
+        target: &Target,
+        expect: Expect,
+        commit: Commit<'_>,
+    ) -> Result<Option<Bytes>, ApiError> {
+        let kind = target.kind.stored();
+        let put = |object: &Value, draft: Draft| {
+            let now_s = u64::try_from(context.now.as_second()).unwrap_or(0);
+            Write::Put { index: kind.index(object), expires_s: kind.lifetime_s.map(|it| now_s + it), draft }
+        };
+        let class = class_of(context, target);
+        let (write, within, class) = match commit {
+            Commit::New(object, within) => (put(object, self.small(target, object)?), within, class),
+            Commit::Put(object) => (put(object, self.small(target, object)?), None, class),
+            Commit::Mark(object) => (put(object, draft(object)), None, Class::Removal),
+            Commit::Delete => (Write::Delete, None, Class::Removal),
+        };
+        let begun = Instant::now();
+        let (done, outcome) = oneshot::channel();
+        let commit = muster_store::Commit { key: target.key(), expect, within, class, write };
+        // The client may have disconnected meanwhile: the write is completed all the same.
+        self.db.commit(commit, move |it| drop(done.send(it)));
+        let outcome = outcome.await;
+        self.is_full.store(matches!(outcome, Ok(Err(CommitError::DiskFull))), Ordering::Relaxed);
+        match outcome {
+            Ok(Ok(event)) => {
+                self.metrics.committed(begun.elapsed());
+                Ok(Some(event.value().clone()))
+            }
+            Ok(Err(CommitError::Conflict(_))) => Ok(None),
+            Ok(Err(CommitError::OverLimit(over))) => {
+                Err(ApiError::forbidden(target.kind, &target.name, &over.to_string()))
+            }
+            Ok(Err(CommitError::QueueFull)) => Err(ApiError::too_many_requests(1)),
+            Ok(Err(error)) => Err(ApiError::internal(&error.to_string())),
+            Err(_) => Err(ApiError::internal("the store has stopped")),
+        }
+    }
+
+    /// Rule: an object of more than 1.4 MiB is not stored; one that is there already, from before there was a limit, may become smaller,
+    /// stay as it is, and be deleted.
+    fn small(&self, target: &Target, object: &Value) -> Result<Draft, ApiError> {
+        let draft = draft(object);
+        let bytes = draft.head.len() + VERSION_BYTES_MAX + draft.tail.len();
+        if OBJECT_BYTES_MAX < bytes {
+            let stored = self.store().get(&target.key()).map_or(0, |it| it.value.len() + VERSION_BYTES_MAX);
+            if stored < bytes {
+                let (resource, name) = (target.kind.resource(), &target.name);
+                let why = format!(
+                    "{resource} \"{name}\" would be stored with {bytes} bytes, limit is {OBJECT_BYTES_MAX}"
+                );
+                return Err(ApiError::entity_too_large(&why));
+            }
+        }
+        Ok(draft)
+    }
+
+    /// The objects that are larger than what is stored today, with their sizes.
+    pub(crate) fn oversized(&self) -> Vec<(String, usize)> {
+        let store = self.store();
+        let large = store.list("").filter(|it| OBJECT_BYTES_MAX < it.value.len());
+        large.map(|it| (it.key.to_string(), it.value.len())).collect()
+    }
+}
+
+/// Rule: the reserved part of the store is for Nodes, the namespaces of the cluster itself (leases of nodes and leaders among them),
+/// the status of pods as their nodes report it, and `system:masters`.
+fn class_of(context: &Context, target: &Target) -> Class {
+    let is_of_cluster = target.kind.plural == "nodes"
+        || target.namespace.as_deref().is_some_and(|it| SYSTEM_NAMESPACES.contains(&it));
+    let is_pod_status = || {
+        target.kind.plural == "pods"
+            && target.subresource == Subresource::Status
+            && context.user.node().is_some()
+    };
+    if is_of_cluster || is_pod_status() || context.user.is_in(MASTERS) {
+        Class::System
+    } else {
+        Class::Ordinary
+    }
+}
+
+/// The object as the store takes it, without its resourceVersion. `apiVersion` and `kind` come first, so that a list can leave them out
+/// of its items without parsing the rest.
+fn draft(object: &Value) -> Draft {
+    let is_first = |name: &str| matches!(name, "apiVersion" | "kind");
+    let fields = || object.as_object().into_iter().flatten().filter(|it| it.0 != "metadata");
+    let mut head = Vec::with_capacity(2048);
+    head.push(b'{');
+    for field in fields().filter(|it| is_first(it.0)).chain(fields().filter(|it| !is_first(it.0))) {
+        write_field(&mut head, field);
+        head.push(b',');
+    }
+    head.extend_from_slice(br#""metadata":{"resourceVersion":""#);
+    let mut tail = Vec::with_capacity(1024);
+    tail.push(b'"');
+    let meta = object["metadata"].as_object();
+    for field in meta.into_iter().flatten().filter(|it| it.0 != "resourceVersion") {
+        tail.push(b',');
+        write_field(&mut tail, field);
+    }
+    tail.extend_from_slice(b"}}");
+    Draft { head, tail }
+}
+
+fn write_field(text: &mut Vec<u8>, (name, value): (&String, &Value)) {
+    serde_json::to_writer(&mut *text, name).expect("a field name is written into memory");
+    text.push(b':');
+    serde_json::to_writer(text, value).expect("JSON is written into memory");
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+    use crate::bootstrap;
+    use crate::kinds::Kind;
+    use crate::registry::{DeleteOptions, Registry};
+    use crate::request::User;
+    use crate::subresource::Subresource;
+
+    #[test]
+    fn a_draft_is_the_object_with_its_version() {
+        let check = |object: Value| {
+            let stored = draft(&object).at(17);
+            let mut expected = object;
+            expected["metadata"]["resourceVersion"] = json!("17");
+            assert_eq!(serde_json::from_slice::<Value>(&stored).unwrap(), expected);
+            assert_eq!(Draft::split(&stored), Some(draft(&expected)), "the store finds the version");
+        };
+        check(
+            json!({"kind": "A", "metadata": {"name": "a", "resourceVersion": "3"}, "z\"": {"metadata": null}}),
+        );
+        check(json!({"metadata": {}}));
+        check(json!({}));
+    }
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+    async fn registry(bytes_max: usize) -> Registry {
+        let window = muster_store::Window { events_max: 100, bytes_max: usize::MAX };
+        let limits = muster_store::Limits::of(bytes_max);
+        let registry = Registry::of_test(window, limits);
+        bootstrap::make_bare(&registry, NOW).await.unwrap();
+        registry
+    }
+
+    fn context(groups: &[&str]) -> Context {
+        Context::new(User::new("someone", groups.iter().copied()), "create", NOW)
+    }
+
+    fn maps() -> &'static Kind {
+        Kind::find("", "v1", "configmaps").unwrap()
+    }
+
+    fn map(name: &str, bytes: usize) -> Value {
+        json!({"metadata": {"name": name}, "data": {"x": "y".repeat(bytes)}})
+    }
+
+    fn target(name: &str) -> Target {
+        Target {
+            kind: maps(),
+            namespace: Some("default".into()),
+            name: name.into(),
+            subresource: Subresource::Whole,
+        }
+    }
+
+    fn said<T>(outcome: Result<T, ApiError>) -> String {
+        match outcome {
+            Ok(_) => "ok".to_owned(),
+            Err(refusal) => {
+                let status = refusal.status();
+                let text = |it: &str| status[it].as_str().unwrap_or_default().to_owned();
+                format!("{} {}: {}", status["code"], text("reason"), text("message"))
+            }
+        }
+    }
+
+    /// Many keys without values: validation bounds the values alone.
+    fn keys(bytes: usize) -> Value {
+        (0..bytes / 206).map(|it| (format!("{it:0200}"), json!(""))).collect::<serde_json::Map<_, _>>().into()
+    }
+
+    #[tokio::test]
+    async fn an_object_has_a_largest_size_and_one_that_has_more_may_only_shrink() {
+        let registry = registry(64 << 20).await;
+        let tenant = context(&[]);
+        let create = async |bytes| {
+            let object = json!({"metadata": {"name": "large"}, "data": keys(bytes)});
+            said(registry.create(&tenant, maps(), Some("default"), object).await)
+        };
+        let refused = create(OBJECT_BYTES_MAX).await;
+        assert!(
+            refused.starts_with("413 RequestEntityTooLarge: Request entity too large: configmaps \"large\" would be stored with "),
+            "{refused}"
+        );
+        assert_eq!(create(OBJECT_BYTES_MAX / 4).await, "ok");
+        let grow = async |name: &'static str, bytes: usize| {
+            let change = |old: &Value| {
+                let mut new = old.clone();
+                new["data"] = keys(bytes);
+                Ok(new)
+            };
+            said(registry.update(&tenant, &target(name), change).await)
+        };
+        let revision = registry.storage.revision();
+        assert!(grow("large", OBJECT_BYTES_MAX).await.starts_with("413 "));
+        assert_eq!(registry.storage.revision(), revision, "nothing is written");
+
+        // As an earlier version stored it.
+        let mut old = json!({"metadata": {"name": "older"}, "data": keys(2 * OBJECT_BYTES_MAX)});
+        old["apiVersion"] = json!("v1");
+        old["kind"] = json!("ConfigMap");
+        old["metadata"]["namespace"] = json!("default");
+        old["metadata"]["uid"] = json!("00000000-0000-0000-0000-000000000001");
+        let (done, stored) = oneshot::channel();
+        let write = Write::Put { index: maps().index(&old), expires_s: None, draft: draft(&old) };
+        let commit = muster_store::Commit {
+            key: target("older").key(),
+            expect: Expect::Absent,
+            within: None,
+            class: Class::System,
+            write,
+        };
+        registry.storage.db.commit(commit, move |it| drop(done.send(it)));
+        stored.await.unwrap().unwrap();
+        assert_eq!(
+            registry.storage.oversized().iter().map(|it| &*it.0).collect::<Vec<_>>(),
+            [target("older").key()]
+        );
+        assert!(registry.storage.get(&target("older")).is_ok());
+        assert!(grow("older", 3 * OBJECT_BYTES_MAX).await.starts_with("413 "));
+        assert_eq!(grow("older", 2 * OBJECT_BYTES_MAX - 10_000).await, "ok");
+        assert_eq!(said(registry.delete(&tenant, &target("older"), &DeleteOptions::default()).await), "ok");
+    }
+
+    #[test]
+    fn the_reserve_is_for_the_cluster_itself() {
+        let class =
+            |group: &str, plural: &str, namespace: Option<&str>, subresource: Subresource, user: &User| {
+                let kind = Kind::find(group, "v1", plural).unwrap();
+                let target =
+                    Target { kind, namespace: namespace.map(Into::into), name: "x".into(), subresource };
+                class_of(&Context::new(user.clone(), "create", NOW), &target)
+            };
+        let tenant = User::new("tenant", ["system:authenticated"]);
+        let node = User::new("system:node:n", ["system:nodes", "system:authenticated"]);
+        let (leases, team) = ("coordination.k8s.io", Some("team"));
+        for (group, plural, namespace, subresource, user, expected) in [
+            ("", "configmaps", team, Subresource::Whole, &tenant, Class::Ordinary),
+            (leases, "leases", team, Subresource::Whole, &tenant, Class::Ordinary),
+            (leases, "leases", Some("kube-node-lease"), Subresource::Whole, &node, Class::System),
+            ("", "nodes", None, Subresource::Status, &node, Class::System),
+            ("", "pods", team, Subresource::Status, &node, Class::System),
+            ("", "pods", team, Subresource::Status, &tenant, Class::Ordinary),
+            ("", "events", team, Subresource::Whole, &node, Class::Ordinary),
+            ("", "events", team, Subresource::Whole, &User::server(), Class::System),
+        ] {
+            let found = class(group, plural, namespace, subresource, user);
+            assert_eq!(found, expected, "{plural} in {namespace:?} by {}", user.name);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_store_refuses_growth_and_takes_deletes() {
+        let registry = std::sync::Arc::new(registry(1 << 20).await);
+        let create = async |groups: &[&str], namespace: &str, name: &str, bytes: usize| {
+            said(registry.create(&context(groups), maps(), Some(namespace), map(name, bytes)).await)
+        };
+        assert_eq!(create(&[], "default", "a", 400 << 10).await, "ok");
+        let refused = create(&[], "default", "b", 200 << 10).await;
+        assert!(
+            refused.starts_with(
+                "403 Forbidden: configmaps \"b\" is forbidden: exceeded store limit of namespace default"
+            ),
+            "{refused}"
+        );
+        assert_eq!(create(&[MASTERS], "default", "b", 500 << 10).await, "ok");
+        let refused = create(&[], "default", "c", 100 << 10).await;
+        assert!(
+            refused.starts_with("403 Forbidden: configmaps \"c\" is forbidden: exceeded store limit: "),
+            "{refused}"
+        );
+        // The last tenth is for the cluster itself.
+        assert_eq!(create(&[], "kube-system", "c", 90 << 10).await, "ok");
+        assert!(create(&[MASTERS], "default", "d", 90 << 10).await.starts_with("403 "));
+        let (bytes, bytes_max) = registry.storage.bytes();
+        assert!(bytes <= bytes_max, "{bytes} of {bytes_max}");
+        assert_eq!(registry.storage.largest_namespaces(1)[0].0, "default");
+        let api = crate::http::Api::new(registry.clone(), tokio_util::sync::CancellationToken::new());
+        let text = api.metrics_text();
+        assert!(text.contains(&format!("muster_store_bytes {bytes}")), "{text}");
+        assert!(text.contains("muster_store_namespace_bytes{namespace=\"default\"}"), "{text}");
+        let deleted = registry.delete(&context(&[]), &target("b"), &DeleteOptions::default()).await;
+        assert_eq!(said(deleted), "ok");
+        assert_eq!(create(&[], "default", "e", 50 << 10).await, "ok");
+    }
+}

@@ -1,0 +1,162 @@
+//! Periodic work: deletes expired objects and compacts the history.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future;
+use jiff::Timestamp;
+use muster_store::{Expect, Record, Revision, Window};
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use super::{Commit, ObjectStorage};
+use crate::kinds::KindRegistry;
+use crate::request::{Context, Target};
+use crate::subresource::Subresource;
+use crate::unstructured::{self, str_at};
+
+/// The history that watches may begin in. Five thousand nodes that renew their leases every ten seconds write 500 small
+/// commits a second: this holds some two minutes of them, and of a quiet cluster everything young enough.
+pub(crate) const WINDOW: Window = Window { events_max: 65_536, bytes_max: 64 << 20 };
+
+/// History older than this is compacted even if there is room. A client that was away for longer must list again.
+const HISTORY_AGE: Duration = Duration::from_secs(10 * 60);
+
+/// So many commits stay in the history whatever their age: in a quiet cluster watches can resume after hours.
+const HISTORY_MIN: usize = 1024;
+
+const ROUND_EVERY: Duration = Duration::from_secs(10);
+
+/// Most objects that are deleted at once. An hour after a burst of events as many expire, and other clients write too.
+const EXPIRE_MAX: usize = 256;
+
+pub(crate) async fn run_housekeeping(storage: Arc<ObjectStorage>, stop: CancellationToken) {
+    let mut marks = VecDeque::new();
+    let mut rounds = tokio::time::interval(ROUND_EVERY);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while stop.run_until_cancelled(rounds.tick()).await.is_some() {
+        storage.compact_old_history(&mut marks, Instant::now());
+        while storage.expire(Timestamp::now()).await == EXPIRE_MAX && !stop.is_cancelled() {}
+    }
+}
+
+impl ObjectStorage {
+    /// `marks` are revisions of the store and their times.
+    fn compact_old_history(&self, marks: &mut VecDeque<(Instant, Revision)>, now: Instant) {
+        let head = self.revision();
+        marks.push_back((now, head));
+        let mut floor = None;
+        while let Some((_, revision)) = marks.pop_front_if(|it| HISTORY_AGE < now - it.0) {
+            floor = Some(revision);
+        }
+        if let Some(floor) = floor {
+            let floor = floor.min(self.store().floor_keeping(HISTORY_MIN));
+            self.db.compact(floor);
+        }
+    }
+
+    /// Deletes expired objects (TTL) and returns how many.
+    async fn expire(&self, now: Timestamp) -> usize {
+        let now_s = u64::try_from(now.as_second()).unwrap_or(0);
+        let expired: Vec<_> = self.store().expired(now_s).take(EXPIRE_MAX).cloned().collect();
+        let context = Context::of_server("delete", now);
+        // Concurrently, so that they share a sync. An object that was updated meanwhile stays.
+        let all = expired.iter().filter_map(|record| {
+            let target = target_of(&self.kinds, record)?;
+            let (context, expect) = (&context, Expect::At(record.modified));
+            Some(async move { self.commit(context, &target, expect, Commit::Delete).await })
+        });
+        let refused = future::join_all(all).await.into_iter().filter(Result::is_err).count();
+        if 0 < refused {
+            tracing::warn!(refused, "delete objects that have expired");
+        }
+        // After a failure the next round tries again.
+        if refused == 0 { expired.len() } else { 0 }
+    }
+}
+
+fn target_of(kinds: &KindRegistry, record: &Record) -> Option<Target> {
+    let object = unstructured::parse(&record.value);
+    let resource = record.key.split('/').next()?;
+    let kind = kinds.writable().find(|it| it.resource() == resource)?;
+    let namespace = kind.namespaced.then(|| str_at(&object, "metadata.namespace").to_owned());
+    let name = str_at(&object, "metadata.name").to_owned();
+    Some(Target { kind, namespace, name, subresource: Subresource::Whole })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kinds::Kind;
+    use crate::registry::Registry;
+
+    #[tokio::test]
+    async fn events_live_for_an_hour_after_their_last_write() {
+        let registry = Registry::new(100);
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let kind = Kind::find("", "v1", "events").unwrap();
+        crate::bootstrap::make_bare(&registry, at("2026-01-01T00:00:00Z")).await.unwrap();
+        for name in ["a", "b"] {
+            let context = Context::of_server("create", at("2026-01-01T00:00:00Z"));
+            let event = json!({"metadata": {"name": name}, "involvedObject": {"namespace": "default"}});
+            registry.create(&context, kind, Some("default"), event).await.unwrap();
+        }
+        let context = Context::of_server("update", at("2026-01-01T00:30:00Z"));
+        let again = Target {
+            kind,
+            namespace: Some("default".into()),
+            name: "b".into(),
+            subresource: Subresource::Whole,
+        };
+        let counted = |old: &serde_json::Value| {
+            let mut new = old.clone();
+            new["count"] = json!(2);
+            Ok(new)
+        };
+        registry.update(&context, &again, counted).await.unwrap();
+        let left = || {
+            registry
+                .storage
+                .store()
+                .list("events/")
+                .map(|it| it.key.to_string())
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+
+        registry.storage.expire(at("2026-01-01T00:59:59Z")).await;
+        assert_eq!(left(), "events/default/a events/default/b");
+        registry.storage.expire(at("2026-01-01T01:00:00Z")).await;
+        assert_eq!(left(), "events/default/b");
+        // The event has the revision of the deletion.
+        let head = registry.storage.revision();
+        let (events, _) = registry.storage.since("events/", 1).unwrap();
+        assert_eq!(
+            unstructured::parse(events.last().unwrap().value())["metadata"]["resourceVersion"],
+            head.to_string()
+        );
+        registry.storage.expire(at("2026-01-01T01:30:00Z")).await;
+        assert_eq!(left(), "");
+    }
+
+    #[tokio::test]
+    async fn old_history_is_compacted_except_the_last_commits() {
+        let registry = Registry::new(usize::MAX);
+        let context = Context::of_server("create", Timestamp::UNIX_EPOCH);
+        let (mut marks, start) = (VecDeque::new(), Instant::now());
+        let mut floors = Vec::new();
+        for minute in 0..14 {
+            for _ in 0..200 {
+                let object = json!({"metadata": {"generateName": "n-"}});
+                registry.create(&context, Kind::namespace(), None, object).await.unwrap();
+            }
+            registry.storage.compact_old_history(&mut marks, start + Duration::from_secs(60 * minute));
+            floors.push(registry.storage.store().floor());
+        }
+        // After eleven minutes the commits of the first are too old, and those of the second after twelve.
+        assert_eq!(floors, [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 201, 401, 601]);
+    }
+}

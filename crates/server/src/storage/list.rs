@@ -1,0 +1,256 @@
+//! Reading many objects at once: all of them or page by page, as they are or as they were.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::{DecodeError, Engine as _, prelude::BASE64_URL_SAFE_NO_PAD as BASE64};
+use bytes::Bytes;
+use muster_store::{Compacted, Record, Revision, Store};
+use serde_json::{Value, json};
+
+use super::ObjectStorage;
+use crate::error::ApiError;
+use crate::kinds::Kind;
+use crate::selector::Selector;
+
+#[derive(Debug, Default)]
+pub(crate) struct ListOptions {
+    pub(crate) selector: Selector,
+    /// Most objects in a page; 0 if there is but one.
+    pub(crate) limit: usize,
+    pub(crate) from: ListStart,
+}
+
+/// Which state, and from where in it.
+#[derive(Debug, Default)]
+pub(crate) enum ListStart {
+    #[default]
+    Now,
+    /// The state as the commit at this revision left it.
+    At(Revision),
+    Page(Continue),
+}
+
+/// Where the last page ended. Clients carry it, and may make up what they like.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Continue {
+    /// The revision of the first page; without one the rest is told as it is now.
+    at: Option<Revision>,
+    /// The first key that may come, without what all keys of the list begin with.
+    start: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Listed {
+    pub(crate) objects: Vec<Bytes>,
+    pub(crate) meta: ListMeta,
+}
+
+#[derive(Debug)]
+pub(crate) struct ListMeta {
+    pub(crate) revision: Revision,
+    /// Empty if this was the last page.
+    pub(crate) next: String,
+    /// How many objects are still to come, where it is known.
+    pub(crate) remaining: Option<usize>,
+}
+
+impl ObjectStorage {
+    /// All objects of a kind that are chosen, as they are now.
+    pub(crate) fn list(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> (Vec<Bytes>, Revision) {
+        let (records, revision) = self.records(kind, namespace, selector);
+        (records.iter().map(|it| it.value.clone()).collect(), revision)
+    }
+
+    pub(crate) fn records(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> (Vec<Arc<Record>>, Revision) {
+        let prefix = prefix(kind, namespace);
+        let store = self.store();
+        // Whoever looks for one object by its name does not look at the others.
+        if let (Some(name), true) =
+            (selector.exactly("metadata.name"), !kind.namespaced || namespace.is_some())
+        {
+            let found = store.get(&format!("{prefix}{name}")).filter(|it| selector.matches(it));
+            return (found.cloned().into_iter().collect(), store.revision());
+        }
+        let all = store.list(&prefix);
+        (all.filter(|it| selector.matches(it)).cloned().collect(), store.revision())
+    }
+
+    /// The next records of the state at `revision`, from the key `start` on, and the key to go on from. No more than `records_max` of
+    /// them, and none after `bytes_max` bytes. Whoever reads slowly holds no record: the history does, as long as it goes back so far.
+    pub(crate) fn some_at(
+        &self,
+        revision: Revision,
+        (prefix, start): (&str, &str),
+        selector: &Selector,
+        (records_max, bytes_max): (usize, usize),
+    ) -> Result<(Vec<Arc<Record>>, Option<String>), Compacted> {
+        let store = self.store();
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        for record in past(&store, prefix, start, revision)?.filter(|it| selector.matches(it)) {
+            if records.len() == records_max || bytes_max <= bytes {
+                return Ok((records, Some(record.key.to_string())));
+            }
+            bytes += record.value.len();
+            records.push(record.clone());
+        }
+        Ok((records, None))
+    }
+
+    pub(crate) fn list_page(
+        &self,
+        kind: &Kind,
+        namespace: Option<&str>,
+        options: &ListOptions,
+    ) -> Result<Listed, ApiError> {
+        let prefix = prefix(kind, namespace);
+        let (at, start) = match &options.from {
+            ListStart::Now => (None, prefix.clone()),
+            ListStart::At(revision) => (Some(*revision), prefix.clone()),
+            ListStart::Page(it) => (it.at, format!("{prefix}{}", it.start)),
+        };
+        let selector = &options.selector;
+        if options.limit == 0 && at.is_none() && start == prefix {
+            let (objects, revision) = self.list(kind, namespace, selector);
+            return Ok(Listed { objects, meta: ListMeta { revision, next: String::new(), remaining: None } });
+        }
+        let store = self.store();
+        let revision = at.unwrap_or(store.revision());
+        if store.revision() < revision {
+            return Err(ApiError::revision_not_yet(revision, store.revision()));
+        }
+        let records = past(&store, &prefix, &start, revision).map_err(|_| match &options.from {
+            ListStart::Page(it) => {
+                ApiError::page_expired(&Continue { at: None, start: it.start.clone() }.token())
+            }
+            ListStart::Now | ListStart::At(_) => {
+                ApiError::expired("The resourceVersion for the provided list is too old.")
+            }
+        })?;
+        let records: Vec<_> = records.cloned().collect();
+        drop(store);
+
+        let mut chosen = records.iter().enumerate().filter(|(_, it)| selector.matches(it));
+        let limit = if options.limit == 0 { usize::MAX } else { options.limit };
+        let page: Vec<_> = chosen.by_ref().take(limit).collect();
+        let is_more = match page.last() {
+            Some((last, _)) if page.len() == limit => last + 1 < records.len(),
+            _ => false,
+        };
+        let last = page.last().filter(|_| is_more);
+        let next = last.map_or_else(String::new, |(_, last)| {
+            // The first key that can follow the last one.
+            let start = format!("{}\0", last.key.strip_prefix(&*prefix).unwrap_or_default());
+            Continue { at: Some(revision), start }.token()
+        });
+        // Of those to come nobody has asked yet whether they are chosen.
+        let remaining = last.filter(|_| selector.is_empty()).map(|(last, _)| records.len() - last - 1);
+        let objects = page.into_iter().map(|(_, it)| it.value.clone()).collect();
+        Ok(Listed { objects, meta: ListMeta { revision, next, remaining } })
+    }
+}
+
+/// What the keys of a list begin with. Those of objects without a namespace have an empty one.
+fn prefix(kind: &Kind, namespace: Option<&str>) -> String {
+    kind.prefix(namespace.or_else(|| (!kind.namespaced).then_some("")))
+}
+
+/// The records from `start` on as they were at `revision`, in the order of their keys.
+fn past<'a>(
+    store: &'a Store,
+    prefix: &'a str,
+    start: &str,
+    revision: Revision,
+) -> Result<impl Iterator<Item = &'a Arc<Record>>, Compacted> {
+    let mut changed: BTreeMap<&str, Option<&Arc<Record>>> = BTreeMap::new();
+    if revision != store.revision() {
+        for event in store.since(prefix, revision)?.filter(|it| start <= &*it.key) {
+            // The first change after that revision has the record before it.
+            changed.entry(&event.key).or_insert(event.before());
+        }
+    }
+    let mut before = changed.values().copied().flatten().collect::<Vec<_>>().into_iter().peekable();
+    let unchanged = store.list_from(prefix, start).filter(move |it| !changed.contains_key(&*it.key));
+    let mut unchanged = unchanged.peekable();
+    Ok(std::iter::from_fn(move || match (unchanged.peek(), before.peek()) {
+        (Some(one), Some(other)) if other.key < one.key => before.next(),
+        (Some(_), _) => unchanged.next(),
+        (None, _) => before.next(),
+    }))
+}
+
+impl Continue {
+    const VERSION: &str = "meta.k8s.io/v1";
+
+    fn token(&self) -> String {
+        // Upstream's: -1 is "as it is now".
+        let at = self.at.and_then(|it| i64::try_from(it).ok()).unwrap_or(-1);
+        BASE64.encode(json!({"v": Self::VERSION, "rv": at, "start": self.start}).to_string())
+    }
+
+    /// No token leads out of the list that it is used with: `start` only narrows it.
+    pub(crate) fn parse(token: &str) -> Result<Self, String> {
+        const INVALID: &str = "continue key is not valid";
+        let json = BASE64.decode(token).map_err(|error| {
+            let at = match error {
+                DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol(at, _) => at,
+                DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => token.len() / 4 * 4,
+            };
+            format!("{INVALID}: illegal base64 data at input byte {at}")
+        })?;
+        let said: Value = serde_json::from_slice(&json).map_err(|error| format!("{INVALID}: {error}"))?;
+        let (version, at) = (said["v"].as_str().unwrap_or_default(), said["rv"].as_i64().unwrap_or_default());
+        let start = said["start"].as_str().unwrap_or_default();
+        if version != Self::VERSION {
+            return Err(format!("{INVALID}: server does not recognize this encoded version {version}"));
+        }
+        if at == 0 {
+            return Err(format!("{INVALID}: incorrect encoded start resourceVersion (version {version})"));
+        }
+        if start.is_empty() {
+            return Err(format!("{INVALID}: encoded start key empty (version {version})"));
+        }
+        let is_step = |it: &str| matches!(it, "" | "." | "..");
+        if start.strip_prefix('/').unwrap_or(start).split('/').any(is_step) {
+            return Err(format!("{INVALID}: {start}"));
+        }
+        Ok(Self { at: u64::try_from(at).ok(), start: start.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_upstreams() {
+        let it = Continue { at: Some(3221), start: "default/ds-2wc24\0".into() };
+        let json = String::from_utf8(BASE64.decode(it.token()).unwrap()).unwrap();
+        assert_eq!(json, r#"{"rv":3221,"start":"default/ds-2wc24\u0000","v":"meta.k8s.io/v1"}"#);
+        assert_eq!(Continue::parse(&it.token()), Ok(it));
+    }
+
+    proptest! {
+        #[test]
+        fn no_token_is_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..60), start in ".{0,9}", rv in any::<i64>()) {
+            let _ = Continue::parse(&String::from_utf8_lossy(&bytes));
+            let _ = Continue::parse(&BASE64.encode(&bytes));
+            let token = BASE64.encode(json!({"v": Continue::VERSION, "rv": rv, "start": start}).to_string());
+            if let Ok(it) = Continue::parse(&token) {
+                prop_assert!(!it.start.is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Objects by key, over the store: reads, lists, watches and commits. The rules of writing are in `registry`.
+
+mod commit;
+pub(crate) mod data_dir;
+mod housekeeping;
+mod list;
+mod watch_notifier;
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, RwLockReadGuard};
+
+use bytes::Bytes;
+use muster_store::{
+    Compacted, Db, Event, Limits, LogError, OnFailure, Options, Record, Revision, Store, Window,
+};
+use tokio::sync::{oneshot, watch};
+
+use crate::error::ApiError;
+use crate::kinds::{Kind, KindRegistry};
+use crate::metrics::Metrics;
+use crate::request::Target;
+use crate::selector::Selector;
+
+pub(crate) use self::commit::Commit;
+pub(crate) use self::housekeeping::{WINDOW, run_housekeeping};
+pub(crate) use self::list::{Continue, ListMeta, ListOptions, ListStart, Listed};
+pub(crate) use self::watch_notifier::Subscription;
+use self::watch_notifier::WatchNotifier;
+
+/// Commits that may wait for the disk: far more than clients may have in flight.
+const QUEUE_MAX: usize = 4096;
+
+/// The objects of the cluster. Reads see what is durable; a commit is durable when it returns.
+#[derive(Debug)]
+pub(crate) struct ObjectStorage {
+    db: Db,
+    /// The store may have this many bytes.
+    bytes_max: usize,
+    pub(crate) kinds: KindRegistry,
+    notifier: Arc<WatchNotifier>,
+    metrics: Arc<Metrics>,
+    /// Whether the last write failed because the disk was full.
+    pub(crate) is_full: AtomicBool,
+}
+
+impl ObjectStorage {
+    /// `open` opens the store with its storage backend.
+    pub(crate) fn open(
+        open: impl FnOnce(Options) -> Result<Db, LogError>,
+        window: Window,
+        limits: Limits,
+        on_failure: OnFailure,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, LogError> {
+        let kinds = KindRegistry::builtin();
+        let notifier = Arc::new(WatchNotifier::new(&kinds));
+        let awake = notifier.clone();
+        let on_commit = Box::new(move |batch: &[Arc<Event>]| awake.advance(batch));
+        let db = open(Options { window, limits, queue_max: QUEUE_MAX, on_commit, on_failure })?;
+        notifier.begin(db.read().revision());
+        Ok(Self {
+            db,
+            bytes_max: limits.bytes_max,
+            kinds,
+            notifier,
+            metrics,
+            is_full: AtomicBool::new(false),
+        })
+    }
+
+    /// Returns when every queued write is stored and nothing writes to the store any more.
+    pub(crate) fn close(&self) {
+        self.db.close();
+    }
+
+    /// Returns when reads include every write that any server acknowledged before this call. Requests wait here once, at their entry;
+    /// reads behind it do not.
+    pub(crate) async fn fresh(&self) -> Result<(), ApiError> {
+        let (done, outcome) = oneshot::channel();
+        self.db.fresh(move |it| drop(done.send(it)));
+        match outcome.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(ApiError::unavailable(error.to_string())),
+            Err(_) => Err(ApiError::unavailable("the store has stopped")),
+        }
+    }
+
+    pub(crate) fn get(&self, target: &Target) -> Result<Bytes, ApiError> {
+        Ok(self.stored(target)?.value.clone())
+    }
+
+    /// The object as it is stored, if there is one.
+    pub(crate) fn peek(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Option<Bytes> {
+        Some(self.store().get(&kind.key(namespace, name))?.value.clone())
+    }
+
+    /// How many bytes the store has, and how many it may have.
+    pub(crate) fn bytes(&self) -> (usize, usize) {
+        (self.store().usage().bytes(), self.bytes_max)
+    }
+
+    /// The namespaces with most bytes.
+    pub(crate) fn largest_namespaces(&self, count: usize) -> Vec<(String, usize)> {
+        let store = self.store();
+        store.usage().largest(count).into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect()
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.store().revision()
+    }
+
+    /// How many objects of the kind there are.
+    pub(crate) fn count(&self, kind: &Kind) -> usize {
+        self.store().list(&kind.prefix(None)).count()
+    }
+
+    /// The revision of the last commit.
+    pub(crate) fn commits(&self) -> watch::Receiver<Revision> {
+        self.notifier.all.subscribe()
+    }
+
+    /// The revision of the last commit to one kind, as of now.
+    pub(crate) fn last_commit_to(&self, kind: &Kind) -> Revision {
+        *self.notifier.of_kind(kind).borrow()
+    }
+
+    /// The revision of the last commit to one kind.
+    pub(crate) fn commits_to(&self, kind: &Kind) -> watch::Receiver<Revision> {
+        self.notifier.of_kind(kind).subscribe()
+    }
+
+    /// What a watch of a kind sleeps on: of one object alone, if it has a `key`, or of what the selector narrows it to.
+    pub(crate) fn subscribe(&self, kind: &Kind, key: Option<&str>, selector: &Selector) -> Subscription {
+        self.notifier.of_watch(kind, key, selector)
+    }
+
+    /// The commits after `after`, and the revision up to which these are all.
+    pub(crate) fn since(
+        &self,
+        prefix: &str,
+        after: Revision,
+    ) -> Result<(Vec<Arc<Event>>, Revision), Compacted> {
+        self.some_since(prefix, after, usize::MAX)
+    }
+
+    /// The same, but no more than `events_max` of them at once.
+    pub(crate) fn some_since(
+        &self,
+        prefix: &str,
+        after: Revision,
+        events_max: usize,
+    ) -> Result<(Vec<Arc<Event>>, Revision), Compacted> {
+        let store = self.store();
+        let events: Vec<_> = store.since(prefix, after)?.take(events_max).cloned().collect();
+        let revision = match events.last() {
+            Some(last) if events.len() == events_max => last.revision,
+            _ => store.revision(),
+        };
+        Ok((events, revision))
+    }
+
+    /// The record of an object, or `NotFound`.
+    pub(crate) fn stored(&self, target: &Target) -> Result<Arc<Record>, ApiError> {
+        self.store().get(&target.key()).cloned().ok_or_else(|| target.not_found())
+    }
+
+    /// Durable state and history. Commits wait while the guard is held.
+    pub(crate) fn store(&self) -> RwLockReadGuard<'_, Store> {
+        self.db.read()
+    }
+}

@@ -1,0 +1,221 @@
+//! How far the store has come: watchers sleep here, each on what concerns it.
+//!
+//! A watch of one object, or of the pods of one node, is woken by nothing else. The agents of thousands of nodes hold one of
+//! each, and if every pod woke them all, a rollout would cost the square of the cluster.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use muster_store::{Change, Event, Record, Revision};
+use tokio::sync::watch;
+
+use crate::kinds::{Kind, KindRegistry};
+use crate::selector::Selector;
+
+/// Of this kind many clients watch a part each: those with the same value of this field.
+const SHARDED_FIELD: (&str, &str) = ("pods", "spec.nodeName");
+
+/// Commits that a topic remembers. A watcher that has fallen further behind walks over the history of its kind.
+const COMMITS_MAX: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct WatchNotifier {
+    pub(super) all: watch::Sender<Revision>,
+    /// By resource, which is how keys begin.
+    kinds: HashMap<String, watch::Sender<Revision>>,
+    topics: Mutex<Topics>,
+}
+
+/// What someone watches that is narrower than a kind.
+#[derive(Debug, Default)]
+struct Topics {
+    /// By the key of an object, or by what [`part`] calls a part of a kind.
+    by_name: HashMap<String, Topic>,
+    /// All up to here were told of. What comes later is told to every topic that is here by then.
+    notified: Revision,
+}
+
+#[derive(Debug)]
+struct Topic {
+    commits: watch::Sender<Commits>,
+    watchers: usize,
+}
+
+/// The last commits to a topic: all of those after `since`.
+#[derive(Debug)]
+struct Commits {
+    since: Revision,
+    revisions: VecDeque<Revision>,
+}
+
+/// What a watcher sleeps on.
+#[derive(Debug)]
+pub(crate) struct Subscription(SubscribedTo);
+
+#[derive(Debug)]
+enum SubscribedTo {
+    Kind(watch::Receiver<Revision>),
+    Topic { notifier: Arc<WatchNotifier>, name: String, commits: watch::Receiver<Commits> },
+}
+
+impl WatchNotifier {
+    pub(super) fn new(kinds: &KindRegistry) -> Self {
+        let sender = || watch::Sender::new(0);
+        Self {
+            all: sender(),
+            kinds: kinds.served().map(|it| (it.resource(), sender())).collect(),
+            topics: Mutex::default(),
+        }
+    }
+
+    /// Where the store stands when it is opened.
+    pub(super) fn begin(&self, revision: Revision) {
+        self.topics().notified = revision;
+        self.all.send_replace(revision);
+    }
+
+    pub(super) fn of_kind(&self, kind: &Kind) -> &watch::Sender<Revision> {
+        self.kinds.get(&kind.stored().resource()).unwrap_or(&self.all)
+    }
+
+    /// What a watch of this kind sleeps on. `key` is the object's, if it is of one alone.
+    pub(super) fn of_watch(
+        self: &Arc<Self>,
+        kind: &Kind,
+        key: Option<&str>,
+        selector: &Selector,
+    ) -> Subscription {
+        let resource = kind.stored().resource();
+        let shard_of = |value| (resource == SHARDED_FIELD.0).then(|| shard(value));
+        let Some(name) = key.map(str::to_owned).or_else(|| shard_of(selector.exactly(SHARDED_FIELD.1)?))
+        else {
+            return Subscription(SubscribedTo::Kind(self.of_kind(kind).subscribe()));
+        };
+        let mut topics = self.topics();
+        let since = topics.notified;
+        let topic = topics.by_name.entry(name.clone()).or_insert_with(|| Topic {
+            commits: watch::Sender::new(Commits { since, revisions: VecDeque::new() }),
+            watchers: 0,
+        });
+        topic.watchers += 1;
+        let commits = topic.commits.subscribe();
+        drop(topics);
+        Subscription(SubscribedTo::Topic { notifier: self.clone(), name, commits })
+    }
+
+    /// Each kind is woken once for a batch, with the last of its commits.
+    pub(super) fn advance(&self, batch: &[Arc<Event>]) {
+        let Some(last) = batch.last() else { return };
+        let mut topics = self.topics();
+        if !topics.by_name.is_empty() {
+            batch.iter().for_each(|it| topics.notify(it));
+        }
+        topics.notified = last.revision;
+        drop(topics);
+
+        let mut lasts: Vec<(&str, Revision)> = Vec::new();
+        for event in batch {
+            let resource = resource_of(event);
+            match lasts.iter_mut().find(|it| it.0 == resource) {
+                Some(it) => it.1 = event.revision,
+                None => lasts.push((resource, event.revision)),
+            }
+        }
+        for (resource, revision) in lasts {
+            if let Some(kind) = self.kinds.get(resource) {
+                kind.send_replace(revision);
+            }
+        }
+        // Last, so that no topic lacks what is told here.
+        self.all.send_replace(last.revision);
+    }
+
+    fn topics(&self) -> MutexGuard<'_, Topics> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Topics {
+    fn notify(&self, event: &Event) {
+        let notify = |name: &str| {
+            if let Some(topic) = self.by_name.get(name) {
+                topic.commits.send_modify(|it| it.push(event.revision));
+            }
+        };
+        notify(&event.key);
+        if resource_of(event) == SHARDED_FIELD.0 {
+            let shard_of = |it: &Record| shard(it.index.field(SHARDED_FIELD.1).unwrap_or_default());
+            let before = event.before().map(|it| shard_of(it));
+            let now = match &event.change {
+                Change::Put { now, .. } => Some(shard_of(now)),
+                Change::Delete { .. } => None,
+            };
+            // Whoever moves from one to the other concerns both.
+            before.iter().for_each(|it| notify(it));
+            now.iter().filter(|it| before.as_ref() != Some(it)).for_each(|it| notify(it));
+        }
+    }
+}
+
+impl Commits {
+    fn push(&mut self, revision: Revision) {
+        if self.revisions.len() == COMMITS_MAX {
+            self.since = self.revisions.pop_front().unwrap_or(self.since);
+        }
+        self.revisions.push_back(revision);
+    }
+}
+
+impl Subscription {
+    pub(crate) fn mark_unchanged(&mut self) {
+        match &mut self.0 {
+            SubscribedTo::Kind(head) => head.mark_unchanged(),
+            SubscribedTo::Topic { commits, .. } => commits.mark_unchanged(),
+        }
+    }
+
+    /// `None` when nothing can come any more.
+    pub(crate) async fn changed(&mut self) -> Option<()> {
+        match &mut self.0 {
+            SubscribedTo::Kind(head) => head.changed().await.ok(),
+            SubscribedTo::Topic { commits, .. } => commits.changed().await.ok(),
+        }
+    }
+
+    /// How far a watcher that has seen everything up to `seen` may go on without a look, because nothing in between concerns it.
+    pub(crate) fn skip(&self, seen: Revision) -> Revision {
+        let SubscribedTo::Topic { notifier, commits, .. } = &self.0 else { return seen };
+        // Read first: what is told of here, the topic has been told of already.
+        let notified = *notifier.all.borrow();
+        let commits = commits.borrow();
+        if seen < commits.since {
+            return seen;
+        }
+        match commits.revisions.iter().find(|it| seen < **it) {
+            Some(next) => next - 1,
+            None => notified.max(seen),
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let SubscribedTo::Topic { notifier, name, .. } = &self.0 else { return };
+        let mut topics = notifier.topics();
+        if let Some(topic) = topics.by_name.get_mut(name) {
+            topic.watchers -= 1;
+            if topic.watchers == 0 {
+                topics.by_name.remove(name);
+            }
+        }
+    }
+}
+
+fn resource_of(event: &Event) -> &str {
+    event.key.split('/').next().unwrap_or_default()
+}
+
+/// No key looks like it: a resource has no such sign in it.
+fn shard(value: &str) -> String {
+    format!("{}?{value}", SHARDED_FIELD.0)
+}

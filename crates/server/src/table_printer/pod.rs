@@ -1,0 +1,294 @@
+//! A pod in one row: the one word for how it is, and how often it was restarted.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{AGE, Column, Field, NAME, Says, age, or, text};
+use crate::unstructured::{is_set, list, str_at};
+
+pub(crate) const POD: &[Column] = &[
+    NAME,
+    text("Ready", Says("The aggregate readiness state of this pod for accepting traffic."), |it, _| {
+        let summary = Summary::of(it);
+        json!(format!("{}/{}", summary.ready, summary.containers))
+    }),
+    text("Status", Says("The aggregate status of the containers in this pod."), |it, _| {
+        json!(Summary::of(it).status)
+    }),
+    text(
+        "Restarts",
+        Says(
+            "The number of times the containers in this pod have been restarted and when the last container in this pod has restarted.",
+        ),
+        |it, now| {
+            let summary = Summary::of(it);
+            json!(match summary.restarted_at {
+                Some(at) if summary.restarts != 0 =>
+                    format!("{} ({} ago)", summary.restarts, age(&json!(at.to_string()), now)),
+                _ => summary.restarts.to_string(),
+            })
+        },
+    ),
+    AGE,
+    text("IP", Field("status.podIP"), |it, _| {
+        json!(list(&it["status"], "podIPs").first().map_or("<none>", |it| or(str_at(it, "ip"), "<none>")))
+    })
+    .wide(),
+    text("Node", Field("spec.nodeName"), |it, _| json!(or(str_at(it, "spec.nodeName"), "<none>"))).wide(),
+    text("Nominated Node", Field("status.nominatedNodeName"), |it, _| {
+        json!(or(str_at(it, "status.nominatedNodeName"), "<none>"))
+    })
+    .wide(),
+    text("Readiness Gates", Field("spec.readinessGates"), |it, _| json!(readiness_gates(it))).wide(),
+];
+
+/// A client may leave out what has ended.
+pub(crate) fn is_over(pod: &Value) -> Option<Value> {
+    let (reason, message) = match str_at(pod, "status.phase") {
+        "Succeeded" => ("Succeeded", "The pod has completed successfully."),
+        "Failed" => ("Failed", "The pod failed."),
+        _ => return None,
+    };
+    Some(json!({"type": "Completed", "status": "True", "reason": reason, "message": message}))
+}
+
+struct Summary {
+    status: String,
+    ready: usize,
+    containers: usize,
+    restarts: i64,
+    restarted_at: Option<Timestamp>,
+}
+
+impl Summary {
+    /// The reason of the first thing that keeps the pod from running, else its phase.
+    fn of(pod: &Value) -> Self {
+        let (spec, status) = (&pod["spec"], &pod["status"]);
+        let is_gated =
+            conditions(pod).any(|it| it["type"] == "PodScheduled" && it["reason"] == "SchedulingGated");
+        let reason = match str_at(status, "reason") {
+            _ if is_gated => "SchedulingGated",
+            "" => str_at(status, "phase"),
+            reason => reason,
+        };
+        let sidecars = list(spec, "initContainers").iter().filter(|it| is_sidecar(it)).count();
+        let mut summary = Self {
+            status: reason.to_owned(),
+            ready: 0,
+            containers: list(spec, "containers").len() + sidecars,
+            restarts: 0,
+            restarted_at: None,
+        };
+        let is_initializing = summary.of_init_containers(pod);
+        let is_initialized = conditions(pod).any(|it| it["type"] == "Initialized" && it["status"] == "True");
+        if !is_initializing || is_initialized {
+            summary.of_containers(pod);
+        }
+        if is_set(&pod["metadata"]["deletionTimestamp"]) {
+            if status["reason"] == "NodeLost" {
+                "Unknown".clone_into(&mut summary.status);
+            } else if !matches!(str_at(status, "phase"), "Succeeded" | "Failed") {
+                "Terminating".clone_into(&mut summary.status);
+            }
+        }
+        summary
+    }
+
+    /// Whether one of them still has to end.
+    fn of_init_containers(&mut self, pod: &Value) -> bool {
+        let specs = list(&pod["spec"], "initContainers");
+        for (at, status) in list(&pod["status"], "initContainerStatuses").iter().enumerate() {
+            self.count_restarts(status);
+            let (waiting, ended) = (&status["state"]["waiting"], &status["state"]["terminated"]);
+            let is_sidecar = specs.iter().any(|it| it["name"] == status["name"] && is_sidecar(it));
+            if ended.is_object() && ended["exitCode"].as_i64().unwrap_or(0) == 0 {
+                continue;
+            }
+            if is_sidecar && status["started"] == true {
+                self.ready += usize::from(status["ready"] == true);
+                continue;
+            }
+            self.status = match str_at(waiting, "reason") {
+                _ if ended.is_object() => format!("Init:{}", end_of(ended)),
+                "" | "PodInitializing" => format!("Init:{at}/{}", specs.len()),
+                reason => format!("Init:{reason}"),
+            };
+            return true;
+        }
+        false
+    }
+
+    fn of_containers(&mut self, pod: &Value) {
+        // Once the pod is initialized, what happened before does not count; sidecars run on.
+        (self.restarts, self.restarted_at) = (0, None);
+        let specs = list(&pod["spec"], "initContainers");
+        for status in list(&pod["status"], "initContainerStatuses") {
+            if specs.iter().any(|it| it["name"] == status["name"] && is_sidecar(it)) {
+                self.count_restarts(status);
+            }
+        }
+        let (mut is_any_running, mut failure) = (false, None);
+        for status in list(&pod["status"], "containerStatuses").iter().rev() {
+            self.count_restarts(status);
+            let (waiting, ended) = (&status["state"]["waiting"], &status["state"]["terminated"]);
+            if !str_at(waiting, "reason").is_empty() {
+                str_at(waiting, "reason").clone_into(&mut self.status);
+            } else if ended.is_object() {
+                self.status = end_of(ended);
+                if ended["exitCode"].as_i64().unwrap_or(0) != 0 {
+                    failure = Some(self.status.clone());
+                }
+            } else if status["ready"] == true && status["state"]["running"].is_object() {
+                is_any_running = true;
+                self.ready += 1;
+            }
+        }
+        if self.status == "Completed" {
+            let is_ready = conditions(pod).any(|it| it["type"] == "Ready" && it["status"] == "True");
+            match failure {
+                _ if is_any_running && is_ready => "Running".clone_into(&mut self.status),
+                Some(failure) => self.status = failure,
+                None if is_any_running => "NotReady".clone_into(&mut self.status),
+                None => {}
+            }
+        }
+    }
+
+    fn count_restarts(&mut self, status: &Value) {
+        self.restarts = self.restarts.saturating_add(status["restartCount"].as_i64().unwrap_or(0));
+        let ended_at = str_at(status, "lastState.terminated.finishedAt").parse::<Timestamp>().ok();
+        self.restarted_at = self.restarted_at.max(ended_at);
+    }
+}
+
+fn end_of(ended: &Value) -> String {
+    match (str_at(ended, "reason"), ended["signal"].as_i64().unwrap_or(0)) {
+        ("", 0) => format!("ExitCode:{}", ended["exitCode"].as_i64().unwrap_or(0)),
+        ("", signal) => format!("Signal:{signal}"),
+        (reason, _) => reason.to_owned(),
+    }
+}
+
+fn is_sidecar(init_container: &Value) -> bool {
+    init_container["restartPolicy"] == "Always"
+}
+
+fn conditions(pod: &Value) -> impl Iterator<Item = &Value> {
+    list(&pod["status"], "conditions").iter()
+}
+
+fn readiness_gates(pod: &Value) -> String {
+    let gates = list(&pod["spec"], "readinessGates");
+    if gates.is_empty() {
+        return "<none>".to_owned();
+    }
+    let is_true = |gate: &&Value| {
+        conditions(pod)
+            .find(|it| it["type"] == gate["conditionType"])
+            .is_some_and(|it| it["status"] == "True")
+    };
+    format!("{}/{}", gates.iter().filter(is_true).count(), gates.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::super::tests::rows;
+    use super::*;
+
+    fn pod(spec: Value, status: Value) -> Value {
+        json!({"metadata": {"name": "p", "creationTimestamp": "2026-01-09T23:00:00Z"}, "spec": spec, "status": status})
+    }
+
+    #[test]
+    fn a_row_says_what_keeps_a_pod_from_running() {
+        let one = json!({"containers": [{"name": "c"}], "nodeName": "n1"});
+        let inits = json!({"containers": [{"name": "c"}], "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}]});
+        let container = |state: Value| json!([{"name": "c", "restartCount": 3, "state": state, "lastState": {"terminated": {"finishedAt": "2026-01-09T23:57:00Z"}}}]);
+        let running = json!([{"name": "c", "ready": true, "restartCount": 0, "state": {"running": {}}}]);
+        let mut leaving = pod(one.clone(), json!({"phase": "Running", "containerStatuses": running}));
+        leaving["metadata"]["deletionTimestamp"] = json!("2026-01-10T00:00:00Z");
+        let mut lost = leaving.clone();
+        lost["status"]["reason"] = json!("NodeLost");
+        let mut ended = leaving.clone();
+        ended["status"]["phase"] = json!("Succeeded");
+        let pods = [
+            pod(one.clone(), json!({"phase": "Pending"})),
+            pod(
+                one.clone(),
+                json!({"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}], "containerStatuses": running}),
+            ),
+            pod(
+                one.clone(),
+                json!({"phase": "Running", "containerStatuses": container(json!({"waiting": {"reason": "CrashLoopBackOff"}}))}),
+            ),
+            pod(
+                one.clone(),
+                json!({"phase": "Failed", "containerStatuses": container(json!({"terminated": {"exitCode": 3}}))}),
+            ),
+            pod(
+                one.clone(),
+                json!({"phase": "Failed", "containerStatuses": container(json!({"terminated": {"exitCode": 137, "signal": 9}}))}),
+            ),
+            pod(
+                one.clone(),
+                json!({"phase": "Succeeded", "containerStatuses": container(json!({"terminated": {"exitCode": 0, "reason": "Completed"}}))}),
+            ),
+            pod(one.clone(), json!({"phase": "Failed", "reason": "Evicted"})),
+            pod(
+                one.clone(),
+                json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}),
+            ),
+            pod(
+                inits.clone(),
+                json!({"phase": "Pending", "initContainerStatuses": [{"name": "i", "state": {"running": {}}}, {"name": "s", "state": {"waiting": {"reason": "PodInitializing"}}}]}),
+            ),
+            pod(
+                inits.clone(),
+                json!({"phase": "Pending", "initContainerStatuses": [{"name": "i", "restartCount": 2, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}),
+            ),
+            pod(
+                inits.clone(),
+                json!({"phase": "Pending", "initContainerStatuses": [{"name": "i", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}]}),
+            ),
+            pod(
+                inits,
+                json!({"phase": "Running", "containerStatuses": running, "initContainerStatuses": [
+                    {"name": "i", "restartCount": 7, "state": {"terminated": {"exitCode": 0}}},
+                    {"name": "s", "started": true, "ready": true, "restartCount": 1, "state": {"running": {}}},
+                ]}),
+            ),
+            leaving,
+            lost,
+            ended,
+        ];
+        expect![[r#"
+            p | 0/1 | Pending | 0 | 60m | <none> | n1 | <none> | <none>
+            p | 1/1 | Running | 0 | 60m | 10.0.0.1 | n1 | <none> | <none>
+            p | 0/1 | CrashLoopBackOff | 3 (3m ago) | 60m | <none> | n1 | <none> | <none>
+            p | 0/1 | ExitCode:3 | 3 (3m ago) | 60m | <none> | n1 | <none> | <none>
+            p | 0/1 | Signal:9 | 3 (3m ago) | 60m | <none> | n1 | <none> | <none>
+            p | 0/1 | Completed | 3 (3m ago) | 60m | <none> | n1 | <none> | <none>
+            p | 0/1 | Evicted | 0 | 60m | <none> | n1 | <none> | <none>
+            p | 0/1 | SchedulingGated | 0 | 60m | <none> | n1 | <none> | <none>
+            p | 0/2 | Init:0/2 | 0 | 60m | <none> | <none> | <none> | <none>
+            p | 0/2 | Init:CrashLoopBackOff | 2 | 60m | <none> | <none> | <none> | <none>
+            p | 0/2 | Init:Error | 0 | 60m | <none> | <none> | <none> | <none>
+            p | 2/2 | Running | 1 | 60m | <none> | <none> | <none> | <none>
+            p | 1/1 | Terminating | 0 | 60m | <none> | n1 | <none> | <none>
+            p | 1/1 | Unknown | 0 | 60m | <none> | n1 | <none> | <none>
+            p | 1/1 | Succeeded | 0 | 60m | <none> | n1 | <none> | <none>
+        "#]]
+        .assert_eq(&rows(POD, &pods));
+    }
+
+    #[test]
+    fn readiness_gates_are_counted() {
+        let gated = json!({
+            "spec": {"readinessGates": [{"conditionType": "a"}, {"conditionType": "b"}]},
+            "status": {"conditions": [{"type": "a", "status": "True"}, {"type": "b", "status": "False"}]},
+        });
+        assert_eq!(readiness_gates(&gated), "1/2");
+    }
+}
