@@ -3,7 +3,7 @@
 //!
 //! - [`text`], [`interner`]: shared strings; [`meta`]: object metadata;
 //! - [`labels`], [`taints`]: labels and requirements on them, taints and tolerations;
-//! - [`quantity`], [`resources`]: amounts, and what a pod requests;
+//! - [`quantity`], [`resources`], [`qos`]: amounts, what a pod requests, and its QoS class;
 //! - [`time`], [`go_json`], [`metrics_exposition`]: points in time, JSON as Go writes it, the formats of `/metrics`.
 
 extern crate alloc;
@@ -15,6 +15,7 @@ pub mod labels;
 pub mod meta;
 pub mod taints;
 
+pub mod qos;
 pub mod quantity;
 pub mod resources;
 

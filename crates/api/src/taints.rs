@@ -66,3 +66,64 @@ pub enum TolerationOp {
     /// An operator we do not know tolerates nothing.
     Unknown,
 }
+
+impl Toleration {
+    /// From the fields of an API object; a field that is not set is empty.
+    pub fn new(key: Text, operator: &str, value: impl FnOnce() -> Text, effect: &str) -> Self {
+        let op = match operator {
+            "" | "Equal" => TolerationOp::Equal(value()),
+            "Exists" => TolerationOp::Exists,
+            _ => TolerationOp::Unknown,
+        };
+        Self { key, op, effect: (!effect.is_empty()).then(|| Effect::parse(effect)) }
+    }
+
+    /// Rule: a toleration fits a taint when its effect (empty: any), its key (empty: any) and its operator do.
+    /// Upstream: `ToleratesTaint`.
+    pub fn tolerates(&self, taint: &Taint) -> bool {
+        self.effect.is_none_or(|effect| effect == taint.effect)
+            && (self.key.is_empty() || self.key == taint.key)
+            && match &self.op {
+                TolerationOp::Exists => true,
+                TolerationOp::Equal(value) => *value == taint.value,
+                TolerationOp::Unknown => false,
+            }
+    }
+}
+
+/// Whether any of the tolerations tolerates the taint.
+pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
+    tolerations.iter().any(|it| it.tolerates(taint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tolerations_fit_taints_as_upstream_matches_them() {
+        let taint = Taint { key: "gpu".into(), value: "a100".into(), effect: Effect::NoSchedule };
+        let plain = Taint { key: "gpu".into(), value: "".into(), effect: Effect::NoSchedule };
+        for ((key, operator, value, effect), fits_taint, fits_plain) in [
+            (("gpu", "Exists", "", "NoSchedule"), true, true),
+            (("gpu", "Exists", "", ""), true, true),
+            (("gpu", "Exists", "", "NoExecute"), false, false),
+            (("cpu", "Exists", "", ""), false, false),
+            (("", "Exists", "", ""), true, true),
+            (("gpu", "Equal", "a100", "NoSchedule"), true, false),
+            (("gpu", "", "a100", ""), true, false),
+            (("gpu", "Equal", "h100", ""), false, false),
+            (("gpu", "", "", ""), false, true),
+            // An empty key fits every key, whatever the operator.
+            (("", "Equal", "a100", ""), true, false),
+            (("", "Equal", "", ""), false, true),
+            // An unknown operator tolerates nothing.
+            (("gpu", "Similar", "a100", ""), false, false),
+            (("gpu", "Similar", "", ""), false, false),
+        ] {
+            let toleration = Toleration::new(key.into(), operator, || value.into(), effect);
+            assert_eq!(toleration.tolerates(&taint), fits_taint, "{toleration:?} {taint}");
+            assert_eq!(tolerates(&[toleration.clone()], &plain), fits_plain, "{toleration:?} {plain}");
+        }
+    }
+}

@@ -7,13 +7,15 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
+use muster_api::qos::QosClass;
+use muster_api::taints::{Effect, Taint, Toleration};
 use muster_api::text::Text;
 use muster_engine::kubelet::eviction;
 use muster_engine::kubelet::pod::Ending;
 use muster_engine::kubelet::pod::admission::{Admission, admit, preempted, rejection};
 
 use super::Node;
-use super::cgroup::Qos;
+use super::cgroup;
 use super::pod_manager::Entry;
 use crate::runtime::Runtime;
 
@@ -39,7 +41,7 @@ pub(super) async fn let_in<R: Runtime>(node: &Arc<Node<R>>, entry: &Arc<Entry>) 
         return std::future::pending().await;
     }
     let pressures = *node.standing.pressures().borrow();
-    let is_best_effort = Qos::of(spec) == Qos::BestEffort;
+    let is_best_effort = cgroup::qos_class(spec) == QosClass::BestEffort;
     let tolerates = tolerates_memory_pressure(spec);
     if let Err(why) = eviction::admit(pressures, candidate.is_critical(), is_best_effort, tolerates) {
         return Some(rejection("Evicted".into(), &why));
@@ -87,15 +89,41 @@ async fn runtimes<R: Runtime>(node: &Node<R>, spec: &PodSpec) -> BTreeSet<Text> 
     }
 }
 
+/// Whether the pod tolerates the taint of a node that is short of memory.
 fn tolerates_memory_pressure(spec: &PodSpec) -> bool {
-    let mut all = spec.tolerations.iter().flatten();
-    all.any(|it| {
-        let is_key =
-            it.key.as_deref().is_none_or(|key| key.is_empty() || key == "node.kubernetes.io/memory-pressure");
-        let is_effect = it.effect.as_deref().is_none_or(|effect| effect.is_empty() || effect == "NoSchedule");
-        let is_value = it.operator.as_deref() == Some("Exists")
-            || (it.key.as_deref().is_some_and(|it| !it.is_empty())
-                && it.value.as_deref().is_none_or(str::is_empty));
-        is_key && is_effect && is_value
+    let taint = Taint {
+        key: "node.kubernetes.io/memory-pressure".into(),
+        value: Text::default(),
+        effect: Effect::NoSchedule,
+    };
+    spec.tolerations.iter().flatten().any(|it| {
+        let text = |it: &Option<String>| Text::from(it.as_deref().unwrap_or_default());
+        let operator = it.operator.as_deref().unwrap_or_default();
+        let effect = it.effect.as_deref().unwrap_or_default();
+        Toleration::new(text(&it.key), operator, || text(&it.value), effect).tolerates(&taint)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn memory_pressure_is_tolerated_as_any_taint_is() {
+        for (toleration, tolerates) in [
+            (json!({"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"}), true),
+            (json!({"key": "node.kubernetes.io/memory-pressure", "effect": "NoSchedule"}), true),
+            (json!({"key": "node.kubernetes.io/memory-pressure", "value": "x"}), false),
+            (json!({"key": "node.kubernetes.io/disk-pressure", "operator": "Exists"}), false),
+            (json!({"operator": "Exists", "effect": "NoExecute"}), false),
+            (json!({"operator": "Equal"}), true),
+            (json!({"key": "node.kubernetes.io/memory-pressure", "operator": "Similar"}), false),
+        ] {
+            let spec = json!({"containers": [], "tolerations": [toleration]});
+            let spec: PodSpec = serde_json::from_value(spec).unwrap();
+            assert_eq!(tolerates_memory_pressure(&spec), tolerates, "{toleration}");
+        }
+    }
 }

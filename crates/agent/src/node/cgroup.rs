@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource;
+use muster_api::qos::{ComputeResources, CpuAndMemory, QosClass};
 use muster_api::quantity::Quantity;
 use muster_api::resources::{self, Amounts};
 
@@ -22,40 +23,20 @@ const QUOTA_US_MIN: i64 = 1_000;
 const SHARES_MIN: i64 = 2;
 const SHARES_MAX: i64 = 262_144;
 
-/// How well a pod has said what it needs. Upstream: `GetPodQOS`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Qos {
-    Guaranteed,
-    Burstable,
-    BestEffort,
-}
-
-impl Qos {
-    pub(crate) fn of(spec: &PodSpec) -> Self {
-        let of_pod = spec.resources.as_ref();
-        let of_containers = spec
-            .containers
-            .iter()
-            .chain(spec.init_containers.iter().flatten())
-            .map(|it| it.resources.as_ref());
-        let all: Vec<_> = if of_pod.is_some_and(|it| it.limits.is_some() || it.requests.is_some()) {
-            vec![of_pod]
-        } else {
-            of_containers.collect()
+/// The QoS class of a pod.
+pub(crate) fn qos_class(spec: &PodSpec) -> QosClass {
+    let of = |it: Option<&ResourceRequirements>| {
+        let compute = |of: Amounts| {
+            let amount = |name: &str| of.get(name).copied().unwrap_or(Quantity::ZERO);
+            CpuAndMemory { cpu: amount("cpu"), memory: amount("memory") }
         };
-        let counted = |amounts: Amounts| -> Amounts {
-            amounts
-                .into_iter()
-                .filter(|(name, it)| (name == "cpu" || name == "memory") && !it.is_zero())
-                .collect()
-        };
-        let sides: Vec<_> = all.iter().map(|it| (counted(requests(*it)), counted(limits(*it)))).collect();
-        if sides.iter().all(|(requests, limits)| requests.is_empty() && limits.is_empty()) {
-            return Self::BestEffort;
-        }
-        let is_sure = |(requests, limits): &(Amounts, Amounts)| limits.len() == 2 && requests == limits;
-        if sides.iter().all(is_sure) { Self::Guaranteed } else { Self::Burstable }
-    }
+        ComputeResources { requests: compute(requests(it)), limits: compute(limits(it)) }
+    };
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    QosClass::of(
+        spec.resources.as_ref().map(|it| of(Some(it))),
+        containers.map(|it| of(it.resources.as_ref())),
+    )
 }
 
 fn amounts(of: Option<&BTreeMap<String, resource::Quantity>>) -> Amounts {
@@ -76,18 +57,18 @@ fn requests(of: Option<&ResourceRequirements>) -> Amounts {
 }
 
 /// Where a pod's cgroup is, below the root of each hierarchy.
-pub(crate) fn path(parent: &str, qos: Qos, uid: &str) -> String {
+pub(crate) fn path(parent: &str, qos: QosClass, uid: &str) -> String {
     let parent = parent.trim_end_matches('/');
     match qos {
-        Qos::Guaranteed => format!("{parent}/pod{uid}"),
-        Qos::Burstable => format!("{parent}/burstable/pod{uid}"),
-        Qos::BestEffort => format!("{parent}/besteffort/pod{uid}"),
+        QosClass::Guaranteed => format!("{parent}/pod{uid}"),
+        QosClass::Burstable => format!("{parent}/burstable/pod{uid}"),
+        QosClass::BestEffort => format!("{parent}/besteffort/pod{uid}"),
     }
 }
 
 /// All the places a pod's cgroup may be: its class is not known any more when its object is gone.
 fn paths(parent: &str, uid: &str) -> [String; 3] {
-    [Qos::Guaranteed, Qos::Burstable, Qos::BestEffort].map(|qos| path(parent, qos, uid))
+    [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort].map(|qos| path(parent, qos, uid))
 }
 
 /// What a container may have and has first claim to.
@@ -142,11 +123,11 @@ fn quota(limit: Quantity) -> i64 {
 fn oom_score(spec: &PodSpec, container: &Container, is_sidecar: bool, memory_of_node: i64) -> i64 {
     const SURE: i64 = -997;
     const NODE_CRITICAL: i32 = 2_000_001_000;
-    let qos = Qos::of(spec);
-    if spec.priority.is_some_and(|it| NODE_CRITICAL <= it) || qos == Qos::Guaranteed {
+    let qos = qos_class(spec);
+    if spec.priority.is_some_and(|it| NODE_CRITICAL <= it) || qos == QosClass::Guaranteed {
         return SURE;
     }
-    if qos == Qos::BestEffort {
+    if qos == QosClass::BestEffort {
         return 1000;
     }
     let claim = |it: &Container| requests(it.resources.as_ref()).get("memory").map_or(0, |it| units(*it));
@@ -171,7 +152,7 @@ impl OfPod {
     /// Rule: a pod has a limit where all of its containers have one, or where it has one itself.
     /// Upstream: `ResourceConfigForPod`.
     pub(crate) fn of(spec: &PodSpec) -> Self {
-        if Qos::of(spec) == Qos::BestEffort {
+        if qos_class(spec) == QosClass::BestEffort {
             return Self { shares: SHARES_MIN, quota_us: None, memory_bytes: None };
         }
         let is_sidecar = |it: &Container| it.restart_policy.as_deref() == Some("Always");
@@ -205,7 +186,7 @@ impl OfPod {
 
 /// Makes the pod's cgroup with its limits, or brings them up to date.
 pub(crate) fn make(parent: &str, uid: &str, spec: &PodSpec) -> io::Result<String> {
-    let path = path(parent, Qos::of(spec), uid);
+    let path = path(parent, qos_class(spec), uid);
     let limits = OfPod::of(spec);
     if is_v2() {
         make_v2(&path, &limits)?
@@ -237,7 +218,8 @@ pub(crate) fn share_out<'a>(parent: &str, pods: impl Iterator<Item = &'a PodSpec
 }
 
 fn class_shares<'a>(pods: impl Iterator<Item = &'a PodSpec>) -> [(&'static str, i64); 2] {
-    let burstable: i64 = pods.filter(|it| Qos::of(it) == Qos::Burstable).map(|it| OfPod::of(it).shares).sum();
+    let burstable: i64 =
+        pods.filter(|it| qos_class(it) == QosClass::Burstable).map(|it| OfPod::of(it).shares).sum();
     [("burstable", burstable.clamp(SHARES_MIN, SHARES_MAX)), ("besteffort", SHARES_MIN)]
 }
 
@@ -393,7 +375,7 @@ mod tests {
         let lines = pods.map(|(name, spec)| {
             let spec: PodSpec = serde_json::from_value(spec).unwrap();
             let OfPod { shares, quota_us, memory_bytes } = OfPod::of(&spec);
-            let qos = Qos::of(&spec);
+            let qos = qos_class(&spec);
             let mut text =
                 format!("{name}: {qos:?} shares {shares} quota {quota_us:?} memory {memory_bytes:?}");
             let all = spec.containers.iter().map(|it| (it, false));
@@ -424,5 +406,14 @@ mod tests {
             of its own: Guaranteed shares 1024 quota Some(100000) memory Some(1073741824)
               a: shares 2 quota 0 memory 0 oom -997"#]]
         .assert_eq(&lines.join("\n"));
+    }
+
+    #[test]
+    fn empty_resources_of_the_pod_are_used_in_place_of_those_of_containers() {
+        let limits = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
+        let class = |spec| qos_class(&serde_json::from_value(spec).unwrap());
+        let containers = json!([{"name": "a", "resources": limits}]);
+        assert_eq!(class(json!({"containers": containers})), QosClass::Guaranteed);
+        assert_eq!(class(json!({"resources": {}, "containers": containers})), QosClass::BestEffort);
     }
 }

@@ -83,7 +83,7 @@ fn linux(config: &Config, spec: &PodSpec, uid: &str) -> v1::LinuxPodSandboxConfi
     let security = spec.security_context.clone().unwrap_or_default();
     let sysctls = security.sysctls.iter().flatten().map(|it| (it.name.clone(), it.value.clone()));
     v1::LinuxPodSandboxConfig {
-        cgroup_parent: cgroup::path(&config.cgroup_parent, cgroup::Qos::of(spec), uid),
+        cgroup_parent: cgroup::path(&config.cgroup_parent, cgroup::qos_class(spec), uid),
         sysctls: sysctls.collect(),
         security_context: Some(v1::LinuxSandboxSecurityContext {
             namespace_options: Some(namespaces(spec)),

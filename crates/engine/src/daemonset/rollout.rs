@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use muster_api::taints::{Effect, Taint};
+use muster_api::taints::{Effect, Taint, tolerates};
 use muster_api::text::Text;
 use muster_api::time::Time;
 
@@ -12,8 +12,8 @@ use super::revision::Current;
 use super::roster::{self, Roster};
 use super::status::{available, up};
 use crate::daemonset::facts::{Node, Pod, Ready, Rollout, Set, Truth};
+use crate::daemonset::placement::Verdict;
 use crate::daemonset::placement::taints::is_node_trouble;
-use crate::daemonset::placement::{Verdict, tolerates};
 use crate::daemonset::why::Why;
 use crate::mutant;
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use muster_api::interner::Interner;
 use muster_api::meta::ObjectKey;
-use muster_api::taints::{Effect, Toleration, TolerationOp};
+use muster_api::taints::Toleration;
 use muster_api::text::Text;
 use muster_api::time::Time;
 use serde::Deserialize;
@@ -380,19 +380,14 @@ pub(super) fn pod(object: &[u8], shared: &mut Interner) -> Result<Pod, Malformed
         serde_json::from_slice(object).map_err(|it| Malformed::new("pods", it))?;
     let mut tolerations = Vec::new();
     for raw in spec.tolerations.iter().flatten() {
-        let effect = raw.effect.as_deref().filter(|it| !it.is_empty()).map(Effect::parse);
-        if effect.is_some_and(|it| it != Effect::NoExecute) {
+        let effect = raw.effect.as_deref().unwrap_or_default();
+        if !matches!(effect, "" | NO_EXECUTE) {
             continue;
         }
-        let op = match raw.operator.as_deref() {
-            None | Some("" | "Equal") => {
-                TolerationOp::Equal(shared.text(raw.value.as_deref().unwrap_or_default()))
-            }
-            Some("Exists") => TolerationOp::Exists,
-            Some(_) => TolerationOp::Unknown,
-        };
         let key = shared.text(raw.key.as_deref().unwrap_or_default());
-        tolerations.push(Tolerates { what: Toleration { key, op, effect }, for_s: raw.toleration_seconds });
+        let value = || shared.text(raw.value.as_deref().unwrap_or_default());
+        let what = Toleration::new(key, raw.operator.as_deref().unwrap_or_default(), value, effect);
+        tolerations.push(Tolerates { what, for_s: raw.toleration_seconds });
     }
     let says = |kind: &str| {
         let mut conditions = status.conditions.iter().flatten();

@@ -6,7 +6,6 @@ use muster_api::taints::Taint;
 use muster_api::time::{Time, earliest};
 
 use super::decode::Pod;
-use crate::daemonset::placement::tolerates;
 
 /// A taint that sends pods off.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,7 +22,7 @@ pub(super) struct SendsOff {
 pub(super) fn leaves_at(pod: &Pod, taints: &[SendsOff]) -> Option<Time> {
     let mut at = None;
     for it in taints {
-        let fits = pod.tolerations.iter().find(|its| tolerates(core::slice::from_ref(&its.what), &it.taint));
+        let fits = pod.tolerations.iter().find(|its| its.what.tolerates(&it.taint));
         let tolerated = match fits.map(|it| it.for_s) {
             Some(None) => continue,
             Some(Some(for_s)) => Duration::from_secs(u64::try_from(for_s).unwrap_or(0)),

@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use muster_api::meta::ObjectKey;
-use muster_api::taints::{Effect, Taint};
+use muster_api::taints::{Effect, Taint, tolerates};
 use muster_api::text::Text;
 
 use super::inter_pod_affinity::InterPodAffinity;
@@ -136,7 +136,7 @@ fn check_taints(pod: &Pod, info: &NodeInfo) -> Result<(), Unfit> {
         value: "".into(),
         effect: Effect::NoSchedule,
     };
-    if info.node.unschedulable && !placement::tolerates(&pod.requirements.tolerations, &cordon()) {
+    if info.node.unschedulable && !tolerates(&pod.requirements.tolerations, &cordon()) {
         return Err(Unfit::Unschedulable);
     }
     if tolerates_taints(pod, info) { Ok(()) } else { Err(Unfit::UntoleratedTaint) }
@@ -145,7 +145,7 @@ fn check_taints(pod: &Pod, info: &NodeInfo) -> Result<(), Unfit> {
 pub(super) fn tolerates_taints(pod: &Pod, info: &NodeInfo) -> bool {
     let keeps_away = |it: &&Taint| matches!(it.effect, Effect::NoSchedule | Effect::NoExecute);
     let mut taints = info.node.fact.taints.iter().filter(keeps_away);
-    taints.all(|it| placement::tolerates(&pod.requirements.tolerations, it))
+    taints.all(|it| tolerates(&pod.requirements.tolerations, it))
 }
 
 /// Rule: a pod that is nominated for the node counts as running there for pods of the same or lower priority.

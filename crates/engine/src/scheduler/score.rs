@@ -4,12 +4,12 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use muster_api::labels::Labels;
-use muster_api::taints::Effect;
+use muster_api::taints::{Effect, tolerates};
 use muster_api::text::Text;
 
 use super::node_info::{DEFAULT_REQUESTS, NodeInfo, nonzero_requests};
 use super::{Pod, PodAffinityTerm, Scheduler, TopologySpreadConstraint, inter_pod_affinity};
-use crate::daemonset::placement::{affinity, tolerates};
+use crate::daemonset::placement::affinity;
 use crate::hash_ordered_map;
 
 /// The highest score of each plugin. Upstream: `MaxNodeScore`.

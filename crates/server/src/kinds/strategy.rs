@@ -81,7 +81,7 @@ pub(super) fn pod(new: &mut Value, old: Option<&Value>, subresource: Subresource
 }
 
 fn first_status(pod: &mut Value) {
-    let class = resources::class(&pod["spec"]);
+    let class = resources::qos_class(&pod["spec"]).as_str();
     let since = pod["metadata"]["creationTimestamp"].clone();
     let is_gated = is_set(&pod["spec"]["schedulingGates"]);
     let status = map_mut(pod, "status");

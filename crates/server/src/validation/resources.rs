@@ -1,12 +1,11 @@
 //! Names of resources, and what a pod's containers ask for together.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 
 use super::field_error::{FieldErrors, Path};
 use super::names;
 use crate::unstructured::list;
+use muster_api::qos::{ComputeResources, CpuAndMemory, QosClass};
 use muster_api::quantity::Quantity;
 use muster_api::resources::{self, Amounts};
 
@@ -23,44 +22,17 @@ pub(crate) fn of_containers(spec: &Value, part: &str) -> Amounts {
     )
 }
 
-/// How soon a pod goes when a node runs short: one that says its limits goes last, one that says nothing first.
-/// Upstream: `ComputePodQOS`.
-pub(crate) fn class(spec: &Value) -> &'static str {
+pub(crate) fn qos_class(spec: &Value) -> QosClass {
+    let of = |resources: &Value| {
+        let compute = |part: &str| CpuAndMemory {
+            cpu: Quantity::of(&resources[part]["cpu"]),
+            memory: Quantity::of(&resources[part]["memory"]),
+        };
+        ComputeResources { requests: compute("requests"), limits: compute("limits") }
+    };
     let of_pod = &spec["resources"];
-    if !of_pod.is_null() {
-        return class_of(&[of_pod]);
-    }
-    let lists = [list(spec, "containers"), list(spec, "initContainers")];
-    class_of(&lists.iter().flat_map(|it| it.iter()).map(|it| &it["resources"]).collect::<Vec<_>>())
-}
-
-fn class_of(all: &[&Value]) -> &'static str {
-    const COMPUTE: [&str; 2] = ["cpu", "memory"];
-    let (mut requests, mut limits) = (BTreeMap::new(), BTreeMap::new());
-    let mut every_one_is_limited = true;
-    for it in all {
-        let said = |part: &str, name: &str| Quantity::of(&it[part][name]);
-        for name in COMPUTE {
-            for (part, sums) in [("requests", &mut requests), ("limits", &mut limits)] {
-                let amount = said(part, name);
-                if Quantity::ZERO < amount {
-                    let sum = sums.entry(name).or_insert(Quantity::ZERO);
-                    *sum = sum.plus(amount);
-                }
-            }
-            every_one_is_limited &= Quantity::ZERO < said("limits", name);
-        }
-    }
-    if requests.is_empty() && limits.is_empty() {
-        "BestEffort"
-    } else if every_one_is_limited
-        && requests.iter().all(|(name, it)| limits.get(name) == Some(it))
-        && requests.len() == limits.len()
-    {
-        "Guaranteed"
-    } else {
-        "Burstable"
-    }
+    let containers = list(spec, "containers").iter().chain(list(spec, "initContainers"));
+    QosClass::of((!of_pod.is_null()).then(|| of(of_pod)), containers.map(|it| of(&it["resources"])))
 }
 
 /// The values of `matchLabelKeys` are the pod's own, so they are written into its selectors once it has labels.

@@ -680,17 +680,10 @@ pub(crate) struct RawToleration<'a> {
 
 impl RawToleration<'_> {
     pub(crate) fn into_fact(self, shared: &mut Interner) -> Toleration {
-        Toleration {
-            key: shared.text(&self.key.unwrap_or_default()),
-            op: match self.operator.as_deref() {
-                None | Some("" | "Equal") => {
-                    TolerationOp::Equal(shared.text(&self.value.unwrap_or_default()))
-                }
-                Some("Exists") => TolerationOp::Exists,
-                Some(_) => TolerationOp::Unknown,
-            },
-            effect: self.effect.as_deref().filter(|it| !it.is_empty()).map(Effect::parse),
-        }
+        let key = shared.text(self.key.as_deref().unwrap_or_default());
+        let value = || shared.text(self.value.as_deref().unwrap_or_default());
+        let operator = self.operator.as_deref().unwrap_or_default();
+        Toleration::new(key, operator, value, self.effect.as_deref().unwrap_or_default())
     }
 }
 

@@ -13,7 +13,6 @@ use crate::daemonset::why::Why;
 use crate::mutant;
 
 pub use objections::{Objection, objections};
-pub use taints::tolerates;
 
 /// What a template says to a node.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -5,10 +5,9 @@ use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 use core::fmt;
 
-use muster_api::taints::Effect;
+use muster_api::taints::{Effect, tolerates};
 
 use super::affinity::required;
-use super::tolerates;
 use crate::daemonset::facts::{Affinity, Node, NodeRequirement, Template, Term};
 
 /// One thing that the template asks for, and what the node has instead.

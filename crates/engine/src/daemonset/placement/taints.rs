@@ -1,6 +1,6 @@
 use alloc::sync::Arc;
 
-use muster_api::taints::{Effect, Taint, Toleration, TolerationOp};
+use muster_api::taints::{Effect, Taint, Toleration, tolerates};
 
 use super::Verdict;
 use crate::daemonset::facts::Node;
@@ -26,20 +26,6 @@ pub(super) fn weigh(tolerations: &[Toleration], node: &Node) -> Verdict {
         return Verdict::Keep(why);
     }
     Verdict::Run
-}
-
-/// Rule: a toleration fits a taint when its effect (empty: any), its key (empty: any) and its operator do.
-/// Upstream: `ToleratesTaint`.
-pub fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
-    tolerations.iter().any(|it| {
-        it.effect.is_none_or(|effect| effect == taint.effect)
-            && (it.key.is_empty() || it.key == taint.key)
-            && match &it.op {
-                TolerationOp::Exists => true,
-                TolerationOp::Equal(value) => *value == taint.value,
-                TolerationOp::Unknown => false,
-            }
-    })
 }
 
 /// Rule: the taints that node trouble itself puts on a node are never a reason to keep an old pod or not to count it:

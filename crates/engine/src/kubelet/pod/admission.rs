@@ -6,7 +6,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use muster_api::interner::Interner;
-use muster_api::taints::Effect;
+use muster_api::qos::QosClass;
+use muster_api::taints::{Effect, tolerates};
 use muster_api::text::Text;
 use serde::Deserialize;
 use serde_json::Value;
@@ -38,15 +39,7 @@ pub struct AdmissionCandidate {
     runtime_class: Option<Text>,
     /// What is wrong with the kernel's settings that it wants.
     forbidden_sysctl: Option<String>,
-    quality: Quality,
-}
-
-/// The order in which pods make room.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Quality {
-    BestEffort,
-    Burstable,
-    Guaranteed,
+    qos: QosClass,
 }
 
 /// Above this, a pod is critical: the cluster does not work without it.
@@ -69,11 +62,7 @@ impl AdmissionCandidate {
             is_on_linux: wire.spec.os.is_none_or(|it| it.name == "linux"),
             runtime_class: wire.spec.runtime_class_name.filter(|it| !it.is_empty()).map(Text::from),
             forbidden_sysctl,
-            quality: match wire.status.qos_class.as_deref() {
-                Some("BestEffort") => Quality::BestEffort,
-                Some("Guaranteed") => Quality::Guaranteed,
-                _ => Quality::Burstable,
-            },
+            qos: wire.status.qos_class.as_deref().and_then(QosClass::parse).unwrap_or(QosClass::Burstable),
         })
     }
 
@@ -215,7 +204,7 @@ fn unsuitable(
         return Some(rejection("SysctlForbidden".into(), &format!("forbidden sysctl: {why}")));
     }
     let sends_away = |it: &&muster_api::taints::Taint| {
-        it.effect == Effect::NoExecute && !placement::tolerates(&wants.tolerations, it)
+        it.effect == Effect::NoExecute && !tolerates(&wants.tolerations, it)
     };
     let ports_taken = || {
         let mut taken = others.iter().flat_map(|it| &it.pod.requirements.ports);
@@ -293,10 +282,10 @@ fn make_room(
 ) -> Option<Vec<Text>> {
     let may_go: Vec<&AdmissionCandidate> =
         others.iter().copied().filter(|it| candidate.comes_before(it)).collect();
-    let of = |quality: Quality| -> Vec<&AdmissionCandidate> {
-        may_go.iter().copied().filter(|it| it.quality == quality).collect()
+    let of = |qos: QosClass| -> Vec<&AdmissionCandidate> {
+        may_go.iter().copied().filter(|it| it.qos == qos).collect()
     };
-    let (low, middle, high) = (of(Quality::BestEffort), of(Quality::Burstable), of(Quality::Guaranteed));
+    let (low, middle, high) = (of(QosClass::BestEffort), of(QosClass::Burstable), of(QosClass::Guaranteed));
     let missing: Missing = lacks.iter().map(|it| (it.resource.clone(), it.missing())).collect();
     // Of the better ones only as many go as are needed if all the lesser ones went too.
     let high = closest(high, without(without(missing.clone(), &low), &middle))?;

@@ -1,0 +1,126 @@
+//! The quality of service class of a pod.
+
+use crate::quantity::Quantity;
+
+/// In the order in which a node that runs short of memory evicts pods.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum QosClass {
+    BestEffort,
+    Burstable,
+    Guaranteed,
+}
+
+/// The requests and limits that count for the class, of a container or of a pod as a whole. What is not set is zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ComputeResources {
+    pub requests: CpuAndMemory,
+    pub limits: CpuAndMemory,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuAndMemory {
+    pub cpu: Quantity,
+    pub memory: Quantity,
+}
+
+impl Default for CpuAndMemory {
+    fn default() -> Self {
+        Self { cpu: Quantity::ZERO, memory: Quantity::ZERO }
+    }
+}
+
+impl CpuAndMemory {
+    fn plus(self, other: Self) -> Self {
+        let sum = |a: Quantity, b: Quantity| if b.is_negative() { a } else { a.plus(b) };
+        Self { cpu: sum(self.cpu, other.cpu), memory: sum(self.memory, other.memory) }
+    }
+}
+
+impl QosClass {
+    /// Rule: a pod without any request or limit of CPU and memory is `BestEffort`; a pod is `Guaranteed` if each container
+    /// limits both and requests as much; any other pod is `Burstable`. Resources of the pod as a whole, even empty ones,
+    /// are used in place of those of its containers. Upstream: `ComputePodQOS`.
+    ///
+    /// `containers` includes the init containers.
+    pub fn of(pod: Option<ComputeResources>, containers: impl Iterator<Item = ComputeResources>) -> Self {
+        let mut total = ComputeResources::default();
+        let mut all_limited = true;
+        let mut add = |it: ComputeResources| {
+            total.requests = total.requests.plus(it.requests);
+            total.limits = total.limits.plus(it.limits);
+            all_limited &= Quantity::ZERO < it.limits.cpu && Quantity::ZERO < it.limits.memory;
+        };
+        match pod {
+            Some(it) => add(it),
+            None => containers.for_each(add),
+        }
+        if total == ComputeResources::default() {
+            Self::BestEffort
+        } else if all_limited && total.requests == total.limits {
+            Self::Guaranteed
+        } else {
+            Self::Burstable
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::BestEffort, Self::Burstable, Self::Guaranteed].into_iter().find(|it| it.as_str() == text)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::BestEffort => "BestEffort",
+            Self::Burstable => "Burstable",
+            Self::Guaranteed => "Guaranteed",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    /// `"cpu memory / cpu memory"`: requests, then limits; `-` is not set.
+    fn resources(text: &str) -> ComputeResources {
+        let amounts: Vec<Quantity> = text
+            .split_whitespace()
+            .filter(|it| *it != "/")
+            .map(|it| if it == "-" { Quantity::ZERO } else { Quantity::parse(it).unwrap() })
+            .collect();
+        ComputeResources {
+            requests: CpuAndMemory { cpu: amounts[0], memory: amounts[1] },
+            limits: CpuAndMemory { cpu: amounts[2], memory: amounts[3] },
+        }
+    }
+
+    fn check(pod: Option<&str>, containers: &[&str], class: QosClass) {
+        let found = QosClass::of(pod.map(resources), containers.iter().map(|it| resources(it)));
+        assert_eq!(found, class, "{pod:?} {containers:?}");
+        assert_eq!(QosClass::parse(class.as_str()), Some(class));
+    }
+
+    #[test]
+    fn classes_as_upstream_computes_them() {
+        use QosClass::{BestEffort, Burstable, Guaranteed};
+        check(None, &[], BestEffort);
+        check(None, &["- - / - -", "0 0 / 0 0"], BestEffort);
+        check(None, &["1 1Gi / 1 1Gi"], Guaranteed);
+        check(None, &["1000m 1024Mi / 1 1Gi", "2 2Gi / 2 2Gi"], Guaranteed);
+        check(None, &["1 1Gi / 1 1Gi", "- - / - -"], Burstable);
+        check(None, &["1 1Gi / 2 1Gi"], Burstable);
+        check(None, &["1 - / 1 -"], Burstable);
+        check(None, &["- - / 1 1Gi"], Burstable);
+        check(None, &["1 - / - -"], Burstable);
+    }
+
+    #[test]
+    fn resources_of_the_pod_are_used_in_place_of_those_of_containers() {
+        use QosClass::{BestEffort, Burstable, Guaranteed};
+        check(Some("1 1Gi / 1 1Gi"), &["- - / - -"], Guaranteed);
+        check(Some("1 1Gi / - -"), &["1 1Gi / 1 1Gi"], Burstable);
+        // `spec.resources: {}` is set, and sets nothing.
+        check(Some("- - / - -"), &["1 1Gi / 1 1Gi"], BestEffort);
+    }
+}
