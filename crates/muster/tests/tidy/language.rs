@@ -16,8 +16,7 @@ const DECLARED_TWICE_MAX: usize = 138;
 const BANNED_MAX: usize = 1696;
 
 /// Top-level modules that are part of an import cycle, by crate. A crate that is not listed has none.
-const IN_CYCLES_MAX: &[(&str, usize)] =
-    &[("control", 2), ("engine", 3), ("muster", 2), ("sim", 6)];
+const IN_CYCLES_MAX: &[(&str, usize)] = &[("control", 2), ("engine", 3), ("muster", 2), ("sim", 6)];
 
 /// Type names that every module may declare for itself, because they are always written with their module.
 const ALLOWED_TWICE: [&str; 7] = ["Args", "Call", "Config", "Error", "Fact", "Node", "Pod"];
