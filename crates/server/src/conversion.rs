@@ -15,7 +15,7 @@ pub(crate) struct Conversion {
     /// Paths of fields in the served version, and where they are in the storage version.
     moved: &'static [(&'static [&'static str], &'static [&'static str])],
     to_storage: fn(&mut Value),
-    from_storage: fn(&mut Value),
+    to_served: fn(&mut Value),
 }
 
 /// DaemonSets of `extensions/v1beta1`, the version before `apps`.
@@ -25,7 +25,7 @@ pub(crate) static EXTENSIONS_DAEMON_SETS: Conversion = Conversion {
     fields: &[],
     moved: &[(&["spec", "templateGeneration"], &["metadata", "annotations", TEMPLATE_GENERATION])],
     to_storage: daemon_set_to_storage,
-    from_storage: daemon_set_from_storage,
+    to_served: daemon_set_from_storage,
 };
 
 /// Events of `events.k8s.io`: those of the core group with other field names.
@@ -65,7 +65,7 @@ pub(crate) static EVENTS_K8S_IO: Conversion = Conversion {
         (&["deprecatedCount"], &["count"]),
     ],
     to_storage: event_to_storage,
-    from_storage: event_from_storage,
+    to_served: event_from_storage,
 };
 
 impl Conversion {
@@ -75,8 +75,8 @@ impl Conversion {
     }
 
     /// From the storage version to the served version. The caller sets `apiVersion` and `kind`.
-    pub(crate) fn from_storage(&self, object: &mut Value) {
-        (self.from_storage)(object);
+    pub(crate) fn to_served(&self, object: &mut Value) {
+        (self.to_served)(object);
     }
 
     /// The field of the stored object that a field selector of the served version means.
@@ -202,7 +202,7 @@ mod tests {
     fn check(plural: (&str, &str, &str), object: Value, golden: &Expect) {
         let kind = Kind::find(plural.0, plural.1, plural.2).unwrap();
         let stored = kind.to_storage_version(object);
-        let shown = kind.from_storage_version(stored.clone());
+        let shown = kind.to_served_version(stored.clone());
         golden.assert_eq(&format!("{stored}\n{shown}"));
         assert_eq!(kind.to_storage_version(shown), stored, "what a client got it may send back");
     }

@@ -136,7 +136,7 @@ impl View {
     /// One object, as that of a watch event. Which columns a table has is told once.
     pub(crate) fn of_event(self, kind: &Kind, stored: &Bytes, now: Timestamp, tell_columns: bool) -> Bytes {
         match self {
-            Self::Whole => kind.from_storage_bytes(stored.clone()),
+            Self::Whole => kind.to_served_bytes(stored.clone()),
             Self::Metadata => {
                 let mut text = Vec::with_capacity(1024);
                 write_metadata(&mut text, stored, "v1");
@@ -242,7 +242,7 @@ impl View {
     fn write_item(self, text: &mut Vec<u8>, kind: &Kind, stored: &Bytes, now: Timestamp) {
         match self {
             Self::Whole => {
-                let object = kind.from_storage_bytes(stored.clone());
+                let object = kind.to_served_bytes(stored.clone());
                 // Whoever reads a list knows what is in it.
                 match object.strip_prefix(typed(kind).as_bytes()) {
                     Some(rest) => {
@@ -269,7 +269,7 @@ impl View {
                     }
                     InRow::Whole => {
                         text.extend_from_slice(br#","object":"#);
-                        text.extend_from_slice(&kind.from_storage_bytes(stored.clone()));
+                        text.extend_from_slice(&kind.to_served_bytes(stored.clone()));
                     }
                 }
                 text.push(b'}');

@@ -203,20 +203,20 @@ impl Kind {
     }
 
     /// Converts an object from the storage version to the version of this kind.
-    pub(crate) fn from_storage_version(&self, mut object: Value) -> Value {
+    pub(crate) fn to_served_version(&self, mut object: Value) -> Value {
         if let Some(conversion) = self.conversion {
-            conversion.from_storage(&mut object);
+            conversion.to_served(&mut object);
             self.set_type(&mut object);
         }
         object
     }
 
-    /// As [`Kind::from_storage_version`], on JSON: an object that needs no conversion is not parsed.
-    pub(crate) fn from_storage_bytes(&self, stored: Bytes) -> Bytes {
+    /// As [`Kind::to_served_version`], on JSON: an object that needs no conversion is not parsed.
+    pub(crate) fn to_served_bytes(&self, stored: Bytes) -> Bytes {
         if self.conversion.is_none() {
             return stored;
         }
-        unstructured::bytes(&self.from_storage_version(unstructured::parse(&stored)))
+        unstructured::bytes(&self.to_served_version(unstructured::parse(&stored)))
     }
 
     /// The field of the stored object that a field selector of this kind means.

@@ -136,7 +136,7 @@ impl<'a> FieldsWrite<'a> {
         {
             return Cow::Borrowed(stored);
         }
-        let mut shown = self.kind.from_storage_version(stored.clone());
+        let mut shown = self.kind.to_served_version(stored.clone());
         self.translate(&mut shown["metadata"]["managedFields"], |other, fields| {
             conversion::convert_field_set(other.conversion, self.kind.conversion, fields);
         });

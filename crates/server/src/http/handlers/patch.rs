@@ -27,7 +27,7 @@ impl Api {
             return self.apply(target, asked, view).await;
         }
         let change = |old: &Value| {
-            let old = kind.from_storage_version(old.clone());
+            let old = kind.to_served_version(old.clone());
             let (object, complaints) = patch_type.apply(kind.gvk(), &old, &asked.body)?;
             let mut object = decode::patched(context, kind.gvk(), object, complaints)?;
             hold_to_url(target, &mut object)?;
