@@ -205,13 +205,13 @@ mod tests {
         expect![[r#"
             a/web
             b/web
-            v1 has no DaemonSet: write apps/v1
-            a Deployment is no DaemonSet
-            it has no metadata.name
-            it has no metadata.name
-            a document without a kind is no DaemonSet
-            a document without a kind is no DaemonSet
-            a document without a kind is no DaemonSet"#]]
+            v1 has no DaemonSet: use apps/v1
+            Deployment is not a DaemonSet
+            metadata.name is missing or invalid
+            metadata.name is missing or invalid
+            a document without a kind is not a DaemonSet
+            a document without a kind is not a DaemonSet
+            a document without a kind is not a DaemonSet"#]]
         .assert_eq(&said.join("\n"));
     }
 }

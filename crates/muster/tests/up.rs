@@ -172,7 +172,7 @@ fn whoever_cannot_begin_says_why_and_what_to_do() {
 
         home : 1 muster: DIR/home has files in it that are not muster's: choose another --data-dir
 
-        foreign : 1 muster: the data file DIR/foreign/muster.db is damaged: it does not begin as an SQLite file does. Restore a backup with `muster restore --replace`. Without one, --new-cluster begins an empty cluster: its nodes then end all pods
+        foreign : 1 muster: the data file DIR/foreign/muster.db is damaged: it is not an SQLite database. Restore a backup with `muster restore --replace`. Without one, --new-cluster begins an empty cluster: its nodes then end all pods
 
         newer : 1 muster: the data file DIR/newer/muster.db has format 999, and this version reads formats up to 2. Use the version of muster that wrote it, or a later one
 
