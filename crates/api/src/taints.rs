@@ -123,7 +123,11 @@ mod tests {
         ] {
             let toleration = Toleration::new(key.into(), operator, || value.into(), effect);
             assert_eq!(toleration.tolerates(&taint), fits_taint, "{toleration:?} {taint}");
-            assert_eq!(tolerates(core::slice::from_ref(&toleration), &plain), fits_plain, "{toleration:?} {plain}");
+            assert_eq!(
+                tolerates(core::slice::from_ref(&toleration), &plain),
+                fits_plain,
+                "{toleration:?} {plain}"
+            );
         }
     }
 }
