@@ -33,8 +33,29 @@ pub(super) struct Pod {
     runtime: FakeRuntime,
     /// `None` at rest.
     active: Option<Box<Active>>,
-    /// The resource version of the last write. Events up to it show nothing new.
+    /// The resource version of the last write.
     version: u64,
+    /// What the last event that was applied had beside the status.
+    seen: Seen,
+}
+
+/// What other clients change in a pod: its spec, and its deletion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    generation: Option<i64>,
+    is_deleted: bool,
+    deletion_grace_s: Option<i64>,
+}
+
+impl Seen {
+    fn of(event: &wire::Pod) -> Self {
+        let metadata = &event.metadata;
+        Self {
+            generation: metadata.generation,
+            is_deleted: metadata.deletion_timestamp.is_some(),
+            deletion_grace_s: metadata.deletion_grace_period_seconds,
+        }
+    }
 }
 
 /// A pod with something to do, or to wait for.
@@ -106,6 +127,7 @@ impl Pod {
             runtime,
             active: None,
             version: 0,
+            seen: Seen::of(event),
         };
         pod.apply(object, host, now);
         Some(pod)
@@ -113,7 +135,10 @@ impl Pod {
 
     /// The watch shows it.
     pub(super) fn see(&mut self, event: wire::Pod, host: Host, now: Timestamp) {
-        if event.version() <= self.version {
+        // Events up to the last write have no news in their status. A deletion or a change of the spec just before that
+        // write is news: its event may come after the response.
+        let seen = Seen::of(&event);
+        if event.version() <= self.version && seen == self.seen {
             return;
         }
         if let Some(active) = self.active.as_mut().filter(|it| it.sent.is_some()) {
@@ -121,7 +146,10 @@ impl Pod {
             return;
         }
         match event.parse() {
-            Ok(object) => self.apply(object, host, now),
+            Ok(object) => {
+                self.seen = seen;
+                self.apply(object, host, now);
+            }
             Err(error) => {
                 tracing::warn!(pod = &*self.name, %error, "a pod cannot be read, and stays as it was")
             }

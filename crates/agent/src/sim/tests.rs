@@ -171,6 +171,24 @@ fn one(image: &str) -> Value {
     json!({"nodeName": "n", "containers": [{"name": "c", "image": image}]})
 }
 
+/// The deletion is stored before the report, and its event comes after the report's response.
+#[test]
+fn a_deletion_is_seen_though_a_later_report_was_answered_first() {
+    let mut world = World::new(json!({}), one("web"));
+    let Some(Call::Report(patch)) = world.pod.step(host(PACE), world.now).call else { panic!("no report") };
+    world.object["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    world.object["metadata"]["deletionGracePeriodSeconds"] = 30.into();
+    world.object["metadata"]["resourceVersion"] = "2".into();
+    let deletion = seen(&world.object);
+    merge(&mut world.object["status"], &patch["status"]);
+    world.object["metadata"]["resourceVersion"] = "3".into();
+    world.version = 3;
+    world.pod.sent(3, host(PACE), world.now);
+    world.pod.see(deletion, host(PACE), world.now);
+    world.pod.see(seen(&world.object), host(PACE), world.now);
+    assert!(world.run(60).gone);
+}
+
 #[test]
 fn a_pod_starts_and_stops() {
     World::new(json!({}), one("web")).run(60).delete(30).run(60).check(&expect![[r#"

@@ -251,7 +251,7 @@ fn pods_are_held_to_their_limits(cluster: &Cluster) {
         "kubelet_runtime_operations_total{operation_type=\"run_podsandbox\"}",
         "kubelet_certificate_manager_client_ttl_seconds",
         "kubelet_certificate_manager_server_ttl_seconds",
-        "muster_pod_deeds_total{deed=\"start\",result=\"success\"}",
+        "muster_pod_actions_total{action=\"start\",result=\"success\"}",
         "process_resident_memory_bytes",
     ] {
         assert!(is_told(name), "{name}: {counted}");
