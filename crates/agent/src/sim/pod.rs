@@ -246,8 +246,12 @@ impl Pod {
         }
         let sync = active.kubelet.sync(at);
         if let Some(Action::Report(patch)) = sync.actions.first() {
-            call = Some(Call::Report(patch.clone()));
-            active.sent = sync.actions.into_iter().next();
+            if active.was_ended_by_another_client() {
+                active.kubelet.done(&sync.actions[0], Outcome::Done, at);
+            } else {
+                call = Some(Call::Report(patch.clone()));
+                active.sent = sync.actions.into_iter().next();
+            }
         }
         let due = active.in_flight.iter().filter_map(|(due, _)| *due).chain(runtime.next_exit());
         let wake_at = earliest(sync.wake_at, due.min());
@@ -273,6 +277,13 @@ const NEVER_PASSES: Probe = Probe {
 };
 
 impl Active {
+    /// Another client has set the phase to Succeeded or Failed. The containers stop, and the status stays as that client wrote it
+    /// until the pod is deleted.
+    fn was_ended_by_another_client(&self) -> bool {
+        let has_ended = matches!(self.object.status["phase"].as_str(), Some("Succeeded" | "Failed"));
+        has_ended && self.object.deletion_grace.is_none()
+    }
+
     fn time(&self, now: Timestamp) -> Time {
         time(shifted(now, -self.skew))
     }

@@ -343,8 +343,6 @@ fn who_else_ends_it_is_believed() {
     world.change("/status/phase", "Failed".into()).run(10).delete(30).run(10).check(&expect![[r#"
         0    Pending [sandbox Initialized PodScheduled]; c ContainerCreating
         1    Running [sandbox Initialized Ready containers PodScheduled]; c running started ready
-        10   Failed [Initialized PodScheduled]; c running started ready
-        12   Failed [Initialized PodScheduled]; c Completed 0
         20   deleted, with 30 s
         20   removed
     "#]]);
