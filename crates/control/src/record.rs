@@ -1,6 +1,6 @@
 //! Kubernetes events: what was done to an object, for whoever runs `kubectl describe`.
 //!
-//! They are told as seldom as upstream's are (`engine/src/controller/events.rs`). An event must never hold up a pod, so it waits in a
+//! They are aggregated and rate-limited as upstream's are (`engine/src/controller/events.rs`). An event must never hold up a pod, so it waits in a
 //! queue of its own, and is lost where that is full.
 
 use std::sync::Arc;

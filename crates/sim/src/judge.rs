@@ -69,7 +69,7 @@ impl Judge {
         self.under_way.retain(|it| it != action);
     }
 
-    /// What came of a action, whoever hears of it.
+    /// Records the outcome of an action.
     pub fn done(&mut self, action: &Action, outcome: &Outcome) {
         if let (Action::Probe { id, probe: ProbeKind::Startup, .. }, Outcome::Probed { passed: true, .. }) =
             (action, outcome)

@@ -35,7 +35,7 @@ impl Machine {
         self.pods.get(uid).into_iter().flat_map(|it| &it.containers).filter(|it| is_running(&it.state))
     }
 
-    /// What a runtime does for a action; `None` where it is none of its business.
+    /// The effect of an action on the runtime; `None` for actions that do not concern it.
     pub fn carry_out(&mut self, uid: &Text, action: &Action, image: &Text, now: Time) -> Option<Outcome> {
         let outcome = self.serve(uid, action, image, now);
         self.pods.retain(|_, it| !it.sandboxes.is_empty() || !it.containers.is_empty());

@@ -689,7 +689,7 @@ fn short(outcome: &Outcome) -> &str {
 
 #[cfg(test)]
 mod tests {
-    /// Enough for most pairs of faults to meet: a action that fails, an agent that dies, a sandbox that breaks.
+    /// Enough for most pairs of faults to meet: an action that fails, an agent that dies, a sandbox that breaks.
     #[test]
     fn a_pod_on_its_node() {
         for seed in 0..200 {

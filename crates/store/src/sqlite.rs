@@ -137,7 +137,7 @@ impl Sqlite {
     fn prepare(&mut self) -> rusqlite::Result<()> {
         self.create()?;
         let connection = &mut self.connection;
-        // OnRow commit is synced before it is told. The write-ahead log is copied by `rest`, when nobody waits.
+        // Each commit is synced before it is acknowledged. `rest` checkpoints the write-ahead log while no write waits.
         connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "full")?;
         connection.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))?;

@@ -1,7 +1,7 @@
 //! A real node: its pods run as containers.
 //!
 //! `pods` watches what is to run here, and what the runtime has; each pod has a `worker`, which has it let in (`admission`) and
-//! asks `engine::pod` what to do; `action` does it. What the runtime is told of a pod is put together in `sandbox`, `container`,
+//! asks `engine::pod` what to do; `action` does it. The runtime's configuration of a pod is built in `sandbox`, `container`,
 //! `env`, `naming` and `cgroup`; `image` and `probe` are actions of some size. `static_pods` are those that come from files;
 //! `host` is the node itself; `membership` says whether the API server is that of the cluster which the node joined.
 

@@ -207,7 +207,7 @@ impl<R: Runtime> Worker<R> {
     fn done(&mut self, done: Result<(Id, Outcome), JoinError>) {
         let (id, outcome) = match done {
             Ok(done) => done,
-            // A action that fell over is one that failed.
+            // An action that panicked counts as failed.
             Err(error) => {
                 let message = format!("the agent has an error of its own here: {error}");
                 tracing::error!(pod = %self.pod.key(), "{message}");

@@ -1,4 +1,4 @@
-//! A container runtime that runs nothing: containers start, exit and stop when they are told to.
+//! A container runtime that runs nothing: containers start, exit and stop as the simulation schedules.
 
 use std::net::Ipv4Addr;
 

@@ -310,7 +310,7 @@ fn fold_and_prune(plan: &mut Plan, facts: &Facts<'_>) {
     plan.prune.extend(free.take(history.too_many).cloned());
 }
 
-/// Rule: what happens to pods for reasons a user should know is told as an event, with upstream's reasons.
+/// Rule: a failed or succeeded pod that is deleted, and an invalid field of the spec, are reported as events with upstream's reasons.
 fn tell(plan: &mut Plan, facts: &Facts<'_>) {
     for (pod, why) in &plan.delete {
         let (key, node) = (&pod.key, pod.target.as_deref().unwrap_or_default());

@@ -54,7 +54,7 @@ pub(crate) struct Kind {
     pub(crate) graceful: bool,
     /// Other objects live in it, for which `spec.finalizers` stands: it is emptied before it goes.
     pub(crate) holds_others: bool,
-    /// Other objects may be owned by it, so that whoever deletes it may say what becomes of them.
+    /// Its objects may own others, so a delete may set a propagation policy.
     pub(crate) owns_others: bool,
     /// A delete answers with the object that went, and not with a `Status`.
     pub(crate) returns_deleted: bool,
@@ -76,7 +76,7 @@ pub(crate) struct Kind {
     pub(crate) name: names::NameRule,
     /// Upstream looks at its metadata only once nothing else is wrong, and lets any finalizer be.
     pub(crate) plain_metadata: bool,
-    /// What clients are told whenever they ask for the kind.
+    /// Deprecation warning of every request for the kind.
     pub(crate) deprecated: Option<&'static str>,
     pub(crate) default: fn(&mut Value),
     /// Validates everything but the metadata.
@@ -96,7 +96,7 @@ pub(crate) enum Status {
     Plain,
     /// Only through `/status`; at creation it is this JSON.
     Apart(&'static str),
-    /// Through `/status`, but whoever creates the object may say it: a node registers with its status.
+    /// Through `/status`, and on create: a node registers with its status.
     ApartButCreated,
 }
 

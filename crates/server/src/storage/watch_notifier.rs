@@ -31,7 +31,7 @@ pub(super) struct WatchNotifier {
 struct Topics {
     /// By the key of an object, or by what [`part`] calls a part of a kind.
     by_name: HashMap<String, Topic>,
-    /// All up to here were told of. What comes later is told to every topic that is here by then.
+    /// Topics were notified of all commits up to this revision.
     notified: Revision,
 }
 

@@ -181,7 +181,7 @@ pub enum Action {
     Delete,
 }
 
-/// What came of a action.
+/// The outcome of an action.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Done,
@@ -218,13 +218,13 @@ pub struct Ending {
     pub is_disruption: bool,
 }
 
-/// What there is to do now.
-#[must_use = "actions are done by whoever looks"]
+/// The result of a sync: actions to execute and events to record.
+#[must_use = "the caller executes the actions"]
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct PodSync {
     pub actions: Vec<Action>,
     pub events: Vec<EventRecord>,
-    /// PodSync again then, whatever happens or does not. Each look says it anew.
+    /// When to sync again if no event comes before. Each sync replaces it.
     pub wake_at: Option<Time>,
 }
 
@@ -421,7 +421,7 @@ impl Pod {
         }
     }
 
-    /// What came of a action that [`Pod::look`] gave.
+    /// Takes the outcome of an action that [`Pod::look`] returned.
     pub fn done(&mut self, action: &Action, outcome: Outcome, now: Time) {
         let Some(place) = self.under_way.iter().position(|it| it == action) else { return };
         self.under_way.remove(place);
@@ -496,7 +496,7 @@ impl Pod {
         self.seen.as_ref().is_some_and(|it| self.mark <= it.mark)
     }
 
-    /// Gives a action, unless it is under way, or has failed and is to wait.
+    /// Adds an action, unless it is in flight or in back-off.
     fn give(&mut self, action: Action, now: Time) -> bool {
         if self.under_way.contains(&action) {
             return false;
