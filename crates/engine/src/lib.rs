@@ -12,7 +12,6 @@
 extern crate alloc;
 
 mod hash_ordered_map;
-pub mod mutant;
 
 pub mod controller;
 pub mod daemonset;

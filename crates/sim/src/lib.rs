@@ -10,7 +10,6 @@ pub mod faults;
 pub mod invariants;
 pub mod judge;
 pub mod machine;
-pub mod mutants;
 pub mod parts;
 pub mod pod;
 pub mod replica;

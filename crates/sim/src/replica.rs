@@ -12,7 +12,6 @@ use muster_engine::daemonset::execution::{Act, Call, Next, Outcome, Refusal};
 use muster_engine::daemonset::facts::{Kind, Set, Watched};
 use muster_engine::daemonset::manifest::{self, Binding};
 use muster_engine::daemonset::plan::{Claim, Plan, Step};
-use muster_engine::mutant;
 
 use crate::faults::{WatchFault, WriteFault};
 use crate::invariants::Decided;
@@ -143,11 +142,7 @@ impl World {
         for kind in Kind::ALL {
             let lag =
                 if self.mix.watch_fault(&mut self.rng) == Some(WatchFault::StaleRelist) { 20 } else { 0 };
-            let skipped =
-                (mutant::is("B01") && kind == Kind::Pods) || (mutant::is("B02") && kind == Kind::Revisions);
-            if !skipped {
-                self.relist(index, kind, self.server.revision().saturating_sub(lag).max(1));
-            }
+            self.relist(index, kind, self.server.revision().saturating_sub(lag).max(1));
         }
         let delay = self.soon();
         self.after(delay, Task::Renew { replica: index, life });
@@ -288,11 +283,6 @@ impl World {
             _ => {}
         }
         let Some(mut next) = self.next_event(index, kind) else { return };
-        if mutant::is("S4")
-            && let Some(later) = self.event_after(kind, next)
-        {
-            next = later;
-        }
         if fault == Some(WatchFault::Coalesce) {
             while let Some(later) = self.event_after(kind, next).filter(|it| self.same_object(next, *it)) {
                 next = later;
@@ -454,7 +444,7 @@ impl World {
     fn may_write(&self, index: usize) -> bool {
         let replica = &self.replicas[index];
         let fresh = replica.clock(self.now).since(replica.renewed_at) <= RENEW_DEADLINE;
-        replica.leading && (fresh || mutant::is("W12"))
+        replica.leading && fresh
     }
 
     /// The call reaches the server, whether or not the one who sent it still lives.
@@ -527,9 +517,6 @@ impl World {
                 _ => self.next_fault.take().or_else(|| self.mix.write_fault(&mut self.rng)),
             }
         };
-        if mutant::is("L8") && !is_read {
-            self.lose_pods_after(fault.is_some());
-        }
         let possible_for_read = !matches!(
             fault,
             Some(
@@ -583,7 +570,7 @@ impl World {
             return;
         }
         let mine = self.lease.holder == Some((index, life));
-        let free = self.lease.holder.is_none() || (self.lease.until <= self.now && !mutant::is("L10"));
+        let free = self.lease.holder.is_none() || self.lease.until <= self.now;
         // Whoever led and finds another name in the lease was away too long, even if the other is gone again.
         if !mine && (!free || self.replicas[index].leading) {
             return self.step_down(index);
@@ -595,14 +582,8 @@ impl World {
             self.trace.say(self.now, || format!("replica {index} leads"));
             self.replicas[index].leading = true;
             // What the last leader did must be seen, wherever this one's caches are.
-            if !mutant::is("B03") {
-                for kind in Kind::ALL {
-                    let skipped = (mutant::is("B01") && kind == Kind::Pods)
-                        || (mutant::is("B02") && kind == Kind::Revisions);
-                    if !skipped {
-                        self.relist(index, kind, self.server.revision());
-                    }
-                }
+            for kind in Kind::ALL {
+                self.relist(index, kind, self.server.revision());
             }
             let keys: Vec<ObjectKey> = self.replicas[index].cache.keys().cloned().collect();
             self.replicas[index].queue.extend(keys);

@@ -13,7 +13,6 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_engine::daemonset::execution::Refusal;
 use muster_engine::daemonset::facts::{self, Kind, Node, Pod, Revision, Set, Watched};
-use muster_engine::mutant;
 use muster_engine::scenario;
 use muster_store::{Draft, Expect, Store};
 use serde_json::{Value, json};
@@ -195,13 +194,6 @@ impl Server {
             have_reasons(&mut object);
             // There is room for every pod: what does not fit is another story.
             object["status"]["allocatable"] = json!({"cpu": "64", "memory": "64Gi", "pods": "110"});
-        }
-        if mutant::is("S1") && kind == Kind::Pods && matches!(actor, Actor::Controller(_)) {
-            let mut twin = object.clone();
-            let name = format!("{}-twin", key.name);
-            (twin["metadata"]["name"], twin["metadata"]["uid"]) =
-                (name.as_str().into(), name.as_str().into());
-            self.commit(kind, &ObjectKey::new(key.namespace.clone(), name), Some(twin), actor);
         }
         self.commit(kind, &key, Some(object), actor);
         Ok(key)
@@ -482,9 +474,6 @@ fn merge_owners(metadata: &mut Value, references: &[Value]) {
         owners.retain(|it| it["uid"] != reference["uid"]);
         if reference["$patch"] != "delete" {
             owners.push(reference.clone());
-            if mutant::is("S2") {
-                owners.push(reference.clone());
-            }
         }
     }
     metadata["ownerReferences"] = owners.into();

@@ -9,7 +9,6 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::daemonset::plan::Settings;
-use muster_engine::mutant;
 use muster_engine::scenario;
 
 use crate::actors::kubelet::{Kubelet, Nature};
@@ -122,8 +121,6 @@ pub struct World {
     pub settled_within: Duration,
     /// What happens to the next write, whatever the mix says.
     pub next_fault: Option<WriteFault>,
-    /// Writes after which every pod is lost (only as a mutant).
-    pub losses: u64,
 }
 
 impl World {
@@ -157,7 +154,6 @@ impl World {
             steps_max: 2_000_000,
             settled_within: SETTLED_WITHIN,
             next_fault: None,
-            losses: 0,
             rng,
         };
         world.server.set_now(start);
@@ -187,12 +183,6 @@ impl World {
 
     /// A delay within the world's usual latency.
     pub fn soon(&mut self) -> Duration {
-        if mutant::is("S10") {
-            // A source of chance that the seed does not know of.
-            static CALLS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
-            let calls = CALLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            return Duration::from_micros(100 + calls % 7919);
-        }
         Duration::from_micros(self.rng.between(100, self.mix.lag_ms.max(1) * 1000))
     }
 

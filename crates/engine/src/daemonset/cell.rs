@@ -17,7 +17,6 @@ use super::status::{available, counted};
 use crate::daemonset::facts::{Counts, Node, Pod, Set};
 use crate::daemonset::placement::{self, Verdict};
 use crate::daemonset::why::Why;
-use crate::mutant;
 
 /// What is true of one node for one set, and what follows.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -189,7 +188,7 @@ pub(crate) fn assess(
             ready: runs && counts.is_some_and(|it| it.ready()),
             updated: runs && counts.is_some_and(|it| current.is_new(it)),
             available: runs && how == Some(Ok(())),
-            misscheduled: node.is_some() && !runs && (counts.is_some() || mutant::is("B42")),
+            misscheduled: node.is_some() && !runs && counts.is_some(),
             old: has_old,
             standing: stand.standing,
         },

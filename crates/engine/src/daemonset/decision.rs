@@ -19,7 +19,6 @@ use crate::daemonset::facts::{Phase, Pod, Revision, Rollout, Selector, Set};
 use crate::daemonset::plan::{Claim, Event, Plan, Settings};
 use crate::daemonset::why::Why;
 use crate::hash_ordered_map::HashOrderedMap;
-use crate::mutant;
 
 /// Everything about one set that a decision reads: a cell per node, their totals, and the few sets of cells that need
 /// something. Kept up to date cell by cell.
@@ -81,7 +80,7 @@ impl Ledger {
 
     /// Takes back what a cell counted, and moves it between the sets of cells that need something.
     fn mark(&mut self, current: &Current, node: &Text, before: Option<&Cell>, now: Marks) {
-        if let Some(cell) = before.filter(|_| !mutant::is("stale-total")) {
+        if let Some(cell) = before {
             self.totals.subtract(cell);
         }
         let was = before.map(Marks::of).unwrap_or_default();
@@ -162,7 +161,7 @@ pub(crate) fn decide(facts: &Facts<'_>, settings: &Settings, now: Time) -> Plan 
     let mut plan = Plan::idle(set.clone());
     let settings = &Settings { burst: settings.burst.max(1), ..*settings };
     // Rule: nothing is written for a set that is being deleted: what is created now the garbage collector must chase.
-    if set.deleting && !mutant::is("B48") {
+    if set.deleting {
         return plan;
     }
     if let Err(event) = readable(set) {
@@ -202,7 +201,6 @@ fn readable(set: &Set) -> Result<(), Option<Event>> {
         // Every pod that was made would be released again.
         Selector::AllOf(_) if !set.selector.matches(&set.template.labels) => Err(Some(unlike())),
         Selector::AllOf(_) => Ok(()),
-        Selector::Everything if mutant::is("B61") => Ok(()),
         Selector::Everything => Err(Some(Event::warning(
             "SelectingAll",
             "This daemon set is selecting all pods. A non-empty selector is required.".into(),
@@ -217,17 +215,17 @@ fn readable(set: &Set) -> Result<(), Option<Event>> {
 fn roster_of_all(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) {
     for (_, node) in &facts.ledger.wanted {
         let Some(cell) = facts.ledger.cells.get(node) else { continue };
-        let room = plan.create.len() < settings.burst || mutant::is("W14.burst");
+        let room = plan.create.len() < settings.burst;
         if let Some(why) = cell.create.as_ref().filter(|_| room) {
             plan.create.push((node.clone(), why.clone()));
         }
         for (pod, why) in &cell.delete {
-            if plan.delete.len() < settings.burst || mutant::is("W14.burst") {
+            if plan.delete.len() < settings.burst {
                 plan.delete.push((pod.clone(), why.clone()));
             }
         }
         let full = settings.burst <= plan.create.len() && settings.burst <= plan.delete.len();
-        if full && !mutant::is("W14.burst") {
+        if full {
             break;
         }
     }
@@ -241,17 +239,7 @@ fn advance_rollout(plan: &mut Plan, facts: &Facts<'_>, settings: &Settings) -> u
     let desired = ledger.totals.counts().desired;
     let allowed = budget(set, desired);
     let charged = usize::try_from(ledger.totals.charged).unwrap_or(0);
-    let charged = if mutant::is("B32") { charged / 2 } else { charged };
     let mut left = allowed.saturating_sub(charged);
-    if mutant::is("W6") && matches!(set.rollout, Rollout::Surge(_)) {
-        left = left.max(1);
-    }
-    if mutant::is("B35") && 0 < charged {
-        left = 0;
-    }
-    if mutant::is("X05") && matches!(set.rollout, Rollout::Surge(_)) {
-        left = if ledger.cells.values().any(|it| it.verdict.is_none()) { 0 } else { left };
-    }
     let offered = |places: &BTreeSet<(u64, Text)>| -> Vec<(Text, Offer)> {
         let cells = places
             .iter()
@@ -305,7 +293,7 @@ fn fold_and_prune(plan: &mut Plan, facts: &Facts<'_>) {
     }
     let meaning = facts.set.template.meaning;
     let respelt = |it: &Revision| it.hash() == Some(&plan.hash) && it.meaning == Some(meaning);
-    let is_free = |it: &Revision| !is_carried(it.hash()) || respelt(it) || mutant::is("W15.prune");
+    let is_free = |it: &Revision| !is_carried(it.hash()) || respelt(it);
     let free = history.prunable.iter().filter(|it| is_free(it));
     plan.prune.extend(free.take(history.too_many).cloned());
 }
@@ -337,7 +325,7 @@ fn tell(plan: &mut Plan, facts: &Facts<'_>) {
 /// that was set forward is noticed.
 fn wake_at(facts: &Facts<'_>, settings: &Settings, now: Time) -> Option<Time> {
     let min_ready = facts.set.min_ready + Duration::from_secs(1);
-    let cells = facts.ledger.timers.first().map(|(at, _)| *at).filter(|_| !mutant::is("B33"));
+    let cells = facts.ledger.timers.first().map(|(at, _)| *at);
     let by_facts = earliest(cells, facts.ledger.history.again_at);
     let by_facts = by_facts.map(|at| at.min(now + min_ready.max(Duration::from_secs(30))));
     let stall = facts.advance.map(|it| it.at + STALLED_AFTER).filter(|at| now < *at);

@@ -18,7 +18,6 @@ use crate::daemonset::expectations::Gate;
 use crate::daemonset::facts::{Kind, Pod, Revision, Set, Status};
 use crate::daemonset::plan::{Claim, Event, Plan, Step};
 use crate::daemonset::why::Why;
-use crate::mutant;
 
 /// One call to the API server. `manifest` has the bodies.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -354,7 +353,7 @@ impl Act {
             Stage::Confirm if plan.confirm => self.ready.push_back(Call::ListPods),
             // Rule: before the first adoption the set is read anew, past every cache: it may have been deleted with its
             // pods orphaned on purpose. Upstream: `RecheckDeletionTimestamp`.
-            Stage::Recheck if plan.claims.iter().any(Claim::adopts) && !mutant::is("B59") => {
+            Stage::Recheck if plan.claims.iter().any(Claim::adopts) => {
                 self.ready.push_back(Call::ReadSet);
             }
             Stage::Claim => self.ready.extend(plan.claims.iter().cloned().map(Call::Claim)),
@@ -373,7 +372,7 @@ impl Act {
                 self.ready.extend(prune.map(|revision| Call::DeleteRevision { revision }));
             }
             Stage::Status => {
-                if let Some(status) = plan.status.clone().filter(|_| !self.failed || !mutant::is("B46")) {
+                if let Some(status) = plan.status.clone() {
                     self.ready.push_back(Call::PutStatus { of: plan.set.clone(), status });
                 }
             }
@@ -385,9 +384,9 @@ impl Act {
     /// template costs one refused call, not one per node.
     fn fill_batch(&mut self) {
         let left = self.plan.create.len() - self.at;
-        let batch = if mutant::is("B66") { left } else { self.batch.min(left) };
+        let batch = self.batch.min(left);
         for (node, why) in &self.plan.create[self.at..self.at + batch] {
-            let hash = if mutant::is("S5") { Text::from("nonsense") } else { self.plan.hash.clone() };
+            let hash = self.plan.hash.clone();
             self.ready.push_back(Call::CreatePod { node: node.clone(), hash, why: why.clone() });
         }
         self.at += batch;
@@ -411,13 +410,13 @@ impl Act {
             (Call::ReadRevision { .. }, Outcome::Revision(revision)) => {
                 self.read_revision(revision.as_deref())
             }
-            (Call::Claim(claim), Outcome::Wrote { resource_version, .. }) if !mutant::is("B13") => {
+            (Call::Claim(claim), Outcome::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((kind_of(claim), resource_version));
             }
             (Call::Step(_), Outcome::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((Kind::Revisions, resource_version));
             }
-            (Call::RelabelPod { .. }, Outcome::Wrote { resource_version, .. }) if !mutant::is("X12") => {
+            (Call::RelabelPod { .. }, Outcome::Wrote { resource_version, .. }) => {
                 self.report.wrote.push((Kind::Pods, resource_version));
             }
             (Call::CreatePod { .. }, Outcome::Wrote { name, resource_version }) => {
@@ -456,9 +455,6 @@ impl Act {
             }
             (Call::DeletePod { pod, why }, Refusal::NotFound) => {
                 self.note_finished(pod, why);
-                if mutant::is("B09") {
-                    self.report.wrote.push((Kind::Pods, u64::MAX));
-                }
                 return self.report.deleted.push(pod.clone());
             }
             // The pod, or what it was, has changed since we looked: the watch will show it, and nothing was done.
@@ -478,18 +474,9 @@ impl Act {
             (Call::CreatePod { .. }, Refusal::NamespaceTerminating) => {
                 self.batch_failed = true;
                 self.report.creates = Creates::of(refusal);
-                if mutant::is("X13") {
-                    self.report.wrote.push((Kind::Pods, u64::MAX));
-                }
-                if !mutant::is("B68") {
-                    return self.report.retry(NAMESPACE_TERMINATING_RETRY);
-                }
+                return self.report.retry(NAMESPACE_TERMINATING_RETRY);
             }
             _ => {}
-        }
-        if mutant::is("B12") && *refusal == Refusal::NoAnswer {
-            self.report.doubt = false;
-            return;
         }
         self.fail();
         if let Call::CreatePod { .. } = call {
@@ -498,9 +485,6 @@ impl Act {
             if creates != Creates::Unknown {
                 self.report.creates = creates;
             }
-        }
-        if mutant::is("B11") && self.batch_failed {
-            self.report.wrote.clear();
         }
         self.report.retry(refusal.asks_to_wait());
         self.tell_failure(call, refusal);
@@ -574,14 +558,11 @@ impl Act {
     fn bump_collisions(&mut self, fresh: &Arc<Set>) {
         self.fail();
         self.report.retry(Duration::ZERO);
-        if fresh.status.collisions != self.plan.set.status.collisions && !mutant::is("B52") {
+        if fresh.status.collisions != self.plan.set.status.collisions {
             return;
         }
         let mut status = fresh.status.clone();
         status.collisions = Some(status.collisions.unwrap_or(0).saturating_add(1));
-        if mutant::is("B51") {
-            return;
-        }
         self.status_tries = 2;
         self.ready.push_back(Call::PutStatus { of: fresh.clone(), status });
     }
@@ -594,7 +575,7 @@ impl Act {
             refusal,
             Refusal::NotFound | Refusal::Forbidden(_) | Refusal::Invalid(_) | Refusal::TooManyRequests { .. }
         );
-        if self.status_tries < 2 && !hopeless && !mutant::is("B44") {
+        if self.status_tries < 2 && !hopeless {
             self.ready.push_back(Call::ReadSet);
             return;
         }

@@ -13,8 +13,6 @@ use serde_json::{Map, Value, json};
 
 pub use call::{Patch, Stencil, Target, Verb, body, label_selector, status_body, target, verb};
 
-use crate::mutant;
-
 /// The label that says of which revision a pod, or a ControllerRevision, is.
 pub const HASH_LABEL: &str = "controller-revision-hash";
 /// The label of the time before revisions; kept for sets that still carry the annotation.
@@ -106,9 +104,7 @@ pub const AUTOMATIC_ON_HOST_NETWORK: Automatic =
 /// it: two lists would let one side evict for ever what the other side recreates.
 /// Upstream: `AddOrUpdateDaemonPodTolerations`.
 pub fn automatic_tolerations(host_network: bool) -> impl Iterator<Item = Automatic> {
-    let forgotten = |it: &Automatic| mutant::is("B27") && it.key.ends_with("pid-pressure");
-    let all = AUTOMATIC.into_iter().chain(host_network.then_some(AUTOMATIC_ON_HOST_NETWORK));
-    all.filter(move |it| !forgotten(it))
+    AUTOMATIC.into_iter().chain(host_network.then_some(AUTOMATIC_ON_HOST_NETWORK))
 }
 
 /// Rule: a revision is named after set and hash, labelled like its pods, and carries the set's annotations,
@@ -208,9 +204,6 @@ pub(crate) fn tolerate(spec: &mut Map<String, Value>) {
         _ => Vec::new(),
     };
     for Automatic { key, effect } in automatic_tolerations(host_network) {
-        if mutant::is("B24") && effect == "NoExecute" {
-            continue;
-        }
         let wanted = json!({"key": key, "operator": "Exists", "effect": effect});
         let mut found = false;
         for toleration in &mut tolerations {
@@ -270,7 +263,7 @@ fn owner_reference(owner: Owner<'_>) -> Value {
         "name": owner.name,
         "uid": owner.uid,
         "controller": true,
-        "blockOwnerDeletion": !mutant::is("B60"),
+        "blockOwnerDeletion": true,
     })
 }
 

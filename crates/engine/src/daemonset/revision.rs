@@ -12,7 +12,6 @@ use muster_api::time::{Time, earliest};
 use crate::daemonset::facts::{GENERATION_LABEL, Pod, Revision, Set};
 use crate::daemonset::manifest;
 use crate::hash_ordered_map;
-use crate::mutant;
 
 /// The current revision, as far as pods are concerned.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -35,8 +34,7 @@ impl Current {
     /// `IsPodUpdated`.
     pub(crate) fn is_new(&self, pod: &Pod) -> bool {
         pod.hash().is_some_and(|it| self.same.contains(it))
-            || !mutant::is("X10")
-                && self.set_made_at <= pod.created
+            || self.set_made_at <= pod.created
                 && self.generation.as_ref().is_some_and(|it| pod.labels.get(GENERATION_LABEL) == Some(it))
     }
 
@@ -90,9 +88,7 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
     if !unlabelled.is_empty() {
         return History { steps: unlabelled, ..History::default() };
     }
-    let same = |it: &Revision| {
-        it.data == set.template.data || (it.meaning == Some(set.template.meaning) && !mutant::is("K07"))
-    };
+    let same = |it: &Revision| it.data == set.template.data || it.meaning == Some(set.template.meaning);
     // One that is on its way out but held by a finalizer still names what pods run; a new one could not take its name.
     let rank = |it: &Revision| (!it.deleting, it.data == set.template.data, it.number, it.key.name.clone());
     let current = owned.iter().filter(|it| same(it) && it.hash().is_some()).max_by_key(|it| rank(it));
@@ -115,7 +111,7 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
     let step = if respelt(set, current) {
         Some(create(set, owned, current.hash()))
     } else {
-        (current.number < number && !current.deleting && !mutant::is("W16"))
+        (current.number < number && !current.deleting)
             .then(|| Step::Renumber { revision: Arc::clone(current), number })
     };
     let twins_since = |it: &Revision| it.created.max(current.created);
@@ -131,7 +127,7 @@ pub(crate) fn history(set: &Set, owned: &[Arc<Revision>], now: Time) -> History 
             set_made_at: set.created,
             made_at: Some(current.created),
         }),
-        too_many: if mutant::is("L7") { 0 } else { old.len().saturating_sub(set.history_max) },
+        too_many: old.len().saturating_sub(set.history_max),
         prunable: old,
         folded,
         again_at: young.iter().fold(None, |at, it| earliest(at, Some(twins_since(it) + FOLD_AFTER))),
@@ -157,6 +153,9 @@ fn create(set: &Set, owned: &[Arc<Revision>], label: Option<&Text>) -> Step {
     let template = serde_json::from_str(&set.template.raw).unwrap_or_default();
     let hash = manifest::revision_hash(&template, set.status.collisions);
     let name = format!("{}-{hash}", set.key.name).into();
-    let hash = if mutant::is("B50") { format!("{hash}x").into() } else { hash.into() };
-    Step::Create { name, hash: label.cloned().unwrap_or(hash), number: next_number(owned.iter()) }
+    Step::Create {
+        name,
+        hash: label.cloned().unwrap_or_else(|| hash.into()),
+        number: next_number(owned.iter()),
+    }
 }

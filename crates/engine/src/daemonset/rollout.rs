@@ -15,7 +15,6 @@ use crate::daemonset::facts::{Node, Pod, Ready, Rollout, Set, Truth};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::placement::taints::is_node_trouble;
 use crate::daemonset::why::Why;
-use crate::mutant;
 
 /// How a node stands towards the budget.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -89,11 +88,11 @@ pub(crate) fn stand(
     let lost = node.and_then(|it| lost(it, current));
     let never_reached = || node.is_some_and(|it| never_reached(it, current, pods));
     let excused = lost.is_some() || (matches!(hold, Hold::Trouble(_)) && never_reached());
-    stand.again_at = taken_until.filter(|_| excused && !mutant::is("taken"));
+    stand.again_at = taken_until.filter(|_| excused);
     let excused = excused && stand.again_at.is_none();
     stand.standing.charged = charged(set, current, &hold, excused, pods, roster, now);
     stand.standing.available = matches!(hold, Hold::No) && roster.stay.iter().any(is_available);
-    if set.rollout == Rollout::OnDelete && !mutant::is("B20") {
+    if set.rollout == Rollout::OnDelete {
         let waits = roster.stay.iter().any(|it| !current.is_new(it));
         stand.waiting = waits.then_some(Why::UpdatesWaitForDeletion);
         return stand;
@@ -122,9 +121,6 @@ pub(crate) fn stand(
         return stand;
     }
     match (hold, set.rollout) {
-        (Hold::No, Rollout::OnDelete) if mutant::is("B20") => {
-            stand.delete.push((old.clone(), Why::OutOfDate));
-        }
         (Hold::Leaving, _) | (_, Rollout::OnDelete) => {}
         (Hold::No, Rollout::Drain(_)) if is_up => {
             stand.offer = Some(Offer::Replace(old.clone(), Why::OutOfDate));
@@ -147,7 +143,7 @@ pub(crate) fn stand(
         },
         (Hold::Taints(taints), rollout) => {
             let Some(taint) = taints.first().map(|it| Arc::new((*it).clone())) else { return stand };
-            if !moved(old, &taints) && !mutant::is("X11") {
+            if !moved(old, &taints) {
                 stand.waiting = Some(Why::KeptByTaint { taint });
             } else {
                 send_off(&mut stand, old, is_up, rollout, Why::TolerationDropped { taint });
@@ -191,9 +187,8 @@ fn charged(
 ) -> bool {
     let mut new = pods.iter().filter(|it| current.is_new(it) && !it.gone()).peekable();
     let brake = new.peek().is_some() && !new.any(|it| available(set, it, now).is_ok());
-    let brake = brake && (matches!(hold, Hold::No) || !mutant::is("brake"));
     // What was lost before the revision was current is not this revision's doing.
-    if excused && !mutant::is("K04") {
+    if excused {
         return false;
     }
     if brake {
@@ -203,7 +198,6 @@ fn charged(
         return false;
     }
     let is_up = roster.stay.iter().any(|it| up(set, current, it, now));
-    let is_up = is_up || (mutant::is("B14") && pods.iter().any(|it| it.terminal()));
     match hold {
         Hold::No | Hold::Trouble(_) => !is_up,
         Hold::Taints(taints) => pods.iter().any(|it| it.deleting && !it.gone() && moved(it, taints)),
@@ -242,7 +236,7 @@ fn moved(old: &Pod, taints: &[&Taint]) -> bool {
 fn lost(node: &Node, current: &Current) -> Option<Time> {
     let since = silent_since(node)?;
     let current_since = current.made_at?;
-    (since < current_since || mutant::is("lost")).then_some(since)
+    (since < current_since).then_some(since)
 }
 
 /// Rule: a node in trouble, without a pod, that has not been ready since before the current revision was made is none of

@@ -11,7 +11,6 @@ use super::status::available;
 use crate::daemonset::facts::{Phase, Pod, Rollout, Set};
 use crate::daemonset::placement::Verdict;
 use crate::daemonset::why::Why;
-use crate::mutant;
 
 /// What one node's pods come to, whatever the rollout does.
 #[derive(Debug, Default)]
@@ -69,7 +68,7 @@ pub(crate) fn roster(
         return of_a_missing_node(pods);
     };
     if let Verdict::Leave(why) = verdict {
-        let leaving = pods.iter().filter(|it| !it.deleting || mutant::is("B08"));
+        let leaving = pods.iter().filter(|it| !it.deleting);
         roster.delete.extend(leaving.map(|it| (it.clone(), why.clone())));
         return roster;
     }
@@ -98,7 +97,7 @@ pub(crate) fn roster(
 
 /// Rule: a pending pod of a node that is gone can never start, so it goes; a bound one is left to the garbage collector.
 fn of_a_missing_node(pods: &[Arc<Pod>]) -> Roster {
-    let pending = pods.iter().filter(|it| !it.bound && !it.deleting && !mutant::is("B29"));
+    let pending = pods.iter().filter(|it| !it.bound && !it.deleting);
     Roster {
         delete: pending.map(|it| (it.clone(), Why::NodeIsGone)).collect(),
         stay: pods.iter().filter(|it| it.bound && it.live()).cloned().collect(),
@@ -114,11 +113,8 @@ fn replace_finished<'a>(
     backoff: Option<Backoff>,
     now: Time,
 ) {
-    let retry_at = backoff.map(Backoff::until).filter(|until| now < *until && !mutant::is("B63"));
+    let retry_at = backoff.map(Backoff::until).filter(|until| now < *until);
     for pod in finished {
-        if mutant::is("B62") || (mutant::is("B64") && pod.phase == Phase::Succeeded) {
-            continue;
-        }
         match retry_at {
             Some(at) => roster.again_at = earliest(roster.again_at, Some(at)),
             // One at a time: the delete of the first begins the wait of the next.
@@ -138,17 +134,11 @@ fn finished_why(pod: &Pod) -> Why {
 /// Rule: of several pods on a node the one that is bound, oldest, smallest in name stays. Upstream:
 /// `podByCreationTimestampAndPhase`.
 fn seniority(pod: &Pod) -> (bool, Time, &str) {
-    if mutant::is("B41") {
-        return (false, Time::from_micros(pod.created.as_micros().saturating_neg()), &pod.key.name);
-    }
     (!pod.bound, pod.created, &pod.key.name)
 }
 
 /// Rule: without surge, all but the senior pod are surplus.
 fn only_one(roster: &mut Roster, mut running: Vec<Arc<Pod>>) {
-    if mutant::is("B40") && 1 < running.len() {
-        running.swap(0, 1);
-    }
     let Some(first) = running.first() else { return };
     let kept = first.key.name.clone();
     roster.delete.extend(running.drain(1..).map(|it| (it, Why::SurplusPod { kept: kept.clone() })));
@@ -174,7 +164,7 @@ fn one_of_each(roster: &mut Roster, set: &Set, current: &Current, running: Vec<A
         let availability = available(set, new, now);
         let superseded = if !old.ready() {
             Some(Why::NewPodBesideNotReadyOld { new: name })
-        } else if availability.is_ok() || mutant::is("W7") {
+        } else if availability.is_ok() {
             Some(Why::NewPodIsAvailable { new: name })
         } else {
             None
@@ -196,7 +186,7 @@ fn vacancy(
     pods: &[Arc<Pod>],
     retry_at: Option<Time>,
 ) -> Result<Why, Option<Why>> {
-    let mut present = pods.iter().filter(|it| !it.gone() || mutant::is("B65"));
+    let mut present = pods.iter().filter(|it| !it.gone());
     if let Rollout::Surge(_) = set.rollout {
         if present.clone().any(|it| it.live()) {
             return Err(None);
@@ -209,7 +199,6 @@ fn vacancy(
     }
     match present.next() {
         None => Ok(Why::NoPodHere),
-        Some(pod) if pod.deleting && mutant::is("B04") => Ok(Why::NoPodHere),
         Some(pod) if pod.deleting => Err(Some(Why::StillLeaving { pod: pod.key.name.clone() })),
         Some(_) => Err(None),
     }
@@ -219,7 +208,7 @@ fn vacancy(
 /// a revision comes while two of it are leaving.
 pub(super) fn room_for_new(current: &Current, pods: &[Arc<Pod>], retry_at: Option<Time>) -> Result<(), Why> {
     if let Some(retry_at) = retry_at {
-        return if mutant::is("W14.surge") { Ok(()) } else { Err(Why::FailedRecently { retry_at }) };
+        return Err(Why::FailedRecently { retry_at });
     }
     if pods.iter().any(|it| it.terminal() && !it.deleting) {
         return Err(Why::BeingReplaced);

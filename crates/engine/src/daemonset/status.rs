@@ -14,7 +14,6 @@ use super::revision::Current;
 use crate::daemonset::execution::Creates;
 use crate::daemonset::facts::{Condition, ConditionType, Counts, Pod, Rollout, Set, Status, Truth};
 use crate::daemonset::why::Why;
-use crate::mutant;
 
 /// Rule: a pod is available once it has been Ready for minReadySeconds. A Ready time in the future (the kubelet's
 /// clock is ahead) counts from when our clock gets there.
@@ -31,7 +30,7 @@ pub fn available(set: &Set, pod: &Pod, now: Time) -> Result<(), Why> {
 /// Rule: a new pod counts as up when it is available; an old one as soon as it is Ready, so that a second update within
 /// minReadySeconds does not take every young pod at once.
 pub(crate) fn up(set: &Set, current: &Current, pod: &Pod, now: Time) -> bool {
-    if current.is_new(pod) || mutant::is("K08") { available(set, pod, now).is_ok() } else { pod.ready() }
+    if current.is_new(pod) { available(set, pod, now).is_ok() } else { pod.ready() }
 }
 
 /// Rule: all counts of a node come from one pod: an available one of the current revision, else an available old one,
@@ -42,10 +41,7 @@ pub(crate) fn counted<'a>(
     pods: &'a [Arc<Pod>],
     now: Time,
 ) -> Option<&'a Arc<Pod>> {
-    let present = || pods.iter().filter(|it| !it.gone());
-    if mutant::is("K06") {
-        return present().min_by_key(|it| (it.created, it.key.name.clone()));
-    }
+    let present = pods.iter().filter(|it| !it.gone());
     let rank = |pod: &Pod| {
         let is_available = available(set, pod, now).is_ok();
         match (is_available, current.is_new(pod), pod.ready()) {
@@ -55,7 +51,7 @@ pub(crate) fn counted<'a>(
             _ => u8::from(!pod.deleting),
         }
     };
-    present().max_by(|a, b| (rank(a), a.created, &b.key.name).cmp(&(rank(b), b.created, &a.key.name)))
+    present.max_by(|a, b| (rank(a), a.created, &b.key.name).cmp(&(rank(b), b.created, &a.key.name)))
 }
 
 /// What the conditions need to know beside the totals.
@@ -85,8 +81,7 @@ pub(crate) fn status(
     let right = set.status.counts == counts
         && set.status.observed_generation >= set.generation
         && same(&set.status.conditions, &conditions);
-    let restless = mutant::is("L9") && now.as_micros() / 1_000_000 % 2 == 0;
-    if right && !mutant::is("W14.status") && !restless {
+    if right {
         return None;
     }
     Some(Status {
@@ -132,13 +127,7 @@ fn conditions_of(set: &Set, totals: &Totals, progress: &Progress, now: Time) -> 
     .map(|(kind, status, reason, message)| {
         let before = set.status.conditions.iter().find(|it| it.kind == kind);
         let since = before.filter(|it| it.status == status).and_then(|it| it.since);
-        Condition {
-            kind,
-            status,
-            reason: reason.into(),
-            message: message.into(),
-            since: since.filter(|_| !mutant::is("L9")).or(Some(now)),
-        }
+        Condition { kind, status, reason: reason.into(), message: message.into(), since: since.or(Some(now)) }
     })
     .collect()
 }

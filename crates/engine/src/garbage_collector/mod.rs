@@ -29,7 +29,6 @@ pub use crate::controller::Resource;
 use crate::controller::retry::{Attempt, NextAttempt};
 use crate::daemonset::execution::Refusal;
 use crate::daemonset::why::Why;
-use crate::mutant;
 
 mod call;
 mod decode;
@@ -437,7 +436,7 @@ impl Graph {
         match object.standing() {
             Standing::Solid | Standing::Absent => Verdict::Nothing,
             Standing::Waiting => {
-                if self.dependents_of(&object.uid).any(|it| it.blocks(&object.uid)) || mutant::is("L6") {
+                if self.dependents_of(&object.uid).any(|it| it.blocks(&object.uid)) {
                     return Verdict::Nothing;
                 }
                 Verdict::Do(Call::RemoveFinalizer { object: object.clone(), finalizer: FOREGROUND })

@@ -45,7 +45,6 @@ use crate::controller::{
 use crate::daemonset::execution::Refusal;
 use crate::daemonset::facts::Malformed;
 use crate::daemonset::plan;
-use crate::mutant;
 use inter_pod_affinity::InterPodAffinity;
 use node_info::{NodeInfo, NodeInfos};
 use preempt::Preemption;
@@ -133,9 +132,6 @@ impl Controller for Scheduler {
     }
 
     fn reconcile(&mut self, (): &(), now: Time) -> Reconcile<Call> {
-        if mutant::is("L11") {
-            return Reconcile::default();
-        }
         let mut reconcile = Reconcile { calls: core::mem::take(&mut self.ready), ..Reconcile::default() };
         for _ in 0..DECISIONS_MAX {
             if CALLS_MAX <= self.in_flight + reconcile.calls.len() {

@@ -11,7 +11,6 @@ use muster_api::time::{Time, earliest};
 use muster_engine::daemonset::execution::Refusal;
 use muster_engine::daemonset::facts::Kind;
 use muster_engine::kubelet::pod::{Action, Container, Ending, Host, Object, Outcome, Pod, State};
-use muster_engine::mutant;
 use serde_json::{Value, json};
 
 use crate::faults::Mix;
@@ -237,9 +236,6 @@ impl Kubelet {
                 Some(_) => {}
             }
             bound.insert(uid);
-        }
-        if mutant::is("S6") {
-            return;
         }
         for (_, charge) in self.charges.iter_mut().filter(|(uid, _)| !bound.contains(*uid)) {
             if charge.object.take().is_some() {

@@ -27,7 +27,6 @@ use crate::daemonset::status::STALLED;
 use crate::daemonset::why::Why;
 use crate::daemonset::{self, Advance, Backoff, Ledger, Taken};
 use crate::hash_ordered_map::HashOrderedMap;
-use crate::mutant;
 pub use explain::{Explained, Remembered, RolloutState, State};
 use objects::Objects;
 
@@ -128,14 +127,8 @@ impl Cache {
     /// while one of them shows an older state than it has shown before: the past was acted on already.
     pub fn synced(&self) -> bool {
         let listed = |kind: &Kind| {
-            let skipped = match kind {
-                Kind::Pods => mutant::is("B01"),
-                Kind::Revisions => mutant::is("B02"),
-                Kind::Sets | Kind::Nodes => false,
-            };
             let newest = self.newest.get(kind).copied().unwrap_or(0);
-            let in_the_past = |seen: &u64| *seen < newest && !mutant::is("B03");
-            self.seen.get(kind).is_some_and(|it| !in_the_past(it)) || skipped
+            self.seen.get(kind).is_some_and(|seen| newest <= *seen)
         };
         Kind::ALL.iter().all(listed)
     }
@@ -160,7 +153,7 @@ impl Cache {
             },
             Event::Listed { kind, items, resource_version } => {
                 let leads_back = resource_version < self.newest.get(&kind).copied().unwrap_or(0);
-                if !leads_back || mutant::is("B03") {
+                if !leads_back {
                     self.replace(kind, items, &mut keys);
                 }
                 self.seen.insert(kind, resource_version);
@@ -186,7 +179,7 @@ impl Cache {
         let closed = self.gate(key, now);
         let entry = self.entries.get_mut(key)?;
         entry.mind_the_clock(now);
-        if entry.set.deleting && !mutant::is("B48") {
+        if entry.set.deleting {
             return Some(Plan::idle(entry.set.clone()));
         }
         // Before the gate, which asks for calls too: a list that fails is not tried again at once.
@@ -198,9 +191,6 @@ impl Cache {
         }
         if let Some(closed) = closed {
             return Some(wait(&entry.set, closed));
-        }
-        if mutant::is("W13") {
-            Arc::make_mut(&mut entry.set).status.counts.desired += 1;
         }
         entry.refresh(&self.objects, now);
         entry.note_advance(now);
@@ -254,14 +244,14 @@ impl Cache {
     /// Rule: what is not newer than what was seen of its kind is in the cache already. Taking it in again would lead back
     /// in time, and forget what is remembered of a set that was not there yet.
     fn is_old_news(&self, kind: Kind, resource_version: u64) -> bool {
-        resource_version <= self.newest.get(&kind).copied().unwrap_or(0) && !mutant::is("B03")
+        resource_version <= self.newest.get(&kind).copied().unwrap_or(0)
     }
 
     fn replace(&mut self, kind: Kind, items: Vec<Watched>, keys: &mut BTreeSet<ObjectKey>) {
         let listed: BTreeSet<ObjectKey> =
             items.iter().filter(|it| !matches!(it, Watched::Gone { .. })).filter_map(Watched::key).collect();
         for key in self.known(kind) {
-            if !listed.contains(&key) && !mutant::is("B69") {
+            if !listed.contains(&key) {
                 self.gone(kind, &key, keys);
             }
         }
@@ -341,12 +331,12 @@ impl Cache {
         if closed.is_none() {
             self.gated.remove(key);
         }
-        closed.filter(|_| !mutant::is("S8"))
+        closed
     }
 
     /// Sets whose gate an event has opened.
     fn opened(&self) -> Vec<ObjectKey> {
-        if self.gated.is_empty() || mutant::is("X02") {
+        if self.gated.is_empty() {
             return Vec::new();
         }
         let seen = |kind: Kind| self.seen(kind);
@@ -399,7 +389,7 @@ impl Cache {
         self.saw(Kind::Sets, set.resource_version);
         let key = set.key.clone();
         keys.insert(key.clone());
-        match self.entries.get_mut(&key).filter(|it| it.set.uid == set.uid || mutant::is("B06")) {
+        match self.entries.get_mut(&key).filter(|it| it.set.uid == set.uid) {
             Some(entry) => {
                 let same = reads_the_same(&entry.set, &set);
                 if entry.set.selector != set.selector || entry.set.deleting != set.deleting {
@@ -427,11 +417,7 @@ impl Cache {
         self.saw(Kind::Nodes, node.resource_version);
         let name = node.name.clone();
         let before = self.objects.put_node(node.clone());
-        let ignored = mutant::is("B30")
-            && before.is_some()
-            && self.entries.values().any(|it| it.pods.get(&name).is_some())
-            || mutant::is("B16") && before.as_ref().is_some_and(|it| it.labels == node.labels);
-        if before.is_some_and(|it| it.looks_like(&node)) || ignored {
+        if before.is_some_and(|it| it.looks_like(&node)) {
             return;
         }
         self.touch_node(&name, keys);
@@ -441,16 +427,11 @@ impl Cache {
         for (key, entry) in &mut self.entries {
             entry.dirty.node(name);
             keys.insert(key.clone());
-            if mutant::is("B15") {
-                break;
-            }
         }
     }
 
     fn pod(&mut self, pod: Arc<Pod>, keys: &mut BTreeSet<ObjectKey>) {
-        if !mutant::is("K03") || !pod.deleting {
-            self.saw(Kind::Pods, pod.resource_version);
-        }
+        self.saw(Kind::Pods, pod.resource_version);
         let before = self.objects.put_pod(pod.clone());
         // The version first: it lies in the pod itself, all else lies elsewhere.
         if before.as_ref().is_some_and(|it| it.resource_version == pod.resource_version && *it == pod) {
@@ -495,14 +476,11 @@ impl Cache {
     /// an orphan concerns the sets of its namespace.
     fn concerned(&self, owner: Option<&Text>, namespace: &Text) -> Vec<ObjectKey> {
         match owner {
-            Some(uid) if !mutant::is("B58") && !mutant::is("B75") => {
+            Some(uid) => {
                 let owner = self.by_uid.get(uid).filter(|key| key.namespace == *namespace);
                 owner.cloned().into_iter().collect()
             }
-            _ => {
-                if mutant::is("B74") {
-                    return self.entries.keys().cloned().collect();
-                }
+            None => {
                 let first = ObjectKey::new(namespace.clone(), "");
                 let sets = self.entries.range(first..).map(|(key, _)| key);
                 sets.take_while(|key| key.namespace == *namespace).cloned().collect()
@@ -545,7 +523,6 @@ impl Cache {
     fn gone(&mut self, kind: Kind, key: &ObjectKey, keys: &mut BTreeSet<ObjectKey>) {
         match kind {
             Kind::Sets => {
-                assert!(!mutant::is("S9"), "a set went");
                 if let Some(entry) = self.entries.remove(key) {
                     self.by_uid.remove(&entry.set.uid);
                 }
@@ -589,7 +566,7 @@ fn shows_alive(objects: &Objects, set: &Set, kind: Kind, uid: &Text, key: &Objec
     match kind {
         Kind::Pods => objects.pod(key).is_some_and(|it| {
             let counted = it.owner.as_ref() == Some(&set.uid) && set.selector.matches(&it.labels);
-            it.uid == *uid && counted && (!it.deleting || mutant::is("B10"))
+            it.uid == *uid && counted && !it.deleting
         }),
         Kind::Revisions => objects.revision(key).is_some_and(|it| it.uid == *uid && !it.deleting),
         Kind::Sets | Kind::Nodes => false,
@@ -612,12 +589,7 @@ fn wait(set: &Arc<Set>, closed: Closed) -> Plan {
     match closed {
         Closed::Wait { writes, again_at } => {
             plan.waiting = Some(Why::WaitingForOwnWrites { writes });
-            if mutant::is("B45") && set.status.observed_generation < set.generation {
-                let observed_generation = set.generation;
-                plan.status =
-                    Some(crate::daemonset::facts::Status { observed_generation, ..set.status.clone() });
-            }
-            plan.wake_at = Some(again_at).filter(|_| !mutant::is("X02"));
+            plan.wake_at = Some(again_at);
         }
         Closed::Confirm { relist, again_at } => {
             (plan.confirm, plan.relist, plan.wake_at) = (true, relist, Some(again_at));
@@ -658,13 +630,10 @@ impl Entry {
     /// Rule: a pod is the set's if its controller is the set, by UID. One of those that the selector no longer matches
     /// is released; an orphan it matches is adopted, unless it is being deleted. Upstream: `ClaimPods`.
     fn meet_pod(&mut self, pod: &Arc<Pod>) -> bool {
-        let matches = self.set.selector.matches(&pod.labels) || mutant::is("B61");
+        let matches = self.set.selector.matches(&pod.labels);
         let stray = match &pod.owner {
-            Some(owner) if *owner != self.set.uid && !mutant::is("B58") && !mutant::is("B75") => {
-                return false;
-            }
-            Some(_) if matches && pod.deleting && mutant::is("W10") => Some(Claim::ReleasePod(pod.clone())),
-            Some(_) if matches || mutant::is("B53") => None,
+            Some(owner) if *owner != self.set.uid => return false,
+            Some(_) if matches => None,
             Some(_) => Some(Claim::ReleasePod(pod.clone())),
             None if matches && !pod.deleting => Some(Claim::AdoptPod(pod.clone())),
             None => return false,
@@ -676,8 +645,7 @@ impl Entry {
         if let Some(hash) = pod.hash() {
             *self.carried.entry(hash.clone()).or_default() += 1;
         }
-        let target = pod.target.clone().filter(|_| pod.bound || !mutant::is("B05"));
-        if let Some(node) = &target {
+        if let Some(node) = &pod.target {
             let here = self.pods.entry(node).or_default();
             let at = here.partition_point(|it| it.key.name < pod.key.name);
             here.insert(at, pod.clone());
@@ -706,9 +674,7 @@ impl Entry {
             if here.is_empty() {
                 self.pods.remove(node);
             }
-            if !mutant::is("stale-cell") {
-                self.dirty.node(node);
-            }
+            self.dirty.node(node);
         }
         true
     }
@@ -762,7 +728,7 @@ impl Entry {
 
     fn refresh(&mut self, objects: &Objects, now: Time) {
         let due = |ledger: &Ledger| -> Option<Text> {
-            let first = ledger.timers.first().filter(|(at, _)| *at <= now && !mutant::is("stale-timer"));
+            let first = ledger.timers.first().filter(|(at, _)| *at <= now);
             first.map(|(_, node)| node.clone())
         };
         if self.ledger.history.again_at.is_some_and(|at| at <= now) {
@@ -897,7 +863,7 @@ impl Memory {
             Some(asked) => {
                 let wait = RETRY_MIN.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX).max(asked);
                 self.failures = self.failures.saturating_add(1);
-                self.retry_at = Some(now + if mutant::is("W14.retry") { Duration::ZERO } else { wait });
+                self.retry_at = Some(now + wait);
             }
         }
     }

@@ -25,7 +25,6 @@ use super::{
 };
 use crate::daemonset::manifest;
 use crate::daemonset::template_equivalence;
-use crate::mutant;
 
 /// One line of a watch.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -250,9 +249,6 @@ fn rollout(raw: &RawStrategy<'_>, faults: &mut Vec<Fault>) -> Rollout {
     }
     let rolling = raw.rolling_update.as_ref();
     let surge = rolling.and_then(|it| it.max_surge.as_ref());
-    if mutant::is("B37") && surge.is_none() {
-        return Rollout::OnDelete;
-    }
     let down = rolling.and_then(|it| it.max_unavailable.as_ref());
     let surge = share("spec.updateStrategy.rollingUpdate.maxSurge", surge, Share::Count(0));
     let down = share("spec.updateStrategy.rollingUpdate.maxUnavailable", down, Share::Count(1));
@@ -275,8 +271,7 @@ fn share(field: &'static str, value: Option<&Value>, absent: Share) -> Result<Sh
             number.as_u64().and_then(|it| u32::try_from(it).ok()).map(Share::Count)
         }
         Some(Value::String(text)) => {
-            let text = text.strip_suffix('%').or(mutant::is("B38").then_some(text.as_str()));
-            text.and_then(|it| it.parse().ok()).map(Share::Percent)
+            text.strip_suffix('%').and_then(|it| it.parse().ok()).map(Share::Percent)
         }
         Some(_) => None,
     };
@@ -302,9 +297,6 @@ fn template(
     let mut tolerations: Vec<Toleration> =
         spec.tolerations.into_iter().flatten().map(|it| it.into_fact(shared)).collect();
     for it in manifest::automatic_tolerations(spec.host_network.unwrap_or(false)) {
-        if mutant::is("B26") {
-            continue;
-        }
         tolerations.push(Toleration {
             key: shared.text(it.key),
             op: TolerationOp::Exists,

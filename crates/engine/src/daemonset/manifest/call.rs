@@ -17,7 +17,6 @@ use crate::daemonset::execution::Call;
 use crate::daemonset::facts::{Condition, ConditionType, Kind, Selector, Set, Status};
 use crate::daemonset::plan::{Claim, Step};
 use crate::daemonset::why::Why;
-use crate::mutant;
 
 /// How a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,12 +74,10 @@ pub struct Target {
 
 pub fn verb(call: &Call) -> Verb {
     match call {
-        Call::ReadRevision { .. } if mutant::is("B56") => Verb::List,
         Call::ReadSet | Call::ReadRevision { .. } => Verb::Get,
         Call::ListPods => Verb::List,
         Call::CreatePod { .. } | Call::Step(Step::Create { .. }) => Verb::Create,
         Call::Claim(_) => Verb::Patch(Patch::Strategic),
-        Call::RelabelPod { .. } if mutant::is("B55") => Verb::Update,
         Call::RelabelPod { .. } | Call::Step(Step::Renumber { .. } | Step::Label { .. }) => {
             Verb::Patch(Patch::Merge)
         }
@@ -177,10 +174,7 @@ impl Stencil {
 /// conditions that are not ours. Counts that upstream leaves out at zero are left out. The spec is not sent: the API
 /// server takes none here. Upstream: `storeDaemonSetStatus`.
 pub fn status_body(set: &Set, status: &Status) -> Value {
-    let mut metadata: Value = serde_json::from_str(&set.metadata).unwrap_or_default();
-    if mutant::is("W11") {
-        metadata["resourceVersion"] = Value::Null;
-    }
+    let metadata: Value = serde_json::from_str(&set.metadata).unwrap_or_default();
     let before = status.raw.as_deref().and_then(|it| serde_json::from_str(it).ok());
     let mut fields = match before {
         Some(Value::Object(fields)) => fields,
@@ -197,7 +191,7 @@ pub fn status_body(set: &Set, status: &Status) -> Value {
         ("observedGeneration", status.observed_generation),
         ("updatedNumberScheduled", counts.updated),
         ("numberAvailable", counts.available),
-        ("numberUnavailable", counts.unavailable + i64::from(mutant::is("S3"))),
+        ("numberUnavailable", counts.unavailable),
     ];
     for (name, count) in always {
         fields.insert(name.to_string(), count.into());

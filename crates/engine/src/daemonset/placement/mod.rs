@@ -8,9 +8,8 @@ pub(crate) mod taints;
 
 use muster_api::labels::Labels;
 
-use crate::daemonset::facts::{Affinity, Node, Template, Truth};
+use crate::daemonset::facts::{Affinity, Node, Template};
 use crate::daemonset::why::Why;
-use crate::mutant;
 
 pub use objections::{Objection, objections};
 
@@ -31,9 +30,6 @@ pub fn verdict(template: &Template, node: &Node) -> Verdict {
         .and_then(|()| wanted(&template.node_selector, &template.affinity, node));
     match asked {
         Err(why) => Verdict::Leave(why),
-        Ok(()) if mutant::is("B23") && node.ready.status != Truth::True => {
-            Verdict::Leave(Why::AffinityMatchesNotThisNode)
-        }
         Ok(()) => taints::weigh(&template.tolerations, node),
     }
 }

@@ -1,13 +1,10 @@
 use crate::daemonset::facts::{Node, Template};
 use crate::daemonset::why::Why;
-use crate::mutant;
 
 /// Rule: a template that names a node runs on that node only.
 pub(super) fn named(template: &Template, node: &Node) -> Result<(), Why> {
     match &template.node_name {
-        Some(named) if *named != node.name && !mutant::is("B43") => {
-            Err(Why::AnotherNodeIsNamed { named: named.clone() })
-        }
+        Some(named) if *named != node.name => Err(Why::AnotherNodeIsNamed { named: named.clone() }),
         _ => Ok(()),
     }
 }

@@ -5,7 +5,6 @@ use muster_api::taints::{Effect, Taint, Toleration, tolerates};
 use super::Verdict;
 use crate::daemonset::facts::Node;
 use crate::daemonset::why::Why;
-use crate::mutant;
 
 /// Rule: an untolerated taint keeps new pods away; only `NoExecute` also sends the old ones off. `PreferNoSchedule`
 /// and effects no rule knows do nothing.
@@ -16,14 +15,7 @@ pub(super) fn weigh(tolerations: &[Toleration], node: &Node) -> Verdict {
         return Verdict::Leave(Why::TaintSendsOff { taint: Arc::new(taint.clone()) });
     }
     if let Some(taint) = untolerated(Effect::NoSchedule) {
-        let why = Why::TaintKeepsAway { taint: Arc::new(taint.clone()) };
-        if mutant::is("B19") {
-            return Verdict::Leave(why);
-        }
-        if mutant::is("B25") {
-            return Verdict::Run;
-        }
-        return Verdict::Keep(why);
+        return Verdict::Keep(Why::TaintKeepsAway { taint: Arc::new(taint.clone()) });
     }
     Verdict::Run
 }

@@ -11,7 +11,6 @@ use muster_api::time::Time;
 use super::running_container::{Hook, RunningContainer};
 use super::{Action, Cleaned, Container, Pod};
 use crate::daemonset::facts::Phase;
-use crate::mutant;
 
 /// The least that a container is given to end.
 pub(super) const GRACE_MIN: Duration = Duration::from_secs(2);
@@ -47,9 +46,6 @@ impl Pod {
         last.iter().for_each(|it| self.stop(it, by, None, now));
         let begins = |it: &Action| matches!(it, Action::Start { .. } | Action::RunSandbox { .. });
         if !last.is_empty() || self.is_under_way(begins) {
-            if mutant::is("P03") && self.is_deleting() {
-                self.give(Action::Delete, now);
-            }
             return;
         }
         if self.ended.is_none() {

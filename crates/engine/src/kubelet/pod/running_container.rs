@@ -10,7 +10,6 @@ use muster_api::text::Text;
 use muster_api::time::Time;
 
 use super::{Action, Container, Outcome, Pod, ProbeKind, RuntimeState, State};
-use crate::mutant;
 
 /// What is known of one container of the runtime. Nothing of it is true of the next one.
 #[derive(Clone, Debug)]
@@ -69,7 +68,7 @@ impl Pod {
             let State::Running { since } = container.state else { continue };
             if let Some(running) = self.running_containers.get_mut(&container.id) {
                 running.since = since;
-            } else if !self.is_starting(&container.name) && !mutant::is("P02") {
+            } else if !self.is_starting(&container.name) {
                 let running = self.adopted(container, since);
                 self.running_containers.insert(container.id.clone(), running);
             }

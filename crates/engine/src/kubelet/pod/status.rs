@@ -12,7 +12,6 @@ use super::running_container::Hook;
 use super::spec::{ContainerSpec, Role};
 use super::{Action, Container, Pod, State};
 use crate::daemonset::facts::Phase;
-use crate::mutant;
 
 /// The exit code of a container that is gone without a trace.
 pub(super) const LOST: i32 = 137;
@@ -348,7 +347,7 @@ impl Pod {
         }
         let sidecars = self.object.spec.init.iter().zip(init).filter(|(it, _)| it.role == Role::Sidecar);
         let all = sidecars.map(|(_, it)| it).chain(main);
-        match names(all.filter(|it| it["ready"] != true && !mutant::is("P01"))) {
+        match names(all.filter(|it| it["ready"] != true)) {
             None => Ok(()),
             Some(names) => Err(("ContainersNotReady", format!("containers with unready status: [{names}]"))),
         }

@@ -10,7 +10,6 @@ use super::running_container::{Hook, Kill};
 use super::spec::{ContainerSpec, Restart, Role};
 use super::{Action, Container, Ending, Pod, State};
 use crate::daemonset::facts::Phase;
-use crate::mutant;
 
 impl Pod {
     pub(super) fn run(&mut self, now: Time) {
@@ -222,9 +221,6 @@ impl Pod {
                 }
             }
             State::Unknown => self.stop(&last, now + self.object.spec.grace, None, now),
-            State::Running { .. } if mutant::is("P02") && !self.running_containers.contains_key(&last.id) => {
-                self.start(container, sandbox, now)
-            }
             State::Running { .. } => {
                 let Some(running) = self.running_containers.get_mut(&last.id) else { return };
                 let is_other = !last.hash.is_empty() && last.hash != container.hash();
